@@ -159,7 +159,9 @@ if __name__ == "__main__":
     parser.add_argument("action", nargs="?", choices=("check", "draw"), default="check")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-n", type=int, default=60, help="texts of each kind")
-    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS, help="texts to check, or to draw from")
+    parser.add_argument(
+        "--kinds", nargs="+", default=KINDS, choices=KINDS, help="texts to check, or to draw from"
+    )
     given = parser.parse_args()
     if given.action == "check":
         sys.exit(check(given.kinds))

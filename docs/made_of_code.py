@@ -101,7 +101,7 @@ def router_table() -> str:
     from capacity.deployment.routers import ROUTERS
 
     rows = [f"| `{name}` | {(router.__doc__ or '').splitlines()[0]} |" for name, router in ROUTERS.items()]
-    return "\n".join(["| `--router` | goes to |", "| --- | --- |", *rows])
+    return "\n".join(["| `--router` | description |", "| --- | --- |", *rows])
 
 
 def claim_table() -> str:

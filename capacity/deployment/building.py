@@ -19,9 +19,9 @@ SpecT = TypeVar("SpecT", bound=Spec)
 
 
 def build(spec: type[SpecT], fields: Mapping[str, object], *, flags: bool = False) -> SpecT:
-    """Return `spec(**fields)`. Raises InvalidInput in one line with the field, its value and its limit.
+    """Build `spec(**fields)`. Raises InvalidInput with a one-line message: the field, its value and its limit.
 
-    `flags`: name fields as on the command line (`--max-num-seqs`).
+    `flags`: the message names fields as on the command line (`--max-num-seqs`).
     """
     try:
         return spec(**fields)
@@ -52,7 +52,7 @@ def explain(error: ValidationError, spec: type[Spec], *, flags: bool = False) ->
 
 
 def _field_names(spec: type[Spec], where: Iterable[int | str]) -> list[str]:
-    """Return the fields at `where` in the spec or its nested spec, as the user writes them."""
+    """Return the field names of the spec, or of the nested spec at the path `where`, as the user writes them."""
     for part in where:
         if isinstance(part, str) and part in spec.model_fields:
             annotation = spec.model_fields[part].annotation

@@ -1,4 +1,4 @@
-"""Client and network part of a latency, which depends on the load generator and its location, not on the engine.
+"""Latency that client and network add to TTFT. It depends on the load generator and its location, not on the engine.
 
 The TTFT of a load generator includes its own event loop and the network round trip, in addition to the engine's API
 server. Each entry is a set of public measurements: TTFT minus the simulated engine time and the API server time
@@ -18,7 +18,7 @@ from capacity.base.errors import UnknownName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLatency:
-    """Round-trip seconds and the measurements that they come from."""
+    """Seconds that one client and its network add to TTFT (round trip), and the measurements that they come from."""
 
     name: str
     seconds: float
@@ -40,7 +40,7 @@ def client_latency(name: str) -> ClientLatency:
 
 
 def _seconds(given: object) -> object:
-    """Return the seconds of a client name; return numbers unchanged. Raises UnknownName."""
+    """Replace the name of a client by its latency in seconds; return other values unchanged. Raises UnknownName."""
     if not isinstance(given, str) or not re.fullmatch(r"[a-z]{4,}[a-z-]*", given.strip()):
         return given
     return client_latency(given.strip()).seconds

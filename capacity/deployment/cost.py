@@ -8,7 +8,7 @@ PriceTier = Literal["on-demand", "reserved", "reserved-1y", "reserved-3y", "spot
 
 
 class Cost(FlagSpec):
-    """Price of a GPU-hour. There is no default: without a tier or a price there is no cost."""
+    """Settings that determine the price of a GPU-hour. Without a price tier or a price, no cost is computed."""
 
     price_tier: PriceTier | None = None
     price_provider: str | None = None
@@ -18,7 +18,7 @@ class Cost(FlagSpec):
 
 
 class Billing(FlagSpec):
-    """Other billing inputs: replicas, users, API prices, spot, a batch job. None: not requested."""
+    """Other billing inputs: replicas, users, API prices, spot interruptions, a batch job. None: not requested."""
 
     replicas: int = 1
     requests_per_user_hour: float | None = None

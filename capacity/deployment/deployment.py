@@ -66,10 +66,10 @@ def make_deployment(
     question: str = "",
     **beside: Any,
 ) -> Deployment:
-    """Return a deployment from the fields of its specs, or from a deployment file, which must be complete.
+    """Return a deployment from the fields of its specs, or from a deployment file, which other fields cannot override.
 
-    `question`: the verb; `beside`: its other keywords. Raises InvalidInput for an invalid field, for a field that does
-    not affect the answer, and for a field given together with a file.
+    `question`: name of the command; `beside`: its other keywords. Raises InvalidInput for an invalid field, for a
+    field that does not affect the answer, and for a field given together with a file.
     """
     if isinstance(model, DeploymentFile):
         if other := next((name for fields in (pool, traffic, service, cost) for name in fields), None):

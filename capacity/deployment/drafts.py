@@ -1,4 +1,4 @@
-"""Names of drafting methods: vLLM's methods and checkpoints, its V0 flags, and the names in a pool.
+"""Names of drafting methods: in vLLM's options, in its V0 flags, in names of checkpoints, and in a pool.
 
 Also public draft checkpoints with measured acceptance, by target model.
 """
@@ -46,7 +46,7 @@ DRAFT_FIELDS = (  # pool fields about drafting
 
 
 def drafting_name(name: str) -> str:
-    """Return the canonical name of a drafting method: `eagle3-chain` becomes `eagle3`, which means the chain."""
+    """Return the canonical name of a drafting method; `eagle3-chain` becomes `eagle3`, which also drafts a chain."""
     plain = name.strip().lower().removesuffix("-chain")
     return OTHER_NAMES.get(plain, plain)
 
@@ -74,9 +74,10 @@ def infer_drafting_method(checkpoint: str) -> str:
 
 
 def drafting_fields(method: str | None, checkpoint: str | None) -> dict[str, object]:
-    """Return `speculator` and, for a draft model, `draft` from a method (of `METHODS`) and a checkpoint.
+    """Return the pool fields of a drafting method: `speculator` and, for a draft model, `draft`.
 
-    Checkpoints of heads and layers are not stored, because their shapes follow from the target.
+    `method`: a value of `METHODS`; None: inferred from the checkpoint's name. Checkpoints of drafting heads and layers
+    are not stored, because their shapes follow from the target model.
     """
     way = method or (None if checkpoint is None else infer_drafting_method(checkpoint))
     if way is None:
@@ -101,8 +102,8 @@ TABLE = Path(__file__).with_name("draft_checkpoints.toml")
 class DraftCheckpoint(Spec):
     """A draft checkpoint, or (`checkpoint` None) the drafting layer in the target's own checkpoint.
 
-    `accepted_length`: tokens per round of `draft_tokens` drafts; None: the acceptance of the method itself was
-    measured on these targets.
+    `accepted_length`: mean tokens per verification step with `draft_tokens` draft tokens; None: the default acceptance
+    of the method was measured on these targets.
     """
 
     method: str

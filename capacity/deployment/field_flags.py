@@ -1,4 +1,4 @@
-"""Specs whose fields are also flags; a file in the same folder has help, spellings, limits and conditions."""
+"""Specs whose fields are also flags; `flags.json` in the same folder has help, spellings, limits and conditions."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ Part = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A requirement on another field: not its default (and finite, if `finite`), or one of `values`."""
+    """Requirement that another field differs from its default (and is finite, if `finite`), or is one of `values`."""
 
     field: str
     values: tuple[object, ...] = ()
@@ -41,7 +41,7 @@ class Need:
 
     @property
     def words(self) -> str:
-        """Return the requirement as command-line text."""
+        """Return the requirement as command-line text, such as `--arrivals ramp`."""
         return f"--{self.field.replace('_', '-')}" + (
             f" {' or '.join(map(str, self.values))}" if self.values else ""
         )
@@ -49,7 +49,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class _FieldReading:
-    """Condition under which a field is read; stored in the field's metadata."""
+    """Part of the product that reads a field and the field's requirements, stored in the field's metadata."""
 
     part: Part | None
     needs: tuple[Need, ...]
@@ -58,9 +58,9 @@ class _FieldReading:
 class FlagSpec(Spec):
     """A spec whose fields are also command-line flags; each has a row in `flags.json` in the module's folder.
 
-    `help`: help text of the flag. `flags`: additional spellings. `read_by`: part of the product that reads the field;
-    without it, all parts do. `needs`: fields and values; the field has an effect if one of them is set.
-    Other keys are limits of the value.
+    Keys of a row: `help`: help text of the flag. `flags`: additional spellings. `read_by`: part of the product that
+    reads the field; without it, all parts do. `needs`: other fields, with values; the field has an effect only if one
+    of these requirements is met. Other keys are limits of the value.
     """
 
     @classmethod
@@ -83,7 +83,7 @@ def _describe(
     needs: Mapping[str, Any] | None = None,
     **limits: Any,
 ) -> None:
-    """Copy a row of the file into its field."""
+    """Copy a row of `flags.json` into its field."""
     field.description = help or field.description
     field.json_schema_extra = {"flags": list(flags)}
     needed = (
@@ -95,7 +95,7 @@ def _describe(
 
 
 def flag(default: Any, help: str, **row: Any) -> Any:
-    """Declare a field with the content of a `flags.json` row, for a flag without a row."""
+    """Declare a field that has no row in `flags.json`; the arguments are the keys of a row."""
     field: FieldInfo = Field(default=default)
     _describe(field, help, **row)
     return field
@@ -107,5 +107,5 @@ def reading_part(field: FieldInfo) -> Part | None:
 
 
 def field_needs(field: FieldInfo) -> tuple[Need, ...]:
-    """Return the alternative requirements of a field; empty: none."""
+    """Return the requirements of a field, at least one must be met; empty: none."""
     return next((entry.needs for entry in field.metadata if isinstance(entry, _FieldReading)), ())

@@ -35,7 +35,7 @@ class DeploymentFile(Spec):
     @model_validator(mode="before")
     @classmethod
     def _move_single_pool_model(cls, fields: Any) -> Any:
-        """Move the model of a single pool to the file."""
+        """In a file with a single pool, move the pool's model to the top level."""
         pools = fields.get("pools") if isinstance(fields, dict) else None
         if not isinstance(pools, list | tuple) or len(pools) != 1:
             return fields

@@ -32,7 +32,7 @@ Values = Mapping[str, object]  # pool fields and terms, by name
 
 
 def _ggml_layers(text: str) -> int | None:
-    """Return the number of layers on the GPU; None (`all`, `auto`, -1) means all."""
+    """Return the number of layers on the GPU; None means all layers (`all`, `auto` or -1 in the command)."""
     return int(text) if text.isdecimal() and int(text) < GGML_ALL_LAYERS else None
 
 
@@ -53,15 +53,16 @@ CONVERSIONS: Mapping[str, tuple[Callable[[object, Collection[str]], object], Cal
 
 
 class LaunchFlag(Spec):
-    """One setting of a launch command: the field of this package and the engine's spelling.
+    """One setting of a launch command: its name in the engine, and the field of this package that it sets.
 
-    `field`: a field of `Pool`, or a term that the engine's dialect computes from several; None: only written.
-    `aliases`: additional and older spellings, only read. `place`: a command-line flag, an environment variable, or a
-    key of the options file. `words`: the engine's spelling of values that differ. `others`: treatment of values that
-    are not in `words`: kept, kept but not written (`read`), left as not understood, or refused. `means`: the value
-    that the flag represents, with the word `writes` or as a switch. `writes` without a field is a constant. Values at
-    the pool's default are not written, unless the field `beside` is set or `always` is true. `note`: note for the user
-    if the flag is written.
+    `field`: a field of `Pool`, or a term that the engine's dialect computes from several fields; None: the setting is
+    written but never read. `aliases`: additional and older spellings, which are only read. `place`: a command-line
+    flag, an environment variable, or a key of the options file. `words`: the engine's words for the field's values
+    that it spells differently. `others`: treatment of values that are not in `words`: kept, kept but not written
+    (`read`), left among the flags that are not understood, or refused. `means`: the field's value if the flag is
+    present, as a switch or with the word `writes`. `writes` without a field is a constant. Values at the pool's
+    default are not written, unless the field `beside` is set or `always` is true. `note`: note for the user if the
+    flag is written.
     """
 
     name: str
@@ -93,7 +94,7 @@ class LaunchFlag(Spec):
         return self.kind == "switch" or (self.means is not None and self.writes is None)
 
     def write(self, values: Values, made_while_loading: Collection[str]) -> object | None:
-        """Return the engine's word for the value, True for a switch, or None if nothing is written."""
+        """Return the engine's word for the field's value, True for a switch, or None if the flag is not written."""
         if not self.written or (self.beside is not None and not is_set(values, self.beside)):
             return None
         if self.field is None:
@@ -110,9 +111,9 @@ class LaunchFlag(Spec):
         return self.words.get(str(value), value if self.others == "kept" else None) if self.words else value
 
     def read(self, line: Line) -> object | None:
-        """Remove the setting from a command and return the pool's value; None if it is absent.
+        """Remove the setting from a parsed command and return the value of its field; None if it is absent.
 
-        Raises InvalidInput for a word that the engine does not have, and for a count that is not a number.
+        Raises InvalidInput for a word that the engine does not accept, and for a count that is not a number.
         """
         text = self._take(line)
         if text is None:
@@ -133,7 +134,7 @@ class LaunchFlag(Spec):
         return ours or text
 
     def _take(self, line: Line) -> str | None:
-        """Remove and return the text of the setting, so that it counts as understood."""
+        """Remove the setting from the command and return its text, so that it is not reported as unknown."""
         if self.place == "line":
             known = self.words.values() if self.others == "left" else None
             return line.flags.take(flag_name(self.name), known=known)
@@ -152,14 +153,15 @@ class LaunchFlag(Spec):
 class FlagTable(Spec):
     """Launch flags of one engine.
 
-    Names in `switches` (no value), `several` (more than one value), `harmless` and `not_modelled` have no leading
-    dashes, and underscores in place of dashes.
+    Names in `switches` (flags without a value), `several` (flags with more than one value), `harmless` (flags that do
+    not affect an answer) and `not_modelled` have no leading dashes, and underscores in place of dashes.
 
     `program`: words before the flags. `started_by`: programs that start the engine in a pasted command. `images`:
-    suffixes of container images whose entry point is the server. `image` and `has_package`: published artefacts of a
-    release. `terms`: row values that the dialect computes. `config_flag`: flag for a YAML file with more flags.
-    `reads_pool_fields`: every pool field is also a flag. `not_modelled`: flags with the assumption used instead.
-    `model_names`: models with other names in the engine's library. `newest_tags`: tags of names without one.
+    suffixes of container images whose entry point is the server. `image` and `has_package`: published image and pip
+    package of a release. `terms`: values of rows that the dialect computes. `config_flag`: flag that names a YAML file
+    with more flags. `reads_pool_fields`: every pool field is also a flag. `not_modelled`: flags, each with the
+    assumption used instead. `model_names`: this package's names of models that have other names in the engine's
+    library. `newest_tags`: default tag of library names that are given without one.
     """
 
     program: tuple[str, ...]
@@ -189,7 +191,7 @@ class FlagTable(Spec):
         return self
 
     def rows(self) -> tuple[LaunchFlag, ...]:
-        """Return the rows to read: those of the table, and the pool's fields if they are also flags."""
+        """Return the rows that commands may contain: those with a field, and all pool fields if they are flags."""
         if not self.reads_pool_fields:
             return tuple(row for row in self.flags if row.field is not None)
         listed = {row.field: row for row in self.flags if row.field is not None}
@@ -204,7 +206,7 @@ class FlagTable(Spec):
         return tuple(listed.values())
 
     def write_options(self, place: Place, values: Values) -> list[tuple[str, str | bool]]:
-        """Return the options of one place of the launch, as (name, text) pairs; True: the name without a value."""
+        """Return the (name, text) pairs of the command line, the environment or the options file; True: a switch."""
         pairs: list[tuple[str, str | bool]] = []
         for row in self.flags:
             value = row.write(values, self.made_while_loading) if row.place == place else None
@@ -227,7 +229,7 @@ class FlagTable(Spec):
 
 
 def is_set(values: Values, field: str) -> bool:
-    """Return whether a field differs from the pool's default, or a term has a value."""
+    """Return whether a pool field differs from its default, or a term has a value."""
     declared = Pool.model_fields.get(field)
     return values.get(field) != (None if declared is None else declared.default)
 
@@ -246,7 +248,7 @@ def flag_table(engine: str) -> FlagTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRelease:
-    """One release of an engine: published version, and image and `pip` requirement if they exist."""
+    """One published release of an engine: its version, and its container image and `pip` requirement if they exist."""
 
     version: str
     image: str | None

@@ -1,4 +1,4 @@
-"""Traffic values that depend on the model: image and audio tokens, and the single output of embedding models."""
+"""Traffic values that depend on the model: image and audio tokens, and one output token for embedding models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIZE = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})")
 
 
 def check_language_model_only(language_model_only: bool, traffic: Traffic) -> None:
-    """Raise InvalidInput for images or audio sent to engines without towers."""
+    """Raise InvalidInput if `language_model_only` is set and the requests contain images or audio."""
     said = "--images-per-prompt" if traffic.images_per_prompt else "--audio-seconds"
     if language_model_only and (traffic.images_per_prompt or traffic.audio_seconds is not None):
         raise InvalidInput(
@@ -26,7 +26,7 @@ def check_language_model_only(language_model_only: bool, traffic: Traffic) -> No
 
 
 def add_encoder_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, download: bool = False) -> Traffic:
-    """Return the traffic with the tokens of its images and audio.
+    """Return the traffic with the token counts of its images and audio, computed for the model.
 
     For an embedding model, a missing output length becomes one token. Raises InvalidInput if the number of tokens is
     unknown or contradictory.
@@ -55,21 +55,21 @@ def add_encoder_tokens(traffic: Traffic, model: str | Path | ModelSpec, *, downl
         raise InvalidInput("--image-tokens and --image-size both set the tokens of an image: use one of them")
     if tokens > spec.vision.largest_image_tokens:
         raise InvalidInput(
-            f"--image-tokens {tokens:,} exceeds the largest image of {spec.name}, "
-            f"{spec.vision.largest_image_tokens:,} tokens: use fewer"
+            f"--image-tokens {tokens:,} exceeds the limit of {spec.name}, "
+            f"{spec.vision.largest_image_tokens:,} tokens per image: use fewer"
         )
     return traffic.model_copy(update={"image_tokens": tokens, "image_size": None})
 
 
 def _add_audio(traffic: Traffic, spec: ModelSpec, seconds: float) -> Traffic:
-    """Add one clip at the start of each prompt; for Whisper, the clip is the whole prompt."""
+    """Return the traffic with an audio clip at the start of each prompt; for Whisper, the clip is the prompt."""
     from capacity.model.audio import FRAMES_PER_S, tokens_of_audio
 
     flag, longest = f"--audio-seconds {seconds:g}", spec.prompt_audio_s
     if spec.audio is None and longest is None:
         raise InvalidInput(
             f"{flag}: {spec.name} has no supported audio encoder (supported: Qwen2-Audio, Qwen2.5-Omni, Gemma 3n, "
-            "Phi-4, Voxtral, Ultravox, Whisper): remove it"
+            "Phi-4, Voxtral, Ultravox, Whisper): remove --audio-seconds"
         )
     limit = longest or (spec.audio.longest_s if spec.audio is not None else 0)
     if seconds > limit:

@@ -1,4 +1,4 @@
-"""Read a pasted launch command of a supported engine as a model and a pool; its first words name the engine."""
+"""Read a pasted launch command of a supported engine as a model and a pool."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _PLANNED = re.compile(r"^\s*#\s*planned for (\S+) ([\w.]+)", re.MULTILINE)
 
 @validate_arguments
 def from_launch(command: str, *, gpu: str | None = None) -> DeploymentFile:
-    """Return the deployment of a launch command, or of a launch file by path, in place of a model.
+    """Return the deployment that a launch command, or a file with one, starts; pass it in place of a model.
 
     Supports vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp and Ollama, recognised by the first words. `gpu` defaults to
     the GPU in the file. Warns about flags that would change an answer but are not modelled. Raises InvalidInput for an
@@ -65,10 +65,10 @@ from_vllm = from_launch  # former name
 
 
 def read_launch(text: str) -> LaunchCommand:
-    """Read a launch command, or the path of a file with one, as a model (empty: not named) and pool fields.
+    """Read a launch command, or a file that contains one, as a model (empty: not named) and pool fields.
 
     From a Kubernetes manifest, a compose file or a SkyPilot task, reads the only server and its replicas. Accepts
-    continued lines, comments, environment settings before the program, containers and both spellings of flags. Raises
+    continued lines, comments, environment variables before the program, containers and both spellings of flags. Raises
     InvalidInput, also for any other YAML mapping.
     """
     folder = None
@@ -94,7 +94,7 @@ def read_launch(text: str) -> LaunchCommand:
 
 
 def _add_planned_release(command: LaunchCommand, text: str) -> LaunchCommand:
-    """Return the command with the release in a plan's comment, if the command itself names none."""
+    """Return the command with the release in a plan's comment (`# planned for ...`), if it names none itself."""
     planned = _PLANNED.search(text)
     if planned is None or command.fields.get("engine", "vllm") != planned[1]:
         return command
@@ -114,7 +114,7 @@ def _is_server(line: str, folder: Path | None) -> bool:
 
 
 def read_line(text: str, folder: Path | None = None) -> LaunchCommand:
-    """Read a launch command that is not a path or a manifest, without a plan's comment. Raises InvalidInput."""
+    """Read a launch command given as text, not as a path or a manifest, without comments. Raises InvalidInput."""
     words = split_command(text)
     environment = {found[1]: found[2] for word in words if (found := _SETTING.fullmatch(word))}
 
@@ -139,7 +139,7 @@ def read_line(text: str, folder: Path | None = None) -> LaunchCommand:
     if image is not None:
         name, release, start = image
         return read(name, start, release)
-    raise NoServerError(f"{OPTION} must contain a command that launches a server: {EXAMPLES}")
+    raise NoServerError(f"{OPTION} must contain a command that launches a server, such as {EXAMPLES}")
 
 
 def read_words(
@@ -150,7 +150,7 @@ def read_words(
     environment: Mapping[str, str] = MappingProxyType({}),
     folder: Path | None = None,
 ) -> LaunchCommand:
-    """Read an engine's arguments after its program. Raises InvalidInput if they name no model."""
+    """Read the arguments after an engine's program in a command. Raises InvalidInput if they name no model."""
     table, dialect = flag_table(engine), DIALECTS[engine]
     flags, model = _parse_flags(table, words, folder)
     line = Line(flags=flags, environment=environment, folder=folder)
@@ -188,7 +188,7 @@ def read_words(
 
 
 def _parse_flags(table: FlagTable, words: Sequence[str], folder: Path | None) -> tuple[Flags, str]:
-    """Return the flags of a command, which override those of its options file, and the model in the file."""
+    """Return a command's flags, which override those of its options file, and the model that the file names."""
     rows = [row for row in table.rows() if row.place == "line"]
     switches = {flag_name(row.name) for row in rows if row.is_switch}
     aliases = {flag_name(alias): flag_name(row.name) for row in rows for alias in row.aliases}
@@ -207,13 +207,13 @@ def _parse_flags(table: FlagTable, words: Sequence[str], folder: Path | None) ->
 
 
 def _suggest_flag(name: str) -> str:
-    """Return a suggestion of the known flag most similar to an unknown one, if any."""
+    """Return a suggestion with the known flag most similar to `name`; empty if none is similar."""
     close = difflib.get_close_matches(name, Pool.model_fields, n=1, cutoff=0.9)
     return f" (did you mean --{close[0].replace('_', '-')}?)" if close else ""
 
 
 def _split_image(word: str) -> tuple[str, str]:
-    """Return the path and tag of a word as a container image; a registry may include a port."""
+    """Split a container image such as `registry:5000/vllm/vllm-openai:v0.11.0` into its path and its tag."""
     folder, slash, name = word.rpartition("/")
     name, _, tag = name.partition(":")
     return f"{folder}{slash}{name}", tag
@@ -227,7 +227,7 @@ def _is_file(text: str) -> bool:
 
 
 def _ollama_arguments(words: list[str]) -> list[str]:
-    """Return the words after the `ollama` that names a model, else after the first `ollama`; empty if there is none."""
+    """Return the words after `ollama`, first of `run` or `create`, else of `serve` or `pull`; empty: none."""
     places = [place for place, word in enumerate(words) if word.rpartition("/")[2] == "ollama"]
     for verb in ("run", "create", "serve", "pull"):
         for place in places:

@@ -1,7 +1,7 @@
-"""Conversions that flag tables cannot express: values that an engine counts differently than a pool.
+"""Conversions that flag tables cannot express, because an engine counts a value differently than a pool.
 
-A dialect is a pair of inverse functions. `terms` computes row values from a pool if they differ from its fields;
-`fields` computes pool fields from the values that were read.
+A dialect is a pair of inverse functions. `terms` computes values of the table's rows that differ from the pool's
+fields; `fields` computes pool fields from the values that were read in a command.
 """
 
 import json
@@ -33,9 +33,9 @@ _TAG = re.compile(r"(?P<name>[\w.\-/]+)(?::(?P<tag>[\w.\-]+))?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """Conversion between an engine's values and a pool's fields.
+    """Conversion between an engine's values and a pool's fields, in both directions.
 
-    `fields` may also remove flags, words and the model; `options` reads the file that a command names.
+    `fields` may also remove flags, words and the model from the command; `options` reads the command's options file.
     """
 
     terms: Callable[[Pool], Fields]
@@ -44,17 +44,17 @@ class Dialect:
 
 
 def drafting_method(pool: Pool) -> str:
-    """Return the drafting method, for a tree the name of its method; empty: no drafting."""
+    """Return the pool's drafting method without the suffix `-tree`; empty: no drafting."""
     return (pool.speculator or "").removesuffix(TREE)
 
 
 def engine_method_names(engine: str) -> dict[str, str]:
-    """Return the drafting methods by the engine's names for them."""
+    """Return the engine's names of the drafting methods that it supports, by drafting method."""
     return next(row.words for row in flag_table(engine).flags if row.field == "speculator")
 
 
 def _draft_terms(pool: Pool, engine: str) -> Fields:
-    """Return the drafting method and its checkpoint; empty if the engine does not support the method."""
+    """Return the drafting method and its checkpoint; both are None if the engine does not support the method."""
     way = drafting_method(pool)
     known = way in engine_method_names(engine)
     draft = (pool.draft or DRAFT) if known and way in METHODS_WITH_CHECKPOINT else None
@@ -71,7 +71,7 @@ def _vllm_terms(pool: Pool) -> Fields:
 
 
 def _vllm_drafts(pool: Pool) -> str | None:
-    """Return `--speculative-config`; a head or a draft model has its own checkpoint."""
+    """Return the JSON of `--speculative-config`, with a checkpoint for heads and draft models; None: no drafting."""
     way = drafting_method(pool)
     if not way or not supports_drafting("vllm", way):
         return None
@@ -104,7 +104,7 @@ def _vllm_fields(values: Fields, line: Line) -> Fields:
     if not fields.get("enable_lora"):  # the other LoRA flags have no effect without it
         for name in LORA_FIELDS:
             if name in fields:
-                line.notes.append(f"--{name.replace('_', '-')} {fields.pop(name)} (--enable-lora is not on)")
+                line.notes.append(f"--{name.replace('_', '-')} {fields.pop(name)} (--enable-lora is not set)")
     return fields
 
 
@@ -210,7 +210,9 @@ def _tensorrt_llm_fields(values: Fields, line: Line) -> Fields:
     fits = isinstance(longest, int) and isinstance(tokens, int) and longest <= tokens
     if "enable_chunked_prefill" not in values and tokens is not None and not fits:
         # trtllm-serve then rejects prompts longer than a step; shorter ones are not affected
-        line.notes.append(f"--max_num_tokens {tokens} rejects longer prompts (they are simulated as chunks)")
+        line.notes.append(
+            f"--max_num_tokens {tokens} rejects longer prompts (here they are simulated in chunks)"
+        )
         fields["enable_chunked_prefill"] = True
     return fields
 
@@ -234,7 +236,7 @@ def _tgi_fields(values: Fields, line: Line) -> Fields:
 
 
 def gguf_file(pool: Pool) -> str:
-    """Return the usual name of a GGUF file, which contains its format."""
+    """Return the usual name of a GGUF file in the pool's weight format, such as MODEL-Q4_K_M.gguf."""
     kind = "F16" if pool.quantization is None else pool.quantization.removeprefix("gguf-").upper()
     return f"MODEL-{kind}.gguf"
 
@@ -277,7 +279,7 @@ def _llama_cpp_fields(values: Fields, _: Line) -> Fields:
     caches = {str(values[name]) for name in ("kv_cache_dtype", "values_dtype") if name in values}
     if len(caches) > 1:
         said = sorted(GGML_CACHES.get(cache, cache) for cache in caches)
-        raise InvalidInput(f"keys and values must have one KV cache format, not {' and '.join(said)}")
+        raise InvalidInput(f"keys and values must have the same KV cache format, not {' and '.join(said)}")
     return values | {
         "tensor_parallel_size": gpus if split == "row" else None,
         "pipeline_parallel_size": gpus if split != "row" and gpus > 1 else None,
@@ -321,7 +323,7 @@ def _ollama_fields(values: Fields, line: Line) -> Fields:
 
 
 def _modelfile(line: Line) -> dict[str, str]:
-    """Return FROM and PARAMETER of the Modelfile that the command names."""
+    """Return the model, the weight format and the parameters in the Modelfile that the command names."""
     if not (name := line.flags.take("file")):
         return {}
     path = (line.folder or Path()) / Path(name.replace("$(dirname $0)/", "")).name
@@ -358,6 +360,6 @@ DIALECTS = {
 
 
 def launch_values(engine: str, model_id: str, pool: Pool) -> Fields:
-    """Return the values of an engine's rows: the pool's fields, and the terms computed from several."""
+    """Return the values of all rows of an engine's flag table: the pool's fields, and the terms of its dialect."""
     own = {"model": model_id, "enable_lora": pool.max_loras is not None}
     return {**dict(pool), **own, **DIALECTS[engine].terms(pool)}

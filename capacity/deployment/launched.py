@@ -1,4 +1,4 @@
-"""Launch commands as they are written and read: their words and flags."""
+"""Launch commands as words and flags, for writing and for reading them."""
 
 import json
 import re
@@ -31,7 +31,7 @@ LAUNCH_DEFAULTS: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A command as its words, notes on settings that it cannot express, and the files that it reads (name, text)."""
+    """A command as words, notes on settings that it cannot express, and files that it reads (name, text)."""
 
     words: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ def flag_words(values: Sequence[tuple[str, object]]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchCommand:
-    """Content of a pasted command: the model, fields of `Pool` (without a GPU), and flags without a field.
+    """Content of a pasted command: the model, the `Pool` fields except the GPU, and flags that are no fields.
 
     `ignored` flags do not affect an answer. `not_modelled` flags would, each with the assumption used instead.
     `unknown` flags are not known for the engine. `gpu`: GPU named in a manifest.
@@ -74,14 +74,14 @@ class LaunchCommand:
     gpu: str | None = None
 
     def pool(self, gpu: str) -> Pool:
-        """Return the pool on `gpu`. Raises InvalidInput for an invalid value."""
+        """Return the pool of the command on GPUs of type `gpu`. Raises InvalidInput for an invalid value."""
         return build(Pool, {"gpu": gpu, **LAUNCH_DEFAULTS, **self.fields}, flags=True)
 
 
 def split_command(text: str) -> list[str]:
-    """Split a command into words as a shell does, without comment lines; operators are separate words.
+    """Split a command into words as a shell does, without comment lines; shell operators become separate words.
 
-    Raises InvalidInput.
+    Raises InvalidInput if a quote is not closed.
     """
     lines = [line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("#")]
     try:
@@ -101,7 +101,7 @@ def words_before_operator(words: list[str]) -> list[str]:
 
 
 def is_flag(word: str) -> bool:
-    """Return whether a word is a flag; -1 is a number."""
+    """Return whether a word of a command is a flag; a negative number such as -1 is not."""
     return word.startswith("--") or (len(word) > 1 and word[0] == "-" and word[1].isalpha())
 
 
@@ -110,10 +110,10 @@ class NoServerError(InvalidInput):
 
 
 class Flags:
-    """Flags of a command; readers remove the flags that they understand.
+    """Flags of a command; a reader removes each flag that it understands, so the others can be reported.
 
-    Names are as returned by `flag_name`. `switches` have no value, `several` have more than one; `aliases` maps
-    additional spellings to names. If a flag is repeated, the last value applies.
+    Names are as returned by `flag_name`. `switches`: flags without a value; `several`: flags with more than one value;
+    `aliases` maps additional spellings to names. If a flag is repeated, the last value applies.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Flags:
             self._spelled[name] = f"{flag} {value}".strip()
 
     def take(self, name: str, *, known: Collection[str] | None = None) -> str | None:
-        """Remove and return a flag's value, empty if it has none; None if it is absent or not one of `known`."""
+        """Remove a flag and return its value (empty if it has none); None if absent or not one of `known`."""
         if known is not None and self._values.get(name) not in known:
             return None
         return self._values.pop(name, None)
@@ -165,7 +165,7 @@ class Flags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A command after its program: flags, preceding environment, folder of its files, and options of its file."""
+    """A command: its flags, the environment variables before it, its folder, and the options in its file."""
 
     flags: Flags
     environment: Mapping[str, str]
@@ -180,12 +180,12 @@ def flag_name(flag: str) -> str:
 
 
 def find_key(words: Mapping[str, str], word: str | None) -> str | None:
-    """Return the first key with this value in a table; a value that is not in it is returned unchanged."""
+    """Return the first key whose value in the table is `word`; if there is none, return `word` unchanged."""
     return next((key for key, value in words.items() if value == word), word)
 
 
 def read_options_file(name: str | None, folder: Path | None, flag: str) -> dict[str, str]:
-    """Return the options of a YAML file as `key`, `key.key` and so on; empty without a file.
+    """Return the options of a YAML file by dotted key (`key`, `key.key`, ...); empty if `name` is None.
 
     `flag`: the flag that names the file, with its engine, for messages. Raises InvalidInput if the file does not exist
     or is not YAML.
@@ -207,7 +207,7 @@ def read_options_file(name: str | None, folder: Path | None, flag: str) -> dict[
 
 
 def _flatten(node: object, name: str) -> Iterator[tuple[str, str]]:
-    """Yield leaf values by their keys; a list as JSON, a switch as true or false."""
+    """Yield the leaf values of a YAML node with their dotted keys; a list as JSON, a boolean as true or false."""
     if isinstance(node, dict):
         for key, part in node.items():
             yield from _flatten(part, f"{name}.{key}" if name else str(key))

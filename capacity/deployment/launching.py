@@ -1,7 +1,7 @@
-"""Write the launch commands of a pool from the engine's flag table; unsupported settings become notes.
+"""Write the launch command of a pool from the engine's flag table; settings without a flag become notes.
 
-Only the pool's own settings are written; for llama.cpp and Ollama, also limits that differ from the engine's defaults.
-transformers 5 and DeepSpeed-MII (mii.serve), 2026-11, are launched as programs.
+Only settings that differ from the pool's defaults are written; for llama.cpp and Ollama, also limits that differ from
+the engine's defaults. transformers 5 and DeepSpeed-MII (mii.serve), 2026-11, are launched as Python programs.
 """
 
 import shlex
@@ -34,12 +34,12 @@ ENGINES = ("vllm", "sglang", "tensorrt-llm")
 
 
 def is_launched(engine: str) -> bool:
-    """Return whether the engine can be launched; a baseline is only simulated. Raises UnknownName."""
+    """Return whether the engine can be launched; baselines can only be simulated. Raises UnknownName."""
     return find_engine(engine).name in LAUNCH_WRITERS
 
 
 def launch_command(engine: str, model_id: str, pool: Pool) -> Launch:
-    """Return the command for one replica of `engine`, in its role.
+    """Return the launch command of one replica: an engine in the pool's role (prefill, decode or both).
 
     Raises UnknownName, and InvalidInput for a baseline.
     """
@@ -52,7 +52,9 @@ def launch_command(engine: str, model_id: str, pool: Pool) -> Launch:
     if pool.kv_eviction is not None:
         notes += (f"{name} has no flag for --kv-eviction {pool.kv_eviction}: this command keeps all KV",)
     if not supports_drafting(name, drafting_method(pool)):
-        notes += (f"{name} has no flag for --speculator {pool.speculator}: this command does not draft",)
+        notes += (
+            f"{name} has no flag for --speculator {pool.speculator}: this command uses no speculative decoding",
+        )
     return launch if notes == launch.notes else replace(launch, notes=notes)
 
 
@@ -86,14 +88,12 @@ def _launch_server(engine: str, model_id: str, pool: Pool) -> Launch:
 
 
 def _notes(engine: str, pool: Pool) -> tuple[str, ...]:
-    """Return notes on required preparation and on differences between the command and the pool."""
+    """Return notes on what the user must prepare, and on differences between the command and the pool."""
     if engine == "llama.cpp":
         return (_gguf_note(pool),)
     if engine == "tgi":
         image = find_published_release(pool.engine).image
-        docker = (
-            f"in a container: docker run --gpus all --shm-size 1g -p {PORT}:{PORT} {image}, then the flags"
-        )
+        docker = f"to run in a container: docker run --gpus all --shm-size 1g -p {PORT}:{PORT} {image}, then the flags"
         return (*_checkpoint_notes(pool, flag_table(engine).made_while_loading), docker)
     notes = _draft_notes(pool)
     if engine != "tensorrt-llm":
@@ -108,7 +108,7 @@ def _notes(engine: str, pool: Pool) -> tuple[str, ...]:
 
 
 def _checkpoint_notes(pool: Pool, made_while_loading: Collection[str]) -> tuple[str, ...]:
-    """Return a note if the format needs a separate checkpoint, because the engine does not create it while loading."""
+    """Return a note if the user must provide a checkpoint in the format, which loading does not create."""
     if pool.quantization is None or pool.quantization in made_while_loading:
         return ()
     return (f"{pool.quantization} weights: replace the model's name by a checkpoint in that format",)
@@ -127,7 +127,7 @@ def _draft_notes(pool: Pool) -> tuple[str, ...]:
 
 
 def _yaml(options: list[tuple[str, str | bool]]) -> str:
-    """Return YAML with dotted keys as nested mappings, each at the position of its first key."""
+    """Return the options as YAML text; a dotted key becomes a nested mapping at the position of its first key."""
     lines: list[str] = []
     for name, value in options:
         group, dot, key = name.rpartition(".")
@@ -142,7 +142,7 @@ def _gguf_note(pool: Pool) -> str:
 
 
 def _launch_ollama(model_id: str, pool: Pool) -> Launch:
-    """Return the launch of a server that is configured by environment variables, with a Modelfile for its model."""
+    """Return the launch of an Ollama server, configured by environment variables and a Modelfile for its model."""
     table, values = flag_table("ollama"), launch_values("ollama", model_id, pool)
     parameters = [f"PARAMETER {name} {value}" for name, value in table.write_options("file", values)]
     model = [f"# model {model_id}", f"FROM ./{gguf_file(pool)}", *parameters]
@@ -167,7 +167,7 @@ def _join_lines(lines: list[str]) -> str:
 
 
 def _launch_transformers(model_id: str, pool: Pool) -> Launch:
-    """Return the launch of a program that answers its input lines in batches, without a server."""
+    """Return the launch of a transformers program, which answers its input lines in batches without a server."""
     tensor = pool.tensor_parallel_size
     text = GENERATE.read_text(encoding="utf-8").format(
         model=model_id,

@@ -27,7 +27,7 @@ OTHER_FILE_KINDS = {  # by a key of the mapping: kind of file, and the input to 
     "replicaCount": ("Helm values", USE_RENDERED),
     "image": ("Helm values", USE_RENDERED),
     "applications": ("a Ray Serve configuration", PASTE_COMMAND),
-    "model": ("the options of a server", "paste the command that reads them: `vllm serve --config FILE`"),
+    "model": ("a file of server options", "paste the command that reads it: `vllm serve --config FILE`"),
 }
 AMBIGUOUS_GPUS = {"a100": "a100-sxm-40gb", "v100": None}  # SkyPilot's A100 has 40 GB, its V100 16 GB
 
@@ -47,11 +47,11 @@ class Container:
 
 
 def read_containers(text: str) -> tuple[Container, ...]:
-    """Return the containers of a manifest that have a command, in order; empty if the text is no manifest.
+    """Return the containers of a manifest that have a command, in order; empty if the text is not a manifest.
 
     Reads `command` and `args` of Kubernetes, `entrypoint` and `command` of compose, `run` of SkyPilot, `replicas`, and
-    environments, which replace `$(NAME)`, `${NAME}` and `$NAME`. Raises InvalidInput for shell text that cannot be
-    split into words.
+    environment variables, whose values replace `$(NAME)`, `${NAME}` and `$NAME`. Raises InvalidInput for shell text
+    that cannot be split into words.
     """
     found: list[Container] = []
     for document in _documents(text):
@@ -63,7 +63,7 @@ def read_containers(text: str) -> tuple[Container, ...]:
 
 
 def reject_manifest(text: str) -> None:
-    """Raise InvalidInput, with the kind of file, for a YAML mapping, which is never a shell command."""
+    """Raise InvalidInput if the text is a YAML mapping, which is never a shell command; the message names its kind."""
     documents = _documents(text)
     if not documents and "\n" in text.strip() and _FIRST_LINE.match(text):
         raise InvalidInput(
@@ -81,7 +81,7 @@ def reject_manifest(text: str) -> None:
 
 
 def _kind(document: Mapping[object, object]) -> tuple[str, str]:
-    """Return the kind of a mapping, and the input to give instead."""
+    """Return the kind of file that a YAML mapping is, and advice on what to give instead."""
     if "kind" in document:
         return str(document["kind"]), PASTE_COMMAND
     if "services" in document:
@@ -94,7 +94,7 @@ def _kind(document: Mapping[object, object]) -> tuple[str, str]:
 
 
 def _documents(text: str) -> list[dict[object, object]]:
-    """Return the mappings of a YAML text whose keys are names; empty if there are none, as in a shell command."""
+    """Return the mappings of a YAML text if all keys are names; empty for other text, such as a command."""
     try:
         documents = list(yaml.safe_load_all(text))
     except (yaml.YAMLError, RecursionError, ValueError):
@@ -105,7 +105,7 @@ def _documents(text: str) -> list[dict[object, object]]:
 
 
 def _skypilot(task: dict[object, object]) -> Container:
-    """Return a SkyPilot task: its script, the minimum replicas of its service, and its accelerators."""
+    """Return a SkyPilot task as a container: its script, the minimum replicas of its service, and its accelerators."""
     service = _mapping(task, "service")
     policy = _mapping(service, "replica_policy")
     fewest, most = policy.get("min_replicas"), policy.get("max_replicas")
@@ -121,7 +121,7 @@ def _skypilot(task: dict[object, object]) -> Container:
         ((name, _),) = choices
         gpu = AMBIGUOUS_GPUS.get(name.lower(), name.lower())
         if gpu is None:
-            notes.append(f"accelerators {name} (select its memory with --gpu)")
+            notes.append(f"accelerators {name} (has several memory sizes; select one with --gpu)")
     elif choices:
         notes.append(f"accelerators {' or '.join(name for name, _ in choices)} (select one with --gpu)")
     return Container(
@@ -142,9 +142,9 @@ def _accelerators(wanted: object) -> list[tuple[str, str]]:
 
 
 def _containers(node: object, replicas: int, seen: set[int]) -> Iterator[Container]:
-    """Yield the containers of a part of a manifest with `replicas` replicas, and of its nested parts.
+    """Yield the containers in one node of a manifest and in its nested nodes.
 
-    Parts repeated by YAML aliases count once.
+    `replicas`: replicas of the node, which multiply those of nested nodes. A repeated node (YAML alias) counts once.
     """
     if not isinstance(node, list | dict) or id(node) in seen:
         return
@@ -174,16 +174,16 @@ def _count(replicas: object) -> int:
 
 
 def _words(command: object) -> list[str]:
-    """Return a list of words; a single text, as in compose, is split as a shell splits it."""
+    """Return the words of a command: a list as it is, a single text (as in compose) split as a shell splits it."""
     if isinstance(command, str):
         return split_command(command)
     return [str(word) for word in command] if isinstance(command, list) else []
 
 
 def _line(words: list[str], container: dict[object, object]) -> str:
-    """Return the command of a container as one line.
+    """Return the command of a container as one line, after its environment variables and its image.
 
-    A script passed to a shell replaces the shell; not every line of it launches a server.
+    The words of a script that is passed to a shell replace the call of the shell.
     """
     environment = dict(_settings(container.get("env", container.get("environment"))))
 
@@ -209,7 +209,7 @@ def _script(text: str) -> list[str]:
 
 
 def _settings(environment: object) -> Iterator[tuple[str, str]]:
-    """Yield names and values from a Kubernetes list, or from a compose mapping or list of NAME=VALUE.
+    """Yield names and values of environment variables, from the lists and mappings of Kubernetes or compose.
 
     Values from a secret or the pod are omitted.
     """
@@ -224,7 +224,7 @@ def _settings(environment: object) -> Iterator[tuple[str, str]]:
 
 
 def require_one_server(servers: list[Container]) -> Container:
-    """Return the only server of a manifest. Raises InvalidInput if there are several different ones."""
+    """Return the server of a manifest. Raises InvalidInput if the manifest has several different servers."""
     if len({server.line for server in servers}) > 1:
         raise InvalidInput(
             f"{OPTION} contains {len(servers)} different servers: paste one of them, or write each as a pool of a "

@@ -1,4 +1,4 @@
-"""A pool of identical engines on identical GPUs, as the user writes it. Names are vLLM's."""
+"""A pool of identical engines on identical GPUs, as the user writes it. Fields have vLLM's names."""
 
 from typing import Annotated, Any, Literal
 
@@ -14,7 +14,7 @@ MoeBackend = Literal[
 
 
 class Pool(FlagSpec):
-    """Identical engines on identical GPUs: hardware, parallelism, formats and limits. None: engine's default."""
+    """Identical engines on identical GPUs: hardware, parallelism, formats, limits. None: the engine's default."""
 
     gpu: str
     tensor_parallel_size: int = 1
@@ -98,7 +98,7 @@ class Pool(FlagSpec):
     @model_validator(mode="before")
     @classmethod
     def _from_json(cls, fields: Any) -> Any:
-        """Replace vLLM's JSON options by pool fields; options that cannot be read are left to validation."""
+        """Replace vLLM's JSON options by pool fields; invalid options are kept, so that validation rejects them."""
         return (
             set_lora_slots(fill_in_drafting_method(replace_json_options(fields)))
             if isinstance(fields, dict)
@@ -120,7 +120,7 @@ class Pool(FlagSpec):
     @field_validator("max_model_len", mode="before")
     @classmethod
     def _convert_automatic(cls, value: object) -> object:
-        """Convert -1, vLLM's value for automatic."""
+        """Convert -1, which means automatic in vLLM, to `auto`."""
         return "auto" if value in (-1, "-1") else value
 
     @property

@@ -1,4 +1,4 @@
-"""Routers that distinguish pools: by length, by cascade stage, by expected TTFT."""
+"""Routers that distinguish pools: by request length, by cascade stage, by expected TTFT."""
 
 import math
 from bisect import bisect_left, insort
@@ -12,7 +12,7 @@ POOL_ROUTERS = ("by-prompt-length", "by-request-length", "within-ttft")  # route
 
 @dataclass(slots=True, eq=False)
 class _Pool:
-    """Ready replicas of one pool, in order of number, and the next one for ties."""
+    """Ready replicas of one pool in order of number; `turn`: the first number to use if loads are equal."""
 
     takes: PoolLimits
     ready: list[int] = field(default_factory=list)
@@ -20,17 +20,18 @@ class _Pool:
 
     @property
     def order(self) -> tuple[float, int]:
-        """Return the sort key: pools for short requests first, ties in file order."""
+        """Return the sort key of the pool: pools for short requests first; equal limits in the order of the file."""
         limit = self.takes.up_to_tokens
         return (math.inf if limit is None else limit, self.takes.pool)
 
 
 class ByPromptLength(Router):
-    """The first pool that accepts the prompt length (`route_up_to_tokens`), and its least outstanding replica.
+    """Router to the least outstanding replica of the first pool that accepts the prompt length.
 
-    If each replica of a pool has its `route_up_to_requests`, the next accepting pool with room is used. Prompts that
-    no pool accepts go to the pool for the longest. Without limits, pools follow the order in the file, so listing the
-    cheapest first fills cheap pools first.
+    A pool accepts prompts up to `route_up_to_tokens`. It is full if each of its replicas has `route_up_to_requests`
+    requests; then the next pool that accepts the prompt is used. Prompts that no pool accepts go to the pool for the
+    longest prompts. Without limits, pools follow the order in the file, so listing the cheapest first fills cheap
+    pools first.
     """
 
     def __init__(self, *, seed: int = 0) -> None:
@@ -85,16 +86,16 @@ class ByPromptLength(Router):
 
 
 class ByRequestLength(ByPromptLength):
-    """Like by-prompt-length, with prompt plus requested output (max_tokens; if not given, the generated output)."""
+    """Like by-prompt-length, but by prompt plus requested output (max_tokens; if not given, the generated output)."""
 
     def _tokens(self, prompt: Prompt) -> int:
         return prompt.asked_tokens
 
 
 class ByCascade(ByPromptLength):
-    """The pool of the request's cascade stage, in file order, and its least outstanding replica.
+    """Router to the pool of the request's cascade stage, in file order, and its least outstanding replica.
 
-    The cascade sets `stage_of`; without it, all requests go to the first pool.
+    The cascade sets `stage_of`, the stage of a request; if it is not set, all requests go to the first pool.
     """
 
     def __init__(self, *, seed: int = 0) -> None:
@@ -102,7 +103,7 @@ class ByCascade(ByPromptLength):
         self.stage_of: Callable[[int], int] = lambda _: 0
 
     def has_ready(self, stage: int) -> bool:
-        """Return whether a replica of that pool accepts requests."""
+        """Return whether a replica of this stage's pool accepts requests."""
         return bool(self._pools[stage].ready)
 
     def _choose_pool(self, prompt: Prompt) -> _Pool:
@@ -111,14 +112,14 @@ class ByCascade(ByPromptLength):
 
 
 class WithinTtft(ByPromptLength):
-    """The first pool that accepts the request and whose expected TTFT is within `router_ttft_s`.
+    """Router to the first pool that accepts the request and whose expected TTFT is within `router_ttft_s`.
 
     Pools follow the order in the file (with length limits, shortest first), so listing the cheapest first selects the
-    cheapest pool that meets the limit. Within it, the replica with the lowest expected TTFT is used; if no pool meets
-    the limit, the lowest of all. The expectation is the time at which each replica has prefilled all prompts sent to
-    it. Without forecasts, least outstanding decides. llm-d's predicted latency-based routing does the same without
-    prices; it learns its forecasts from traffic and treats all replicas as identical
-    (llm-d.ai/docs/dev/guides/predicted-latency-routing, read 2026-11-23).
+    cheapest pool that meets the limit. In the pool, the replica with the lowest expected TTFT is used; if no pool
+    meets the limit, the replica with the lowest expected TTFT of all pools. The expected TTFT includes the prefill of
+    all prompts already sent to the replica. Without forecasts, the least outstanding replica is used. llm-d's
+    predicted latency-based routing does the same without prices; it learns its forecasts from traffic and treats all
+    replicas as identical (llm-d.ai/docs/dev/guides/predicted-latency-routing, read 2026-11-23).
     """
 
     def __init__(self, *, seed: int = 0) -> None:
@@ -141,7 +142,7 @@ class WithinTtft(ByPromptLength):
         return chosen
 
     def _lowest_ttft_replica(self, pool: _Pool, tokens: int) -> tuple[int, float]:
-        """Return the replica with the lowest expected TTFT and that time; ties by turn; -1: none."""
+        """Return the pool's replica with the lowest expected TTFT, and that TTFT; -1 and infinity: none accepts."""
         limit, most = pool.takes.up_to_tokens, pool.takes.up_to_requests
         found, soonest = -1, math.inf
         if limit is not None and tokens > limit:

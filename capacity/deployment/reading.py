@@ -1,8 +1,8 @@
-"""Fields that an analysis reads; a field that does not affect the answer is rejected, not ignored.
+"""Reject fields that do not affect the answer of a command, instead of ignoring them.
 
 A field declares the part of the product that reads it (`read_by`, none: all) and the other fields it needs (`needs`).
-The registry lists the parts that answer each verb. The command line and the Python API call this module with the names
-given in addition to a file.
+The registry lists the parts that each command uses. The command line and the Python API call this module with the
+names of the fields that the user wrote; a deployment file may contain more.
 """
 
 import math
@@ -46,7 +46,7 @@ PART_NAMES: Mapping[Part, str] = {
     "steps": "step times",
     "drafts": "speculative decoding",
     "roles": "separate prefill and decode engines",
-    "routes": "a router that distinguishes pools",
+    "routes": "a router that chooses between pools",
 }
 REPLACEMENT_FLAGS = {
     ("curve", "rate"): "--rates"
@@ -63,10 +63,10 @@ ALWAYS_ALLOWED = ("api_server_count",)  # common launch flags; a note says if th
 def reject_unused_fields(
     question: str, specs: Iterable[Spec], given: Iterable[str], **beside: object
 ) -> None:
-    """Raise InvalidInput, in one line, for a given field that does not affect the answer to `question`.
+    """Raise InvalidInput, in one line, for a given field that does not affect the answer of the command `question`.
 
-    `specs`: all input, including a file's. `given`: names that the user wrote; those at their default are allowed.
-    `beside`: other keywords of the verb. A verb that is not listed reads all fields.
+    `specs`: all input, including a file's. `given`: names of fields that the user wrote; fields at their default are
+    allowed. `beside`: other keywords of the command. A command that is not in the registry reads all fields.
     """
     asked = _GivenFields(specs, beside)
     for name in given:
@@ -78,7 +78,7 @@ def reject_unused_fields(
 
 
 def unused_fields(question: str, specs: Iterable[Spec], given: Iterable[str]) -> Iterator[str]:
-    """Yield the given names that have no effect, including those at their default, which `refuse_idle` allows."""
+    """Yield the given field names that have no effect, including fields at their default."""
     asked = _GivenFields(specs, {})
     for name in given:
         try:
@@ -89,17 +89,17 @@ def unused_fields(question: str, specs: Iterable[Spec], given: Iterable[str]) ->
 
 
 def is_part_read(question: str, part: Part | None) -> bool:
-    """Return whether a verb reads this part of a deployment in at least one case."""
+    """Return whether a command reads this part of a deployment in at least one case."""
     return part is None or part in parts_read(question)
 
 
 def parts_read(question: str) -> Parts:
-    """Return the parts of a deployment that affect the answer of a verb."""
+    """Return the parts of a deployment that affect the answer of a command, each with its conditions."""
     return PARTS_BY_READING[BY_NAME[question].reads if question in BY_NAME else ""]
 
 
 class _GivenFields:
-    """Fields of the input, including those at their default; several pools count as several replicas."""
+    """Values of all input fields, including defaults; several pools count as several replicas."""
 
     def __init__(self, specs: Iterable[Spec], beside: Mapping[str, object]) -> None:
         self.fields: dict[str, FieldInfo] = {}
@@ -138,8 +138,8 @@ def _check_field(question: str, name: str, flag: str, asked: _GivenFields) -> No
         beside = parts_read(question).get(part)
         if beside is None:
             raise InvalidInput(
-                f"{flag} has no effect without {PART_NAMES.get(part, 'a simulation')}, and `{question}` has none: "
-                "remove it, or use `capacity simulate`"
+                f"{flag} has no effect without {PART_NAMES.get(part, 'a simulation')}, which `{question}` does not use"
+                ": remove it, or use `capacity simulate`"
             )
         needs = needs if not beside or asked.meets_any(beside) else beside
     if needs and not asked.meets_any(needs):
@@ -149,7 +149,7 @@ def _check_field(question: str, name: str, flag: str, asked: _GivenFields) -> No
 
 
 def _describe_needs(flag: str, needs: tuple[Need, ...]) -> str:
-    """Return the options that would make the flag effective, and the advice to add one or leave the flag out."""
+    """Return the flags that would give `flag` an effect, and the advice to add one of them or remove `flag`."""
     *first, last = (need.words for need in needs)
     if first:
         return f"{', '.join(first)} or {last}: add one, or remove {flag}"

@@ -1,7 +1,7 @@
 """Routers, which select the replica of each request.
 
 `routing` has the base class, `pool_routers` the routers that distinguish pools. To add a router, add a class and an
-entry in `ROUTERS`; `--router` and all lists then include its name.
+entry in `ROUTERS`; `--router` and its help then include the name.
 """
 
 import random
@@ -14,7 +14,7 @@ from capacity.deployment.routing import Prompt, Router
 
 
 class RoundRobin(Router):
-    """Each replica in turn."""
+    """Router to each replica in turn."""
 
     _turn = -1
 
@@ -25,7 +25,7 @@ class RoundRobin(Router):
 
 
 class LeastOutstanding(Router):
-    """The replica with the fewest outstanding requests."""
+    """Router to the replica with the fewest outstanding requests."""
 
     _turn = 0
 
@@ -36,7 +36,7 @@ class LeastOutstanding(Router):
 
 
 class LeastKv(Router):
-    """The replica with the least KV load: prompt tokens of its outstanding requests, as the router counts them."""
+    """Router to the replica with the fewest prompt tokens in outstanding requests, an estimate of its KV load."""
 
     _turn = 0
 
@@ -47,12 +47,12 @@ class LeastKv(Router):
 
 
 class PrefixAware(LeastOutstanding):
-    """The replica that was sent the longest prefix of this prompt, unless loads are unbalanced.
+    """Router to the replica that was sent the longest prefix of this prompt, unless loads are unbalanced.
 
     Uses least outstanding if the match is below `match_fraction` of the prompt, or if the most loaded replica has over
     `balance_requests` more requests than the least loaded and over `balance_ratio` times as many. The router remembers
-    the last `MOST_KEYS` runs of blocks that it sent. Rule and defaults: SGLang model gateway, cache_aware policy
-    (cache_threshold 0.3, balance_abs_threshold 64, balance_rel_threshold 1.5).
+    the last `MOST_KEYS` runs of prompt blocks that it sent. Rule and defaults: SGLang model gateway, cache_aware
+    policy (cache_threshold 0.3, balance_abs_threshold 64, balance_rel_threshold 1.5).
     """
 
     MOST_KEYS = 1 << 20
@@ -93,7 +93,7 @@ class PrefixAware(LeastOutstanding):
         return replica
 
     def _longest_match(self, keys: Sequence[int], stops: Sequence[int], blocks: int) -> int:
-        """Return the replicas that were sent the longest prefix of this prompt, as bits; 0: use the loads."""
+        """Return a bit mask of the replicas that were sent the longest prefix of this prompt; 0: route by load."""
         known, holders, matching, matched = self._holders, self._open, 0, 0
         for key, stop in zip(keys, stops):
             holders &= known.get(key, 0)
@@ -138,12 +138,12 @@ class PrefixAware(LeastOutstanding):
 
 @lru_cache(maxsize=1 << 12)
 def _replicas(bits: int) -> list[int]:
-    """Return the replicas set in a bit mask, in order."""
+    """Return the numbers of the replicas in a bit mask, ascending."""
     return [replica for replica in range(bits.bit_length()) if bits >> replica & 1]
 
 
 class SessionSticky(LeastOutstanding):
-    """The replica of the session's first request (chosen by least outstanding), until that replica is gone."""
+    """Router to the replica of the session's first request (the least outstanding then), until it is removed."""
 
     needs_sessions = True
 
@@ -161,7 +161,7 @@ class SessionSticky(LeastOutstanding):
 
 
 class RandomRouter(Router):
-    """A random replica."""
+    """Router to a random replica."""
 
     def __init__(self, *, seed: int = 0) -> None:
         super().__init__(seed=seed)

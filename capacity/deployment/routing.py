@@ -1,7 +1,7 @@
-"""Base class of all routers: its state about replicas, and its view of requests and pools.
+"""Base class of all routers, with the data that a router sees of requests, replicas and pools.
 
-A router knows what a real one knows: the requests that it sent and the responses. It does not know an answer's length
-in advance, or an engine's current state. Replicas are numbers; a replica that returns after a failure is a new one.
+A router knows only what a real one knows: the requests that it sent and the responses. It does not know output lengths
+in advance, or an engine's current state. Replicas are numbers; a replica that restarts after a failure has a new one.
 """
 
 from bisect import bisect_left, insort
@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 
 class Prompt(NamedTuple):
-    """A router's view of a request.
+    """A request as a router sees it.
 
-    `keys`: runs of prompt blocks that other requests share. `stops`: end of each run, in blocks. `blocks`: full blocks
-    of the prompt. `asked_tokens`: the prompt plus the output that the client requests.
+    `keys`: identifiers of the runs of prompt blocks that other requests share. `stops`: end of each run, in blocks.
+    `blocks`: full blocks of the prompt. `asked_tokens`: the prompt plus the output that the client requests.
     """
 
     request: int
@@ -26,10 +26,10 @@ class Prompt(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """Expected TTFT of an engine.
+    """Parameters of an engine's expected TTFT.
 
-    It is `least_s`, plus `prompt_token_s` for each prompt token of this and the earlier prompts, plus `beside_s` for
-    each outstanding request. `within_s`: the router's limit on the sum.
+    It is `least_s`, plus `prompt_token_s` for each token of this prompt and the prompts before it, plus `beside_s` per
+    prompt token for each outstanding request. `within_s`: the router's limit on the expected TTFT.
     """
 
     within_s: float
@@ -39,10 +39,10 @@ class Forecast(NamedTuple):
 
 
 class PoolLimits(NamedTuple):
-    """Requests that a replica's pool accepts, for routers that distinguish pools.
+    """Limits on the requests that a replica's pool accepts, for routers that distinguish pools.
 
-    `up_to_tokens`: longest request (None: any). `up_to_requests`: requests per replica while another pool can take the
-    rest. `pool`: position in the file. `forecast`: expected TTFT of each of its engines.
+    `up_to_tokens`: longest request (None: any). `up_to_requests`: most requests per replica while another pool accepts
+    the others. `pool`: position in the file. `forecast`: parameters of the expected TTFT of the pool's engines.
     """
 
     pool: int = 0
@@ -66,7 +66,7 @@ class Router:
         self.prompt_tokens: list[int] = []  # of the outstanding requests, by replica
 
     def assign_pool(self, replica: int, takes: PoolLimits) -> None:
-        """Assign a replica to a pool before it joins, for routers that distinguish pools."""
+        """Assign a replica to a pool before `add_replica`; used by routers that distinguish pools."""
 
     def add_replica(self, replica: int) -> None:
         """Add a replica that accepts requests from now on."""
@@ -88,7 +88,7 @@ class Router:
         insort(self.ready, replica)
 
     def send(self, prompt: Prompt) -> int:
-        """Return the replica for a request, and count it as outstanding; at least one replica must be ready."""
+        """Choose the replica for a request and count the request as outstanding; a replica must be ready."""
         replica = self._choose(prompt)
         self.requests[replica] += 1
         self.prompt_tokens[replica] += prompt.tokens
@@ -103,7 +103,7 @@ class Router:
         raise NotImplementedError
 
     def _least_loaded(self, loads: list[int], ready: Sequence[int], turn: int) -> int:
-        """Return the least loaded replica; ties by turn."""
+        """Return the ready replica with the lowest load; if several have it, the next one from `turn` on."""
         if len(ready) == len(loads):
             least = min(loads)
             try:

@@ -15,7 +15,7 @@ MAX_PRIORITY_CLASSES = 100
 
 
 class Traffic(FlagSpec):
-    """Requests: their lengths, and their arrivals (a batch, a closed loop, a rate, or a trace)."""
+    """Requests of an analysis: their lengths, and their arrivals (a batch, a closed loop, a rate, or a trace)."""
 
     input_len: int | None = None
     output_len: int | None = None
@@ -121,7 +121,7 @@ class Traffic(FlagSpec):
 
 
 def parse_priority_shares(text: str) -> dict[int, float]:
-    """Return each priority's share of the requests; shares sum to 1. Raises a one-line ValueError if invalid."""
+    """Return the fraction of requests by priority; the sum is 1. Raises ValueError with a one-line message."""
     shares: dict[int, float] = {}
     for part in text.split(","):
         priority, colon, share = part.partition(":")

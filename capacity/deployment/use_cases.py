@@ -1,4 +1,4 @@
-"""Use cases, such as chat, document search and code completion: typical requests as data with sources."""
+"""Use cases, such as chat, RAG and code completion: typical request lengths, SLOs and think times, with sources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FilledFields = dict[str, float | str]
 
 
 class Sourced(Spec):
-    """Source of a value."""
+    """Base of values with a source."""
 
     source: Text
     date: Annotated[str, Field(pattern=r"\d{4}-\d{2}-\d{2}")]
@@ -47,19 +47,19 @@ class TokenLengths(Sourced):
 
 
 class ServiceLevels(Sourced):
-    """Latency targets, in the form of `--slo`."""
+    """Latency limits of a use case, each in the form of `--slo`."""
 
     limits: tuple[Text, ...] = Field(min_length=1)
 
 
 class ThinkTime(Sourced):
-    """Mean seconds between an answer and the next request."""
+    """Mean time in seconds between a response and the user's next request."""
 
     mean: Annotated[float, Field(ge=0)]
 
 
 class UseCase(Spec):
-    """Typical requests of one use case."""
+    """One use case: typical request lengths, SLOs and think time."""
 
     name: Text
     title: Text
@@ -96,7 +96,7 @@ def _read() -> Mapping[str, UseCase]:
 
 
 def _with_sources(table: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, object]:
-    """Return a use case's table with each source in full."""
+    """Return the table of a use case with the key of each source replaced by its full text."""
     return {
         name: {**value, "source": sources[value["source"]]} if isinstance(value, dict) else value
         for name, value in table.items()
@@ -104,7 +104,7 @@ def _with_sources(table: Mapping[str, Any], sources: Mapping[str, str]) -> dict[
 
 
 def filled_fields(traffic: Traffic) -> FilledFields:
-    """Return the values of unset traffic fields from the use case and the users. Raises InvalidInput."""
+    """Return values for unset traffic fields, from the use case and the number of users. Raises InvalidInput."""
     filled = _use_case_fields(traffic) or _measured_length_spread(traffic)
     if traffic.users is None:
         return filled
@@ -115,7 +115,7 @@ def filled_fields(traffic: Traffic) -> FilledFields:
     wait_s = think_s + traffic.response_s
     if not wait_s:
         raise InvalidInput(
-            "users need the seconds between a response and the next request: add --think-time-s, or --use-case"
+            "users need a think time between a response and the next request: add --think-time-s, or --use-case"
         )
     if traffic.user_loop == "closed" and not think_s:
         raise InvalidInput(
@@ -127,7 +127,7 @@ def filled_fields(traffic: Traffic) -> FilledFields:
 
 
 def _use_case_fields(traffic: Traffic) -> FilledFields:
-    """Return the lengths of a use case for generated requests, and its think time for users and sessions."""
+    """Return what a use case sets: request lengths if there is no trace, think time for users and sessions."""
     if traffic.use_case is None:
         return {}
     case, said = find_use_case(traffic.use_case), traffic.model_fields_set
@@ -142,9 +142,9 @@ def _use_case_fields(traffic: Traffic) -> FilledFields:
 
 
 def _measured_length_spread(traffic: Traffic) -> FilledFields:
-    """Return the length distribution of the chat trace if the user gives only mean lengths.
+    """Return the length distribution measured in the chat trace, if the user gives mean lengths and no distribution.
 
-    A batch has equal lengths.
+    Empty for a use case, a trace, and a batch, whose requests have identical lengths.
     """
     given = traffic.model_fields_set
     no_means = traffic.input_len is None and traffic.output_len is None
@@ -168,7 +168,7 @@ def _length_spread(case: UseCase) -> FilledFields:
 
 
 def filled_notes(traffic: Traffic) -> tuple[str, ...]:
-    """Return one note per filled-in value, with its source and formula."""
+    """Return one note for each value that was filled in, with its source or formula."""
     filled = {name for name, value in filled_fields(traffic).items() if getattr(traffic, name) == value}
     filled -= traffic.model_fields_set
     notes: list[str] = []
@@ -182,9 +182,7 @@ def filled_notes(traffic: Traffic) -> tuple[str, ...]:
         )
     if "request_rate" in filled:
         waits = f", response time {traffic.response_s:g} s" if traffic.response_s else ""
-        most = (
-            "" if traffic.response_s else ", the highest rate; set --response-s to include the response time"
-        )
+        most = "" if traffic.response_s else ", an upper bound; set --response-s to include the response time"
         notes.append(
             f"{traffic.users:,} users, think time {traffic.think_time_s:g} s{waits}: users / (think + response) = "
             f"{traffic.request_rate:.4g} requests/s{most} ({LITTLES_LAW})"

@@ -1,4 +1,4 @@
-"""JSON options of `vllm serve` as pool fields. Raises a one-line ValueError for invalid options."""
+"""Convert JSON options of `vllm serve` to pool fields. Functions raise a one-line ValueError for invalid options."""
 
 import json
 from collections.abc import Callable
@@ -17,12 +17,12 @@ SPECULATIVE_KEYS = (
 )
 NOT_MODELLED = {  # JSON keys that are not modelled, with the assumption used instead
     "speculative_config": {
-        "attention_backend": "the fitted backend is assumed",
+        "attention_backend": "the backend of the fitted kernels is assumed",
         "rejection_sample_method": "lossless verification of drafts is assumed",
-        "draft_sample_method": "acceptance is as published, or --acceptance",
-        "disable_padded_drafter_batch": "the engine's default drafting of a batch is assumed",
+        "draft_sample_method": "the published acceptance is assumed, unless --acceptance is set",
+        "disable_padded_drafter_batch": "the engine's default padding of draft batches is assumed",
     },
-    "attention_config": {"": "the fitted backend is assumed"},
+    "attention_config": {"": "the backend of the fitted kernels is assumed"},
 }
 COUNTS = ("num_speculative_tokens", "draft_tensor_parallel_size")
 ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
@@ -33,7 +33,7 @@ JsonObject = dict[str, object]
 
 
 def parse_speculative_config(config: str | JsonObject) -> JsonObject:
-    """Return `--speculative-config` as `speculator`, `draft` and their counts; empty if it sets nothing."""
+    """Return the pool fields that `--speculative-config` sets: drafting method, draft model and counts."""
     options = _parse_object(config)
     if not options:
         return {}
@@ -41,11 +41,13 @@ def parse_speculative_config(config: str | JsonObject) -> JsonObject:
         raise ValueError(f"{unknown[0]!r} is not modelled; use one of {', '.join(SPECULATIVE_KEYS)}")
     method, checkpoint = options.get("method"), options.get("model")
     if checkpoint is not None and not isinstance(checkpoint, str):
-        raise ValueError(f"model is {checkpoint!r}: must be the name of a draft")
+        raise ValueError(f"model is {checkpoint!r}: must be the name of a draft checkpoint")
     known_method = isinstance(method, str) and method in METHODS
     if not known_method and (method is not None or checkpoint is None):
         known = ", ".join(METHODS)
-        raise ValueError(f"method {method!r} is not one of {known}; or use --speculator and --acceptance")
+        raise ValueError(
+            f"method {method!r} is not one of {known}; for others, use --speculator and --acceptance"
+        )
     counts = {name: options[name] for name in COUNTS if options.get(name) is not None}
     if (length := options.get("synthetic_acceptance_length")) is not None:
         counts["acceptance"] = f"length:{length}"
@@ -53,9 +55,9 @@ def parse_speculative_config(config: str | JsonObject) -> JsonObject:
 
 
 def split_config(name: str, text: str) -> tuple[JsonObject, dict[str, str]]:
-    """Split a JSON option of a launch command: the supported keys, and the others with the assumption used instead.
+    """Split a JSON option of a launch command into supported keys, and others with the assumption used instead.
 
-    Raises ValueError if it is not a JSON object.
+    `name`: name of the option, without dashes. Raises ValueError if the text is not a JSON object.
     """
     options, reasons = _parse_object(text), NOT_MODELLED[name]
     others = {
@@ -67,9 +69,9 @@ def split_config(name: str, text: str) -> tuple[JsonObject, dict[str, str]]:
 
 
 def parse_kv_transfer_config(config: str | JsonObject) -> JsonObject:
-    """Return `--kv-transfer-config` as the `role` of a disaggregated pool, or as the host memory for KV offloading.
+    """Return the pool fields that `--kv-transfer-config` sets: the `role` of an engine, or memory for KV offloading.
 
-    The result is empty if it has neither.
+    The result is empty if it sets neither. Raises ValueError for an unknown role or an unsupported connector.
     """
     options = _parse_object(config)
     if not options:
@@ -90,10 +92,10 @@ def parse_kv_transfer_config(config: str | JsonObject) -> JsonObject:
 
 
 def _offloading_size(size: object) -> JsonObject:
-    """Return the host memory of vLLM's own connector; its older `num_cpu_blocks` leaves the size to the engine."""
+    """Return the pool fields of vLLM's own connector for KV offloading; `size`: bytes of host memory."""
     if isinstance(size, bool) or not isinstance(size, int | float) or not size >= 0:
         raise ValueError(
-            f"cpu_bytes_to_use of OffloadingConnector is {size!r}: must be bytes of host memory; or use "
+            f"cpu_bytes_to_use of OffloadingConnector is {size!r}: must be a number of bytes of host memory; or use "
             "--kv-offloading-size"
         )
     return {"kv_offloading_size": size / GIB, "kv_offloading_backend": "native"}
@@ -120,7 +122,7 @@ JSON_OPTIONS: dict[str, Callable[[str | JsonObject], JsonObject]] = {
 
 
 def set_lora_slots(fields: JsonObject) -> JsonObject:
-    """Replace `enable_lora` by the number of slots; vLLM's default is one."""
+    """Return the fields with `enable_lora` replaced by `max_loras`, the number of slots (vLLM's default: 1)."""
     if fields.get("enable_lora") is not True:
         return fields
     plain = {name: value for name, value in fields.items() if name != "enable_lora"}
@@ -128,7 +130,7 @@ def set_lora_slots(fields: JsonObject) -> JsonObject:
 
 
 def replace_json_options(fields: JsonObject) -> JsonObject:
-    """Return the fields with vLLM's JSON options replaced. Raises InvalidInput if an option contradicts a field."""
+    """Replace vLLM's JSON options by pool fields. Raises InvalidInput if an option contradicts a field."""
     plain = dict(fields)
     for name, read in JSON_OPTIONS.items():
         config = plain.get(name)

@@ -5,13 +5,14 @@ carries most of the difference; 0 leaves the profile unchanged. Most parameters 
 *time* (0.1: 10 % slower). `front_end` is in seconds and `kv_overhead` in bytes. `experts_tilt` is an exponent on the
 number of tokens in a step, because expert kernels use different tiles, and routers select different experts, with few
 tokens than with many. `capacity calibrate` computes the posterior from measured runs and writes it to `GPU@mine.toml`
-as the table `[adjustment]`. Without that table the means are 0 and the standard deviations are `deviation`.
+as the table `[adjustment]`. Without that table the means are 0 and each standard deviation is the parameter's
+`deviation`.
 
-The factors apply where constants are looked up while a model is built (`Lookup`, `StepSetting.host_time`, the memory
-plan, the engine's latencies), so every step time includes them. A fraction of a peak is limited to 1, because a kernel
-cannot be faster than the roofline (`Lookup.capped` reports it). `ttft` and `tpot` are not constants: they absorb the
-error that the metrics of a deployment share and no constant explains. Predictions for that model and engine are
-corrected by them when the interval is computed.
+The factors are applied when constants are looked up to build a step model (`KernelLookup`, `StepSetting.host_time`,
+the memory plan, the engine's latencies), so every step time includes them. A fraction of a peak is limited to 1,
+because a kernel cannot be faster than the roofline (`KernelLookup.capped` reports it). `ttft` and `tpot` do not change
+constants: they are the error that all TTFTs or TPOTs of a deployment share and that no constant explains. Predictions
+for that model and engine are corrected by them when the interval is computed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ ROOFLINE_TOLERANCE = 0.03  # of a peak: GPUs exceed the clocks of their datashee
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One parameter of theta: its unit ("": the logarithm of a factor on a time) and its prior deviation."""
+    """One parameter of theta: its unit ("": the logarithm of a factor on a time) and its prior standard deviation."""
 
     name: str
     title: str
@@ -62,19 +63,20 @@ _KERNEL_PARAMETERS = {"moe": "experts", "all_reduce": "all_reduce", "nccl": "all
 
 
 def _time_exponent(field: str) -> int:
-    """Return the exponent of a time factor in this constant: 1 for a time, -1 for a fraction of a peak."""
+    """Return the power of a time factor in this constant: 1 for a time, -1 for a fraction of a peak, else 0."""
     return field.endswith("_s") - field.endswith("_fraction")
 
 
 def prior_covariance() -> FloatMatrix:
-    """Return the covariance of theta before any run; the parameters are independent."""
+    """Return the covariance matrix of theta before calibration; the parameters are independent."""
     import numpy as np
 
     return np.diag([parameter.deviation**2 for parameter in PARAMETERS])
 
 
 class Adjustment(Spec):
-    """Posterior of theta: `means` and `covariance` in the order of `PARAMETERS`, and its evidence.
+    """Posterior of theta: `means` and `covariance` in the order of `PARAMETERS`, and the runs that it is calibrated
+    on.
 
     `rows` is the number of measured values used; `models` and `engines` name the measured deployments.
     """
@@ -90,7 +92,7 @@ class Adjustment(Spec):
     @model_validator(mode="before")
     @classmethod
     def _extend_covariance(cls, fields: Any) -> Any:
-        """Extend the covariance of a variant written before the last parameters existed; they get their prior."""
+        """Extend the covariance of an earlier version's file; parameters added since then get their prior."""
         rows = fields.get("covariance") if isinstance(fields, Mapping) else None
         if not isinstance(rows, list | tuple) or len(rows) not in EARLIER_PARAMETER_COUNTS:
             return fields
@@ -120,11 +122,11 @@ class Adjustment(Spec):
         return self
 
     def mean(self, name: str) -> float:
-        """Return the mean in the parameter's unit; 0 leaves the profile unchanged."""
+        """Return the mean of parameter `name` in its unit; 0 leaves the profile unchanged."""
         return self.means.get(name, 0.0)
 
     def factor(self, name: str) -> float:
-        """Return the factor on times of parameter `name`, which must be a logarithm (no unit)."""
+        """Return the factor by which parameter `name`, a logarithm (no unit), multiplies times."""
         assert not _parameter(name).unit, name
         return math.exp(self.mean(name))
 
@@ -136,13 +138,13 @@ class Adjustment(Spec):
 
     @property
     def covariance_matrix(self) -> FloatMatrix:
-        """Return the covariance of theta in the order of `PARAMETERS`; without runs, the prior's."""
+        """Return the covariance of theta in the order of `PARAMETERS`; the prior covariance if there are no runs."""
         import numpy as np
 
         return np.array(self.covariance, dtype=np.float64) if self.covariance else prior_covariance()
 
     def variance(self, weights: Mapping[str, float]) -> float:
-        """Return the variance of the weighted sum of parameters."""
+        """Return the variance of the sum of parameters multiplied by `weights` (by parameter name)."""
         places = [(NAMES.index(name), weight) for name, weight in weights.items() if name in NAMES]
         return sum(self.covariance[i][j] * of_i * of_j for i, of_i in places for j, of_j in places)
 
@@ -163,13 +165,14 @@ class Adjustment(Spec):
         note += f" ({self.date})"
         other = [name for name, known in ((model, self.models), (engine, self.engines)) if name not in known]
         if other:
-            note += f", not on {' or '.join(other)}, whose kernels and host may differ"
+            note += f", but not on {' or '.join(other)}, whose kernel and host times may differ"
         return (note,)
 
     def adjust(self, operator: str, constants: Constants) -> tuple[Constants, tuple[str, ...]]:
-        """Apply the factors to the constants of a kernel (`operator` as in `KernelFamily`, or "nccl").
+        """Return the constants of a kernel with the factors applied (`operator` as in `KernelFamily`, or "nccl").
 
-        Also return the parameters that would raise a fraction of a peak well above 1; the fraction is limited to 1.
+        Also return the names of parameters whose factor would raise a fraction of a peak well above 1; such a fraction
+        is limited to 1.
         """
         values: dict[str, float] = {}
         capped = []
@@ -194,13 +197,13 @@ class Adjustment(Spec):
         return (constants.model_copy(update=values) if values else constants), tuple(dict.fromkeys(capped))
 
     def adjust_latencies(self, request_s: float, response_s: float) -> tuple[float, float]:
-        """Return request and response latency, each with half of the front end's correction, at least 0."""
+        """Return request and response latency (s); half of the `front_end` correction is added to each."""
         half = self.mean("front_end") / 2
         return max(request_s + half, 0.0), max(response_s + half, 0.0)
 
     @property
     def overhead_bytes(self) -> int:
-        """Return the correction of GPU memory that neither weights nor KV cache use; negative means less."""
+        """Return the correction, in bytes, of memory that neither weights nor KV use; negative: less."""
         return round(self.mean("kv_overhead"))
 
 

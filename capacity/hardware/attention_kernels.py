@@ -1,4 +1,4 @@
-"""Attention kernels by name, with their published slowdown by GPU architecture."""
+"""Attention kernels by name, with the published slowdown compared with the fitted kernel, by GPU architecture."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -14,10 +14,11 @@ TABLE = Path(__file__).with_name("attention_kernels.toml")
 
 
 class AttentionKernel(Spec):
-    """One kernel, and how many times longer its prefill takes than the fitted one's, by architecture.
+    """One attention kernel; `prefill_slowdown`, by architecture: its prefill time divided by the fitted kernel's.
 
     In nine cases of ten, measured times are within `error_factor` of predicted ones, up or down. With `scores_in_hbm`
-    a formula replaces the slowdown. `split_decode`: whether several blocks share the context of a decode.
+    the time comes from a formula and not from a slowdown. `split_decode`: whether the context of a decode is split
+    over several thread blocks.
     """
 
     title: str
@@ -30,7 +31,7 @@ class AttentionKernel(Spec):
     prefill_slowdown: dict[str, Annotated[float, Field(ge=1)]] = Field(default_factory=dict)
 
     def runs_on(self, architecture: str) -> bool:
-        """Return whether its speed on this architecture is published."""
+        """Return whether the kernel's speed on this architecture is known (published, or from a formula)."""
         return self.scores_in_hbm or architecture in self.prefill_slowdown
 
 
@@ -41,7 +42,10 @@ def attention_kernels() -> dict[str, AttentionKernel]:
 
 
 def find_attention_kernel(name: str, architecture: str) -> AttentionKernel | None:
-    """Return a kernel on GPUs of this architecture; None for `auto`, the fitted kernel. Raises InvalidInput."""
+    """Return the kernel `name` for GPUs of this architecture; None for `auto`, the fitted kernel.
+
+    Raises InvalidInput if no speed of the kernel is published for the architecture.
+    """
     if name == "auto":
         return None
     kernel = attention_kernels()[name]

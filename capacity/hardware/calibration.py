@@ -1,7 +1,8 @@
 """Fit the step model's constants to measured kernels, and report the remaining error.
 
-Robust least squares (soft L1) on the logarithm of predicted over measured: a microsecond kernel counts as much as a
-millisecond one, and a few bad rows count little. `benchmarks/pooled_fits.py` uses it to fit many tables at once.
+Robust least squares (soft L1) on the logarithm of predicted over measured time: relative errors count equally for
+microsecond and millisecond kernels, and outliers count little. `benchmarks/pooled_fits.py` uses it to fit many tables
+at once.
 """
 
 import math
@@ -26,8 +27,9 @@ MIN_ROWS_PER_PARAMETER = 2
 class Parameter:
     """A constant to fit: its start value and its physical limits, searched on a logarithmic scale.
 
-    With a `spread`, tables of one pool share information: each constant is pulled towards the pool's, as strongly as
-    one row with an error of `spread` (in ln) times the robust scale would.
+    With a `spread`, tables that are fitted together share information: each table's constant is pulled towards their
+    common value (`centre`). The pull is as strong as one more row whose error is `spread` (in ln) times the robust
+    scale.
     """
 
     name: str
@@ -39,7 +41,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement(Generic[Row]):
-    """One measured kernel: its inputs, its seconds, and the group that it is held out with."""
+    """One measured kernel: its inputs, its seconds, and the group of rows that are held out together."""
 
     row: Row
     seconds: float
@@ -65,7 +67,7 @@ class ErrorSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective(Generic[Row]):
-    """Objective of a fit: log residuals of the measurements, and the pull towards `centre` if one is given."""
+    """Objective function of a fit: log residuals of the measurements, and the pull towards `centre` if it is given."""
 
     predict: Predict[Row]
     measurements: Sequence[Measurement[Row]]
@@ -99,9 +101,9 @@ def fit_constants(
     *,
     centre: Constants | None = None,
 ) -> dict[str, float]:
-    """Return the constants of least robust error, pulled towards `centre` if one is given.
+    """Return the constants with the least robust error, pulled towards `centre` if it is given.
 
-    Raises OutsideValidity for fewer than two measurements per constant without a `centre`.
+    Raises OutsideValidity for fewer than two measurements per constant if there is no `centre`.
     """
     from scipy.optimize import least_squares
 
@@ -136,7 +138,7 @@ def fit_constants(
 
 
 def summarise_errors(pairs: Sequence[tuple[float, float]], *, groups: int = 0) -> ErrorSummary:
-    """Summarise the errors of (predicted, measured) pairs. Raises OutsideValidity for none."""
+    """Summarise the errors of (predicted, measured) pairs. Raises OutsideValidity if there are no pairs."""
     if not pairs:
         raise OutsideValidity("no measurements to compare predictions with")
     predicted, measured = np.array(pairs, dtype=np.float64).T

@@ -1,9 +1,10 @@
 """Constants of the step model: a dozen numbers per kernel family, each with its source.
 
 A *fraction* is relative to the datasheet's peak (dense FLOP/s, HBM or link bytes/s) and at most 1, so no operator is
-faster than the roofline. A *sharpness* is the p of the norm that combines compute and memory time: 1 adds them, a
-large p takes the maximum. Families are the kernel libraries of engines (`vllm`, `trtllm`, `sglang`), because they were
-measured that way. The fitted numbers are in `hardware_profiles/*.toml` under `[step_time]`.
+faster than the roofline. A *sharpness* is the p of the p-norm (`norm` below) that combines compute and memory time: 1
+adds them, a large p takes the maximum. In the formulas, F is FLOPs, P peak FLOP/s, B bytes of memory traffic and BW
+the HBM bandwidth. Families are the kernel libraries of engines (`vllm`, `trtllm`, `sglang`), because kernels were
+measured per engine. The fitted numbers are in `hardware_profiles/*.toml` under `[step_time]`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Coefficients(Spec):
 
 
 class RooflineCoefficients(Coefficients):
-    """`norm(F/(compute·P), B/(bandwidth·BW)) + fixed`; subclasses add terms."""
+    """Time of a kernel on the roofline: `norm(F/(compute·P), B/(bandwidth·BW)) + fixed`; subclasses add terms."""
 
     compute_fraction: Fraction
     bandwidth_fraction: Fraction
@@ -59,7 +60,7 @@ class RooflineCoefficients(Coefficients):
 
 
 class GemmCoefficients(RooflineCoefficients):
-    """`norm(F/(compute·P), B/(bandwidth·BW)) + fixed + per_k·K + activation quantization`."""
+    """Time of a GEMM: `norm(F/(compute·P), B/(bandwidth·BW)) + fixed + per_k·K + activation quantization`."""
 
     per_k_s: Seconds = 0.0  # serial loop over K in one thread block
     quantize_fraction: Fraction | None = (
@@ -68,11 +69,12 @@ class GemmCoefficients(RooflineCoefficients):
 
 
 class AttentionCoefficients(RooflineCoefficients):
-    """`norm(F/(compute·P), B/(bandwidth·BW), occupancy·batch·kv_heads/SMs, per_token·C) + per_doubling·log2(1 + C/64)
-    + fixed`.
+    """Time of attention: `norm(F/(compute·P), B/(bandwidth·BW), occupancy·batch·kv_heads/SMs, per_token·C) +
+    per_doubling·log2(1 + C/64) + fixed`.
 
-    C is the mean context of a decode row. Splitting a longer KV over blocks needs deeper reductions. A kernel that
-    does not split it walks through the whole context in one block, even when other blocks are idle. Also used for MLA.
+    C is the mean context length of the decode requests. A KV cache that is split over more thread blocks needs deeper
+    reductions (`per_doubling`). A kernel that does not split it processes the whole context in one block, even when
+    other blocks are idle (`per_token`). Also used for MLA.
     """
 
     occupancy_s: Seconds = 0.0
@@ -81,11 +83,11 @@ class AttentionCoefficients(RooflineCoefficients):
 
 
 class MoeCoefficients(RooflineCoefficients):
-    """`norm(F/(compute·P), B/(bandwidth·BW)) + routed bytes/(routed·BW) + fixed + per_k·K`.
+    """Time of experts: `norm(F/(compute·P), B/(bandwidth·BW)) + routed bytes/(routed·BW) + fixed + per_k·K`.
 
-    B: bytes of the distinct experts used. K: rows of an expert's first and last product, which one thread block walks
-    through. `tilt`: exponent on the step's tokens that multiplies the whole time, calibrated on the user's own runs; 0
-    as fitted.
+    B: bytes of the distinct experts used. K: inner dimensions of an expert's first and last matrix multiplication,
+    over which one thread block loops. `tilt`: the whole time is multiplied by (tokens of the step / 32)**tilt; it is
+    calibrated on the user's own runs, and 0 in the fit.
     """
 
     routed_fraction: Fraction  # of HBM bandwidth when permuting and combining routed tokens
@@ -95,11 +97,12 @@ class MoeCoefficients(RooflineCoefficients):
 
 
 class AllReduceCoefficients(Coefficients):
-    """`per_rank·(n-1) + min(one_shot_fixed + S(n-1)/(one_shot·link), norm(two_shot_fixed, V/(two_shot·link)))`.
+    """Time of an all-reduce: `per_rank·(n-1) + min(one_shot_fixed + S(n-1)/(one_shot·link), norm(two_shot_fixed,
+    V/(two_shot·link)))`.
 
-    V = 2S(n-1)/n. `two_shot_gain` multiplies the two-shot fraction for each doubling of ranks from 2 to 8, up to 1,
-    because switches that reduce in the network (NVLS) help more with more ranks. A sharpness below 1 models the slow
-    rise to full rate.
+    n: ranks; S: bytes of the message; V = 2S(n-1)/n. `two_shot_gain` multiplies the two-shot fraction for each
+    doubling of ranks from 2 to 8, up to a fraction of 1, because switches that reduce in the network (NVLS) help more
+    with more ranks. A sharpness below 1 models bandwidth that rises slowly with the message size.
     """
 
     one_shot_fixed_s: Seconds
@@ -112,10 +115,10 @@ class AllReduceCoefficients(Coefficients):
 
 
 class CollectiveCoefficients(Coefficients):
-    """NCCL: `norm(fixed + per_rank·(n-1), V/(bandwidth·link))`, where V is the bytes that leave a rank.
+    """Time of an NCCL collective: `norm(fixed + per_rank·(n-1), V/(bandwidth·link))`, n: ranks, V: bytes a rank sends.
 
-    A sharpness below 1 models the slow rise through NCCL's protocols: at medium sizes the time exceeds the sum of both
-    terms.
+    A sharpness below 1 models bandwidth that rises slowly through NCCL's protocols: at medium sizes the time exceeds
+    the sum of both terms.
     """
 
     fixed_s: Seconds
@@ -125,14 +128,14 @@ class CollectiveCoefficients(Coefficients):
 
 
 class ElementwiseCoefficients(Coefficients):
-    """Norms, RoPE, activations, residuals and copies: `B/(bandwidth·BW) + fixed` per kernel."""
+    """Time of norms, RoPE, activations, residuals and copies: `B/(bandwidth·BW) + fixed` per kernel."""
 
     bandwidth_fraction: Fraction
     fixed_s: Seconds
 
 
 class KernelFamily(Spec):
-    """Kernels of one engine. Keys: GEMM and expert kernels as in `WeightFormat.kernel`; attention by KV dtype."""
+    """Constants of one engine's kernels, by `WeightFormat.kernel` (GEMM, experts) or KV dtype (attention)."""
 
     gemm: dict[str, GemmCoefficients] = Field(default_factory=dict)
     prefill_attention: dict[str, AttentionCoefficients] = Field(default_factory=dict)
@@ -144,7 +147,7 @@ class KernelFamily(Spec):
     elementwise: ElementwiseCoefficients | None = None  # only if different from the GPU's
 
     def without_copies(self, other: KernelFamily | None) -> KernelFamily:
-        """Return the kernels whose constants differ from those of another GPU."""
+        """Return the family without the kernels whose constants are equal to those of `other`, another GPU's."""
         kept: dict[str, object] = {}
         for name in type(self).model_fields if other is not None else ():
             mine, its = getattr(self, name), getattr(other, name)
@@ -157,7 +160,7 @@ class KernelFamily(Spec):
 
 
 class Residuals(Spec):
-    """Quantiles of measured/predicted - 1 of whole steps, in one regime: `prefill`, `decode`, `decode_moe`."""
+    """5 % and 95 % quantiles of measured/predicted - 1 of whole steps: `prefill`, `decode` or `decode_moe`."""
 
     low: Annotated[float, Field(gt=-1, le=0)]  # 5 %
     high: Annotated[float, Field(ge=0)]  # 95 %
@@ -175,7 +178,7 @@ class Residuals(Spec):
 
 
 class ChipShare(Coefficients):
-    """Share of another chip's achieved rates that kernels reach on this chip; latencies are divided by it."""
+    """Fraction of another chip's achieved rates that this chip achieves; latencies are divided by it."""
 
     share: Fraction
 
@@ -193,11 +196,11 @@ class ChipShare(Coefficients):
 class StepCoefficients(Spec):
     """The `[step_time]` tables of one hardware profile.
 
-    `gpu` is the profile that they belong to; a profile rejects another's tables. With `transferred_from`, missing
-    constants are taken from that profile's fit and count as assumed. `error_factor`: for a chip without measured
-    kernels, the factor, up or down, that its step times are within in nine cases of ten. `ttft_error_factor`: the same
-    for first tokens, if it differs. `chip_share`: correction of the other chip's constants, fitted on requests served
-    on this chip.
+    `gpu` is the profile that the tables belong to; another profile rejects them. With `transferred_from`, missing
+    constants are taken from that profile's fit and count as assumed. `error_factor`, for a chip without measured
+    kernels: in nine cases of ten, its step times are within this factor of predicted ones, up or down.
+    `ttft_error_factor`: the same for TTFT, if it differs. `chip_share`: correction of the other chip's constants,
+    fitted on requests served on this chip.
     """
 
     gpu: str | None = None
@@ -212,7 +215,7 @@ class StepCoefficients(Spec):
     residuals: dict[str, Residuals] = Field(default_factory=dict)
 
     def without_copies(self, other: StepCoefficients) -> StepCoefficients:
-        """Return the constants fitted to this GPU only; if none remain, without the other's error intervals."""
+        """Return only the constants that differ from `other`'s; if none remain, also omit its error intervals."""
         its, bands = other.families, self.residuals
         families = {name: family.without_copies(its.get(name)) for name, family in self.families.items()}
         own = {name: family for name, family in families.items() if family != KernelFamily()}
@@ -221,7 +224,7 @@ class StepCoefficients(Spec):
 
     @property
     def transferred(self) -> StepCoefficients:
-        """Return these constants as used for another GPU, with wider error intervals."""
+        """Return these constants for use on another GPU, with error intervals 1.5 times as wide."""
         bands = {
             name: Residuals(
                 low=max(-0.95, band.low * TRANSFER_WIDENING),
@@ -234,26 +237,26 @@ class StepCoefficients(Spec):
 
 
 TRANSFER_WIDENING = 1.5
-"""Factor on error intervals of steps when another GPU's constants are used: assumed, 2026-11-21."""
+"""Factor that widens a step's error interval if another GPU's constants are used: assumed, 2026-11-21."""
 
 UNIVERSAL = Path(__file__).with_name("universal.toml")
 
 
 @cache
 def universal() -> StepCoefficients:
-    """Return the constants for all GPUs, whose only family is `universal`. Raises MalformedFile."""
+    """Return the constants that apply to any GPU; their only family is `universal`. Raises MalformedFile."""
     tables = dict(read_data(UNIVERSAL))
     fit = tables.pop("fit")
     return make_row(UNIVERSAL, "", StepCoefficients, _with_fit(tables, fit))
 
 
 def _with_fit(table: Table, fit: Table) -> Table:
-    """Add `fit` to all constants that have none of their own."""
+    """Return the table with `fit` added to all constants that have no `fit` of their own."""
     if all(isinstance(value, dict) for value in table.values()):
         return {key: _with_fit(value, fit) for key, value in table.items()}
     return {"fit": fit, **table}
 
 
 def universal_family() -> KernelFamily:
-    """Return the kernels of `universal`."""
+    """Return the only kernel family of the constants that apply to any GPU."""
     return universal().families["universal"]

@@ -24,9 +24,9 @@ class UnitCosts:
 class CostEstimate:
     """Cost of one deployment at the load that it serves, in $.
 
-    usd_per_request = input_tokens x input price + output_tokens x output price. The bill covers `billed_gpus`: whole
-    instances where GPUs are sold in nodes; `num_gpus` are in use. Input tokens pay `prefill_share` of it. With several
-    kinds of GPU, `usd_per_gpu_hour` is the mean over the billed GPUs.
+    usd_per_request = input_tokens x input price + output_tokens x output price. `num_gpus` are in use; the bill covers
+    `billed_gpus`, because some GPUs are only sold in whole instances. Input tokens pay the share `prefill_share` of
+    the bill. With several kinds of GPU, `usd_per_gpu_hour` is the mean over the billed GPUs.
     """
 
     tier: str
@@ -60,10 +60,10 @@ def cost_estimate(
     output_tokens: float,
     prefill_share: float,
 ) -> CostEstimate:
-    """Return the cost of a deployment that serves `requests_per_s` of the mean lengths given.
+    """Return the cost of a deployment that serves `requests_per_s` with these mean request lengths.
 
-    `gpus` has the price and the number of each kind; `prefill_share` is the part of busy GPU time spent in prefill.
-    Raises InvalidInput for a rate or a length that is not positive.
+    `gpus`: price and number of each kind of GPU; `prefill_share`: part of busy GPU time that prefill takes. Raises
+    InvalidInput for a rate or a length that is not positive.
     """
     rates = {"requests_per_s": requests_per_s, "input_tokens": input_tokens, "output_tokens": output_tokens}
     for what, value in rates.items():
@@ -120,7 +120,7 @@ def unit_costs(
 
 
 def joules_per_token(system_watts_per_gpu: float, num_gpus: int, tokens_per_s: float) -> float:
-    """Return the energy per token: facility watts of all GPUs over tokens per second."""
+    """Return the joules per token: `system_watts_per_gpu` (facility watts) times the GPUs, over tokens per second."""
     if not tokens_per_s > 0:
         raise InvalidInput(f"tokens_per_s is {tokens_per_s}, must be above 0")
     return system_watts_per_gpu * num_gpus / tokens_per_s

@@ -1,4 +1,4 @@
-"""Look up the constants of each kernel on one GPU: its engine's fit, the nearest measured one, or the universal
+"""Look up each kernel's constants for one GPU: its engine's fit, the fit of the nearest kernel, or the universal
 set."""
 
 from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +41,7 @@ NEAREST_KERNEL: Mapping[str, tuple[str, ...]] = {
 
 MARLIN_FAMILIES = ("vllm", "sglang")
 MARLIN_SLOWDOWN: Mapping[str, float] = {"w4a16": 1.3, "w8a16": 1.5}
-"""Time of large products with Marlin over 16 bit, because tensor cores wait for dequantization.
+"""Time of large GEMMs with Marlin over 16-bit time; tensor cores wait for dequantization.
 
 Chosen on one A100, Qwen3-8B under vLLM 0.9.2: int4 (GPTQ, AWQ) reaches 8,070 to 8,150 total tokens/s, bf16 10,340 and
 int8 7,120 (gpustack performance-lab, 2025). Longer prompts of Qwen2.5-7B under 0.6.3 agree: 1.1 to 1.6 for int4 and
@@ -52,7 +52,7 @@ Found = TypeVar("Found", bound=Coefficients)
 
 
 class StepConversion(Protocol):
-    """Turns constants of a table's short runs of a kernel (operator, key) into those of whole steps."""
+    """Function that converts constants of a kernel (operator, key) from a table's short runs to whole steps."""
 
     def __call__(self, constants: Coefficients, *, kernel: tuple[str, str]) -> Coefficients: ...
 
@@ -61,12 +61,12 @@ AttentionOperator = Literal["prefill_attention", "decode_attention", "mla_prefil
 
 
 class KernelLookup:
-    """Constants of each kernel: from the engine's own family, then other families, then the universal set.
+    """Constants of each kernel: from the engine's own family, else from other families, else from the universal set.
 
-    The factors of `adjustment` are applied. `assumed` collects the kernels without a fit of their own, for warnings
-    and wider intervals. `capped` collects the parameters of the adjustment that would exceed a roofline, with the
-    operator. `on_this_card` converts another card's constants to this card, for example for a lower power limit.
-    `in_steps` converts constants of a table's short runs to whole steps; None leaves them unchanged.
+    The factors of `adjustment` are applied. `assumed` lists the kernels whose constants come from another kernel,
+    engine or GPU, for warnings and wider intervals. `capped` lists (parameter, operator) where the adjustment would
+    exceed the roofline. `on_this_card` converts another card's constants to this card, for example for a lower power
+    limit. `in_steps` converts constants of a table's short runs to whole steps; None leaves them unchanged.
     """
 
     def __init__(
@@ -92,9 +92,10 @@ class KernelLookup:
         yield universal()
 
     def families(self) -> Iterator[tuple[KernelFamily, bool, bool]]:
-        """Yield the families in order of preference.
+        """Yield (family, own, transferred) in order of preference.
 
-        The flags: whether it is this GPU's fit of this engine's kernels, and whether it comes from another card.
+        `own`: whether the family is fitted on this GPU for this engine. `transferred`: whether it comes from another
+        card.
         """
         for position, source in enumerate(self._sources):
             if self._family in source.families:
@@ -145,7 +146,7 @@ class KernelLookup:
         )
 
     def _slow_down_to_marlin(self, constants: Coefficients, key: str) -> Coefficients:
-        """Convert a weight-only kernel of another engine to Marlin, which is slower for large products."""
+        """Limit the compute rate of another engine's weight-only kernel to Marlin's for large matrices."""
         sixteen = next(f.gemm["bf16"] for f, *_ in self.families() if "bf16" in f.gemm).compute_fraction
         if self._family not in MARLIN_FAMILIES or not isinstance(constants, GemmCoefficients):
             return constants
@@ -155,7 +156,7 @@ class KernelLookup:
         return constants.mark_assumed(compute_fraction=fraction)
 
     def all_reduce(self, family_name: str | None = None) -> AllReduceCoefficients:
-        """Return the engine's own all-reduce kernel, or that of the family it calls."""
+        """Return the engine's all-reduce constants, or those of the family `family_name` that it calls."""
         called = self if family_name in (None, self._family) else KernelLookup(self._sources, family_name)
         for family, own, _ in called.families():
             if family.all_reduce is not None:
@@ -165,7 +166,7 @@ class KernelLookup:
         raise AssertionError("the universal family has an all-reduce")
 
     def elementwise(self) -> ElementwiseCoefficients:
-        """Return the family's constants, or the GPU's if the family has none."""
+        """Return the elementwise constants of the engine's family; if it has none, those of the GPU."""
         own = (s.families[self._family].elementwise for s in self._sources if self._family in s.families)
         fitted = (s.elementwise for s in self._sources_with_universal())
         found = next(entry for entry in chain(own, fitted) if entry is not None)

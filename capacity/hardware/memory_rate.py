@@ -1,14 +1,14 @@
-"""Bandwidth fraction of memory-bound kernels on a card that uses the constants of a card with other memory.
+"""Bandwidth fraction of memory-bound kernels on a card that uses the constants of a card with different memory.
 
-The time of a byte from memory has two parts: the memory's own, and the path across the chip to an SM. Memory streams
-at `STREAMED` of the datasheet's rate, less the ECC bits where they are stored in the same memory. The rest of a
-kernel's time on the source card belongs to the chip, and grows with the bytes that each SM moves:
+The time to read a byte has two parts: the memory itself, and the path across the chip to an SM. Memory streams at
+`STREAMED` of the datasheet's rate, less the ECC bits if they are stored in the same memory. The rest of a kernel's
+time on the source card belongs to the chip, and grows with the bytes that each SM moves:
 
     1/rate = 1/(streamed·BW) + (1/(f·BW') - 1/(streamed'·BW'))·SMs'/SMs    ': source card, f: its fitted fraction
 
-So slower memory is used better: an A100 of 40 GB streams 84 % of its datasheet's rate in FluidX3D's lattice-Boltzmann
-benchmark, one of 80 GB 77 % (github.com/ProjectPhysX/FluidX3D, README, read 2026-11), and an L40S 67 % where an RTX
-6000 Ada, the same chip without ECC, has 80 %.
+So kernels reach a larger fraction of slower memory: an A100 of 40 GB streams 84 % of its datasheet's rate in
+FluidX3D's lattice-Boltzmann benchmark, an A100 of 80 GB 77 % (github.com/ProjectPhysX/FluidX3D, README, read 2026-11).
+An L40S streams 67 %, an RTX 6000 Ada, the same chip without ECC, 80 %.
 """
 
 from capacity.hardware.coefficients import Coefficients
@@ -18,25 +18,25 @@ STREAMED_SHARE = 0.92
 """Reads and writes of 4 to 16 bytes per thread: 0.90 to 0.91 on an RTX 4090, 0.86 to 0.89 on an A100 of 40 GB
 (github.com/xytpai/nvbench, README, read 2026-11); FluidX3D has 0.80 to 0.90 on cards without ECC bits in memory."""
 ECC_RATE_SHARE = 16 / 17
-"""One sector of ECC bits is read with sixteen of data: they use a sixteenth of the memory (`checks_in_memory`)."""
+"""One sector of ECC bits is read with sixteen sectors of data, so 1/16 of the memory is ECC (`has_inline_ecc`)."""
 ECC_MEMORY_SHARE = 0.945
 """A smaller share of the nominal memory means that ECC bits use the rest: they leave 15/16, minus driver memory."""
 MEMORY_NOTE = "scaled to a memory bandwidth of {:.2f} TB/s (capacity/hardware/memory_rate.py)"
 
 
 def has_inline_ecc(card: HardwareProfile) -> bool:
-    """Return whether ECC bits are stored in the main memory: PCIe data centre cards with GDDR reserve 1/16 of it."""
+    """Return whether ECC bits are stored in main memory (PCIe data centre cards with GDDR: 1/16 of it)."""
     nominal = card.memory_datasheet_bytes / 1e9 * 2**30
     return card.form_factor == "PCIe" and card.memory_driver_bytes < ECC_MEMORY_SHARE * nominal
 
 
 def streamed_share(card: HardwareProfile) -> float:
-    """Return the share of the datasheet's memory rate that streaming reaches."""
+    """Return the fraction of the datasheet's memory rate that a streaming kernel reaches."""
     return STREAMED_SHARE * (ECC_RATE_SHARE if has_inline_ecc(card) else 1.0)
 
 
 def scaled_bandwidth_fraction(card: HardwareProfile, sister: HardwareProfile, fraction: float) -> float:
-    """Return the bandwidth fraction on `card` of a kernel that reaches `fraction` on `sister`; at most 1."""
+    """Return the bandwidth fraction on `card`, at most 1, of a kernel that reaches `fraction` on `sister`."""
     own, its = streamed_share(card), streamed_share(sister)
     if fraction >= its:
         return min(fraction * own / its, 1.0)
@@ -45,7 +45,7 @@ def scaled_bandwidth_fraction(card: HardwareProfile, sister: HardwareProfile, fr
 
 
 def scale_to_memory(constants: Coefficients, card: HardwareProfile, sister: HardwareProfile) -> Coefficients:
-    """Return the constants with the bandwidth fraction scaled to the card's memory; only between NVIDIA cards."""
+    """Return the constants with the bandwidth fraction scaled to the card's memory (NVIDIA cards only)."""
     fraction: float | None = getattr(constants, "bandwidth_fraction", None)
     if fraction is None or card.vendor != "nvidia" or sister.vendor != "nvidia":
         return constants

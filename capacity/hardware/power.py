@@ -1,4 +1,5 @@
-"""Effect of a power limit on the clock of a card's busy tensor cores, compared with another card of the same chip.
+"""Effect of a power limit on a card's clock while its tensor cores are busy, compared with another card of the same
+chip.
 
 A card of the same chip under a lower limit (A100 PCIe at 300 W, H100 PCIe at 350 W, H100 NVL at 400 W, L4 at 72 W)
 runs the same kernels, but cannot sustain the clock while its tensor cores are busy. Dynamic power is utilisation x SMs
@@ -6,9 +7,9 @@ x clock x voltage², and the voltage falls with the clock:
 
     limit = static + u·D·x·(1 - s·(1 - x))²        x: clock over the source card's datasheet clock
 
-The source card's own limit determines D. Memory-bound kernels keep their times: HBM has its own clock, and its power
-is in the static part. Under loads that mix prefill with decode the mean power counts; this module treats each kernel
-as sustained.
+u is the utilisation, s the slope of the voltage, and D follows from the source card's own limit. Memory-bound kernels
+keep their times: HBM has its own clock, and its power is in the static part. Under loads that mix prefill with decode
+the mean power determines the clock; this module treats each kernel as if it ran continuously.
 """
 
 from pathlib import Path
@@ -21,7 +22,7 @@ from capacity.hardware.profile import HardwareProfile
 
 
 class PowerConstants(Spec):
-    """Numbers of `power.toml`, which documents each with its source."""
+    """Constants of the power model; `power.toml` has their values, meanings and sources."""
 
     sustained_clock: Fraction
     static_share: Fraction
@@ -44,10 +45,11 @@ POWER_NOTE = "scaled to a power limit of {:.0f} W ({}: {:.0f} W; capacity/hardwa
 
 
 def sustained_share(card: HardwareProfile, sister: HardwareProfile, utilisation: float) -> float:
-    """Return the clock of `card` over that of `sister`, each relative to its datasheet clock.
+    """Return the sustained clock of `card` divided by that of `sister`, each relative to its datasheet clock; at most
+    1.
 
-    `utilisation` is a kernel's share of peak FLOP/s. At most 1, and 1 for another chip (compute capability), because
-    its energy per FLOP has not been measured.
+    `utilisation` is a kernel's fraction of peak FLOP/s. The result is 1 if the chips (compute capabilities) differ,
+    because the energy per FLOP of the other chip has not been measured.
     """
     if not same_chip(card, sister):
         return 1.0
@@ -66,7 +68,7 @@ def same_chip(card: HardwareProfile, sister: HardwareProfile) -> bool:
 
 
 def _sustained_clock(card: HardwareProfile, sister: HardwareProfile, utilisation: float) -> float:
-    """Return the sustained clock relative to the card's datasheet clock, at most 1."""
+    """Return the sustained clock of `card` relative to its datasheet clock, at most 1."""
     busy = min(utilisation / POWER.saturated, 1.0)
     per_sm = (
         sister.tdp_watts
@@ -86,7 +88,7 @@ def _dynamic_power(clock: float) -> float:
 
 
 def _clock_for_power(power: float) -> float:
-    """Return the clock for a dynamic `power`, both relative to the source card's datasheet clock; at most 2."""
+    """Return the clock at which the dynamic power is `power`; both are relative to the source card's; at most 2."""
     low, high = 0.0, 2.0
     for _ in range(40):
         middle = (low + high) / 2
@@ -95,10 +97,10 @@ def _clock_for_power(power: float) -> float:
 
 
 def scale_to_halved_tensor_cores(constants: Found, card: HardwareProfile, sister: HardwareProfile) -> Found:
-    """Adapt constants to a card whose tensor cores accumulate in FP32 at half rate; only if `sister` does not do so.
+    """Return constants for a card whose tensor cores accumulate in FP32 at half rate; unchanged if `sister`'s also do.
 
-    The rest of the chip is not halved: an SM delivers as much data as on `sister`, up to the limit of such tensor
-    cores.
+    The rest of the chip is not halved: an SM delivers as much data as on `sister`, so the compute fraction rises, up
+    to the limit measured for such tensor cores.
     """
     fraction: float | None = getattr(constants, "compute_fraction", None)
     if fraction is None or not _has_halved_tensor_cores(card) or _has_halved_tensor_cores(sister):
@@ -109,7 +111,7 @@ def scale_to_halved_tensor_cores(constants: Found, card: HardwareProfile, sister
 
 
 def _has_halved_tensor_cores(card: HardwareProfile) -> bool:
-    """Return whether tensor cores have only twice the FP32 rate (GeForce); others have four times or more."""
+    """Return whether tensor cores have only twice the FP32 rate (GeForce); other cards have four times or more."""
     peaks = card.dense_flops_per_s
     return "bf16" in peaks and "fp32" in peaks and peaks["bf16"] < 3 * peaks["fp32"]
 
@@ -117,7 +119,7 @@ def _has_halved_tensor_cores(card: HardwareProfile) -> bool:
 def scale_to_power_limit(
     constants: Coefficients, card: HardwareProfile, sister: HardwareProfile
 ) -> Coefficients:
-    """Return the constants with the compute fraction that the card's power limit allows."""
+    """Return the constants with the compute fraction reduced to the clock that the card's power limit sustains."""
     fraction: float | None = getattr(constants, "compute_fraction", None)
     share = 1.0 if fraction is None else sustained_share(card, sister, fraction)
     if fraction is None or share == 1.0:
@@ -129,9 +131,11 @@ def scale_to_power_limit(
 def sustained_constants(
     constants: Found, card: HardwareProfile, kernel: tuple[str, str] | None = None
 ) -> Found:
-    """Convert a table's constants to whole steps, which load tensor cores for longer than the table's few runs.
+    """Return constants of a kernel table converted to whole steps, which load tensor cores longer than a few kernel
+    runs.
 
-    Constants from another source, and those of a `kernel` (operator, key) in `POWER.keep_their_rate`, stay unchanged.
+    Constants from other sources, and those of each `kernel` (operator, key) that keeps its rate (`power.toml`), stay
+    unchanged.
     """
     fraction: float | None = getattr(constants, "compute_fraction", None)
     share = POWER.sustained_shares.get(card.architecture, 1.0)

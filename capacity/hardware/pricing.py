@@ -1,9 +1,9 @@
 """GPU prices: a dated table with sources, and the selection of a price per GPU-hour.
 
 There is no default price: the user gives a tier or a price. Prices of one chip differ by a factor of 4 to 5 between
-providers, so a price states the number of offers in its median, their range and the dates they were read. A tier with
-too few providers carries a caution. Input and output tokens share the bill by the GPU time of prefill and decode, not
-by their number.
+providers, so a price states the number of offers in its median, their range and the dates they were read. The price of
+a tier with too few providers has a warning. Input and output tokens share the bill in proportion to the GPU time of
+prefill and decode, not to the numbers of tokens.
 """
 
 import csv
@@ -28,7 +28,7 @@ Priced = TypeVar("Priced")
 def read_price_rows(
     path: str | Path, columns: Sequence[str], price: Callable[[Row, str], Priced]
 ) -> tuple[Priced, ...]:
-    """Read every row of a CSV file that has these columns with `price(row, "line N")`. Raises MalformedFile."""
+    """Read the rows of a CSV file with `price(row, "line N")`. Raises MalformedFile if one of `columns` is missing."""
     text = read_text(path, "a list of prices")
     try:
         lines = csv.DictReader([printable(line) for line in text.splitlines()], strict=True)
@@ -55,9 +55,10 @@ COLUMNS = ("gpu", "provider", "product", "tier", "usd_per_gpu_hour", "gpus_per_i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Price of one product or of a tier, in $ per GPU-hour; `gpus_per_instance` is the smallest rentable number.
+    """Price of one product, or median price of a tier, in $ per GPU-hour.
 
-    `tier` is "given" for the user's own price. `market` describes the offers in a tier's median; None for one product.
+    `gpus_per_instance`: GPUs of the smallest instance that can be rented. `tier` is "given" for the user's own price.
+    `market`: the offers in a tier's median; None for one product.
     """
 
     gpu: str
@@ -82,19 +83,19 @@ class Price:
 
     @property
     def quote(self) -> str:
-        """Return the price in one line, with its caution."""
+        """Return the price in one line, with the warning if there is one."""
         quote = f"{self.gpu}: ${self.usd_per_gpu_hour:g} per GPU-hour, {self.tier}, {self.description}"
         return quote if self.caution is None else f"{quote}; {self.caution}"
 
     @property
     def has_few_providers(self) -> bool:
-        """Return whether it is the price of a tier with fewer than `ENOUGH_PROVIDERS` providers."""
+        """Return whether this is the median price of a tier with fewer than `MIN_PROVIDERS` providers."""
         market = self.market
         return market is not None and not market.picked and len(market.providers) < MIN_PROVIDERS
 
     @property
     def caution(self) -> str | None:
-        """Return the warning about a price from too few providers, or None."""
+        """Return the warning that the price comes from too few providers, or None."""
         if not self.has_few_providers or self.market is None:
             return None
         return (
@@ -105,7 +106,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Market:
-    """Offers in a tier's median price; `picked`: the user named a provider or gave a price file."""
+    """Offers in a tier's median price; `picked`: the user chose them by provider or with a price file."""
 
     offers: int
     providers: tuple[str, ...]
@@ -159,7 +160,7 @@ def _parse_price_row(row: Mapping[str, str | None], path: str | Path, where: str
 
 
 def find_price_for_cost(gpu: str, cost: Cost) -> Price | None:
-    """Return the price per GPU-hour of `gpu` that `cost` asks for, or None. Raises like `find_price`."""
+    """Return the price per GPU-hour of `gpu` that `cost` specifies, or None. Raises like `find_price`."""
     table = None
     if cost.price_file is not None:  # it may name GPUs by aliases
         prices = read_prices(cost.price_file)
@@ -176,7 +177,7 @@ def find_price_for_cost(gpu: str, cost: Cost) -> Price | None:
 
 
 def price_cautions(price: Price | None) -> tuple[str, ...]:
-    """Return the warnings about a price."""
+    """Return the warning about a price, if there is one, as a tuple."""
     return () if price is None or price.caution is None else (price.caution,)
 
 
@@ -189,12 +190,12 @@ def find_price(
     override: str | None = None,
     table: tuple[Price, ...] | None = None,
 ) -> Price | None:
-    """Return the price per GPU-hour of `gpu` (a profile's name or alias); None if no price is asked for.
+    """Return the price per GPU-hour of `gpu` (a profile's name or alias); None if neither a price nor a tier is given.
 
-    `override` is the user's own ("2.50", "h100=2.50", "h100=2.50,b200=6"). Otherwise `tier` selects from the table:
-    the median of the tier's products (`reserved` includes every term), or of those of `provider` or `instance`.
-    `table` replaces the bundled one, and needs no tier if it has a single one. Raises UnknownName or InvalidInput if
-    the table has no such price.
+    `override` is the user's own price ("2.50", "h100=2.50", "h100=2.50,b200=6"). Otherwise the price is the median of
+    the table's products in `tier` (`reserved` includes every term), or only of the products of `provider` or
+    `instance`. `table` replaces the bundled table; if it has one tier only, `tier` may be None. Raises UnknownName or
+    InvalidInput if the table has no such price.
     """
     name = _resolve_alias(gpu.partition("@")[0])
     if override is not None:
@@ -273,7 +274,7 @@ def _price_from_table(
 
 
 def _median_price(gpu: str, tier: PriceTier, offers: list[Price], *, picked: bool) -> Price:
-    """Return the median of the offers; its instance size is the smallest of all offers."""
+    """Return the median price of the offers; its instance size is the smallest of all offers."""
     ordered = sorted(offers, key=lambda offer: offer.usd_per_gpu_hour)
     dates = sorted({offer.date for offer in offers})
     providers = tuple(sorted({offer.provider for offer in offers}))
@@ -301,7 +302,7 @@ def _median_price(gpu: str, tier: PriceTier, offers: list[Price], *, picked: boo
 
 
 def _resolve_alias(gpu: str) -> str:
-    """Resolve an alias; a name without a profile on the default path is kept as the user's own GPU."""
+    """Return the profile name of an alias; a name without a profile on the default path is returned unchanged."""
     try:
         return load_profile(gpu).name
     except UnknownName:
@@ -311,8 +312,8 @@ def _resolve_alias(gpu: str) -> str:
 def parse_prices(text: str, *, gpu: str | None = None) -> dict[str | None, float]:
     """Parse `--price`: "2.50" for any GPU (key None), or "h100=2.50,b200=6" by profile name.
 
-    `gpu` is accepted in addition to the names of profiles. Raises InvalidInput for malformed text, and UnknownName for
-    an unknown GPU.
+    Accepts the name `gpu` even if it has no profile. Raises InvalidInput for malformed text, and UnknownName for an
+    unknown GPU.
     """
     prices: dict[str | None, float] = {}
     for item in text.split(","):
@@ -338,7 +339,7 @@ def _parse_usd(amount: str, text: str) -> float:
 
 
 def billed_gpus(price: Price, num_gpus: int) -> int:
-    """Return the GPUs in the fewest whole instances that provide `num_gpus`."""
+    """Return the number of GPUs in the fewest whole instances with at least `num_gpus` GPUs."""
     return math.ceil(num_gpus / price.gpus_per_instance) * price.gpus_per_instance
 
 

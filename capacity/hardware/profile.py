@@ -1,7 +1,7 @@
 """Hardware profiles: one TOML file per GPU, in which every value has a source, a date and a basis.
 
-A profile distinguishes three memory sizes (datasheet, driver, engine), dense rates only, and the links between the
-GPUs of a tensor-parallel group. Values are plain numbers; `provenance` maps each to its source.
+A profile has three memory sizes (datasheet, visible to the driver, visible to the engine), dense rates only, and the
+links between the GPUs of a tensor-parallel group. Values are plain numbers; `provenance` maps each to its source.
 """
 
 import math
@@ -32,7 +32,7 @@ IDENTITY_FIELDS = tuple(_IDENTITY.split())
 FACT_GROUPS = ("dense_flops_per_s", "scale_up", "pcie", "inter_node")
 GROUP_LABELS = ("kind",)
 UNMEASURED_RESIDUALS = Path(__file__).with_name("residuals_elsewhere.toml")
-"""Step errors of unmeasured GPUs: `[step_time.residuals]` of a profile without kernel constants."""
+"""Step errors of unmeasured GPUs: the `[step_time.residuals]` table for profiles without kernel constants."""
 
 
 class Provenance(Spec):
@@ -44,7 +44,7 @@ class Provenance(Spec):
 
 
 class Link(Spec):
-    """A link of `domain_gpus` GPUs: payload rate per direction and the latency of one message."""
+    """A link between `domain_gpus` GPUs: payload rate per direction, and latency per message in seconds."""
 
     kind: LinkKind
     bytes_per_s: Positive
@@ -53,10 +53,11 @@ class Link(Spec):
 
 
 class HardwareProfile(Spec):
-    """One accelerator as sold, and its node. Rates are dense, links are per direction, units are SI.
+    """One accelerator as sold, and its node. Rates are dense, link rates are per direction, units are SI.
 
-    `platform` is the programming platform, which decides which engines run; default: ROCm for AMD, CUDA for others.
-    `provenance` maps the dotted name of every number, for example "dense_flops_per_s.bf16", to its source.
+    `platform` is the programming platform, which determines the engines that run on it; default: ROCm for AMD, CUDA
+    for other vendors. `provenance` maps the dotted name of every number, for example "dense_flops_per_s.bf16", to its
+    source.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -93,7 +94,7 @@ class HardwareProfile(Spec):
 
     @property
     def compute_type_16_bit(self) -> str:
-        """Return the compute type of 16-bit models: BF16, else FP16 (Volta, Turing), else FP32."""
+        """Return the type in which 16-bit models compute: BF16, else FP16 (Volta, Turing), else FP32."""
         return next(name for name in ("bf16", "fp16", "fp32") if name in self.dense_flops_per_s)
 
     @property
@@ -106,7 +107,7 @@ class HardwareProfile(Spec):
 
     @property
     def is_hypothetical(self) -> bool:
-        """Return whether it is a hypothetical GPU with changed facts (`capacity/hardware/what_if.py`)."""
+        """Return whether this is a hypothetical GPU with changed facts (`capacity/hardware/what_if.py`)."""
         return "+" in self.name
 
     def with_adjustment(self, adjustment: Adjustment | None) -> "HardwareProfile":
@@ -145,12 +146,12 @@ def read_profile(path: Path) -> HardwareProfile:
 
 
 def parse_profile(text: str, *, origin: object = "profile") -> HardwareProfile:
-    """Parse a profile in TOML; `origin` names it in errors."""
+    """Return the profile that a TOML text describes; error messages name the text `origin`."""
     return _parse_document(parse_toml(text, origin), origin)
 
 
 def write_profile(profile: HardwareProfile, folder: Path, *, flag: str = "--out") -> Path:
-    """Write the profile as TOML in `folder`, which is created if missing. Raises InvalidInput, which names `flag`."""
+    """Write the profile as TOML in `folder`, created if missing. Raises InvalidInput that names `flag`."""
     path = folder / f"{profile.name}.toml"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -195,7 +196,7 @@ def dump_profile(profile: HardwareProfile) -> str:
 
 
 def _source_keys(profile: HardwareProfile) -> dict[str, str]:
-    """Return a short key for each source text that several facts share."""
+    """Return a short key, by source text, for each text that several facts share."""
     uses = Counter(origin.source for origin in profile.provenance.values())
     keys: dict[str, str] = {}
     for origin in profile.provenance.values():
@@ -217,7 +218,7 @@ def _read_profile(path: Path, modified_ns: int, size_bytes: int) -> HardwareProf
 
 
 def _fill_residuals(document: dict[str, Any]) -> None:
-    """Give a profile without kernel constants the step errors of unmeasured GPUs."""
+    """Add the step errors of GPUs without measurements to a document whose `[step_time]` has no kernel constants."""
     step_time = document.get("step_time")
     if isinstance(step_time, dict) and not {"families", "residuals"} & set(step_time):
         document["step_time"] = {**step_time, "residuals": read_data(UNMEASURED_RESIDUALS)}
@@ -266,7 +267,7 @@ def _parse_document(document: Mapping[str, Any], origin: object) -> HardwareProf
 
 
 def _validation_message(error: ValidationError, without_source: Sequence[str]) -> str:
-    """Return all errors of a profile in one line; identity fields are above the tables, facts under [facts]."""
+    """Return all errors of a profile in one line; names of facts are prefixed with `facts.`, as in the file."""
     by_kind: dict[str, list[str]] = {}
     if without_source:
         by_kind["must be exactly {value, source, date, basis}"] = [*without_source]
@@ -285,7 +286,8 @@ def _validation_message(error: ValidationError, without_source: Sequence[str]) -
 def _split_fact(entry: object, sources: Mapping[str, Any]) -> tuple[object, dict[str, object]] | None:
     """Return the value and the provenance of one fact; None if a part is missing.
 
-    A source may be a key of the [sources] table, which has its text, or `{source, date, basis}` for all its facts.
+    A source may be a key of the [sources] table, whose entry is either the source text, or `{source, date, basis}` for
+    all facts with this key.
     """
     known = entry.get("source") if isinstance(entry, dict) else None
     shared = sources.get(known) if isinstance(known, str) else None

@@ -1,4 +1,4 @@
-"""Search for profiles: the folders in their order, and the file of a name or an alias."""
+"""Search for profiles: the folders in search order, and the file for a name or an alias."""
 
 import os
 import re
@@ -35,7 +35,7 @@ def _search_path(directories: Iterable[Path | str]) -> list[Path]:
 
 
 def user_profiles_directory() -> Path:
-    """Return the folder of the user's own profiles: the first in CAPACITY_PROFILES, else the default."""
+    """Return the folder of the user's own profiles: the first folder in CAPACITY_PROFILES, else the default folder."""
     return next(iter(_environment_directories()), None) or user_folder("profiles")
 
 
@@ -61,7 +61,7 @@ def profile_paths(directories: Sequence[Path | str] = ()) -> list[Path]:
 
 
 def _reject_counts(name: str, known: set[str]) -> None:
-    """Raise InvalidInput for several GPUs in the place of one: `8xH100`, `h100:8`, `h100,a100`."""
+    """Raise InvalidInput if `name` is several GPUs where one is expected: `8xH100`, `h100:8`, `h100,a100`."""
     for counted in (pattern.fullmatch(name.strip()) for pattern in _COUNT_PATTERNS):
         if counted and _normalise(counted["gpu"]) in known:
             raise InvalidInput(
@@ -98,7 +98,7 @@ def find_profile(name: str, directories: Sequence[Path | str]) -> Path:
 
 @lru_cache(maxsize=8)
 def _read_aliases(paths: tuple[Path, ...]) -> dict[str, str]:
-    """Map aliases to names; only the lines above the first table of each file are parsed."""
+    """Return the profile names by alias; only the lines above the first table of each file are parsed."""
     names: dict[str, str] = {}
     for path in paths:
         if "@" in path.stem:

@@ -1,10 +1,10 @@
 """Spreads of measured over predicted metrics, from which intervals are computed.
 
-The logarithm of measured over predicted is modelled as a sum of independent parts: a factor on each class of seconds
+The logarithm of measured over predicted is modelled as a sum of independent parts: a factor on each class of step time
 (`capacity/step/time_classes.py`), weighted by the metric's sensitivity to it; the remaining difference between
 deployments and between runs; and the effect of unspecified settings. `benchmarks/fit_spreads.py` fits the deviations
-to public served measurements, with each source evaluated on the fit to the others (`held_out_by`), and writes
-`spreads.toml`.
+to public served measurements and writes `spreads.toml`; each source is evaluated with the fit to the other sources
+(`held_out_by`).
 """
 
 import math
@@ -25,14 +25,14 @@ Deviation = Annotated[float, Field(ge=0, le=5)]
 
 
 class MetricSpread(Spec):
-    """Spread of one metric and kind of model: the deviations not explained by classes of seconds, and 90 % limits.
+    """Spread of one metric for dense or MoE models: deviations that time classes do not explain, and limits of 90 %.
 
-    For E2E the deviations are those of TTFT and TPOT; the limits are its own.
+    For E2E the deviations are those of TTFT and TPOT, but the limits were fitted on E2E.
 
-    `deployment`: deviation shared by all values of a deployment; `run`: deviation between runs. `low` and `high`: the
-    5 % and 95 % points in units of the total deviation, from held-out sources. `learnt_low` and `learnt_high`: the
-    same after calibration on runs of the deployment, which removes only a part of the deviation; without them `low`
-    and `high` apply.
+    `deployment`: standard deviation shared by all values of a deployment; `run`: standard deviation between its runs.
+    `low` and `high`: 5 % and 95 % points of the error on held-out sources, in units of the total deviation.
+    `learnt_low` and `learnt_high`: the same after calibration on runs of the deployment, which removes only a part of
+    the deviation; if they are None, `low` and `high` apply.
     """
 
     deployment: Deviation
@@ -45,14 +45,14 @@ class MetricSpread(Spec):
 
     @property
     def calibrated(self) -> "MetricSpread":
-        """Return the spread for a deployment that was calibrated on its own runs."""
+        """Return the spread with the limits that apply after calibration on the deployment's own runs."""
         if self.learnt_low is None or self.learnt_high is None:
             return self
         return self.model_copy(update={"low": self.learnt_low, "high": self.learnt_high})
 
 
 class EvidenceCoverage(Spec):
-    """Factors on the deviation for one engine, kind of model and GPU (None: from other GPUs)."""
+    """Factors on the TTFT and TPOT deviations for one engine, kind of model and GPU (None: other GPUs)."""
 
     engine: str
     is_moe: bool
@@ -63,10 +63,10 @@ class EvidenceCoverage(Spec):
 
 
 class UnspecifiedSpread(Spec):
-    """Error from an unspecified launch setting, where the server used another value than the engine's default.
+    """Standard deviation of the error from an unspecified launch setting, if the server's value is not the default.
 
     In `beyond_said`: the remaining error of all unspecified settings together, over `deployments`. In
-    `other_machines`: the same for servers with a known launch command, on machines of held-out campaigns.
+    `other_machines`: the remaining error for servers with a known launch command, on machines of held-out campaigns.
     """
 
     ttft: Deviation
@@ -75,7 +75,7 @@ class UnspecifiedSpread(Spec):
 
 
 class PercentileSpread(Spec):
-    """Further deviation of the ratio of a percentile to its mean."""
+    """Additional deviation of a percentile: the error of its ratio to the mean."""
 
     p90: Deviation
     p95: Deviation
@@ -83,7 +83,7 @@ class PercentileSpread(Spec):
 
 
 class IntervalCoverage(Spec):
-    """Interval coverage on held-out sources: over all values, and with equal weight per source."""
+    """Interval coverage on held-out sources: over all values (`held`), and with equal weight per source."""
 
     figures: int
     sources: int
@@ -93,7 +93,7 @@ class IntervalCoverage(Spec):
 
 
 class Spreads(Spec):
-    """Contents of `spreads.toml`. `fit` applies to `classes`, the kinds and `familiar`."""
+    """Contents of `spreads.toml`. `fit` is the source of `classes`, `familiar` and the spreads by kind of model."""
 
     fit: Fit
     classes: dict[str, Deviation]
@@ -122,20 +122,20 @@ class Spreads(Spec):
     held: dict[str, IntervalCoverage] = Field(default_factory=dict)
 
     def kind(self, metric: Metric, *, is_moe: bool, saturated: bool = False) -> MetricSpread:
-        """Return the spread of a metric and kind of model; E2E of saturated engines is their throughput."""
+        """Return the spread of a metric and kind of model; for E2E of a saturated engine, its throughput's."""
         what = "saturated" if saturated and metric == "e2e" else metric
         found: MetricSpread = getattr(self, f"{'moe' if is_moe else 'dense'}_{what}")
         return found
 
     def spread_of_unspecified(self, engine: str, setting: str) -> UnspecifiedSpread | None:
-        """Return the error of an unspecified setting under an engine; for an unseen engine, the worst of all."""
+        """Return the error from an unspecified setting; for an unseen engine, the largest of all engines."""
         if engine in self.unsaid:
             return self.unsaid[engine].get(setting)
         known = [settings[setting] for settings in self.unsaid.values() if setting in settings]
         return max(known, key=lambda each: each.ttft, default=None)
 
     def find_evidence(self, engine: str, gpu: str, *, is_moe: bool) -> EvidenceCoverage | None:
-        """Return the evidence for such deployments: of this GPU, else of others under the engine, else None."""
+        """Return the evidence for an engine and kind of model: on this GPU, else on other GPUs, else None."""
         known = {each.gpu: each for each in self.familiar if (each.engine, each.is_moe) == (engine, is_moe)}
         return known.get(gpu) or known.get(None)
 
@@ -159,7 +159,8 @@ KV_TOKENS_DEVIATION = 0.003  # rounding of KV tokens to one or two blocks
 
 
 def prior_adjustment(engine: str, gpu: str, *, is_moe: bool, known: Spreads | None = None) -> Adjustment:
-    """Return the adjustment before calibration: zero means, and the covariance of such deployments.
+    """Return the adjustment before calibration: zero means, and the covariance of deployments with this engine and
+    GPU.
 
     `engine` and `gpu` are names. `known` replaces the bundled spreads, for example in a leave-one-source-out fit.
     """
@@ -181,11 +182,11 @@ def prior_adjustment(engine: str, gpu: str, *, is_moe: bool, known: Spreads | No
 
 
 def metric_deviation(metric: str, *, is_moe: bool, known: Spreads | None = None) -> float:
-    """Return the standard deviation of a metric's logarithm between runs of one deployment with other lengths and
-    loads.
+    """Return the standard deviation of a metric's log error between runs of one deployment that differ in lengths and
+    load.
 
-    The error of the engine's other deployments is not included, because calibration on the deployment's own runs
-    replaces it. `metric`: ttft, tpot, itl, e2el, throughput, step or kv_tokens.
+    The error that the deployment's runs share is excluded, because calibration on its own runs removes it. `metric`:
+    ttft, tpot, itl, e2el, throughput, step or kv_tokens.
     """
     if metric == "kv_tokens":
         return KV_TOKENS_DEVIATION

@@ -1,4 +1,4 @@
-"""Kernels of weight formats without kernel tables of our own, by number of rows, with their uncertainty."""
+"""Kernels of weight formats for which the package has no kernel tables, by number of rows, with their uncertainty."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +18,7 @@ class DequantizationPass(ElementwiseCoefficients):
 
     @property
     def as_gemm(self) -> GemmCoefficients:
-        """Return the same as a product without columns."""
+        """Return the constants of a GEMM that takes the time of this pass."""
         return GemmCoefficients(
             compute_fraction=1.0,
             bandwidth_fraction=self.bandwidth_fraction,
@@ -29,7 +29,7 @@ class DequantizationPass(ElementwiseCoefficients):
 
 
 class KernelPath(Spec):
-    """Kernel for steps of at least `from_rows` rows: one with its own constants, or `product` on a 16-bit copy."""
+    """Kernel for at least `from_rows` rows: constants in `gemm`, or the kernel `product` on a 16-bit copy."""
 
     from_rows: Annotated[int, Field(ge=1)] = 1
     gemm: GemmCoefficients | None = None

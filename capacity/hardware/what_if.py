@@ -1,4 +1,4 @@
-"""Hypothetical GPUs: another GPU's profile with a few changed facts; all others are assumed."""
+"""Hypothetical GPUs: another GPU's profile with a few changed facts; all other facts are assumed."""
 
 from __future__ import annotations  # `keywords_of` finds flags in annotations as text
 
@@ -35,7 +35,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedGpu:
-    """A profile that was written: the `given` facts, and those `assumed` from the GPU `like`."""
+    """Result of `capacity gpus add`: the profile, its `given` facts, and those `assumed` from GPU `like`."""
 
     name: str
     path: Path
@@ -45,9 +45,10 @@ class AddedGpu:
 
 
 def changed_profile(base: HardwareProfile, changes: str) -> HardwareProfile:
-    """Return the profile with `changes` such as `hbm=x2+tdp=500`: factors after an x, else values in `UNITS`.
+    """Return a profile with `changes` such as `hbm=x2+tdp=500`: a factor after an x, else a value in the units of
+    `UNITS`.
 
-    Its name is the base's plus the changes, and its constants are transferred from the base. Raises InvalidInput.
+    Its name is the base's name plus the changes, and its constants are transferred from the base. Raises InvalidInput.
     """
     facts: dict[str, float] = {}
     for change in changes.split("+"):
@@ -113,9 +114,9 @@ def add_gpu(
 ) -> AddedGpu:
     """Write a profile of a GPU from its datasheet; facts that are not given are assumed from the GPU `like`.
 
-    Rates are dense, `scale_up_gb_s` is per direction. Rates that are not given scale with `bf16_tflops`. `profiles` is
-    the folder; default: the first of CAPACITY_PROFILES, else the user's own. Raises InvalidInput naming every missing
-    value, and for a name that is taken.
+    Rates are dense, and `scale_up_gb_s` is per direction. Rates that are not given scale with `bf16_tflops`.
+    `profiles` is the folder; default: the first folder in CAPACITY_PROFILES, else the user's own. Raises InvalidInput
+    if required values are missing (the message names all of them) or if the name is taken.
     """
     if memory_gb is None or hbm_tb_s is None or bf16_tflops is None or like is None:
         needed = {"memory-gb": memory_gb, "hbm-tb-s": hbm_tb_s, "bf16-tflops": bf16_tflops, "like": like}
@@ -165,7 +166,7 @@ def _get_fact(profile: HardwareProfile, name: str) -> float:
 def _replace_facts(
     base: HardwareProfile, name: str, facts: Mapping[str, float], origins: Mapping[str, Provenance]
 ) -> HardwareProfile:
-    """Return the profile with other facts; memory and power scale, and kernel constants are transferred."""
+    """Return the profile with other facts; memory and power values scale, and kernel constants are transferred."""
     whole = type(base).model_fields
     update: dict[str, object] = {"dense_flops_per_s": dict(base.dense_flops_per_s)}
     for fact, value in facts.items():

@@ -1,8 +1,8 @@
-"""Audio encoders before a decoder: parameter counts, and tokens per second of speech.
+"""Audio encoders of multimodal models: parameter counts, and tokens per second of speech.
 
 Most are Whisper's encoder: 100 mel frames a second pass two convolutions, the second of stride two, then layers over
 30 s at a time; shorter audio is padded. Qwen2.5-Omni's encoder has chunks of 2 s. Gemma 3n's and Phi-4's encoders are
-conformers. Counts equal those of the modules of transformers 5.23.
+conformers. Parameter counts equal those of the modules of transformers 5.23.
 """
 
 import math
@@ -21,9 +21,9 @@ LONGEST_S = 40 * 60  # of Voxtral's audio, by its model card: assumed, 2026-11
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioEncoder(VisionEncoder):
-    """Shape of an audio encoder: its patches are frames, `frames_per_s` of them.
+    """Shape of an audio encoder: the fields of a vision encoder, with frames (`frames_per_s`) in place of patches.
 
-    `pads_tokens`: the padding becomes tokens too. With `image_tokens`, every clip has that many tokens.
+    `pads_tokens`: frames of the padding become tokens too. If `image_tokens` is set, every clip has that many tokens.
     """
 
     row_name: ClassVar[str] = "audio encoder"
@@ -34,9 +34,9 @@ class AudioEncoder(VisionEncoder):
 
 
 def tokens_of_audio(encoder: AudioEncoder, seconds: float) -> int:
-    """Return the tokens of `seconds` of audio.
+    """Return the number of prompt tokens of `seconds` of audio.
 
-    Where the padding becomes tokens, whole chunks count. Gemma 3n has a fixed number.
+    If the encoder makes tokens of the padding, the length is rounded up to chunks of 30 s. Gemma 3n's is fixed.
     """
     if encoder.image_tokens is not None:
         return encoder.image_tokens
@@ -45,7 +45,7 @@ def tokens_of_audio(encoder: AudioEncoder, seconds: float) -> int:
 
 
 def audio_tower(config: Fields) -> tuple[int, AudioEncoder | None, tuple[str, ...]]:
-    """Return the encoder's parameters with its projector, its shape, and the config sections that are not counted."""
+    """Return the parameters of encoder and projector, the encoder's shape, and config sections not counted."""
     found = [key for key in ("audio_config", "speech_config") if config.has(key)]
     if not found:
         return 0, None, ()
@@ -58,7 +58,7 @@ def audio_tower(config: Fields) -> tuple[int, AudioEncoder | None, tuple[str, ..
 
 
 def _sizes(tower: Fields) -> tuple[int, int, int, int, int, int]:
-    """Return width, feed-forward width, layers, heads, mel bins and positions; defaults are those of large v3."""
+    """Return width, feed-forward width, layers, heads, mel bins, positions; defaults: Whisper large v3."""
     return (
         tower.count("d_model", "hidden_size", default=1_280),
         tower.count("encoder_ffn_dim", "intermediate_size", default=5_120),
@@ -70,7 +70,7 @@ def _sizes(tower: Fields) -> tuple[int, int, int, int, int, int]:
 
 
 def whisper_encoder_params(tower: Fields) -> int:
-    """Count two convolutions, learned positions, layers without key bias, and a norm: 636,968,960 in large v3."""
+    """Return the encoder's parameters, 636,968,960 in large v3: convolutions, positions, layers and a norm."""
     width, inner, layers, _, bins, positions = _sizes(tower)
     convolutions = linear(CONVOLUTION * bins, width) + linear(CONVOLUTION * width, width)
     return layers * (vit_layer(width, inner) - width) + convolutions + positions * width + 2 * width
@@ -85,7 +85,7 @@ def _whisper(
     longest_s: float = CHUNK_S,
     pads: bool = False,
 ) -> tuple[int, AudioEncoder]:
-    """Return Whisper's encoder with a projector that has `vectors` parameters in addition to its products."""
+    """Return Whisper's encoder with a projector of matrices `projections` and `vectors` other parameters."""
     width, inner, layers, heads, bins, positions = _sizes(tower)
     encoder = AudioEncoder(
         num_layers=layers,
@@ -106,19 +106,19 @@ def _whisper(
 
 
 def _qwen2_audio(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
-    """Qwen2-Audio: frames pooled by two, one linear projector; at most 30 s of each audio are used."""
+    """Return Qwen2-Audio's encoder: frames pooled by two, one linear projector; at most 30 s per clip."""
     width = _sizes(tower)[0]
     return _whisper(tower, ((width, hidden_size),), frames_per_token=2, vectors=hidden_size)
 
 
 def _voxtral(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
-    """Voxtral: four concatenated frames become a token; two products without bias."""
+    """Return Voxtral's encoder: four concatenated frames form a token; a projector of two matrices without bias."""
     products = ((4 * _sizes(tower)[0], hidden_size), (hidden_size, hidden_size))
     return _whisper(tower, products, frames_per_token=4, longest_s=LONGEST_S, pads=True)
 
 
 def _ultravox(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
-    """Ultravox: eight concatenated frames become a token; a gated unit between two products, each after a norm."""
+    """Return Ultravox's encoder: eight concatenated frames form a token; a projector with a gate and two norms."""
     factor, inner = config.count("stack_factor", default=8), config.count("hidden_size", default=4_096)
     stacked, middle = factor * _sizes(tower)[0], inner // 2
     norms = stacked + (middle if config.flag("projector_ln_mid") else hidden_size)
@@ -132,9 +132,9 @@ PHI4_FRAMES_PER_S = 12.5  # of 100, by time_reduction 8
 
 
 def _qwen2_5_omni(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
-    """Qwen2.5-Omni: Whisper's layers over 2 s at a time, without learned positions.
+    """Return Qwen2.5-Omni's encoder: Whisper's layers over 2 s at a time, without learned positions.
 
-    Frames are pooled by two; one projector; two tokens around a clip.
+    Frames are pooled by two and pass one projector; two more tokens mark the start and end of a clip.
     """
     width, _, _, _, _, positions = _sizes(tower)
     out = tower.count("output_dim", default=hidden_size)
@@ -151,9 +151,10 @@ GEMMA3N_FRAMES_PER_S = 25  # of 100, after two strides of two
 
 
 def _gemma3n(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
-    """Gemma 3n: a conformer over 40 ms frames; every fourth frame is a token, and clips are padded to a fixed length.
+    """Return Gemma 3n's encoder: a conformer over 40 ms frames; every fourth frame is a token.
 
-    The two feed-forwards, convolution and projections of a layer are timed as one feed-forward of equal work.
+    Clips are padded to a fixed length. The two feed-forwards, convolution and projections of a layer are timed as one
+    feed-forward of equal work.
     """
     width = tower.count("hidden_size", default=1_536)
     layers = tower.count("conf_num_hidden_layers", default=12)
@@ -189,10 +190,10 @@ PHI4_LONGEST_S = 40 * 60  # its model card, quoted from memory: assumed, 2026-11
 
 
 def _phi4(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
-    """Phi-4: a conformer over 80 ms frames, each a token, with 466,432,256 parameters.
+    """Return Phi-4's audio encoder: a conformer over 80 ms frames, each a token, with 466,432,256 parameters.
 
-    One of two projectors is used (speech only, or speech with images). The products of a layer are timed as one
-    feed-forward of equal work.
+    Of its two projectors (speech only, or speech with images), a prompt uses one. The matrix multiplications of a
+    layer are timed as one feed-forward of equal work.
     """
     width, inner = tower.count("hidden_size", default=1_024), tower.count("intermediate_size", default=1_536)
     layers, heads = tower.count("num_blocks", default=24), tower.count("num_attention_heads", default=16)

@@ -11,12 +11,12 @@ from capacity.model.quantization import KvCacheFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressedAttention:
-    """Attention of all query heads to one shared KV head; beyond the window, `compress_rate` tokens form one entry.
+    """DeepSeek-V4's attention of all query heads to one shared KV head, with compressed entries beyond a window.
 
-    `compress_rate` 0: only the window. With an indexer (sparse form), a query attends to `top_k` entries, which
-    overlap, so their projections are twice as wide; without one it attends to all entries. The output passes
-    `output_groups` products of rank `output_lora_rank`. Source: transformers 5.23 modeling_deepseek_v4.py, read
-    2026-11.
+    Beyond the window, `compress_rate` tokens form one entry; 0: only the window is kept. With an indexer (sparse
+    form), a query attends to `top_k` entries, which overlap, so their projections are twice as wide; without an
+    indexer, it attends to all entries. The output projection has `output_groups` low-rank matrices of rank
+    `output_lora_rank`. Source: transformers 5.23 modeling_deepseek_v4.py, read 2026-11.
     """
 
     num_heads: int
@@ -34,7 +34,7 @@ class CompressedAttention:
 
     @property
     def kind(self) -> str:
-        """Return the name that the model's paper uses."""
+        """Return the paper's name: `swa` (only a window), `csa` (with an indexer) or `hca` (without one)."""
         if not self.compress_rate:
             return "swa"
         return "hca" if self.indexer is None else "csa"
@@ -48,15 +48,15 @@ class CompressedAttention:
         return 4.0 * self.num_heads * self.head_dim
 
     def entry_bytes(self, kv: KvCacheFormat) -> float:
-        """Return the bytes of one window token or one compressed entry; key and value are one vector."""
+        """Return the cache bytes of one window token or one compressed entry; key and value are the same vector."""
         return kv.vector_bytes(self.head_dim)
 
     def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:
-        """Return the bytes of the compressed entries per token beyond the window."""
+        """Return the cache bytes of one layer per token beyond the window: those of an entry divided by its tokens."""
         return self.entry_bytes(kv) / self.compress_rate if self.compress_rate else 0.0
 
     def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:
-        """Return the window, the compressed entries, and the indexer's keys."""
+        """Return the cache groups of these layers: the window, the compressed entries, and the indexer's keys."""
         window = KvCacheGroup(
             kind="window",
             layers=layers,
@@ -77,7 +77,7 @@ class CompressedAttention:
         return window, entries, indexer_keys(layers, self.indexer.cache_bytes_per_token / self.compress_rate)
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
-        """Return query latent and expansion, the KV head, compressor, indexer, and the grouped output."""
+        """Return the parameters of query projections, KV head, compressor, indexer and grouped output projection."""
         q, d, r, h = self.num_heads, self.head_dim, self.q_lora_rank, hidden_size
         groups, rank = self.output_groups, self.output_lora_rank
         parts = [
@@ -99,7 +99,7 @@ class CompressedAttention:
 
     @property
     def compressor_copies(self) -> int:
-        """Return 2 for overlapping entries, which consist of two series, else 1."""
+        """Return the number of series in compressed entries: 2 if entries overlap (with an indexer), else 1."""
         return 1 if self.indexer is None else 2
 
     def _compressor(

@@ -9,7 +9,7 @@ from capacity.model.parts import Product, matrix, vector
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoFeedForward:
-    """No feed-forward: a layer with only a mixer (Mamba), or the first half of a layer if halves count as layers."""
+    """Placeholder for a layer without a feed-forward (Mamba, or if mixers and feed-forwards are separate layers)."""
 
     def idle_params(self, hidden_size: int) -> int:  # noqa: ARG002
         """Return 0, the parameters of one layer that a token does not use."""
@@ -21,7 +21,7 @@ class NoFeedForward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseFeedForward:
-    """Gate, up and down projections (SwiGLU and similar): 3·h·I; without a gate, up and down: 2·h·I."""
+    """Dense feed-forward with gate, up and down matrices (3·h·I parameters), or without a gate (2·h·I)."""
 
     intermediate_size: int
     gated: bool = True
@@ -53,8 +53,9 @@ class MoEFeedForward:
 
     `shared_intermediate_size`: width of all shared experts together, or of a parallel dense feed-forward.
     `balanced_router`: training adjusts a bias on each expert's score until all are chosen equally often (DeepSeek-V3).
-    `router_in_fp32`: router weights and inputs are converted to 32 bits and multiplied so (MiniMax-M2). `latent_size`:
-    experts work in a narrower space, with a projection into it and out of it (Nemotron 3 Super).
+    `router_in_fp32`: router weights and inputs are converted to 32 bits before they are multiplied (MiniMax-M2).
+    `latent_size`: width of a narrower space in which the experts work, with a projection into it and one out of it
+    (Nemotron 3 Super); 0: none.
     """
 
     num_experts: int
@@ -83,7 +84,7 @@ class MoEFeedForward:
         return matrices + (2 * self.expert_intermediate_size + hidden_size if self.expert_bias else 0)
 
     def idle_params(self, hidden_size: int) -> int:
-        """Return the parameters of one layer that a token does not use: those of the experts it does not choose."""
+        """Return the parameters of one layer that a token does not use: those of the experts not chosen for it."""
         real = self.experts_per_token * self.num_experts // (self.num_experts + self.zero_experts)
         return (self.num_experts - real) * self.params_per_expert(hidden_size)
 
@@ -113,7 +114,7 @@ class MoEFeedForward:
         return tuple(parts)
 
     def latent_products(self, hidden_size: int) -> tuple[Product, ...]:
-        """Return the products into and out of the experts' latent space."""
+        """Return the projections into and out of the experts' latent space; empty if there is none."""
         if not self.latent_size:
             return ()
         into, out = (self.latent_size, hidden_size), (hidden_size, self.latent_size)

@@ -1,4 +1,4 @@
-"""Models that a user adds: each `config.json` is stored under a name and found by that name."""
+"""Models that a user adds: each `config.json` is stored in the user's folder under a name."""
 
 import json
 import os
@@ -21,7 +21,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._+-]{0,120}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedModel:
-    """Result of `models add`: the model's name, its file, and the model."""
+    """Result of `models add`: the model's name, the stored file, and the model."""
 
     name: str
     path: Path
@@ -29,7 +29,7 @@ class AddedModel:
 
 
 def user_model_folder() -> Path:
-    """Return the folder in `CAPACITY_MODELS`, or the default in the user's configuration."""
+    """Return the folder of added models: `CAPACITY_MODELS`, or a folder in the user's configuration."""
     named = os.environ.get(MODELS_VARIABLE)
     return Path(named).expanduser() if named else user_folder("models")
 
@@ -41,7 +41,7 @@ def user_model_names() -> tuple[str, ...]:
 
 
 def find_user_model(name: str) -> ModelSpec | None:
-    """Return the added model of this name or of the Hugging Face id it was fetched under, or None."""
+    """Return the added model with this name, or with this Hugging Face id if it was downloaded, or None."""
     bare = name.strip().lower().replace("_", "-").split("/")[-1]
     if not _NAME.fullmatch(bare):
         return None
@@ -64,7 +64,7 @@ def store_model(
     source: str,
     notes: tuple[str, ...] = (),
 ) -> AddedModel:
-    """Write a configuration into the user's folder; `notes` come from reading the source.
+    """Store a model's configuration in the user's folder. `notes`: notes from reading the source.
 
     Raises InvalidInput for a name that is not a valid file name or a folder that cannot be written, and MalformedFile
     for an invalid configuration.

@@ -10,7 +10,7 @@ from capacity.model.quantization import KvCacheFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseIndexer:
-    """Lightning indexer of DeepSeek sparse attention: selects `top_k` tokens per query, with its own key cache."""
+    """Lightning indexer of DeepSeek sparse attention, which selects `top_k` tokens per query and caches keys."""
 
     num_heads: int
     head_dim: int
@@ -19,7 +19,7 @@ class SparseIndexer:
 
     @property
     def cache_bytes_per_token(self) -> float:
-        """Return the bytes of one FP8 key and its FP32 scales, one for each 128 values.
+        """Return the cache bytes of one token and layer: one FP8 key, and an FP32 scale for each 128 of its values.
 
         Source: vLLM 0.33 DeepseekV32IndexerCache.
         """
@@ -28,7 +28,7 @@ class SparseIndexer:
     def products(
         self, query_columns: int, hidden_size: int, layers: tuple[int, ...]
     ) -> tuple[ParameterPart, ParameterPart]:
-        """Return the matrices of its queries and head weights, which are replicated on every rank."""
+        """Return the matrices of the indexer's queries and head weights, which are replicated on every rank."""
         rows, heads = self.num_heads * self.head_dim, self.num_heads
         module = "self_attn.indexer"
         weights = matrix(
@@ -72,17 +72,17 @@ class LatentAttention:
 
     @property
     def flops_per_pair(self) -> float:
-        """Return the FLOPs per pair in the expanded form that prefill computes."""
+        """Return the FLOPs of one query with one key, in the expanded form that prefill computes."""
         return 2.0 * self.num_heads * (self.qk_head_dim + self.v_head_dim)
 
     def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:
-        """Return the bytes of one layer without the indexer's keys; `fp8_ds_mla` has 656 bytes for 512 + 64 values."""
+        """Return the cache bytes per token and layer without indexer keys; `fp8_ds_mla`: 656 for 512 + 64 values."""
         if kv.packs_latents:
             return self.kv_lora_rank + 4 * self.kv_lora_rank / 128 + 2 * self.qk_rope_head_dim
         return kv.vector_bytes(self.kv_lora_rank + self.qk_rope_head_dim)
 
     def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:
-        """Return the latent with the rotary key, and the indexer's keys as a separate group."""
+        """Return the cache groups of these layers: latents with rotary keys, and separately the indexer's keys."""
         latent = KvCacheGroup(
             kind="full",
             layers=layers,

@@ -1,7 +1,7 @@
-"""Layers: parameters and caches of each kind of token mixer, and groups of equal layers.
+"""Layers: parameters and caches of each kind of token mixer, and groups of identical layers.
 
 Formulas follow the models' public implementations (Hugging Face transformers 5.23 modules), and parameter counts are
-exact. Buffers are not parameters, so the expert score correction biases of DeepSeek and GLM (experts x MoE layers
+exact. Buffers are not parameters, so the score correction biases of DeepSeek's and GLM's routers (experts x MoE layers
 values) are not counted.
 """
 
@@ -59,7 +59,7 @@ class Attention:
 
     @property
     def sees_whole_prompt(self) -> bool:
-        """Return whether prompt tokens attend to the whole prompt, even if not all of it stays in the cache."""
+        """Return whether prompt tokens attend to the whole prompt, even if the cache later evicts part of it."""
         return self.window_tokens is None or self.eviction in ("after prompt", "after scoring")
 
     @property
@@ -68,25 +68,25 @@ class Attention:
 
     @property
     def flops_per_pair(self) -> float:
-        """Return 2 FLOPs for each value of all heads, in scores and in the weighted sum."""
+        """Return the FLOPs of one query with one key, over all heads: 2 per value, for score and weighted sum."""
         return 2.0 * self.num_heads * (self.head_dim + self.value_head_dim)
 
     @property
     def projected_parts(self) -> tuple[str, ...]:
-        """Return which of q, k and v this layer computes."""
+        """Return the projections that this layer computes, of q, k and v."""
         if self.shares_kv:
             return ("q",)
         return ("q", "k") if self.keys_are_values else ("q", "k", "v")
 
     def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:
-        """Return the bytes that a query reads per context token in one layer, over all KV heads."""
+        """Return the cache bytes of keys and values per token in one layer, over all KV heads."""
         widths = (self.head_dim, self.value_head_dim)
         return self.num_kv_heads * sum(kv.vector_bytes(width) for width in widths)
 
     def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:
-        """Return keys and values of the whole context or the window, and the keys of a block indexer.
+        """Return the cache groups of these layers: keys and values, and the keys of a block indexer.
 
-        The result is empty if an earlier layer holds the KV, or if it belongs to the tokens of an image.
+        Empty if the layers read an earlier layer's cache, attend to image or encoder tokens, or cache nothing.
         """
         if self.shares_kv or self.cross or not self.causal:
             return ()
@@ -104,7 +104,7 @@ class Attention:
         return group, indexer_keys(layers, self.index_key_bytes)
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
-        """Return h·q·d + 2·h·k·d + q·d·h, plus the model's biases, norms, gate and sinks."""
+        """Return the parameters of these layers: h·q·d + 2·h·k·d + q·d·h, plus biases, norms, gate and sinks."""
         q, k, d, v, h = self.num_heads, self.num_kv_heads, self.head_dim, self.value_head_dim, hidden_size
         q_rows, own = q * d * (2 if self.output_gate else 1), self.projected_parts
         kv_rows = {name: k * width for name, width in (("k", d), ("v", v)) if name in own}
@@ -138,11 +138,12 @@ class Attention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGroup:
-    """Group of equal layers; `layers` are their ascending indices in the model, so that pipelines can split them.
+    """Group of identical layers; `layers`: their ascending indices in the model, used to divide pipelines.
 
     `norms`: number of norms over the hidden size, if it differs from the model's usual number. `products` and
-    `vector_values`: parts of these layers other than mixer and feed-forward (per-layer embeddings, hyper-connections).
-    `phase`: the tokens that pass through them: the prompt's (an encoder), the output's (its decoder), or all.
+    `vector_values`: matrices and single values of a layer in addition to mixer and feed-forward (per-layer embeddings,
+    hyper-connections). `phase`: the tokens that pass through the layers: prompt (an encoder), output (its decoder), or
+    all.
     """
 
     layers: tuple[int, ...]
@@ -166,7 +167,7 @@ class LayerGroup:
     ) -> tuple[ParameterPart, ...]:
         """Return all parameters of these layers.
 
-        `norms_per_layer` is the model's usual number of norms, `norm_values` the values per hidden value in each.
+        `norms_per_layer`: the model's usual number of norms; `norm_values`: learned values of a norm per hidden value.
         """
         norms = (norms_per_layer if self.norms is None else self.norms) * norm_values
         parts = [*self.mixer.parts(hidden_size, self.layers)]

@@ -1,4 +1,4 @@
-"""One part of a model's parameters, and how ranks divide it."""
+"""One part of a model's parameters, and how tensor-parallel ranks divide it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -16,7 +16,7 @@ PartKind = Literal[
     "bias",
 ]
 Sharding = Literal["tensor", "kv_heads", "vocabulary", "experts", "replicated"]
-"""How tensor parallelism divides a part: by `tensor_parallel_size`; by at most `shard_limit` KV heads; by vocabulary
+"""How ranks divide a part, in this order: by `tensor_parallel_size`; by at most `shard_limit` KV heads; by vocabulary
 rows; by expert (expert parallelism) or inside each expert (tensor parallelism); not at all."""
 
 
@@ -24,8 +24,8 @@ rows; by expert (expert parallelism) or inside each expert (tensor parallelism);
 class ParameterPart:
     """Matrices (rows x columns; outputs x inputs) or vectors (columns 1) of one name, in each of `layers`.
 
-    `layers` is empty for parts outside of layers (embedding, final norm, LM head). `matrices_per_layer` counts equal
-    matrices in one layer (experts).
+    `layers` is empty for parts outside of layers (embedding, final norm, LM head). `matrices_per_layer`: number of
+    matrices of this shape in one layer (experts).
     """
 
     name: str  # checkpoint name without the layer: "self_attn.q_proj", "mlp.experts.down_proj"
@@ -40,5 +40,5 @@ class ParameterPart:
 
     @property
     def params(self) -> int:
-        """Return the parameters in the whole model."""
+        """Return the number of parameters of this part in the whole model."""
         return self.rows * self.columns * self.matrices_per_layer * max(1, len(self.layers))

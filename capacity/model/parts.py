@@ -1,4 +1,4 @@
-"""Parameters of a model in parts, their division over ranks, and the interface of token mixers."""
+"""Parameter matrices of layers, their division over ranks, KV cache groups, and the interface of token mixers."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias
@@ -11,10 +11,10 @@ Divided = Literal["rows", "columns", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A matrix of one layer that every token is multiplied with (rows x columns; outputs x inputs).
+    """A matrix of one layer by which every token is multiplied (rows x columns; outputs x inputs).
 
-    `divided`: the side that tensor parallelism divides; "none" is computed whole on every GPU. `bias` is one value
-    for each row.
+    `divided`: the side that tensor parallelism divides; "none": every GPU computes the whole multiplication. `bias`:
+    there is one more value for each row.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Product:
     quantizable: bool = True
 
     def parts(self, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
-        """Return the matrix in these layers, and its bias."""
+        """Return the parameters of the matrix, and of its bias, in these layers."""
         sharding: Sharding = "replicated" if self.divided == "none" else "tensor"
         weight = matrix(self.name, self.kind, self.rows, self.columns, layers, sharding=sharding)
         weight = replace(weight, quantizable=self.quantizable)
@@ -75,12 +75,12 @@ Eviction: TypeAlias = Literal["none", "after prompt", "after scoring", "always"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvCacheGroup:
-    """Contents of the KV cache for equal layers: bytes per token of all of them, or a state per sequence.
+    """KV cache of identical layers: bytes per token of all these layers, or bytes of a state per sequence.
 
     `full` grows with the context; `window` is limited to `window_tokens`; `linear` has `state_bytes_per_sequence`,
     independent of the context. Bytes count the whole model: tensor parallelism divides them by at most `num_kv_heads`
-    (1 for a latent, which every GPU replicates). `index`: the cache of a sparse indexer. `eviction`: whether the
-    window is a budget of kept tokens, and when it is enforced.
+    (1 for a latent, which every GPU replicates). `index`: the group holds a sparse indexer's keys. `eviction`: if not
+    "none", the window is a budget of kept tokens, enforced from this point on.
     """
 
     kind: Literal["full", "window", "linear"]
@@ -99,7 +99,7 @@ class KvCacheGroup:
 
 
 def indexer_keys(layers: tuple[int, ...], bytes_per_token: float) -> KvCacheGroup:
-    """Return the cache of an indexer's keys: one key per token for all heads, `bytes_per_token` per layer."""
+    """Return the cache group of an indexer: per token and layer one key of `bytes_per_token` for all heads."""
     of_all = bytes_per_token * len(layers)
     return KvCacheGroup(kind="full", layers=layers, num_kv_heads=1, bytes_per_token=of_all, index=True)
 
@@ -107,45 +107,45 @@ def indexer_keys(layers: tuple[int, ...], bytes_per_token: float) -> KvCacheGrou
 class Mixer(Protocol):
     """Interface of token mixers; values count all heads of one layer. Implementations are frozen and hashable.
 
-    Their step operators are in `capacity.step.layers`, registered by type.
+    The functions in `capacity.step.layers` that compute a mixer's operators are registered by its type.
     """
 
     @property
     def kind(self) -> str:
-        """Return the name in answers, such as `gqa` or `mla`."""
+        """Return the name of the mixer as answers show it, such as `gqa` or `mla`."""
 
     @property
     def softmax(self) -> bool:
-        """Return whether queries attend to individual keys instead of a fixed-size state."""
+        """Return whether queries attend to individual keys, and not to a fixed-size state."""
 
     @property
     def latent(self) -> bool:
-        """Return whether the cache holds one latent for all heads; engines have a separate block size for latents."""
+        """Return whether the cache holds one latent for all heads; engines have another block size for latents."""
 
     @property
     def num_heads(self) -> int:
-        """Return the heads that tensor parallelism must divide."""
+        """Return the number of heads, which the tensor-parallel size must divide."""
 
     @property
     def num_kv_heads(self) -> int:
-        """Return the heads of the cache or the state; more tensor-parallel ranks than this replicate it."""
+        """Return the number of heads of the cache or state; with more tensor-parallel ranks, they are replicated."""
 
     @property
     def value_head_dim(self) -> int: ...
 
     @property
     def window_tokens(self) -> int | None:
-        """Return the most tokens that a query sees, or None for all."""
+        """Return the maximum number of tokens that a query attends to, or None for all."""
 
     @property
     def flops_per_pair(self) -> float:
-        """Return the FLOPs of one query with one key, scores and values; 0 if work does not grow with the context."""
+        """Return the FLOPs of one query with one key (score and weighted sum); 0 for a state of fixed size."""
 
     def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:
-        """Return the cache bytes without an indexer's keys; 0 for a state."""
+        """Return the cache bytes per token of one layer, without an indexer's keys; 0 for a state."""
 
     def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:
-        """Return the contents of the cache for these layers."""
+        """Return the cache groups of these layers."""
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
         """Return all parameters of these layers' mixers."""

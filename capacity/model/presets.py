@@ -40,9 +40,9 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
 
     An id that differs from a preset only in its owner or in a format suffix (`nvidia/Llama-3.3-70B-Instruct-FP8`)
     returns that preset in that format. So does a path that does not exist on this machine, such as one from a server's
-    launch command (`/models/Llama-3.3-70B-Instruct-FP8`). In both cases a note in the model's `notes` says so. With
-    `download`, an unknown `org/name` is fetched with huggingface_hub: only its `config.json`, which is parsed as JSON
-    and never executed. Raises UnknownName, MalformedFile or UnsupportedModel.
+    launch command (`/models/Llama-3.3-70B-Instruct-FP8`). In both cases the model's `notes` contain this. With
+    `download`, an unknown `org/name` is fetched with huggingface_hub: only its `config.json`, which is parsed as JSON;
+    no code is executed. Raises UnknownName, MalformedFile or UnsupportedModel.
     """
     name = str(name_or_path)
     preset = _aliases().get(_normalize_name(name))
@@ -73,7 +73,7 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
 def add_model(name_or_path: str | Path, *, name: str | None = None) -> AddedModel:
     """Store a model in the user's folder, from a `config.json`, its folder, or the Hugging Face hub (ORG/NAME).
 
-    Afterwards the model is found by its name: `name`, or by default that of the folder or of the id. Raises
+    `name`: name by which the model is then found; default: the name of the folder, or the id without its owner. Raises
     InvalidInput for a preset's name or an unreachable hub, and the errors of `load_model`.
     """
     given = str(name_or_path)
@@ -123,7 +123,7 @@ def _load_preset(name: str) -> ModelSpec:
 
 
 def _with_requested_id(model: ModelSpec, name: str) -> ModelSpec:
-    """Return the preset under the requested id, with a note if the id has a version or date that the preset lacks."""
+    """Return the preset under the requested id, with a note on a version or date that its own names lack."""
     asked = name.strip()
     ids = (each for each in _index()[model.name] if "/" in each)
     spelled = next((each for each in ids if _normalize_name(each) == _normalize_name(asked)), None)
@@ -137,12 +137,12 @@ def _with_requested_id(model: ModelSpec, name: str) -> ModelSpec:
 
 
 def version_numbers(name: str) -> frozenset[str]:
-    """Return the versions, sizes and dates in a model's name: "DeepSeek-V3-0324" has 3 and 0324."""
+    """Return the versions, sizes and dates in a model's name as text; for "DeepSeek-V3-0324", 3 and 0324."""
     return frozenset(_NUMBER.findall(name.split("/")[-1].lower()))
 
 
 def _load_variant(name: str) -> ModelSpec | None:
-    """Return the preset that `name` is a copy of, in the weight format of the name, or None if it names no preset."""
+    """Return the preset that `name` is a variant of, in the weight format that the name contains, or None."""
     stated = read_variant(name)
     preset = _aliases().get(_normalize_name(stated.base))
     if preset is None or name.count("/") > 1 or name.startswith((".", "/", "~")):
@@ -151,19 +151,19 @@ def _load_variant(name: str) -> ModelSpec | None:
     hf_id = name.strip() if "/" in name else None  # that of the preset is stored otherwise
     way_out = "; use --download to read its own config.json" if hf_id and "gguf" not in name.lower() else ""
     if stated.weight_format is None:
-        note = f"{name!r} is read as preset {preset} ({model.hf_id}, {model.checkpoint.name}) by its name{way_out}"
+        note = f"{name!r} is read as preset {preset} ({model.hf_id}, {model.checkpoint.name}), from its name{way_out}"
         return replace(model, hf_id=hf_id, notes=(note,))
     scheme = scheme_for(model, stated.weight_format)
     if scheme is not model.checkpoint and scheme.quantized:
         method = checkpoint_method(name, stated.weight_format)
         scheme = replace(scheme, method=method, kv_cache_dtype=stated.kv_cache_dtype)
-    note = f"{name!r} is read as preset {preset} in {scheme.name} by its name: its layers at 16 bit and its KV cache"
+    note = f"{name!r} is read as preset {preset} in {scheme.name}, from its name: layers at 16 bit and the KV cache"
     note = f"{note} format are assumed{way_out}"
     return replace(model, hf_id=hf_id, checkpoint=scheme, notes=(note,))
 
 
 def _load_by_remote_path(name: str) -> ModelSpec | None:
-    """Return the preset that a path of another machine is named after, or None if the path names no preset."""
+    """Return the preset that the last part of a path from another machine names, or None if it names none."""
     folder = name.strip().rstrip("/")
     if folder.count("/") < 2 and not folder.startswith((".", "/", "~")):
         return None  # a name, or an id
@@ -176,7 +176,7 @@ def _load_by_remote_path(name: str) -> ModelSpec | None:
     said = f"{name!r} is not on this machine: "
     if not preset:
         return replace(model, notes=(f"{said}{model.notes[0]}", *model.notes[1:]))
-    note = f"{said}read as preset {model.name} ({model.hf_id}, {model.checkpoint.name}) by its name"
+    note = f"{said}read as preset {model.name} ({model.hf_id}, {model.checkpoint.name}), from its name"
     return replace(model, notes=(*model.notes, note))
 
 
@@ -186,7 +186,7 @@ def _is_hub_id(name: str) -> bool:
 
 
 def _read_configs(path: Path) -> tuple[Path, Table, Table | None]:
-    """Return the path of the `config.json`, its object, and the object of the `hf_quant_config.json` next to it."""
+    """Return the path of the `config.json`, its parsed object, and that of the `hf_quant_config.json` next to it."""
     file = path / "config.json" if path.is_dir() else path
     beside = file.parent / "hf_quant_config.json"
     quantization = read_json_object(beside) if beside.is_file() else None
@@ -220,7 +220,7 @@ def _load_path(path: Path, *, hf_id: str | None = None) -> ModelSpec:
 
 
 def _fill_in_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
-    """Return the config with the language model and encoder that it names by id (Ultravox) filled in from presets.
+    """Return the config with the parts that it names by id (Ultravox) filled in from presets.
 
     Raises MalformedFile if an id is not a preset.
     """
@@ -241,7 +241,7 @@ def _fill_in_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
 
 
 def _download_config(hf_id: str) -> Path:
-    """Return the path of this model's `config.json` in the hub's cache, after fetching `hf_quant_config.json` too."""
+    """Download a model's `config.json`, whose path is returned, and its `hf_quant_config.json`."""
     try:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError
@@ -259,7 +259,7 @@ def _download_config(hf_id: str) -> Path:
         pass
     except Exception as error:
         raise InvalidInput(
-            f"cannot download {hf_id!r} hf_quant_config.json: {type(error).__name__}"
+            f"cannot download hf_quant_config.json of {hf_id!r}: {type(error).__name__}"
         ) from None
     return config
 
@@ -270,14 +270,14 @@ def _normalize_name(name: str) -> str:
 
 @cache
 def _index() -> dict[str, list[str]]:
-    """Return the Hugging Face ids and other spellings of each preset."""
+    """Return the Hugging Face ids and other spellings of each preset, by preset name."""
     index: dict[str, list[str]] = json.loads((_PRESETS / "index.json").read_bytes())
     return index
 
 
 @cache
 def _aliases() -> dict[str, str]:
-    """Return the preset of every accepted spelling, normalized; an id is also found without its owner."""
+    """Return the preset name of every accepted spelling, normalized. An id is also listed without its owner."""
     spellings: dict[str, str] = {}
     for name, others in _index().items():
         for spelling in (name, *others):
@@ -294,11 +294,10 @@ def _name_endings() -> Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """Parts of a model id: the name of the original model, and the weight format and KV cache dtype if the id has
-    them.
+    """Parts of a model id: name of the original model, weight format, and KV cache dtype (None: not in the id).
 
     An id has less information than the checkpoint's own config.json (which layers stay at 16 bit, how the KV cache is
-    scaled). Therefore a note always states what was read from it, and how to read the config instead.
+    scaled). Therefore a note always states what was derived from the id, and how to read the config instead.
     """
 
     base: str
@@ -307,7 +306,7 @@ class Variant:
 
 
 def read_variant(name: str) -> Variant:
-    """Split `name`, an id with or without its owner, into its parts. Ignores case, and treats `_` as `-`."""
+    """Split a model id, with or without its owner, into its parts. Ignores case, and treats `_` as `-`."""
     owner, _, bare = name.strip().lower().replace("_", "-").rpartition("/")
     for pattern, weight_format in _name_endings()["endings"]:
         ending = re.search(pattern + "$", bare)
@@ -326,7 +325,7 @@ def read_variant(name: str) -> Variant:
 
 
 def checkpoint_method(name: str, weight_format: str) -> str:
-    """Return the usual `quant_method` of checkpoints of this owner and format."""
+    """Return the usual `quant_method` of checkpoints in this format by the owner of the model id `name`."""
     family = re.sub(r"-(channel|g128-sym|g128)$", "", weight_format)
     if name.lower().startswith("nvidia/") and family in ("fp8", "nvfp4"):
         return f"modelopt-{family}"

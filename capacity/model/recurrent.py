@@ -9,7 +9,7 @@ from capacity.model.quantization import KvCacheFormat
 
 
 class FixedState:
-    """Base of mixers whose layers store a state of fixed size per sequence, and no KV."""
+    """Base of mixers whose layers store a state of fixed size per sequence instead of a KV cache."""
 
     __slots__ = ()
     softmax: ClassVar[bool] = False
@@ -35,7 +35,7 @@ class FixedState:
         return 0.0
 
     def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:  # noqa: ARG002
-        """Return the state, whose size does not depend on the context."""
+        """Return the cache group of these layers: a state whose size does not depend on the context."""
         state = KvCacheGroup(
             kind="linear",
             layers=layers,
@@ -47,7 +47,7 @@ class FixedState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearAttention(FixedState):
-    """Gated DeltaNet: a recurrent state of fixed size per sequence."""
+    """Gated DeltaNet, the linear attention of Qwen3-Next and Qwen3.5; its state has a fixed size per sequence."""
 
     num_key_heads: int
     num_value_heads: int
@@ -72,14 +72,18 @@ class LinearAttention(FixedState):
 
     @property
     def state_bytes_per_sequence(self) -> float:
-        """Return the bytes of one layer: the recurrent state, and the last inputs of the convolution at 16 bit."""
+        """Return the bytes of one layer: the recurrent state, and the convolution's last inputs at 16 bit."""
         values = self.num_value_heads * self.key_head_dim * self.value_head_dim
         recurrent = values * self.state_bytes_per_value
         convolution = (2 * self.key_dim + self.value_dim) * (self.conv_kernel - 1) * 2
         return recurrent + convolution
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
-        """Return h(2K+2V) + 2h·H_v + (2K+V)·conv + 2H_v + d_v + V·h parameters per layer."""
+        """Return the parameters of these layers: h(2K+2V) + 2h·H_v + (2K+V)·conv + 2H_v + d_v + V·h per layer.
+
+        h: hidden size; K and V: width of all key and all value heads; H_v: value heads; d_v: their size; conv: kernel
+        size.
+        """
         h, k, v, heads = hidden_size, self.key_dim, self.value_dim, self.num_value_heads
         kind: PartKind = "linear_attention"
         return (
@@ -95,11 +99,11 @@ class LinearAttention(FixedState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recurrence(FixedState):
-    """State that each token updates: Mamba, Mamba-2, Kimi Delta Attention, lightning attention, short convolution.
+    """Recurrence of Mamba, Mamba-2, Kimi Delta Attention, lightning attention or a short convolution.
 
-    The kinds differ only in data: the products of a token; the values of the state (`state_values` at
-    `state_bytes_per_value`, and `convolution_values`, the last inputs of a convolution, at 16 bit); and
-    `flops_per_token` of the update. `vector_values` counts the parameters outside of matrices.
+    The kinds differ only in data. `products`: matrices by which each token is multiplied. The state has `state_values`
+    of `state_bytes_per_value`, and `convolution_values`, the last inputs of a convolution, at 16 bit.
+    `flops_per_token`: FLOPs of one update of the state. `vector_values`: number of parameters outside of matrices.
     """
 
     kind: str
@@ -119,7 +123,7 @@ class Recurrence(FixedState):
         return float(self.state_values * self.state_bytes_per_value + 2 * self.convolution_values)
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:  # noqa: ARG002
-        """Return the products, and all other values as one vector."""
+        """Return the parameters of these layers: the matrices, and all other values as one vector."""
         products = [part for product in self.products for part in product.parts(layers)]
         if self.vector_values:
             length = self.vector_values
@@ -129,7 +133,7 @@ class Recurrence(FixedState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoMixer(FixedState):
-    """Placeholder for a layer without a token mixer: a feed-forward that counts as a layer (Nemotron-H)."""
+    """Placeholder for a layer without a token mixer, if feed-forwards count as separate layers (Nemotron-H)."""
 
     kind: ClassVar[str] = ""
     value_head_dim: ClassVar[int] = 0
@@ -180,7 +184,7 @@ class ParallelMixer:
         return self.attention.kv_bytes_per_token(kv)
 
     def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:
-        """Return the attention's cache and the recurrence's state."""
+        """Return the cache groups of the attention and of the recurrence."""
         return self.attention.kv_cache_groups(layers, kv) + self.recurrence.kv_cache_groups(layers, kv)
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:

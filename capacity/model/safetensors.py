@@ -18,7 +18,7 @@ TOLERANCE = 0.02  # relative difference of bytes without a note
 
 
 def stored_bytes(folder: Path) -> int | None:
-    """Return the bytes of all tensors from the index or the single file's header, or None if there is neither.
+    """Return the bytes of all tensors, from the index or in the header of a single file; None if there is neither.
 
     Raises MalformedFile for an invalid file.
     """
@@ -32,11 +32,11 @@ def stored_bytes(folder: Path) -> int | None:
 def check_stored_size(
     read: Callable[[bool | None], ModelSpec], folder: Path, *, at_32_bit: bool = False
 ) -> ModelSpec:
-    """Return the model, with a note if the stored bytes differ from its counted bytes by more than 2 %.
+    """Return the model, with a note if the stored and the computed bytes of weights differ by more than 2 %.
 
-    `read` builds the model from whether its feed-forward is gated; None: as the config says. For an unknown
-    `model_type`, the variant whose bytes match is returned, and the note also reports a match. `at_32_bit`: the
-    checkpoint is stored at 32 bit, which engines convert to 16.
+    `read` returns the model for a given gate in its feed-forward (None: as the config defines it). For an unknown
+    `model_type`, the variant whose bytes match is returned, and a note also reports the match. `at_32_bit`: the
+    checkpoint is stored at 32 bit, which engines convert to 16 bit.
     """
     model, stored = read(None), stored_bytes(folder)
     if stored is None:
@@ -62,13 +62,13 @@ def check_stored_size(
 
 
 def _nearest_byte_count(model: ModelSpec, size: float) -> tuple[float, float]:
-    """Return the candidate count of bytes nearest to `size`, and its relative error."""
+    """Return the possible number of bytes nearest to `size`, and its relative error."""
     counted = min(_possible_byte_counts(model), key=lambda each: abs(each - size))
     return counted, counted / size - 1
 
 
 def _possible_byte_counts(model: ModelSpec) -> Iterator[float]:
-    """Return the text model's bytes with and without towers, MTP layers, their copies, and a second tied head."""
+    """Yield possible bytes of the files: with and without towers, MTP layers, copies in these, and a tied head."""
     text = weight_bytes(model)
     tower = 2.0 * model.tower_params
     mtp = sum(model.checkpoint.part_bytes(part) for part in model.mtp_parts())
@@ -92,7 +92,7 @@ def _total_size(file: Path) -> int:
 
 
 def _header_bytes(file: Path) -> int:
-    """Return the end of the last tensor; the first eight bytes of the file are the length of the header."""
+    """Return the end of the last tensor, from the header, whose length is in the first eight bytes of the file."""
     with open_outside(file) as opened:
         length = int.from_bytes(opened.read(8), "little")
         if not 2 <= length <= MAX_HEADER_BYTES:

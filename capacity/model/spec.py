@@ -1,4 +1,4 @@
-"""Specification of a model: groups of equal layers, vocabulary, exact parameter counts, and caches."""
+"""Specification of a model: groups of identical layers, vocabulary, exact parameter counts, and caches."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -19,12 +19,12 @@ class ModelSpec:
 
     Totals do not include towers and multi-token-prediction layers (`vision_params`, `audio_params`, `mtp`). `vision`
     and `audio`: the shapes of the towers, None if unknown. `prompt_audio_s`: seconds of audio that form the prompt
-    (Whisper). `uncounted`: parts of the config that are not counted. `notes`: assumptions made when the config was
-    read. `norm_values`: learned values of a norm per hidden value: 1 for a scale, 2 with a bias, 0 if nothing is
-    learned. `outside`: parameters other than layers, embedding, LM head and final norm (positions, per-layer
-    embeddings). `assumed`: the layers were derived only from the names of the config's fields. `rotary_values`: size
-    of the tables of cosines and sines that an engine allocates for its positions, 0 if unknown. `task`: "generate", or
-    "embed" for a model that only processes its prompt (embeddings, scores).
+    (Whisper). `uncounted`: sections of the config whose parameters are not counted. `notes`: assumptions made when the
+    config was read. `norm_values`: learned values of a norm per hidden value: 1 for a scale, 2 with a bias, 0 if
+    nothing is learned. `outside`: parameters other than layers, embedding, LM head and final norm (positions,
+    per-layer embeddings). `assumed`: the model type is unknown, so the layers were derived only from the names of the
+    config's fields. `rotary_values`: number of cosines and sines in the tables that an engine allocates for positions,
+    0 if unknown. `task`: "generate", or "embed" for a model that only processes its prompt (embeddings, scores).
     """
 
     name: str
@@ -60,12 +60,12 @@ class ModelSpec:
 
     @property
     def towers(self) -> tuple[VisionEncoder, ...]:
-        """Return the encoders that run before the language model, where their shape is known: vision, audio."""
+        """Return the vision and audio encoders that run before the language model, if their shape is known."""
         return tuple(tower for tower in (self.vision, self.audio) if tower is not None)
 
     @property
     def without_towers(self) -> "ModelSpec":
-        """Return the language model alone."""
+        """Return the model without its vision and audio towers."""
         return replace(self, vision_params=0, vision=None, audio_params=0, audio=None)
 
     @property
@@ -79,7 +79,7 @@ class ModelSpec:
 
     @property
     def active_params(self) -> int:
-        """Return the parameters that one token uses: the input embedding, and only the selected routed experts."""
+        """Return the parameters that one token uses: all but the routed experts that are not selected."""
         return self.total_params - sum(
             group.num_layers * group.feed_forward.idle_params(self.hidden_size) for group in self.layer_groups
         )
@@ -100,26 +100,26 @@ class ModelSpec:
 
     @property
     def softmax_groups(self) -> tuple[LayerGroup, ...]:
-        """Return the layers whose queries attend to individual keys."""
+        """Return the groups of layers whose queries attend to individual keys."""
         return tuple(group for group in self.layer_groups if group.mixer.softmax)
 
     @property
     def window_tokens(self) -> int | None:
-        """Return the largest window of the layers that have one, or None."""
+        """Return the largest attention window of all layers in tokens; None if no layer has a window."""
         return max((g.mixer.window_tokens for g in self.layer_groups if g.mixer.window_tokens), default=None)
 
     @property
     def num_attention_heads(self) -> int:
-        """Return the query heads of the softmax attention, which tensor parallelism must divide."""
+        """Return the number of query heads of softmax attention, which the tensor-parallel size must divide."""
         return max((group.mixer.num_heads for group in self.softmax_groups), default=0)
 
     @property
     def num_kv_heads(self) -> int:
-        """Return the KV heads of the softmax attention (1 for a latent)."""
+        """Return the number of KV heads of softmax attention (1 for a latent)."""
         return max((group.mixer.num_kv_heads for group in self.softmax_groups), default=0)
 
     def parameter_parts(self) -> tuple[ParameterPart, ...]:
-        """Return every parameter of the text model exactly once; a tied LM head is the embedding."""
+        """Return every parameter of the text model exactly once; a tied LM head is part of the embedding."""
         size = (self.vocab_size, self.hidden_size)
         embedding = matrix("embed_tokens", "embedding", *size, (), sharding="vocabulary")
         layers = [part for group in self.layer_groups for part in self.group_parts(group)]
@@ -131,7 +131,7 @@ class ModelSpec:
         return (embedding, *layers, *self.outside, lm_head)
 
     def mtp_parts(self) -> tuple[ParameterPart, ...]:
-        """Return the multi-token-prediction layers: for each, a full layer, a projection of 2h to h, and three norms.
+        """Return the parameters of the MTP layers: each has a full layer, a projection of 2h to h, and three norms.
 
         They share embedding and LM head with the model; checkpoints that repeat these are larger by that amount.
         """
@@ -146,22 +146,22 @@ class ModelSpec:
         )
 
     def group_parts(self, group: LayerGroup) -> tuple[ParameterPart, ...]:
-        """Return all parameters of the layers of one of the model's groups."""
+        """Return all parameters of the layers in `group`."""
         return group.parts(self.hidden_size, self.norms_per_layer, norm_values=self.norm_values)
 
     def kv_cache_groups(self, kv_cache_dtype: str = "auto") -> tuple[KvCacheGroup, ...]:
-        """Return the cache groups of all layers; keys of sparse indexers come last."""
+        """Return the cache groups of all layers; groups with keys of sparse indexers are last."""
         kv = find_kv_cache_format(kv_cache_dtype, model_dtype=self.dtype)
         kept = [g for group in self.layer_groups for g in group.mixer.kv_cache_groups(group.layers, kv)]
         return tuple(sorted(kept, key=lambda group: group.index))
 
     @property
     def has_no_cache(self) -> bool:
-        """Return whether no cache of the prompt remains after its computation, as in a pure encoder."""
+        """Return whether the model caches nothing of a prompt, as a pure encoder."""
         return not self.kv_cache_groups()
 
     def kv_bytes_per_token(self, kv_cache_dtype: str = "auto") -> float:
-        """Return the bytes per token of all layers whose cache grows without bound, without replication.
+        """Return the cache bytes per token of all layers without a window or fixed-size state, not replicated.
 
         Keys of a sparse indexer are included. If every layer has a window (Phi-3, Mistral 7B v0.1), returns the bytes
         of those layers inside the window. Otherwise windowed layers (`window_kv_bytes_per_token`) and linear layers
@@ -172,9 +172,9 @@ class ModelSpec:
         return unbounded or self.window_kv_bytes_per_token(kv_cache_dtype)
 
     def window_kv_bytes_per_token(self, kv_cache_dtype: str = "auto") -> float:
-        """Return the bytes per token of the layers with a window, while the context is inside it."""
+        """Return the cache bytes per token of the layers with a window, for tokens inside the window."""
         return sum(g.bytes_per_token for g in self.kv_cache_groups(kv_cache_dtype) if g.kind == "window")
 
     def state_bytes_per_sequence(self) -> float:
-        """Return the bytes of the state of the linear-attention layers, which do not depend on the context length."""
+        """Return the state bytes per sequence of all linear-attention layers, independent of the context length."""
         return sum(g.state_bytes_per_sequence for g in self.kv_cache_groups() if g.kind == "linear")

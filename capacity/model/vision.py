@@ -1,4 +1,4 @@
-"""Vision towers: parameter counts, exact for known model types, and tokens per image."""
+"""Vision towers: exact parameter counts for known model types, and tokens per image."""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ Size = str | int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tower:
-    """Rules to count and time the towers of one model type: a row of `vision_towers.toml`, which has the details."""
+    """Rules to count and time the tower of a model type: a row of `vision_towers.toml`, which explains them."""
 
     keys: Mapping[str, tuple[Size, ...]]
     products: Mapping[str, tuple[Size, ...]] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Tower:
     pixels: tuple[int, int] = (65_536, 16_777_216)
 
     def matches(self, tower: Fields) -> bool:
-        """Return whether the tower has the needed fields and the expected kind."""
+        """Return whether a tower's config has the fields and the kind that these rules require."""
         kinds = all(tower.text(key) == kind for key, kind in self.kind.items())
         return kinds and all(map(tower.has, self.needed))
 
@@ -56,7 +56,7 @@ def _rows() -> Table:
 
 @cache
 def find_tower(model_type: str) -> Tower | None:
-    """Return the rules for this model type, or None if it is unknown. Raises MalformedFile."""
+    """Return the rules for the tower of this model type, or None if it is unknown. Raises MalformedFile."""
     row = _rows().get(model_type)
     if row is None or model_type == "usual":
         return None
@@ -68,7 +68,7 @@ def find_tower(model_type: str) -> Tower | None:
 
 
 class _Sizes:
-    """Sizes of one tower, by the names in its row of the table."""
+    """Sizes of one tower, read from its config by the names in the row of `vision_towers.toml`."""
 
     def __init__(self, form: Tower, config: Fields, tower: Fields, hidden: int) -> None:
         self.form, self.config, self.tower, self.hidden = form, config, tower, hidden
@@ -90,7 +90,7 @@ class _Sizes:
         return self._read(self.form.keys[name])
 
     def product(self, names: tuple[Size, ...]) -> int:
-        """Return the product of the sizes with these names."""
+        """Return the product of the sizes `names`."""
         return math.prod(map(self, names))
 
     def _read(self, keys: tuple[Size, ...]) -> int:
@@ -158,7 +158,7 @@ def _encoder(form: Tower, sizes: _Sizes, mergers: int) -> VisionEncoder:
 def _largest_image_tokens(
     form: Tower, sizes: _Sizes, tokens: int | None, a_token: int, cell: int | None, side: int | None
 ) -> int:
-    """Return the tokens of the largest image that the preprocessor passes on."""
+    """Return the maximum number of tokens that an image can have after the model's preprocessor."""
     stated = form.largest_image_tokens or tokens
     if stated is not None:
         return stated
@@ -171,7 +171,7 @@ def _largest_image_tokens(
 
 
 def vision_tower(config: Fields) -> tuple[int, VisionEncoder | None, tuple[str, ...]]:
-    """Return the parameters of the tower with its projector, its shape, and the config sections that are not counted.
+    """Return the parameters of tower and projector, the tower's shape, and the names of config sections not counted.
 
     Towers without a row in the table or a function in `vision_towers` are not counted.
     """
@@ -194,9 +194,9 @@ def vision_tower(config: Fields) -> tuple[int, VisionEncoder | None, tuple[str, 
 
 
 def tokens_of_image(encoder: VisionEncoder, width: int, height: int) -> int | None:
-    """Return the tokens of an image of `width` x `height` pixels, or None if unknown.
+    """Return the tokens of an image of `width` x `height` pixels, or None if they cannot be computed.
 
-    For Qwen's models, the sides are rounded to whole tokens after scaling the image into the bounds of its area.
+    For Qwen's models, an image is scaled to an area within the bounds, then its sides are rounded to whole tokens.
     Source: transformers, qwen2_vl `smart_resize`.
     """
     if encoder.image_tokens is not None or encoder.cell_pixels is None:
@@ -216,7 +216,7 @@ def tokens_of_image(encoder: VisionEncoder, width: int, height: int) -> int | No
 
 
 def _tokens_within_side(encoder: VisionEncoder, cell: int, width: int, height: int) -> int:
-    """Return Pixtral's tokens: the longer side is scaled to fit, sides are cut into tokens, and each row adds one."""
+    """Return Pixtral's tokens: the image is scaled to fit the longer side, and each row adds one token."""
     assert encoder.longest_side is not None
     scale = max(1.0, max(width, height) / encoder.longest_side)
     across, down = (math.ceil(int(side / scale) / cell) for side in (width, height))

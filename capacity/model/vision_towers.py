@@ -1,4 +1,4 @@
-"""Shape of a vision encoder, and the towers that the table of keys and products cannot describe.
+"""Shape of a vision encoder, and functions for the towers that `vision_towers.toml` cannot describe.
 
 Parameter counts equal those of the modules of transformers 5.23 for Llama 3.2, Gemma 3n and Phi-4.
 """
@@ -17,13 +17,13 @@ class VisionEncoder:
     `patches_per_token` patches become one token of the prompt. A patch attends to the patches of its tile, or of the
     whole image if `tile_patches` is None. `attention_size`: width of queries, keys and values if it differs from
     `hidden_size`. In `windowed_layers` of the layers, attention is limited to `window_patches`. `projections`:
-    (inputs, outputs) of the products that every token passes. `image_tokens`: tokens of every image, None if they
-    depend on its size; then `cell_pixels` is the side of a token in pixels, None if that is not enough to compute
-    them. `largest_image_tokens`: tokens of the largest image that the model's preprocessor passes on, by its published
-    defaults. `pixels`: least and most area to which an image is scaled; `longest_side`: the most pixels of its longer
-    side. `row_tokens`: tokens added for each row of an image. `padded_patches`: an image's patches are padded to a
-    multiple of this. `assumed`: the approximation for a tower without such layers. `row_name`: name of its row in a
-    step's table.
+    (inputs, outputs) of the projector's matrices. `image_tokens`: tokens of every image, None if they depend on its
+    size; then `cell_pixels` is the side of a token in pixels, None if that is not enough to compute them.
+    `largest_image_tokens`: tokens of the largest image after the model's preprocessor with its published defaults.
+    `pixels`: minimum and maximum area in pixels to which an image is scaled; `longest_side`: maximum number of pixels
+    of its longer side. `row_tokens`: tokens added for each row of an image. `padded_patches`: an image's patches are
+    padded to a multiple of this. `assumed`: the approximation, if the tower's layers are not a transformer's.
+    `row_name`: name of the tower in tables of step times.
     """
 
     row_name: ClassVar[str] = "vision encoder"
@@ -51,12 +51,12 @@ class VisionEncoder:
 
 
 def linear(inputs: int, outputs: int) -> int:
-    """Return the parameters of a linear layer with a bias."""
+    """Return the number of parameters of a linear layer with a bias."""
     return inputs * outputs + outputs
 
 
 def vit_layer(width: int, intermediate: int) -> int:
-    """Return the parameters of four projections, a two-matrix MLP and two layer norms, all with biases."""
+    """Return the parameters of a ViT layer: four projections, two MLP matrices and two norms, all with biases."""
     mlp = linear(width, intermediate) + linear(intermediate, width)
     return 4 * linear(width, width) + mlp + 4 * width
 
@@ -65,10 +65,10 @@ ASPECT_RATIOS = 9  # 8 arrangements of up to four tiles, and one for no tiles
 
 
 def _mllama(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, None]:
-    """Count Llama 3.2's tower: local, then gated global layers, and positions of every patch for each arrangement of
-    tiles.
+    """Return the parameters of Llama 3.2's vision tower, and None because its shape is not modelled.
 
-    895,028,755 in Llama-3.2-11B-Vision-Instruct, whose index says 10,670,220,835 in total.
+    It has local layers, gated global layers, and positions of every patch for each arrangement of tiles: 895,028,755
+    parameters in Llama-3.2-11B-Vision-Instruct, whose index says 10,670,220,835 in total.
     """
     width, inner = tower.count("hidden_size"), tower.count("intermediate_size")
     tiles, patch = tower.count("max_num_tiles", default=4), tower.count("patch_size", default=14)
@@ -84,7 +84,7 @@ def _mllama(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, None
 
 
 def _gemma3n(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, VisionEncoder] | None:
-    """Count timm's MobileNetV5 300M and the embedder of its 256 tokens; None for another architecture."""
+    """Return Gemma 3n's tower, timm's MobileNetV5 300M with an embedder of 256 tokens; None for other towers."""
     if tower.text("architecture") != "mobilenetv5_300m_enc":
         return None
     return 294_126_912 + embedder_params(tower, 2_048, hidden_size), _mobilenet(config, tower, hidden_size)
@@ -99,7 +99,7 @@ MOBILENET_WIDTH, MOBILENET_HEADS, MOBILENET_HEAD_SIZE, MOBILENET_ATTENDING = 640
 
 
 def _mobilenet(config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:
-    """Return the convolutional network as transformer layers of equal work, with the width of its third stage."""
+    """Return MobileNetV5's shape as transformer layers of equal work, with the width of its third stage."""
     layers, width, inner = MOBILENET_ATTENDING, MOBILENET_WIDTH, MOBILENET_HEADS * MOBILENET_HEAD_SIZE
     tokens = config.count("vision_soft_tokens_per_image", default=256)
     products = MOBILENET_PRODUCTS // MOBILENET_PATCHES - 4 * layers * width * inner
@@ -116,12 +116,12 @@ def _mobilenet(config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder
         tile_patches=round(MOBILENET_ATTENTION / (2 * layers * MOBILENET_PATCHES * inner)),
         image_tokens=tokens,
         largest_image_tokens=tokens,
-        assumed="a convolutional network, timed as matrix products of equal work",
+        assumed="a convolutional network, timed as matrix multiplications of equal work",
     )
 
 
 def embedder_params(tower: Fields, default_width: int, hidden_size: int) -> int:
-    """Return the parameters of Gemma 3n's embedder: its own tokens, two norms, and the projection."""
+    """Return the parameters of Gemma 3n's embedder: embeddings of its own tokens, two norms, and a projection."""
     width = tower.count("hidden_size", default=default_width)
     return tower.count("vocab_size", default=128) * width + 2 * width + width * hidden_size
 
@@ -130,10 +130,11 @@ PHI4_CROPS = 36  # dynamic_hd of its preprocessor, quoted from memory: assumed, 
 
 
 def _phi4(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, VisionEncoder]:
-    """Count SigLIP with its pooling head (in the checkpoint but never executed) and two products: 441,550,016.
+    """Return Phi-4's vision tower, a SigLIP encoder and a projector of two matrices: 441,550,016 parameters.
 
-    Images are cut into crops of one size. All layers but the last are used; patches are pooled by 2 x 2, and each row
-    adds an end token. The tokens of an image must be given with --image-tokens.
+    They include a pooling head, which is in the checkpoint but never executed. Images are cut into crops of one size.
+    All layers but the last are used; patches are pooled by 2 x 2, and each row adds an end token. The tokens of an
+    image must be given with --image-tokens.
     """
     width, inner = tower.count("hidden_size", default=1_152), tower.count("intermediate_size", default=4_304)
     layers, patch = tower.count("num_hidden_layers", default=27), tower.count("patch_size", default=14)

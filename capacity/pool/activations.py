@@ -17,17 +17,17 @@ MOE_CHUNK_TOKENS = 16 * 1024  # tokens per call of vLLM's fused experts: VLLM_FU
 def activation_bytes(settings: PoolSettings, *, samples: bool = True) -> int:
     """Return the activation peak of vLLM's profile run, in bytes.
 
-    The peak is the larger of sampling for all sequences and the widest layer for all tokens.
+    The peak is the larger of two: sampling for all sequences, and the widest layer for all tokens.
 
-    Sampling holds rows x vocabulary x 38.2 bytes (32-bit logits, sorted copies, probabilities; 14.75 bytes since vLLM
+    Sampling needs rows x vocabulary x 38.2 bytes (32-bit logits, sorted copies, probabilities; 14.75 bytes since vLLM
     0.17) and the hidden states of the batch. This is within 0.6 % of seven logs of vLLM 0.11 (1024 sequences). A stage
-    that does not sample (`samples=False`) has no such rows. Engines that keep the rows of fused experts hold them at
-    the same time.
+    that does not sample (`samples=False`) has no such rows. Engines that keep the fused experts' buffers after the
+    profile run need their bytes in addition (`kept_expert_bytes`).
 
-    The widest layer holds its gate and up projections, their product and the hidden states. All but the residual are
-    as narrow as the activations of the weight format. MoE layers hold one row per token and chosen expert, for the
-    tokens of all data-parallel ranks together, up to `MOE_CHUNK_TOKENS` at a time. Eager attention adds the scores of
-    one layer.
+    The widest layer holds its gate and up projections, the activated half and the hidden states. All of them except
+    the residual have the number format of the weight format's activations. MoE layers hold one row per token and
+    chosen expert, for the tokens of all data-parallel ranks together, up to `MOE_CHUNK_TOKENS` at a time. Eager
+    attention adds the scores of one layer.
     """
     model, engine, tokens = settings.model, settings.engine, settings.max_num_batched_tokens
     rows = settings.max_num_seqs if samples else 0
@@ -42,7 +42,7 @@ def activation_bytes(settings: PoolSettings, *, samples: bool = True) -> int:
 
 
 def _expert_tokens(settings: PoolSettings) -> int:
-    """Return the tokens that a layer's experts process at a time: all data-parallel ranks' tokens, up to a chunk."""
+    """Return the tokens that a layer's experts process at once: those of all ranks, at most one chunk."""
     tokens = settings.max_num_batched_tokens
     return min(tokens * settings.lockstep_ranks, max(tokens, MOE_CHUNK_TOKENS))
 
@@ -53,12 +53,12 @@ def _expert_width(experts: MoEFeedForward, settings: PoolSettings) -> float:
 
 
 def kept_expert_bytes(settings: PoolSettings) -> float:
-    """Return the bytes of fused-expert rows that remain after the profile run; 0 for most engines.
+    """Return the bytes of fused-expert buffers that remain after the profile run; 0 for most engines.
 
-    Two 16-bit buffers have one row per token and chosen expert. The first is as wide as gate and up together, or the
-    hidden state if that is wider; the second as wide as their product, or the hidden state. DeepGEMM, which computes
-    FP8 in blocks, rounds the rows of each expert up to 128. Source: vLLM TritonExperts and DeepGemmExperts,
-    workspace_shapes. Within 0.03 GiB of five models in logs of vLLM 0.19 (Qwen3-30B-A3B, Qwen1.5-MoE,
+    Two 16-bit buffers have one row per token and chosen expert. A row of the first buffer is as wide as gate and up
+    together, a row of the second as wide as the activated half; both are at least as wide as the hidden state.
+    DeepGEMM, which computes FP8 in blocks, rounds the rows of each expert up to 128. Source: vLLM TritonExperts and
+    DeepGemmExperts, workspace_shapes. Within 0.03 GiB of five models in logs of vLLM 0.19 (Qwen3-30B-A3B, Qwen1.5-MoE,
     DeepSeek-V2-Lite, Mixtral at TP2, Llama 4 Scout at TP4).
     """
     stored = settings.scheme.experts
@@ -80,7 +80,7 @@ def kept_expert_bytes(settings: PoolSettings) -> float:
 
 
 def eager_score_bytes(settings: PoolSettings) -> int:
-    """Return the bytes of one layer's attention scores and probabilities in a full step at the longest context."""
+    """Return the bytes of one layer's attention scores and probabilities in the largest step."""
     model = settings.model
     mixers = [group.mixer for group in model.layer_groups if isinstance(group.mixer, Attention)]
     ranks = settings.pool.tensor_parallel_size
@@ -92,11 +92,11 @@ def eager_score_bytes(settings: PoolSettings) -> int:
 def image_activation_bytes(text_bytes: float, tower: VisionEncoder, settings: PoolSettings) -> float:
     """Return the activation peak of vLLM's profile run of a vision model, in bytes.
 
-    `text_bytes`: peak of the language model alone. The tower encodes as many images of the largest size as fit in the
-    tokens of a step, and at least one. It holds five copies of a patch's state and two of its hidden layer, which
-    tensor parallelism divides. Its output and the pixels remain in memory while the language model runs. Calibrated on
-    Qwen3.5-9B (vLLM 0.18, A100, 1.90 GiB; 1.88 here) and Qwen3.6-27B (vLLM 0.27.1, two A100, 1.36 GiB; 1.39 here).
-    Source: vLLM v1/worker/gpu_model_runner.py, profile_run; 2026-11.
+    `text_bytes`: peak of the language model alone. The vision encoder processes as many images of the largest size as
+    fit in the tokens of a step, and at least one. It holds five copies of a patch's hidden state and two of its
+    feed-forward layer, which tensor parallelism divides. Its output and the pixels remain in memory while the language
+    model runs. Calibrated on Qwen3.5-9B (vLLM 0.18, A100, 1.90 GiB; 1.88 here) and Qwen3.6-27B (vLLM 0.27.1, two A100,
+    1.36 GiB; 1.39 here). Source: vLLM v1/worker/gpu_model_runner.py, profile_run; 2026-11.
     """
     images = max(settings.max_num_batched_tokens // tower.largest_image_tokens, 1)
     image_tokens = images * tower.largest_image_tokens
@@ -111,8 +111,8 @@ def image_activation_bytes(text_bytes: float, tower: VisionEncoder, settings: Po
 def _layer_values(feed_forward: FeedForward, settings: PoolSettings) -> float:
     """Return the number of 16-bit values that a layer holds at its peak.
 
-    A MoE layer holds the values of vLLM's fused kernel: for each chosen expert the larger of gate+up and output, and
-    the activated half. Source: vLLM fused_moe workspaces.
+    A MoE layer holds the values of vLLM's fused kernel: for each token and chosen expert, the larger of gate+up and
+    output, and the activated half. Source: vLLM fused_moe workspaces.
     """
     engine, hidden, tokens = settings.engine, settings.model.hidden_size, settings.max_num_batched_tokens
     if isinstance(feed_forward, NoFeedForward):
@@ -131,8 +131,8 @@ def _layer_values(feed_forward: FeedForward, settings: PoolSettings) -> float:
 def graph_bytes(settings: PoolSettings) -> float:
     """Return the bytes of CUDA graphs: a base plus a constant per captured batch size.
 
-    Published figures differ by a factor of 3. If the engine's figure was measured at a reference depth, it is scaled
-    by the layers on one GPU.
+    Published numbers differ by a factor of 3. If the engine's constant was measured on a model of known depth, it is
+    scaled to the layers on one GPU.
     """
     pool, engine = settings.pool, settings.engine
     sizes = engine.graph_batch_sizes(

@@ -1,4 +1,4 @@
-"""Defaults of a pool's open settings: the longest request, the limits of a step, the KV cache format."""
+"""Default values of pool settings that the user left open: longest request, limits of a step, KV cache format."""
 
 import math
 
@@ -11,10 +11,11 @@ from capacity.model.quantization import QuantizationScheme, find_kv_cache_format
 
 
 def step_limits(pool: Pool, *, max_num_seqs: int, token_budget: int, longest_prefill: int) -> tuple[int, int]:
-    """Return the sequences and tokens of a step: the pool's values, or consistent engine defaults.
+    """Return the most sequences and tokens of a step: the pool's values, or engine defaults that are consistent with
+    them.
 
     The default token budget is at least the longest prefill of one step; the default number of sequences is at most
-    the pool's budget. Raises InvalidInput if the pool's own numbers contradict each other.
+    the pool's token budget. Raises InvalidInput if the pool's own numbers contradict each other.
     """
     seqs, budget = pool.max_num_seqs or max_num_seqs, pool.max_num_batched_tokens
     if budget is None:
@@ -32,7 +33,7 @@ def step_limits(pool: Pool, *, max_num_seqs: int, token_budget: int, longest_pre
 
 
 def longest_request(model: ModelSpec, pool: Pool) -> int:
-    """Return the longest request's tokens: the pool's limit, or the model's. Raises InvalidInput for a higher limit."""
+    """Return the pool's limit on tokens per request (default: the model's). Raises InvalidInput if higher."""
     limit = model.max_position_embeddings
     if pool.max_model_len is None or pool.max_model_len == "auto":
         return limit
@@ -46,9 +47,9 @@ def longest_request(model: ModelSpec, pool: Pool) -> int:
 def kv_format(
     pool: Pool, scheme: QuantizationScheme, model: ModelSpec, engine: EngineSpec, architecture: str
 ) -> str:
-    """Return the format of the engine's KV cache; for sparse-attention latents, `fp8` may be a packed format.
+    """Return the format of the engine's KV cache; for latents of sparse attention, `fp8` may be a packed format.
 
-    `auto` is the checkpoint's format if it has one, else the engine's default for these latents.
+    `auto` selects the checkpoint's format if it has one, else, for these latents, the engine's default.
     """
     asked = (pool.kv_cache_dtype != "auto" and pool.kv_cache_dtype) or scheme.kv_cache_dtype or "auto"
     mixers = (group.mixer for group in model.layer_groups)

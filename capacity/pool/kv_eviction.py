@@ -1,8 +1,8 @@
-"""KV eviction methods as data (`kv_eviction.toml`), and models whose layers keep only a token budget.
+"""KV eviction methods as data (`kv_eviction.toml`), and models whose layers keep a limited number of tokens.
 
-A token budget becomes an attention window of the layers: each decode step reads the kept tokens, and they occupy KV
-blocks. Step times, memory and the simulator's blocks therefore follow as for models trained with windows. Prompts
-differ: methods that score tokens prefill the whole prompt in one step and evict tokens afterwards.
+A token budget is modelled as an attention window of the layers: each decode step reads the kept tokens, and they
+occupy KV blocks. Step times, memory and the simulator's blocks are therefore computed as for models trained with
+windows. Prompts differ: methods that score tokens prefill the whole prompt in one step and evict tokens afterwards.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ TABLE = Path(__file__).with_name("kv_eviction.toml")
 
 
 class Published(Spec):
-    """Published results of a method, as text with figures."""
+    """Published results of a method, as text that contains numbers."""
 
     what: str
     model: str
@@ -51,27 +51,27 @@ class KvEviction(Spec):
 
     @property
     def eviction_point(self) -> Eviction:
-        """Return the point from which a request holds only its budget."""
+        """Return when a request starts to hold only its token budget: always, after the prompt, or after scoring."""
         if self.prompt == "kept":
             return "always"
         return "after scoring" if self.scored == "all" else "after prompt"
 
     def kept_tokens(self, context_tokens: int, budget_tokens: int) -> int:
-        """Return the tokens of a context that each layer keeps, on average."""
+        """Return the mean number of tokens of a context that each layer keeps."""
         if self.keeps == "tokens":
             return min(context_tokens, budget_tokens)
         return context_tokens if self.kept_share is None else max(round(context_tokens * self.kept_share), 1)
 
     def prompt_pairs(self, prompt_tokens: int, kept_tokens: int) -> int:
-        """Return the query x key pairs of a prompt that attends only to the kept tokens."""
+        """Return the number of query x key pairs in the prefill of a prompt that attends only to the kept tokens."""
         if self.keeps == "tokens":
             return windowed_pairs(prompt_tokens, 0, kept_tokens)
         return round(prompt_tokens * (prompt_tokens + 1) / 2 * (self.kept_share or 1.0))
 
     def scored_pairs(self, prompt_tokens: int) -> int:
-        """Return the query x key pairs whose scores are computed a second time, after the fused kernels.
+        """Return the number of query x key pairs whose scores are computed a second time, after the fused kernels.
 
-        FlashAttention does not return scores, so a method that needs them computes them again.
+        FlashAttention does not return scores, so a method that needs scores computes them again.
         """
         if self.scored == "position":
             return 0
@@ -89,7 +89,7 @@ def find_eviction(name: str) -> KvEviction:
     """Return the eviction method of this name. Raises UnknownName."""
     known, key = kv_evictions(), name.strip().lower().replace("_", "-")
     if key not in known:
-        raise UnknownName("way to evict KV", name, known)
+        raise UnknownName("KV eviction method", name, known)
     return known[key]
 
 
@@ -108,7 +108,7 @@ def evict_to_budget(model: ModelSpec, pool: Pool) -> ModelSpec:
 
 
 def map_attention(model: ModelSpec, changed: Callable[[Attention], Attention]) -> ModelSpec:
-    """Return the model with `changed` applied to its attention layers; the same object if none changes."""
+    """Return the model with its attention layers replaced by `changed(layer)`; the same object if no layer changes."""
     groups = tuple(
         replace(group, mixer=changed(group.mixer)) if isinstance(group.mixer, Attention) else group
         for group in model.layer_groups
@@ -117,7 +117,7 @@ def map_attention(model: ModelSpec, changed: Callable[[Attention], Attention]) -
 
 
 def keeps_whole_prompts(model: ModelSpec) -> bool:
-    """Return whether the layers hold a whole prompt before they evict tokens."""
+    """Return whether the layers hold the KV of a whole prompt before they evict tokens."""
     return any(
         isinstance(group.mixer, Attention) and group.mixer.window_tokens and group.mixer.sees_whole_prompt
         for group in model.layer_groups
@@ -167,7 +167,7 @@ def _check(method: KvEviction, model: ModelSpec, pool: Pool) -> None:
 
 
 def eviction_notes(pool: Pool, engine: str) -> tuple[str, ...]:
-    """Return the notes of every answer with KV eviction."""
+    """Return the notes on the pool's KV eviction for an answer; empty without eviction."""
     if pool.kv_eviction is None:
         return ()
     method = find_eviction(pool.kv_eviction)
@@ -178,7 +178,7 @@ def eviction_notes(pool: Pool, engine: str) -> tuple[str, ...]:
         "hypothetical"
     )
     on_top = (
-        "; generated tokens count in the budget here, but the method keeps them in addition to it"
+        "; this estimate counts generated tokens in the budget, but the method keeps them in addition"
         if method.grows
         else ""
     )

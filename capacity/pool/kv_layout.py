@@ -1,7 +1,7 @@
 """Layout of one GPU's KV blocks, as in vLLM's hybrid KV manager.
 
 Models that mix full attention with windows or linear layers divide their layers into groups of equal size. Each group
-has its own block table, and all groups allocate from one pool. Source: vLLM 0.33.0, v1/core/kv_cache_utils.py,
+has its own block table, and all groups allocate from one block pool. Source: vLLM 0.33.0, v1/core/kv_cache_utils.py,
 2026-11.
 """
 
@@ -20,10 +20,10 @@ from capacity.pool.settings import PoolSettings
 class KvLayout:
     """Layout of one GPU's KV blocks.
 
-    One block id represents `block_bytes` over the layers of one group. A request needs blocks for all its tokens in
-    each of the `full_groups`, for its window in each of the `window_groups` (each with a token limit), and one block
-    in each of the `state_groups`. `shrinks`: requests hold whole prompts until the prefill ends, then only their
-    windows.
+    A block has `block_bytes` bytes for all layers of one group. A request needs blocks for all its tokens in each of
+    the `full_groups`, for at most the given number of tokens in each of the `window_groups`, and one block in each of
+    the `state_groups`. `shrinks`: whether requests hold their whole prompts until the prefill ends, and then only
+    their windows.
     """
 
     block_tokens: int
@@ -36,7 +36,7 @@ class KvLayout:
 
     @property
     def kv_windows(self) -> tuple[int | None, ...]:
-        """Return each group's window, or None for full attention; a state counts as a window of one token."""
+        """Return the attention window of each group in tokens; None: full attention, 1: recurrent state."""
         return (*(None,) * self.full_groups, *self.window_tokens, *(1,) * self.state_groups)
 
     @property
@@ -50,10 +50,10 @@ class KvLayout:
         return self.full_groups * whole + windows + self.state_groups
 
     def requests_held(self, blocks: int, tokens: int) -> float:
-        """Return how many requests of `tokens` fit in `blocks`.
+        """Return how many requests of `tokens` tokens fit in `blocks` blocks.
 
-        Each request counts with its maximum. If requests shrink after the prefill, only the first one does, and the
-        others count with their windows.
+        Each request counts with the most blocks it holds at once. If requests shrink after the prefill, only the first
+        one counts with that maximum, and the others with their windows.
         """
         most = self.blocks_of_request(tokens)
         if not self.shrinks or blocks < most:
@@ -67,18 +67,18 @@ class KvLayout:
         return blocks // self.groups * self.block_tokens if self.groups else 0
 
     def longest_request(self, blocks: int, limit: int) -> int:
-        """Return the most tokens, up to `limit`, of a request that fits in `blocks`."""
+        """Return the length in tokens, at most `limit`, of the longest request that fits in `blocks` blocks."""
         return bisect_right(range(1, limit + 1), blocks, key=self.blocks_of_request)
 
 
 def kv_layout(settings: PoolSettings, layers: Iterable[int] | None = None) -> KvLayout:
     """Return the layout of one GPU's KV blocks for `layers` (None: all), as in vLLM's hybrid KV manager.
 
-    Layers of one kind form one group, whose block is the sum of its layers' pages. If kinds are mixed, all groups have
-    the same number of layers: the smallest count over kinds, or the largest if it is less than 1.5 times the smallest;
-    incomplete groups are padded. With linear layers, the block grows until an attention page holds one state, unless
-    the engine stores states separately (`StatePool`). With decode context parallelism, a block covers its tokens times
-    the number of GPUs that share a context.
+    Layers of one kind form one group, whose block is the sum of its layers' pages. If a model mixes kinds, all groups
+    have the same number of layers: that of the kind with the fewest layers, or of the kind with the most if that is
+    less than 1.5 times as many; incomplete groups are padded. With linear layers, the block grows until an attention
+    page holds one state, unless the engine stores states separately (`StatePool`). With decode context parallelism, a
+    block covers its tokens times the number of GPUs that share a context.
     """
     model, engine, pool = settings.model, settings.engine, settings.pool
     kinds = _layer_kinds(settings, range(model.num_layers) if layers is None else layers)
@@ -109,7 +109,7 @@ def kv_layout(settings: PoolSettings, layers: Iterable[int] | None = None) -> Kv
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LayerKind:
-    """The layers of one KV cache group on one GPU."""
+    """The layers of one GPU that have the same kind of KV cache: full, window or recurrent state."""
 
     kind: str
     num_layers: int
@@ -133,17 +133,17 @@ class _LayerKind:
 
     @property
     def kind_key(self) -> tuple[str, int | None]:
-        """Return the key that defines a kind; full layers differ only in page size, so they share a group."""
+        """Return the key of this kind; full layers of different page sizes have the same key."""
         return (self.kind, self.window_tokens if self.kind == "window" else None)
 
     def cap_tokens(self, length: int, tokens_in_flight: int) -> int:
-        """Return the most tokens whose KV a window layer keeps for one request, including the chunk in flight."""
+        """Return the most tokens of one request whose KV a window layer keeps, including the chunk being computed."""
         window = self.window_tokens or length
         return min(window - (0 if self.chunked else 1) + tokens_in_flight, length)
 
 
 def _layer_kinds(settings: PoolSettings, layers: Iterable[int]) -> list[_LayerKind]:
-    """Return the kinds of KV that these layers keep on one GPU."""
+    """Return the kinds of KV cache that `layers` need on one GPU."""
     held, ranks = set(layers), settings.pool.tensor_parallel_size
     groups = settings.model.kv_cache_groups(settings.kv_cache_dtype)
     kinds = [_LayerKind.from_group(group, held, ranks) for group in groups]
@@ -198,7 +198,7 @@ def _hybrid_layout(kinds: list[_LayerKind], block_tokens: int, length: int, in_f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatePool:
-    """Slots for recurrent states on one GPU, separate from the KV cache, and the concurrent requests they allow.
+    """Slots for recurrent states on one GPU, separate from the KV cache, and the concurrent requests that they allow.
 
         states   = rest x ratio / (1 + ratio)        rest: memory after weights and activations
         slots    = (states - one slot) // one slot   one slot: the state of every linear layer, for one request
@@ -223,7 +223,7 @@ class StatePool:
 
 
 def has_state_pool(settings: PoolSettings) -> bool:
-    """Return whether states have separate memory: the engine supports it and the model mixes states with KV."""
+    """Return whether states have separate memory: the engine supports it, and the model also has KV."""
     if settings.engine.state_memory_ratio is None:
         return False
     kinds = {group.kind == "linear" for group in settings.model.kv_cache_groups(settings.kv_cache_dtype)}
@@ -231,7 +231,7 @@ def has_state_pool(settings: PoolSettings) -> bool:
 
 
 def state_pool(settings: PoolSettings, layers: Iterable[int], rest_bytes: float) -> StatePool | None:
-    """Return these layers' state pool within `rest_bytes` of one GPU; None if states share the KV blocks."""
+    """Return the state pool of `layers` within `rest_bytes` of one GPU; None if states are stored in KV blocks."""
     ratio = settings.engine.state_memory_ratio
     if ratio is None or not has_state_pool(settings):
         return None

@@ -4,7 +4,7 @@
     KV cache  = requested - weights - activation peak - non-torch [- CUDA-graph estimate]
     blocks    = KV cache // bytes of one block, the fewest over all GPUs; one of them is the null block
 
-`kv_capacity_tokens` is the figure in the engine's log. `kv_layout` computes the block layout, `weights` the weights.
+`kv_capacity_tokens` is the number in the engine's log. `kv_layout` computes the block layout, `weights` the weights.
 Source: vLLM 0.33.0, v1/worker/gpu_worker.py, 2026-11; `capacity/deployment/engines/*.toml` has the constants.
 """
 
@@ -30,7 +30,7 @@ NULL_BLOCKS = 1  # per pool: vLLM's placeholder, included in the log's figure bu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticMemory:
-    """Bytes per GPU of a stage without KV cache; overhead includes CUDA graphs if the engine counts them."""
+    """Bytes on each GPU of a stage without KV cache; overhead has CUDA graphs if the engine counts them."""
 
     weights_bytes: int
     activations_bytes: int
@@ -40,7 +40,7 @@ class StaticMemory:
 
     @property
     def needed_bytes(self) -> int:
-        """Return the total without any KV cache."""
+        """Return the bytes that a GPU needs before it has any KV cache."""
         return self.weights_bytes + self.activations_bytes + self.overhead_bytes
 
 
@@ -50,9 +50,9 @@ class MemoryPlan(StaticMemory):
 
     usable = weights + activations + overhead + KV cache. `kv_capacity_blocks` includes the null block, as in the
     engine's log, and is the same on every stage. `blocks_of_longest_request`: blocks of a request of `max_model_len`
-    on the stage that needs most. `max_concurrency`: number of such requests that fit, below 1 if none fits.
-    `max_context_tokens`: longest request that fits alone, at most `max_model_len`. `reason`: why the model does not
-    fit, with possible changes.
+    tokens on the stage that needs most. `max_concurrency`: number of such requests that fit, below 1 if none fits.
+    `max_context_tokens`: length of the longest request that fits alone, at most `max_model_len`. `reason`: why the
+    model does not fit, with possible changes.
     """
 
     total_bytes: int
@@ -115,12 +115,12 @@ class StageMemory:
 
 
 def memory_plan(settings: PoolSettings, held: Sequence[StaticMemory] | None = None) -> MemoryPlan:
-    """Return the memory of one engine: whether it fits, and its KV cache; `why_not` writes the reason.
+    """Return the memory plan of one engine: whether the model fits, and its KV cache.
 
-    `held`: static memory of each stage's GPUs, for example from a log; None: computed. With a mixture of experts,
-    data-parallel ranks share the experts and replicate everything else; with a dense model they are replicas. Raises
-    InvalidInput for invalid parallelism (TP that does not divide heads, PP above the number of layers) and for limits
-    that the engine rejects. A model that does not fit is no error here (`require_fit` raises).
+    `held`: static memory of each stage's GPUs, for example from a log; None: computed. Data-parallel ranks of an MoE
+    model share the experts and replicate everything else; ranks of a dense model are replicas. Raises InvalidInput for
+    invalid parallelism (TP that does not divide heads, PP above the number of layers) and for limits that the engine
+    rejects. Does not raise if the model does not fit (`require_fit` does); `why_not` writes the reason.
     """
     check_parallelism(settings)
     if settings.max_num_batched_tokens < settings.max_num_seqs:
@@ -195,13 +195,13 @@ def stage_memories(
 
 
 def fewest_states(stages: Iterable[StageMemory]) -> StatePool | None:
-    """Return the state pool that limits concurrent requests; None if no stage has one."""
+    """Return the state pool with the fewest requests, which limits concurrency; None if no stage has one."""
     pools = [stage.states for stage in stages if stage.states is not None]
     return min(pools, key=lambda each: each.requests, default=None)
 
 
 def limiting_states(settings: PoolSettings) -> StatePool | None:
-    """Return the state pool that limits concurrent requests; None if the engine has none. Raises InvalidInput."""
+    """Return the state pool that limits the engine's concurrent requests; None if it has none. Raises InvalidInput."""
     if not has_state_pool(settings):
         return None
     check_parallelism(settings)
@@ -209,7 +209,7 @@ def limiting_states(settings: PoolSettings) -> StatePool | None:
 
 
 def _host_memory(settings: PoolSettings) -> tuple[StageMemory, ...]:
-    """Return the host memory of the layers that the CPU computes (weights and KV); empty if there are none."""
+    """Return the host memory (weights and KV) for the layers that the CPU computes; empty if there are none."""
     on_cpu = cpu_layers(settings)
     if not on_cpu or settings.host_cpu is None:
         return ()
@@ -222,7 +222,7 @@ def _host_memory(settings: PoolSettings) -> tuple[StageMemory, ...]:
 
 
 def static_memory(settings: PoolSettings, stage: int) -> StaticMemory:
-    """Return the memory of each GPU of a stage without its KV cache; only the last stage samples."""
+    """Return the memory of each GPU of a stage without its KV cache; only the last stage includes sampling."""
     pool, engine = settings.pool, settings.engine
     graphs, nontorch = round(graph_bytes(settings)), nontorch_bytes(settings)
     if engine.memory_rule == "sglang_static":
@@ -244,8 +244,8 @@ def static_memory(settings: PoolSettings, stage: int) -> StaticMemory:
 def nontorch_bytes(settings: PoolSettings) -> int:
     """Return the bytes of CUDA context, NCCL buffers and workspaces on one GPU.
 
-    NCCL allocates most if an NVSwitch performs reductions (NVLS): on Hopper and later with NVLink, but not between
-    pipeline stages, which only send and receive.
+    NCCL allocates most where an NVSwitch performs reductions (NVLS): on Hopper and later GPUs with NVLink, but not
+    between pipeline stages, which only send and receive.
     """
     pool, engine, profile = settings.pool, settings.engine, settings.profile
     ranks = pool.tensor_parallel_size * pool.pipeline_parallel_size * settings.lockstep_ranks
@@ -270,7 +270,7 @@ def _stage_memory(settings: PoolSettings, held: StaticMemory, layers: range) -> 
 
 
 def _weights_bytes(settings: PoolSettings, stage: int) -> int:
-    """Return the bytes of weights, rotary tables and the LoRA slots that vLLM allocates at start."""
+    """Return the bytes on each GPU of weights, rotary tables, and the LoRA slots that vLLM allocates at start."""
     tables = settings.model.rotary_values * settings.engine.rotary_value_bytes
     slots = settings.pool.max_loras or 0
     own = round(gpu_weights(settings, stage) + tower_bytes(settings))
@@ -278,7 +278,8 @@ def _weights_bytes(settings: PoolSettings, stage: int) -> int:
 
 
 def tower_bytes(settings: PoolSettings) -> float:
-    """Return the bytes of vision or audio tower weights on each GPU; engines load them even if no request has images.
+    """Return the bytes of vision or audio encoder weights ("towers") on each GPU, loaded even if no request has
+    images.
 
     Towers have 16 bits even in quantized checkpoints. Tensor parallelism divides them, and every pipeline stage has a
     copy. Including the tower and its rotary tables, a GPU of gemma-3-27b at TP 4 has 13.05 GiB of weights; vLLM 0.8
@@ -288,10 +289,9 @@ def tower_bytes(settings: PoolSettings) -> float:
 
 
 def adapter_bytes(settings: PoolSettings, stage: int | None = None) -> int:
-    """Return the bytes of one LoRA adapter on one GPU of a stage.
+    """Return the bytes of one LoRA adapter on one GPU of `stage`; None: bytes of the whole adapter, as stored.
 
     This is rank x (inputs + outputs), summed over all linear layers except experts.
-    `stage` None: bytes of the whole adapter, as stored.
     """
     model, pool = settings.model, settings.pool
     stages = pipeline_layers(model.num_layers, 1 if stage is None else pool.pipeline_parallel_size)
@@ -304,7 +304,7 @@ def adapter_bytes(settings: PoolSettings, stage: int | None = None) -> int:
 
 
 def _usable_bytes(settings: PoolSettings, held: int) -> int:
-    """Return the memory that weights, activations, overhead and KV cache may use together, by the engine's rule."""
+    """Return the bytes that weights, activations, overhead and KV cache may use together under the engine's rule."""
     total = settings.profile.memory_engine_bytes
     if settings.pool.kv_cache_memory_bytes is not None:
         return min(held + settings.pool.kv_cache_memory_bytes, total)
@@ -329,7 +329,7 @@ def _sglang_reserve(settings: PoolSettings, nontorch: int) -> int:
 
 
 def memory_fraction(settings: PoolSettings) -> float:
-    """Return the memory fraction of the engine's flag: the pool's value, or the engine's default."""
+    """Return the value of the engine's memory fraction flag: the pool's value, or the engine's default."""
     if settings.engine.memory_rule == "sglang_static":
         return settings.pool.gpu_memory_utilization or sglang_static_fraction(settings)
     return settings.gpu_memory_utilization
@@ -339,8 +339,8 @@ def sglang_static_fraction(settings: PoolSettings) -> float:
     """Return SGLang's default --mem-fraction-static: the fraction of memory for weights and KV cache.
 
     reserved MiB = 512 + 1.5 max(chunk, 2048) + tp·pp/8·1024 + 2·largest graph batch, and at least 10 GiB on GPUs with
-    more than 60 GiB. With DP attention, chunk and tp are totals over all ranks, and each rank and row of the largest
-    graph adds 3 MiB (4.5 MiB above batches of 300, in later releases). Source: SGLang 0.5.23,
+    more than 60 GiB. With DP attention, chunk and tp are totals over all ranks, and the largest graph batch adds 3 MiB
+    for each rank and request (later releases: 4.5 MiB if the batch is above 300). Source: SGLang 0.5.23,
     srt/arg_groups/memory_hook.py, 2026-11.
     """
     profile, pool, ranks = settings.profile, settings.pool, settings.lockstep_ranks

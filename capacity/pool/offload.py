@@ -1,6 +1,6 @@
 """Models partly in host memory: engines that support it, the part that stays on the GPU, and the cost per step.
 
-There are two ways. Weight offloading (`--cpu-offload-gb`; ZeRO-Inference, accelerate): each step reads the weights
+There are two methods. Weight offloading (`--cpu-offload-gb`; ZeRO-Inference, accelerate): each step reads the weights
 over PCIe. Layer offloading (llama.cpp's `--n-gpu-layers`): the CPU computes the layers and stores their KV.
 """
 
@@ -17,7 +17,7 @@ OFFLOAD_FIELDS = {"weights": "cpu_offload_gb", "layers": "n_gpu_layers"}
 
 
 def check_offload(settings: PoolSettings) -> None:
-    """Raise InvalidInput if the engine does not support this kind of offloading or there is no separate host memory."""
+    """Raise InvalidInput if the engine does not support this offloading, or no separate host memory exists."""
     pool, engine, profile = settings.pool, settings.engine, settings.profile
     for way, field in OFFLOAD_FIELDS.items():
         if getattr(pool, field) in (None, 0.0) and (way == "weights" or pool.n_gpu_layers is None):
@@ -42,18 +42,18 @@ def check_offload(settings: PoolSettings) -> None:
 
 
 def cpu_layers(settings: PoolSettings) -> int:
-    """Return the number of layers that the CPU computes; they are the model's first."""
+    """Return the number of layers that the CPU computes; they are the first layers of the model."""
     asked = settings.pool.n_gpu_layers
     return 0 if asked is None else max(settings.model.num_layers - asked, 0)
 
 
 def all_on_cpu(settings: PoolSettings) -> bool:
-    """Return whether the GPU holds no layer and only computes products with many rows."""
+    """Return whether the GPU holds no layer, and only computes matrix multiplications with many rows."""
     return settings.pool.n_gpu_layers == 0 and settings.host_cpu is not None
 
 
 def host_settings(settings: PoolSettings) -> PoolSettings:
-    """Return the settings with everything in the memory of the CPU, which stores the KV of its layers."""
+    """Return the settings with the host CPU in place of the GPU, for the memory of the layers that it computes."""
     assert settings.host_cpu is not None
     pool = settings.pool.model_copy(update={"n_gpu_layers": None})
     return replace(settings, pool=pool, profile=settings.host_cpu)
@@ -62,7 +62,7 @@ def host_settings(settings: PoolSettings) -> PoolSettings:
 def gpu_weights(settings: PoolSettings, stage: int) -> float:
     """Return the bytes of a stage's weights that stay on each of its GPUs.
 
-    vLLM offloads only weights of layers. llama.cpp counts the LM head as one more layer, which it offloads first; the
+    vLLM offloads only weights of layers. llama.cpp counts the LM head as one more layer, and offloads it first; the
     embedding always stays on the CPU.
     """
     pool, model = settings.pool, settings.model
@@ -104,7 +104,7 @@ def offload_notes(settings: PoolSettings) -> tuple[str, ...]:
         )
     on_cpu = cpu_layers(settings)
     if all_on_cpu(settings) and cpu is not None:
-        notes += (f"no layer is on the GPU, so the memory is that of {cpu.name}",)
+        notes += (f"no layer is on the GPU, so the memory plan is for {cpu.name}",)
     if on_cpu and cpu is not None:
         held = stage_weights(settings, 0) - gpu_weights(settings, 0)
         layers = pipeline_layers(settings.model.num_layers, 1)[0]

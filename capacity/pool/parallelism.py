@@ -1,4 +1,4 @@
-"""Valid parallel sizes of a model: divisibility for tensor parallelism, and the number of pipeline stages."""
+"""Valid parallel sizes of a model: divisors for tensor parallelism, and the number of pipeline stages."""
 
 from capacity.base.errors import InvalidInput
 from capacity.hardware import HardwareProfile
@@ -10,7 +10,7 @@ CONTEXT_PARALLEL = ("vllm", "sglang")  # engines with decode context parallelism
 
 
 def largest_tensor_parallel_size(profile: HardwareProfile) -> int:
-    """Return the number of GPUs in the scale-up domain or the node, the larger of the two."""
+    """Return the largest TP size: the GPUs of the scale-up domain or the node, the larger of the two."""
     return max(profile.scale_up.domain_gpus, profile.gpus_per_node)
 
 
@@ -39,10 +39,11 @@ def check_parallelism(settings: PoolSettings) -> None:
 
 
 def _check_context_ranks(settings: PoolSettings) -> None:
-    """Check decode context parallelism: vLLM needs KV heads replicated by TP, SGLang supports only latents.
+    """Raise InvalidInput if decode context parallelism is not possible.
 
-    Sources: vLLM docs, serving/context_parallel_deployment (tp // kv_heads), v1/core/kv_cache_coordinator.py (no
-    hybrid caches); SGLang docs, advanced_features/dcp; read 2026-11.
+    vLLM requires KV heads that TP replicates; SGLang supports only latents. Sources: vLLM docs,
+    serving/context_parallel_deployment (tp // kv_heads), v1/core/kv_cache_coordinator.py (no hybrid caches); SGLang
+    docs, advanced_features/dcp; read 2026-11.
     """
     model, pool, engine = settings.model, settings.pool, settings.engine
     ranks, tp = pool.decode_context_parallel_size, pool.tensor_parallel_size
@@ -57,7 +58,7 @@ def _check_context_ranks(settings: PoolSettings) -> None:
         or model.window_tokens
     ):
         raise InvalidInput(
-            f"{flag}: {engine.label} does not support it for {model.name}, whose layers keep KV in several ways; "
+            f"{flag}: {engine.label} does not support it for {model.name}, whose layers have different KV caches; "
             "leave it out"
         )
     if engine.name == "sglang" and not model.caches_latents:
@@ -73,14 +74,14 @@ def _check_context_ranks(settings: PoolSettings) -> None:
 
 
 def shares_contexts(settings: PoolSettings, tensor_parallel_size: int) -> bool:
-    """Return whether TP replicates every KV head as often as the number of GPUs that share a context."""
+    """Return whether the copies of each KV head under TP are a multiple of the number of GPUs that share a context."""
     heads = max(1, *(group.mixer.num_kv_heads for group in settings.model.layer_groups))
     ranks = settings.pool.decode_context_parallel_size
     return max(tensor_parallel_size // heads, 1) % ranks == 0
 
 
 def _find_undivided_size(model: ModelSpec, tp: int) -> str | None:
-    """Return a description of the sizes that `tp` does not divide; None if it divides all that an engine splits."""
+    """Return a description of a size that `tp` does not divide; None if it divides all sizes that an engine splits."""
     for group in model.layer_groups:
         mixer, feed_forward = group.mixer, group.feed_forward
         heads, kv_heads = mixer.num_heads, mixer.num_kv_heads

@@ -47,15 +47,15 @@ FIRST_STEPS = 16  # of a prefill; later ones take as long
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedPool(PoolSettings):
-    """One engine of a pool with defaults filled in, and the memory, limits and step times that follow.
+    """One engine of a pool with defaults filled in, and the memory, limits and step times that result.
 
-    `draft`: the draft model, as a pool on some of the same GPUs; `memory` does not include its memory.
+    `draft`: the draft model, as a pool on some of the same GPUs; `memory` does not include the draft model's memory.
     """
 
     draft: "ResolvedPool | None" = None
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the state without cached properties, because step models do not pickle."""
+        """Return the state to pickle, without cached properties, because step models cannot be pickled."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @cached_property
@@ -66,7 +66,7 @@ class ResolvedPool(PoolSettings):
 
     @cached_property
     def memory_without_advice(self) -> MemoryPlan:
-        """Return the memory plan without suggested changes, which take about fifty more plans."""
+        """Return the memory plan without suggested changes, because these require about fifty more plans."""
         plan = memory_plan(self)
         return plan if plan.fits else replace(plan, reason=shortfall(self, plan))
 
@@ -76,7 +76,7 @@ class ResolvedPool(PoolSettings):
         return () if self.memory.fits else suggest_changes(self, self.memory, self.change)
 
     def change(self, fields: Mapping[str, object]) -> "ResolvedPool":
-        """Return a copy with other pool fields and new defaults. Raises InvalidInput for invalid fields."""
+        """Return a copy with changed pool fields and new defaults. Raises InvalidInput for invalid fields."""
         pool = build(Pool, {**self.pool.model_dump(), **fields})
         scheme = scheme_for(self.model, pool.quantization) if "quantization" in fields else self.scheme
         other = with_defaults(
@@ -87,7 +87,7 @@ class ResolvedPool(PoolSettings):
         return other
 
     def adjusted_by(self, adjustment: Adjustment | None) -> "ResolvedPool":
-        """Return a copy whose GPU has this calibration adjustment in place of its own."""
+        """Return a copy whose GPU profile has this calibration adjustment in place of its own."""
         profile = self.profile.with_adjustment(adjustment)
         known = _engine(self.pool, profile)
         latencies = {name: getattr(known, name) for name in ("request_latency_s", "response_latency_s")}
@@ -104,12 +104,12 @@ class ResolvedPool(PoolSettings):
         return math.floor(plan.layout.requests_held(plan.usable_blocks, tokens))
 
     def largest_batch(self, tokens: int) -> int:
-        """Return how many such requests one rank runs at once, limited by the KV cache and `max_num_seqs`."""
+        """Return how many requests of `tokens` tokens a rank runs at once (KV cache, `max_num_seqs`)."""
         return min(self.concurrent_requests(tokens), self.max_num_seqs)
 
     @property
     def memory_advice(self) -> str:
-        """Return the changes that enlarge the KV cache, without those already made or not supported by the engine."""
+        """Return text with supported changes that enlarge the KV cache, except changes already made."""
         kept = find_kv_cache_format(self.kv_cache_dtype, model_dtype=self.model.dtype)
         ways = ["more GPUs (--tensor-parallel-size)"]
         if kept.name in SIXTEEN_BIT_KV and self.engine.supports_kv_format("fp8"):
@@ -120,7 +120,7 @@ class ResolvedPool(PoolSettings):
 
     @property
     def concurrency_advice(self) -> str:
-        """Return the changes that allow more concurrent requests."""
+        """Return text with changes that allow more concurrent requests."""
         states = self.memory_without_advice.states
         if states is None or states.requests > self.max_num_seqs:
             return "raise --max-num-seqs"
@@ -128,14 +128,14 @@ class ResolvedPool(PoolSettings):
 
     @property
     def ridge_flops_per_byte(self) -> float:
-        """Return the arithmetic intensity (FLOPs per byte) above which compute limits the weight products."""
+        """Return the FLOPs per byte above which compute, not memory, limits multiplication by weights."""
         dtype = self.scheme.format_of("dense_ffn").execution(self.profile.dense_flops_per_s).compute_dtype
         rates = self.profile.dense_flops_per_s
         return rates.get(dtype, rates[self.profile.compute_type_16_bit]) / self.profile.hbm_bytes_per_s
 
     @property
     def smallest_tensor_parallel_size(self) -> int | None:
-        """Return the smallest TP within the scale-up domain or the node that fits; None if none does."""
+        """Return the smallest TP that fits, within the scale-up domain or the node; None if none does."""
         for size in tensor_parallel_sizes(self.model, largest_tensor_parallel_size(self.profile)):
             own = size == self.pool.tensor_parallel_size
             if not own and not shares_contexts(self, size):
@@ -167,7 +167,7 @@ class ResolvedPool(PoolSettings):
         return halve_ranks(self.step_setting)
 
     def split_notes(self, prompt_tokens: float, prompts: int = 1) -> tuple[str, ...]:
-        """Return notes if tensor parallelism makes the prefill of such prompts longer; empty otherwise."""
+        """Return a note if tensor parallelism makes the prefill of `prompts` such prompts slower; empty otherwise."""
         less = self._step_model_over_fewer
         if less is None or prompt_tokens < 1:
             return ()
@@ -177,7 +177,7 @@ class ResolvedPool(PoolSettings):
 
     @property
     def limits(self) -> EngineLimits:
-        """Return the limits of a step's composition, for the closed forms."""
+        """Return the limits on the contents of one step, for the closed-form estimates."""
         return EngineLimits(
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_scheduled_tokens,
@@ -188,7 +188,7 @@ class ResolvedPool(PoolSettings):
         )
 
     def limits_from(self, client_latency_s: float = USUAL_S) -> EngineLimits:
-        """Return the same limits as seen by a client with this round-trip latency, in seconds."""
+        """Return these limits with the round-trip latency of the client, in seconds."""
         limits = self.limits
         return replace(limits, request_latency_s=limits.request_latency_s + client_latency_s)
 
@@ -240,14 +240,14 @@ DRAFT_MODEL_FIELDS = (
     *("enable_chunked_prefill", "enforce_eager", "max_cudagraph_capture_size", "structured_output"),
     "num_gpu_blocks_override",
 )
-"""Settings that the draft model takes from the pool; a new pool setting must be added here to apply to it."""
+"""Pool settings that also apply to the draft model; a new setting applies to it only if it is added here."""
 
 
 def _resolve_draft(target: ResolvedPool, profiles: str | Path | None, download: bool) -> ResolvedPool:
     """Return the draft model at 16 bits or in its checkpoint's format, on all of the target's GPUs or one of them.
 
-    vLLM 0.33.0, config/speculative.py: its tensor parallelism is 1 or the target's (the default). Requests longer than
-    the draft model's context are not drafted.
+    vLLM 0.33.0, config/speculative.py: the draft's tensor parallelism is 1 or the target's (the default). Requests
+    longer than the draft model's context are not drafted.
     """
     pool = target.pool
     assert pool.draft is not None
@@ -264,7 +264,7 @@ def _resolve_draft(target: ResolvedPool, profiles: str | Path | None, download: 
 
 
 def _engine(pool: Pool, profile: HardwareProfile) -> EngineSpec:
-    """Return the engine release with its measured front end and, with guided decoding, the cost of grammars."""
+    """Return the engine release with measured API server latencies and, if guided, the cost of grammars."""
     engine = find_engine(pool.engine)
     if profile.adjustment is not None:
         there_s, back_s = profile.adjustment.adjust_latencies(
@@ -285,7 +285,7 @@ def with_defaults(
     scheme: QuantizationScheme | None = None,
     host_cpu: HardwareProfile | None = None,
 ) -> ResolvedPool:
-    """Fill in the defaults of the engine and the checkpoint; no other function does.
+    """Return the pool with the defaults of the engine and the checkpoint; no other function fills in defaults.
 
     `scheme`: format of the weights; None: the checkpoint's. Raises InvalidInput for contradictory limits.
     """

@@ -1,4 +1,4 @@
-"""Settings of one engine with all defaults filled in, for the memory plan and the step model; cost of grammars."""
+"""Settings of one engine with all defaults filled in, for the memory plan and the step model; and cost of grammars."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -14,7 +14,7 @@ from capacity.model.quantization import QuantizationScheme
 class PoolSettings:
     """The model, the GPU, the engine release, and a value for every limit that `pool` leaves None.
 
-    `pool` is as the user wrote it; the other fields hold the resolved defaults. `kv_cache_dtype` may be "auto": 16
+    `pool` is as the user wrote it; the other fields hold the resolved values. A `kv_cache_dtype` of "auto" means 16
     bit.
     """
 
@@ -34,7 +34,7 @@ class PoolSettings:
 
     @property
     def max_num_scheduled_tokens(self) -> int:
-        """Return the most tokens in a step; memory is reserved for `max_num_batched_tokens`."""
+        """Return the most tokens of a step, at most `max_num_batched_tokens`, for which memory is reserved."""
         return self.pool.max_num_scheduled_tokens or self.max_num_batched_tokens
 
     @property
@@ -43,7 +43,7 @@ class PoolSettings:
 
     @property
     def reserve_full_isl(self) -> bool:
-        """Return whether the engine admits a request only if its whole prompt fits."""
+        """Return whether the engine admits a request only if the KV of its whole prompt fits."""
         chosen = self.pool.scheduler_reserve_full_isl
         return self.engine.reserve_full_isl if chosen is None else chosen
 
@@ -53,12 +53,12 @@ class PoolSettings:
 
     @property
     def lockstep_ranks(self) -> int:
-        """Return the data-parallel ranks that share experts and therefore step together; 1 for a dense model."""
+        """Return the data-parallel ranks that share experts and run in lockstep; 1 for a dense model."""
         return self.pool.data_parallel_size if self.model.is_moe else 1
 
     @property
     def independent_ranks(self) -> int:
-        """Return the data-parallel ranks that run independently, like replicas."""
+        """Return the number of data-parallel ranks that run independently, like replicas."""
         return 1 if self.model.is_moe else self.pool.data_parallel_size
 
     def with_tensor_parallel_size(self, size: int) -> Self:
@@ -74,7 +74,7 @@ MASK_S = 16e-6
 
 
 def add_grammar_cost(engine: EngineSpec, *, compiled_each: bool) -> EngineSpec:
-    """Return the engine for guided decoding; `compiled_each`: every request has a new grammar.
+    """Return the engine with the host time of guided decoding; `compiled_each`: every request has a new grammar.
 
     The grammar mask adds host time per sequence. Not modelled: grammar compilation delays other requests, and grammar
     states use memory.

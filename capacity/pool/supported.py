@@ -1,4 +1,4 @@
-"""Support matrix: engines on accelerators, weight formats and 16-bit types; errors name an alternative."""
+"""Checks that an engine supports an accelerator, weight format and 16-bit type; errors name an alternative."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +27,7 @@ DTYPES: dict[str, Literal["bf16", "fp16", "fp32"]] = {
 
 
 def check_settings(pool: Pool, engine: EngineSpec) -> None:
-    """Raise InvalidInput for a pool setting that the engine does not support, with the alternative."""
+    """Raise InvalidInput for a pool setting that the engine does not support; the message names an alternative."""
     asked = (name for name in engine.lacks if getattr(pool, name) is not False and is_set(dict(pool), name))
     if (name := next(asked, None)) is None:
         return
@@ -40,7 +40,7 @@ def check_settings(pool: Pool, engine: EngineSpec) -> None:
 
 
 def loaded_model(model: ModelSpec, pool: Pool) -> ModelSpec:
-    """Return the model as loaded: only its language model, or other indexer keys, if requested. Raises InvalidInput."""
+    """Return the model without towers, or with other indexer keys, if requested. Raises InvalidInput."""
     model = _with_index_dtype(model, pool)
     if not pool.language_model_only:
         return model
@@ -63,7 +63,7 @@ def _with_index_dtype(model: ModelSpec, pool: Pool) -> ModelSpec:
 
 
 def apply_dtype(model: ModelSpec, dtype: str, profile: HardwareProfile) -> ModelSpec:
-    """Return the model as `--dtype` loads it; `auto` falls back to FP16 on GPUs without BF16, as engines do.
+    """Return the model as `--dtype` loads it; `auto` selects FP16 instead of BF16 on GPUs without BF16, as engines do.
 
     Source: vLLM config/model.py, _resolve_auto_dtype. Raises InvalidInput if BF16 is requested on such a GPU.
     """
@@ -80,7 +80,7 @@ def apply_dtype(model: ModelSpec, dtype: str, profile: HardwareProfile) -> Model
 
 
 def _in_dtype(model: ModelSpec, dtype: str) -> ModelSpec:
-    """Return the model loaded with `--dtype`: activations, KV, and the weights of unquantized checkpoints."""
+    """Return the model with activations, KV, and the weights of unquantized checkpoints in `dtype`."""
     if dtype == "auto" or DTYPES[dtype] == model.dtype:
         return model
     name = DTYPES[dtype]
@@ -92,7 +92,7 @@ def _in_dtype(model: ModelSpec, dtype: str) -> ModelSpec:
 
 
 def check_attention(settings: PoolSettings) -> None:
-    """Raise InvalidInput if layers or GPUs do not support the attention kernel, or a setting needs a KV cache."""
+    """Raise InvalidInput if the attention kernel does not fit layers or GPU, or a setting needs a KV cache."""
     pool, model = settings.pool, settings.model
     if pool.attn_implementation != "auto":
         others = [group.mixer.kind for group in model.layer_groups if not isinstance(group.mixer, Attention)]
@@ -128,7 +128,7 @@ def no_cache_notes(pool: Pool, engine: EngineSpec) -> tuple[str, ...]:
 
 
 def check_runs(settings: PoolSettings) -> None:
-    """Raise InvalidInput if the engine does not run on such accelerators."""
+    """Raise InvalidInput if the engine does not run on the settings' accelerator."""
     engine, profile = settings.engine, settings.profile
     if engine.runs_on_platform(profile.platform, profile.capability):
         return
@@ -147,7 +147,7 @@ def check_runs(settings: PoolSettings) -> None:
 
 
 def check_formats(settings: PoolSettings) -> None:
-    """Raise InvalidInput if the engine cannot load the weights on this accelerator or use the KV format."""
+    """Raise InvalidInput if the engine cannot load the weights on this GPU or use the KV format."""
     engine, scheme, profile = settings.engine, settings.scheme, settings.profile
     place, loads = (profile.platform, profile.capability), _loads_on_accelerator(settings)
     here = [family for family in engine.weight_formats if engine.loads_on_platform(family, *place)]
@@ -172,7 +172,7 @@ def check_formats(settings: PoolSettings) -> None:
 
 
 def _loads_on_accelerator(settings: PoolSettings) -> Callable[[EngineSpec], bool]:
-    """Return a function that tells whether an engine loads these weights on these accelerators."""
+    """Return a function (engine -> bool): whether the engine loads these weights on this accelerator."""
     profile, families = settings.profile, settings.scheme.families
 
     place = (profile.platform, profile.capability)
@@ -180,20 +180,20 @@ def _loads_on_accelerator(settings: PoolSettings) -> Callable[[EngineSpec], bool
 
 
 def _alternative_engines(can: Callable[[EngineSpec], bool]) -> str:
-    """Return the engines that can, as an alternative for an error message, or that there are none."""
+    """Return the end of an error message: the engines for which `can` is true, or that there are none."""
     able = _engines_supporting(can)
     return f", or {able}" if able else " (no supported engine can)"
 
 
 def _engines_supporting(can: Callable[[EngineSpec], bool]) -> str:
-    """Return the engines whose newest release can, as a flag; empty if there are none."""
+    """Return an --engine flag with the engines for whose newest release `can` is true; empty if there are none."""
     engines = (find_engine(name) for name in engine_names())
     able = [engine.name for engine in engines if not engine.baseline and can(engine)]
     return f"--engine {' or '.join(able)}" if able else ""
 
 
 def check_scheduled_tokens(settings: PoolSettings) -> None:
-    """Raise InvalidInput if steps have more tokens than memory is reserved for."""
+    """Raise InvalidInput if steps may have more tokens than the number for which memory is reserved."""
     scheduled, budget = settings.max_num_scheduled_tokens, settings.max_num_batched_tokens
     if scheduled > budget:
         raise InvalidInput(
@@ -203,7 +203,7 @@ def check_scheduled_tokens(settings: PoolSettings) -> None:
 
 
 def check_experts(settings: PoolSettings) -> None:
-    """Raise InvalidInput for expert parallelism without experts, as vLLM does (config/model.py)."""
+    """Raise InvalidInput for expert settings of a model without experts, as vLLM does (config/model.py)."""
     pool, model = settings.pool, settings.model
     flags = {
         "--enable-expert-parallel": pool.enable_expert_parallel,
@@ -214,6 +214,6 @@ def check_experts(settings: PoolSettings) -> None:
     engine = settings.engine
     if flags["--moe-backend"] and not (engine.chooses_moe_backend or engine.baseline):
         raise InvalidInput(
-            f"--moe-backend {pool.moe_backend}: {engine.label} has no choice of expert kernels, only vllm and "
-            "sglang have; leave it out"
+            f"--moe-backend {pool.moe_backend}: {engine.label} does not support this flag, only vllm and "
+            "sglang do; leave it out"
         )

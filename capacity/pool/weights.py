@@ -1,4 +1,4 @@
-"""Weight bytes of one rank, by pipeline stage and by tensor, expert and data parallelism."""
+"""Weight bytes of one GPU under pipeline, tensor, expert and data parallelism."""
 
 import math
 from dataclasses import replace
@@ -10,7 +10,7 @@ VOCABULARY_PADDING = 64  # vLLM pads embedding and LM head to this: vocab_parall
 
 
 def pipeline_layers(num_layers: int, stages: int) -> tuple[range, ...]:
-    """Return the layers of each pipeline stage; as in vLLM, the stages before the last get the remainder."""
+    """Return the layers of each pipeline stage; as in vLLM, stages before the last get the remainder."""
     sizes = [num_layers // stages] * stages
     for offset in range(num_layers % stages):
         sizes[-2 - offset] += 1
@@ -21,8 +21,8 @@ def pipeline_layers(num_layers: int, stages: int) -> tuple[range, ...]:
 def stage_weights(settings: PoolSettings, stage: int, *, host_layers: int = 0, ends: bool = True) -> float:
     """Return the weight bytes on each GPU of one pipeline stage; data-parallel ranks divide only experts.
 
-    Excludes the model's first `host_layers` layers and, unless `ends`, the embedding, LM head and last norm. Does not
-    count the absorbed copies of MLA's up-projections (0.5 GiB per GPU for DeepSeek-V3 at TP4).
+    Excludes the model's first `host_layers` layers and, if `ends` is false, the embedding, LM head and last norm. Does
+    not count the absorbed copies of MLA's up-projections (0.5 GiB per GPU for DeepSeek-V3 at TP4).
     """
     model, stages = settings.model, settings.pool.pipeline_parallel_size
     last = stages - 1
@@ -59,7 +59,7 @@ def _bytes_on_rank(part: ParameterPart, settings: PoolSettings) -> float:
 
 
 def _expert_bytes_on_rank(part: ParameterPart, settings: PoolSettings) -> float:
-    """Return the bytes of one GPU's whole or sliced experts, padded as the engine's kernels require."""
+    """Return the bytes of whole experts or expert slices on one GPU, padded as the engine's kernels require."""
     scheme, ranks = settings.scheme, settings.pool.tensor_parallel_size * settings.lockstep_ranks
     if part.columns == 1:  # biases
         return scheme.part_bytes(part) / ranks

@@ -1,4 +1,4 @@
-"""Reason why a model does not fit, in one line: shortfall, limit, and the smallest changes verified to fit."""
+"""Reason why a model does not fit, in one line: the shortfall, its limit, and the smallest changes that fit."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,7 +39,7 @@ def explain_shortfall(settings: PoolSettings, plan: MemoryPlan, changed: ApplyCh
 
 
 def shortfall(settings: PoolSettings, plan: MemoryPlan) -> str:
-    """Return a description of the shortfall, without changes."""
+    """Return a description of the missing memory, without changes."""
     stored = f"{settings.model.name} ({settings.scheme.name})"
     if plan.kv_cache_bytes >= 0 and plan.states is not None and plan.states.requests < 1:
         return (
@@ -65,7 +65,7 @@ def shortfall(settings: PoolSettings, plan: MemoryPlan) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChangeTester:
-    """Evaluates changes with the memory plan."""
+    """Tests with the memory plan whether changes of pool fields make the model fit."""
 
     changed: ApplyChange
 
@@ -82,7 +82,7 @@ class ChangeTester:
         yield from islice((change for change, plan in tried if plan is not None and plan.fits), 1)
 
     def first_shorter(self, changes: Iterable[Change]) -> Iterator[Change]:
-        """Yield the first change that leaves a useful context length, with the longest context that then fits."""
+        """Yield the first change that leaves a useful context length, with the longest `max_model_len`."""
         for change in changes:
             plan = self.plan(change)
             if plan is not None and plan.max_context_tokens >= USEFUL_CONTEXT:
@@ -91,7 +91,7 @@ class ChangeTester:
 
 
 def suggest_changes(settings: PoolSettings, plan: MemoryPlan, changed: ApplyChange) -> tuple[Change, ...]:
-    """Return the smallest change of each kind that fits: free changes first, then narrower weights, then more GPUs."""
+    """Return the smallest change of each kind that fits: free changes, narrower weights, then more GPUs."""
     attempts, utilizations = ChangeTester(changed), list[Change]()
     if settings.pool.kv_cache_memory_bytes is None:
         now, most = round(100 * settings.gpu_memory_utilization), round(100 * HIGHEST_UTILIZATION)
@@ -127,7 +127,7 @@ def suggest_changes(settings: PoolSettings, plan: MemoryPlan, changed: ApplyChan
 
 
 def _combined_changes(settings: PoolSettings, attempts: ChangeTester) -> Iterator[Change]:
-    """Yield a combined change: more GPUs with narrower weights, more stages or shorter requests."""
+    """Yield combinations of changes: more GPUs with narrower weights, with more stages, or with shorter requests."""
     sizes: list[Change] = [{"tensor_parallel_size": size} for size in _larger_sizes(settings)]
     stages = range(settings.pool.pipeline_parallel_size + 1, MAX_STAGES + 1)
     yield from attempts.first_that_fits(
@@ -142,7 +142,7 @@ def _combined_changes(settings: PoolSettings, attempts: ChangeTester) -> Iterato
 
 
 def _describe_changes(ways: tuple[Change, ...], settings: PoolSettings) -> str:
-    """Return the changes as flags, or a text that there are none."""
+    """Return the changes as flags, or the text that no tested change fits."""
     if ways:
         return f"Use {', or '.join(map(_flags, ways))}."
     most = 2 * largest_tensor_parallel_size(settings.profile)
@@ -154,20 +154,20 @@ def _describe_changes(ways: tuple[Change, ...], settings: PoolSettings) -> str:
 
 
 def _smaller_powers(name: str, now: int, least: int) -> list[Change]:
-    """Return a field at the powers of two below `now`, from the largest down to `least`."""
+    """Return changes of field `name` to each power of two below `now`, from the largest down to `least`."""
     powers = (1 << bits for bits in reversed(range(max(now - 1, 0).bit_length())))
     return [{name: power} for power in powers if power >= least]
 
 
 def _narrower_formats(settings: PoolSettings) -> list[str]:
-    """Return the formats with clearly fewer bytes than the current weights."""
+    """Return the weight formats with at least 10 % fewer bits per weight than the current ones."""
     bits = bits_per_weight(settings.model, settings.scheme)
     formats = {name: scheme_for(settings.model, name) for name in NARROWER_FORMATS}
     return [name for name, stored in formats.items() if bits_per_weight(settings.model, stored) < 0.9 * bits]
 
 
 def _host_memory(settings: PoolSettings, plan: MemoryPlan) -> Iterator[Change]:
-    """Yield increasing shares of the model in host memory, up to half: slow, but without additional GPUs."""
+    """Yield changes that keep more and more of the model, up to half, in host memory: slow, but no additional GPUs."""
     pool, layers = settings.pool, settings.model.num_layers
     if settings.profile.platform in UNIFIED_MEMORY or pool.pipeline_parallel_size > 1:
         return
@@ -184,7 +184,7 @@ def _host_memory(settings: PoolSettings, plan: MemoryPlan) -> Iterator[Change]:
 
 
 def _larger_sizes(settings: PoolSettings) -> tuple[int, ...]:
-    """Return the tensor-parallel sizes above the pool's, within one domain or node and across two."""
+    """Return the tensor-parallel sizes above the pool's that fit one domain or node, or exactly two."""
     most = largest_tensor_parallel_size(settings.profile)
     sizes = tensor_parallel_sizes(settings.model, 2 * most)
     return tuple(

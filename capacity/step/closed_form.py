@@ -1,9 +1,9 @@
 """Closed-form latency, throughput and cost of one deployment, from the step model.
 
 Two cases: a batch (`batch_size` prompts are prefilled together, then decoded together), and a closed loop in steady
-state (`concurrency` requests in flight, whose decode steps share time with other prefills). For a closed loop the
-answers show its throughput and representative steps. Only the simulator models queueing: the TTFT here excludes it, so
-no answer shows a closed loop's TTFT from here.
+state (`concurrency` requests in flight, whose decode steps are prolonged by the prefills of other requests). For a
+closed loop the answers show its throughput and representative steps. Only the simulator models queueing: the TTFT here
+excludes it, so no answer shows the TTFT of a closed loop from these formulas.
 """
 
 import math
@@ -19,7 +19,7 @@ PREFILL_FIELDS = StepShape._fields.index("decode_sequences")  # prompt fields co
 
 
 class StepModelLike(Protocol):
-    """Interface that the formulas need: the cost of a step. Tests may pass any function."""
+    """Interface that the formulas need: seconds and cost table of a step. Tests may pass any object."""
 
     def step_seconds(self, shape: StepShape) -> float: ...
 
@@ -27,14 +27,14 @@ class StepModelLike(Protocol):
 
 
 class JointStepModelLike(StepModelLike, Protocol):
-    """Step model of data-parallel ranks that run every step together, one shape per rank."""
+    """Step model of data-parallel ranks that run every step in lockstep, with one shape per rank."""
 
     def joint_seconds(self, shapes: Sequence[StepShape]) -> float: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLimits:
-    """Limits on the composition of a step."""
+    """Limits on the contents of one step, and the latency of a request in addition to its steps."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -51,8 +51,8 @@ class EngineLimits:
 class PhaseTimes:
     """Results of the formulas, in seconds; `tpot_s` is None for a single output token.
 
-    `prefill_share` is the fraction of GPU time that prefill takes; `prefill_shape` and `decode_shape` are the
-    representative steps of their phase in breakdowns.
+    `prefill_share` is the fraction of GPU time that prefill takes; breakdowns show `prefill_shape` and `decode_shape`
+    as the representative steps of the two phases.
     """
 
     ttft_s: float
@@ -68,7 +68,7 @@ class PhaseTimes:
 def prefill_steps(
     prompts: int, input_len: int, limits: EngineLimits, *, decode: StepShape = EMPTY_SHAPE
 ) -> Iterator[StepShape]:
-    """Yield the steps that prefill `prompts` equal prompts, first come first served, mixed with the `decode` rows.
+    """Yield the steps that prefill `prompts` equal prompts in order; each step also decodes the requests of `decode`.
 
     With chunked prefill each step fills the token budget. Otherwise a step takes as many whole prompts as the budget
     holds.
@@ -94,7 +94,7 @@ def prefill_steps(
 
 
 def _add_encoder_work(shape: StepShape, rows: Iterable[tuple[int, int]], limits: EngineLimits) -> StepShape:
-    """Return the step with the encoder work of the prompts that begin in it: their images and audio clips."""
+    """Return the step with the encoder work for the images and audio clips of the prompts that begin in it."""
     begun = sum(not before for _, before in rows)
     if not begun:
         return shape
@@ -129,7 +129,7 @@ def _add_prefill_rows(
 def batch_times(
     steps: StepModelLike, limits: EngineLimits, batch_size: int, *, input_len: int, output_len: int
 ) -> PhaseTimes:
-    """Return the times of simultaneous requests: the last TTFT, then decode at context input + output/2."""
+    """Return the times of requests that start together: last TTFT, then decode at context input + output/2."""
     prefill = list(prefill_steps(batch_size, input_len, limits))
     prefill_s = sum(steps.step_seconds(shape) for shape in prefill)
     decode = decode_shape(batch_size, input_len + (output_len + 1) // 2, window_tokens=limits.window_tokens)
@@ -159,11 +159,12 @@ def closed_loop_times(
 ) -> PhaseTimes:
     """Return the times of a closed loop with a constant `concurrency` requests in flight.
 
-    In one cycle each of the C requests takes one prefill and output - 1 decode steps. Prefills that share a decode
-    step prolong it; per step, a request sees (C - 1)/output of them. A cycle is the decode steps plus all C
-    prolongations, and the throughput is C requests per cycle. In a step, C/output requests end and as many begin. If
-    their ends are independent (Poisson), the prompts that begin in one step are prefilled together and share its fixed
-    costs. The number of requests that decode at a time follows from Little's law for the prefill phase, by iteration.
+    In one cycle each of the C requests takes one prefill and output - 1 decode steps. Prefills that run in the same
+    step as a decode prolong the step; per step, a request is delayed by (C - 1)/output of them. A cycle is the decode
+    steps plus all C prolongations, and the throughput is C requests per cycle. In a step, C/output requests end and as
+    many begin. If their ends are independent (Poisson), the prompts that begin in one step are prefilled together and
+    share its fixed costs. The number of requests that decode at once follows from Little's law for the prefill phase,
+    by iteration.
 
     With `ranks`, the C requests are spread over this many synchronised data-parallel ranks (`steps` then has
     `joint_seconds`): a prefill on any of them prolongs the step of all.
@@ -211,7 +212,7 @@ JointSeconds = Callable[[Sequence[StepShape]], float]
 
 
 def get_joint_seconds(steps: StepModelLike, ranks: int) -> JointSeconds:
-    """Return the function that times a step of all ranks, given one shape per rank."""
+    """Return a function that computes the seconds of one step of all ranks from one shape per rank."""
     if ranks == 1:
         return lambda shapes: steps.step_seconds(shapes[0])
     return cast("JointStepModelLike", steps).joint_seconds
@@ -226,7 +227,7 @@ def prefill_prolongation_s(
     beside: StepShape,
     ranks: int,
 ) -> float:
-    """Return the seconds per prompt that prefilling adds to the steps that decode `beside`.
+    """Return the seconds per prompt by which prefills prolong the decode steps `beside` that they run in.
 
     `together` is the mean number of prompts that are prefilled at once, at least 1.
     """
@@ -262,7 +263,7 @@ def first_failing(holds: Callable[[int], bool], most: int) -> int | None:
 
 
 def main_bound(cost: StepCost) -> Bound:
-    """Return the bound with the largest part of a step's time."""
+    """Return the resource that bounds the largest part of a step's time."""
     seconds: dict[Bound, float] = {}
     for op in cost.operators:
         seconds[op.bound] = seconds.get(op.bound, 0.0) + op.seconds

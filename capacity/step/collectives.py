@@ -1,8 +1,9 @@
-"""Collectives of a step: the engine's all-reduce kernel inside a node, NCCL beyond it, all-to-all, send and receive.
+"""Collectives of a step: the engine's all-reduce kernel inside a node, NCCL between nodes, all-to-all, send and
+receive.
 
 Engines use one-shot kernels (each rank reads all buffers, one latency) for small messages and two-shot kernels
-(reduce-scatter then all-gather, two latencies, (n-1)/n of the bytes twice) for large ones. The model takes the smaller
-time.
+(reduce-scatter then all-gather, two latencies, (n-1)/n of the bytes twice) for large ones. The model uses the faster
+of the two.
 """
 
 import math
@@ -25,7 +26,7 @@ def all_reduce_seconds(
     constants: AllReduceCoefficients,
     one_shot_only: bool = False,
 ) -> float:
-    """Return the seconds of an engine's all-reduce kernel, one-shot or two-shot, in one scale-up domain."""
+    """Return the seconds of an engine's all-reduce in a scale-up domain: one-shot or two-shot, the faster."""
     if ranks <= 1 or message_bytes <= 0:
         return 0.0
     one_shot = message_bytes * (ranks - 1) / (constants.one_shot_fraction * link_bytes_per_s)
@@ -52,7 +53,7 @@ def two_shot_fraction(ranks: int, constants: AllReduceCoefficients) -> float:
 def nccl_seconds(
     sent_bytes: float, ranks: int, *, link_bytes_per_s: float, constants: CollectiveCoefficients
 ) -> float:
-    """Return the seconds of a NCCL collective in which each rank sends `sent_bytes` over its link."""
+    """Return the seconds of an NCCL collective in which each rank sends `sent_bytes` over its link."""
     if ranks <= 1 or sent_bytes <= 0:
         return 0.0
     return p_norm(
@@ -63,7 +64,7 @@ def nccl_seconds(
 
 
 def ring_all_reduce_bytes(message_bytes: float, ranks: int) -> float:
-    """Return the bytes each rank sends in a ring all-reduce: 2(n-1)/n of the message (nccl-tests PERFORMANCE.md)."""
+    """Return the bytes that each rank sends in a ring all-reduce: 2(n-1)/n of it (nccl-tests PERFORMANCE.md)."""
     return 2.0 * message_bytes * (ranks - 1) / ranks
 
 
@@ -119,7 +120,7 @@ class AllReduce(Repeated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer(Repeated):
-    """`count` NCCL collectives per step, in which each rank sends `bytes_per_row` for each row."""
+    """`count` NCCL collectives per step, in which each rank sends `bytes_per_row` for each token (row) of the step."""
 
     kind: Literal["all_to_all", "all_gather", "send_recv"]
     ranks: int

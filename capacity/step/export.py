@@ -1,8 +1,9 @@
-"""Step times as data, so that a compiled engine can time its steps without a Python call for each.
+"""Step times as data, so that the compiled simulator computes them without a Python call for each step.
 
-A class of step times may have a method `step_data()` that returns one of these records, or None if the engine must
-call Python for each step. The evaluator does the same operations as `capacity.step.model`, in the same order. A model
-with an operator that has no form here has no data, so the engine calls Python instead of computing wrong times.
+A class of step times may have a method `step_data()` that returns one of these records, or None if the simulator must
+call Python for each step. The compiled code does the same operations as `capacity.step.model`, in the same order. A
+model with an operator for which this module has no formula has no data, so the simulator calls Python instead of
+computing wrong times.
 """
 
 import bisect
@@ -30,7 +31,7 @@ from capacity.step.shape import AffineStepTimes, SlowestRank, StepTimes
 
 
 class OperatorKind(IntEnum):
-    """Formulas of operators: those that depend on contexts, then those that depend on one number of rows."""
+    """Formulas of operators: first those of contexts, then (from EXPANSION on) those of a single number of rows."""
 
     GROUPED_PREFILL = 0
     GROUPED_DECODE = 1
@@ -51,8 +52,8 @@ class OperatorKind(IntEnum):
 class OperatorData:
     """Formula and constants of one operator of a step.
 
-    Each rate is the datasheet value times the fraction that such kernels reach. For a recurrence, `context_bytes` is
-    the state of one sequence. For traffic, `fixed_s` is the sum over its kernels.
+    Each rate is the datasheet value times the fraction of it that such kernels reach. For a recurrence,
+    `context_bytes` is the bytes of the state of one sequence. For traffic, `fixed_s` is the sum over its kernels.
     """
 
     kind: OperatorKind
@@ -109,7 +110,7 @@ Forms: TypeAlias = tuple[OperatorData, ...]
 
 @dataclass(frozen=True, slots=True)
 class AffineData:
-    """Affine step time: `base_ps + row_ps · rows + context_ps · decode contexts`."""
+    """Affine step time: `base_ps + row_ps · rows + context_ps · context tokens of decode`."""
 
     base_ps: int
     row_ps: int
@@ -118,9 +119,10 @@ class AffineData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelData:
-    """A step model, split by what its operators depend on: contexts, rows, sampled rows, the mean rows of all ranks.
+    """A step model, with operators grouped by what their time depends on.
 
-    Where a tuple of operators is None, the engine calls the model's `row_seconds`, `sample_seconds` or
+    `context_operators`: contexts; `row_operators`: rows; `sample_operators`: sampled rows; `shared_operators`: mean
+    rows of all ranks. If one of these tuples is None, the engine calls the model's `row_seconds`, `sample_seconds` or
     `shared_seconds` for each number of rows.
     """
 
@@ -136,7 +138,10 @@ class ModelData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaledData:
-    """The `inner` times scaled by a factor per phase; decode steps without a piece are interpolated between knots."""
+    """The `inner` step times multiplied by a factor for prefill and one for decode.
+
+    Decode steps without an affine piece are interpolated between knots of the contexts.
+    """
 
     inner: StepTimes
     prefill: float
@@ -145,7 +150,7 @@ class ScaledData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayedData:
-    """The `inner` times plus a constant."""
+    """The `inner` step times plus a constant."""
 
     inner: StepTimes
     added_ps: int
@@ -153,17 +158,18 @@ class DelayedData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowestData:
-    """The `inner` times; a joint step takes as long as its slowest rank."""
+    """The `inner` step times of independent ranks; a joint step of all ranks takes as long as its slowest rank."""
 
     inner: StepTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftedData:
-    """The `inner` times plus, in every step with drafts, the time to draft them.
+    """The `inner` step times plus, in every step with drafts, the time to draft them.
 
-    The drafting time is either `batch_seconds` of the decode rows, or `draft_steps` decode steps of a `draft` model at
-    the mean context. The first of these steps has `first_drafts` more rows per decode row, the others `level_drafts`.
+    The drafting time is either `batch_seconds(decode requests)`, or the time of `draft_steps` decode steps of a
+    `draft` model at the mean context. The first of these steps has `first_drafts` additional rows per decode request,
+    each later step `level_drafts`.
     """
 
     inner: StepTimes
@@ -179,9 +185,9 @@ StepData: TypeAlias = AffineData | ModelData | ScaledData | DelayedData | Slowes
 
 
 def step_data(step_times: object) -> StepData | None:
-    """Return the data of `step_times`, or None if it has none.
+    """Return the data record of `step_times`, or None if it has none.
 
-    A subclass must define its own `step_data`, because it may override how steps are timed.
+    A subclass must define its own `step_data`, because it may compute step times differently.
     """
     if not {"step_ps", "joint_ps", "decode_piece"}.isdisjoint(getattr(step_times, "__dict__", ())):
         return None
@@ -195,12 +201,12 @@ def step_data(step_times: object) -> StepData | None:
 
 
 def graph_rows(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return, for each number of rows up to the largest graph, the rows of the CUDA graph that it replays."""
+    """Return a tuple: entry r is the rows of the CUDA graph for r rows, up to the largest graph."""
     return tuple(sizes[bisect.bisect_left(sizes, rows)] for rows in range(sizes[-1] + 1)) if sizes else ()
 
 
 def operators_data(operators: Iterable[Operator], rows: RowCount | None) -> Forms | None:
-    """Return the data of operators that all depend on `rows` (None: on contexts), or None if one has no form here."""
+    """Return the data of operators that all depend on `rows` (None: contexts); None if one has no formula."""
     forms = []
     for operator in operators:
         form = operator_data(operator)
@@ -213,7 +219,7 @@ def operators_data(operators: Iterable[Operator], rows: RowCount | None) -> Form
 
 
 def operator_data(operator: Operator) -> OperatorData | None:
-    """Return one operator as its formula and constants; None for subclasses, whose formula may differ."""
+    """Return the formula and constants of one operator; None for subclasses, whose formula may differ."""
     form = _FORMS.get(type(operator))
     return None if form is None else form(operator)
 
@@ -227,7 +233,7 @@ _WORKS: dict[type, OperatorKind] = {
     latent.IndexerWork: OperatorKind.SPARSE_INDEXER,
     linear.RecurrenceWork: OperatorKind.RECURRENCE,
 }
-"""Formula of one attention layer by the class of its work, whose fields are fields of `OperatorData`."""
+"""Formula of an attention layer, by the class of its `work`; `OperatorData` has fields of the same names."""
 
 
 def _attention(operator: Attention) -> OperatorData | None:
@@ -287,7 +293,7 @@ def _traffic(operator: Traffic) -> OperatorData:
 
 
 def _all_reduce(operator: AllReduce) -> OperatorData | None:
-    """Return the data of an all-reduce: the engine's kernels where the GPUs have direct links, else NCCL."""
+    """Return the data of an all-reduce: with the engine's kernels if the GPUs have direct links, else with NCCL."""
     ranks, link, constants, nccl = operator.ranks, operator.link, operator.constants, operator.nccl
     if ranks <= 1:
         return None

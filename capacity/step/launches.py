@@ -1,18 +1,18 @@
 """Kernel launches of a step that replays no CUDA graph, and the time that the slowest rank needs for them.
 
-Python launches the kernels of a prefill or mixed step beyond the largest graph one by one. The launch time is the
-number of launches times the engine's seconds per launch (`EngineSpec.kernel_launch_s`), for any number of tokens. Most
-of it is Python overhead (the layer's module, its checks), so a kernel that C++ launches together with another counts
-less (`EngineSpec.quantize_launches`). All ranks of a tensor-parallel group launch the same kernels and synchronise in
-every all-reduce, so the slowest rank sets the pace.
+In a prefill or mixed step that is larger than the largest graph, Python launches the kernels one by one. The launch
+time is the number of launches times the engine's seconds per launch (`EngineSpec.kernel_launch_s`), for any number of
+tokens. Most of it is Python overhead (the layer's module, its checks), so a kernel that C++ launches together with
+another counts less (`EngineSpec.quantize_launches`). All ranks of a tensor-parallel group launch the same kernels and
+synchronise in every all-reduce, so all of them wait for the slowest rank.
 
 The CPU is at most `LAUNCH_QUEUE` kernels ahead of the GPU. If one thread both launches steps and reads their results,
 the results of a step wait until the next step is launched, which may be well after its kernels have begun
 (`launch_lag`).
 
 Launches run ahead of the GPU and overlap with its work, unless the CPU must wait for the GPU: for a size that it
-needs, or for a list that it copies to the GPU. If an engine has such waits (`EngineSpec.launches_wait`), the launches
-of experts, sparse indexers and linear attention are added to the step.
+needs, or for a list that it copies to the GPU. If an engine has such waits (`EngineSpec.launches_wait`), the launch
+time of experts, sparse indexers and linear attention is added to the step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _LAUNCHES = dict(read_data(Path(__file__).with_name("launches.toml")))
 PRODUCTS: Mapping[str, int] = _LAUNCHES.pop("products")
 KERNELS: Mapping[str, float] = _LAUNCHES
-"""Launches of a prefill, by part of a layer."""
+"""Kernel launches of one layer in a prefill step, by part of the layer."""
 RANK_SPREAD = 0.1  # standard deviation of the ranks' launch times over their mean; assumed
 LAUNCH_QUEUE = 1_024
 """Kernels that a CUDA stream queues; the next launch waits until one of them has run. Measurements found about 1,000
@@ -42,7 +42,7 @@ LAUNCH_QUEUE = 1_024
 
 
 class Weights(NamedTuple):
-    """Weights of two kinds of launches, in launches of a plain kernel."""
+    """Cost of a Triton and of a quantization launch, relative to the launch of a plain kernel."""
 
     triton: float
     quantize: float
@@ -57,7 +57,7 @@ def launch_seconds(setting: StepSetting, kernel_launch_s: float) -> float:
 
 
 def waiting_seconds(setting: StepSetting, kernel_launch_s: float) -> float:
-    """Return the part of `launch_seconds` whose launches do not run ahead of the GPU."""
+    """Return the seconds of `launch_seconds` that do not overlap with the GPU, because the CPU waits for it."""
     if setting.engine is None or not setting.engine.launches_wait:
         return 0.0
     waiting = _count_launches(setting, _seconds_weights(setting), _waiting_launches)
@@ -71,16 +71,16 @@ def _slowest_rank_launch_seconds(setting: StepSetting, kernel_launch_s: float) -
 
 
 def kernels_launched(setting: StepSetting) -> float:
-    """Return the launches of one step over all layers, in launches of a plain kernel."""
+    """Return the kernel launches of one step over all layers, in units of a plain kernel's launch."""
     return _count_launches(setting, _seconds_weights(setting), _layer_launches)
 
 
 def launch_lag(setting: StepSetting) -> float:
-    """Return the fraction of the GPU time of a step without a graph that has passed when the CPU launches its last
-    kernel.
+    """Return the fraction of a step's GPU time that has passed when the CPU launches the step's last kernel.
 
-    It is 0 for engines that read results in another process or thread. If launches of a layer wait for the GPU
-    (`EngineSpec.launches_wait`), the CPU reaches the last layer when the GPU does.
+    Applies to steps without a CUDA graph. It is 0 for engines that read results in another process or thread. If
+    launches of a layer wait for the GPU (`EngineSpec.launches_wait`), the CPU reaches the last layer when the GPU
+    does.
     """
     if setting.engine is None or not setting.engine.results_after_launch:
         return 0.0
@@ -129,7 +129,7 @@ def _layer_launches(group: LayerGroup, setting: StepSetting, weights: Weights) -
 
 
 def _waiting_launches(group: LayerGroup, setting: StepSetting, weights: Weights) -> float:
-    """Return the launches of one layer for routed experts, a sparse indexer and linear attention."""
+    """Return the launches of one layer that may wait for the GPU: routed experts, sparse indexer, linear attention."""
     mixer, kernels = group.mixer, 0.0
     if isinstance(mixer, LatentAttention) and mixer.indexer:
         kernels += KERNELS["indexer"]
@@ -150,14 +150,14 @@ def _expert_launches(setting: StepSetting, weights: Weights) -> float:
 
 
 def _is_quantized(setting: StepSetting, kind: str) -> bool:
-    """Return whether a separate kernel first quantizes the input of such products below 16 bits."""
+    """Return whether a separate kernel quantizes the input of a layer part `kind` below 16 bits before its GEMM."""
     execution = setting.execution(setting.weights.format_of(kind))  # type: ignore[arg-type]
     return execution.compute_dtype not in ("bf16", "fp16", "fp32")
 
 
 @cache
 def expected_maximum(draws: int) -> float:
-    """Return the mean of the largest of `draws` standard normal draws: 0.56 of 2, 1.03 of 4, 1.42 of 8."""
+    """Return the expected maximum of `draws` standard normal draws: 0.56 for 2, 1.03 for 4, 1.42 for 8."""
     if draws <= 1:
         return 0.0
     normal, width, span = NormalDist(), 0.01, 8.0

@@ -1,7 +1,8 @@
 """The step model: a model on GPUs under an engine, and the time of each of its steps.
 
-It is the only module that combines all three. A step is the sum of its operators, the launch time that exceeds the GPU
-time, and the engine's own work between steps. `step_seconds` and the table of `step_cost` are the same sum.
+It is the only module that combines model, GPU and engine. A step time is the sum of its operators, the launch time
+that exceeds the GPU time, and the engine's own work between steps. `step_seconds` and the table of `step_cost` have
+the same sum.
 """
 
 import bisect
@@ -33,11 +34,11 @@ class StepModel:
     With pipeline parallelism, a step is the pass of one batch through all stages.
 
     `error_factor`: possible error of kernels that only third parties measured (`StepSetting.remarks`). `unmeasured`:
-    the same for whole steps, by reason (a chip without measured kernels, weights or layers in host memory). `notes`:
-    substitutes for missing kernels or constants. `launch_lag`: fraction of a prefill step's time for which the results
-    of the previous step wait (`capacity.step.launches`). `basis`: "assumed" for GPUs with changed facts and where some
-    kernels were measured by others on other GPUs (`weight_kernels.toml`), "calibrated" where the GPU has its own fits,
-    else "analytic".
+    possible error factors of whole steps, by reason (a chip without measured kernels, weights or layers in host
+    memory). `notes`: substitutes for missing kernels or constants. `launch_lag`: fraction of a prefill step's time for
+    which the results of the previous step wait (`capacity.step.launches`). `basis`: "assumed" for GPUs with changed
+    facts, and if some kernels were only measured by third parties on other GPUs (`weight_kernels.toml`); "calibrated"
+    if the profile has constants fitted on this GPU; else "analytic".
 
     Raises InvalidInput if the GPU cannot run the format, or if the profile contains another GPU's fit.
     """
@@ -76,24 +77,24 @@ class StepModel:
 
     @property
     def capped_adjustments(self) -> tuple[tuple[str, str], ...]:
-        """Return the adjustment parameters that would beat a roofline, each with an operator that is limited to it."""
+        """Return (adjustment parameter, operator) for each operator that is limited to the roofline."""
         return tuple(dict.fromkeys(self._lookup.capped))
 
     @property
     def basis(self) -> Literal["analytic", "calibrated", "assumed"]:
-        """Return whether this GPU's kernels have fits of their own."""
+        """Return whether the kernel constants are assumed, fitted on this GPU, or neither."""
         if self.error_factor > 1 or self.profile.is_hypothetical:
             return "assumed"
         return "calibrated" if self._lookup.own_sources else "analytic"
 
     def residuals(self, phase: Literal["prefill", "decode"]) -> Residuals:
-        """Return the 90 % band of measured over predicted, minus one, for steps of this phase."""
+        """Return the 5 % and 95 % quantiles of measured / predicted - 1 for steps of this phase."""
         regime = "decode_moe" if phase == "decode" and self.model.is_moe else phase
         unmeasured = self.ttft_unmeasured if phase == "prefill" else self.unmeasured
         return self._lookup.residuals(regime).widen(max(self.error_factor, *unmeasured.values(), 1.0))
 
     def _computed_shape(self, shape: StepShape) -> StepShape:
-        """Return the shape that is computed: without a KV cache, sequences start from their first token."""
+        """Return the shape that is computed: without a KV cache, all earlier tokens are computed again."""
         if self._use_cache:
             return shape
         return without_kv_cache(shape, window_tokens=self.model.window_tokens)
@@ -107,20 +108,20 @@ class StepModel:
         return gpu + launch + host + self._encoded_seconds(shape)
 
     def _encoded_seconds(self, shape: StepShape) -> float:
-        """Return the seconds to encode the images and clips before a step, in addition to its own time."""
+        """Return the seconds to encode the images and audio clips of a step, which are added to its time."""
         if not (shape[11] or shape[13]):
             return 0.0
         return sum(encoder.seconds(shape) for encoder in self._encoders)
 
     @cached_property
     def _encoders(self) -> tuple[EncoderOperator, ...]:
-        """Build the operators of the vision tower and the audio encoder at first use."""
+        """Return the operators of the vision and audio encoders, built at first use."""
         if not self.model.towers:
             raise UnsupportedModel(self.model.model_type, "its vision or audio encoder is not supported")
         return tuple(encoder_operator(self._build, tower) for tower in self.model.towers)
 
     def _parts(self, shape: StepShape, rows: int) -> tuple[float, float, float]:
-        """Return GPU time, and the launch and host times that do not overlap with it."""
+        """Return the seconds of the GPU, and those of launches and host that do not overlap with it."""
         padded_rows = self._graph_rows(shape, rows)
         gpu = self._own_seconds(shape, padded_rows or rows)
         if self._operators.shared:
@@ -128,7 +129,7 @@ class StepModel:
         return self._add_host_time(gpu, sequences=shape[0] + shape[7], replayed=padded_rows is not None)
 
     def _own_seconds(self, shape: StepShape, rows: int) -> float:
-        """Return the GPU time of a rank's own operators, its rows padded to `rows`."""
+        """Return the GPU time of one rank's operators, except shared ones, with rows padded to `rows`."""
         gpu = self.row_seconds(rows) + self.sample_seconds(shape[6] + shape[7] + shape[8])
         for operator in self._operators.per_context:
             gpu += operator.seconds(shape)
@@ -158,7 +159,7 @@ class StepModel:
 
     @property
     def largest_prefill_graph(self) -> int | None:
-        """Return the most rows of a step with prompts that replays a CUDA graph, or None."""
+        """Return the most rows of a step with prompts that replays a CUDA graph; None if no such step does."""
         return self.largest_graph if self.host.graphs_for_prefill else None
 
     def step_cost(self, shape: StepShape) -> StepCost:
@@ -184,12 +185,12 @@ class StepModel:
         return self._build.traffic("copy", kernels=1.0, bytes_per_row=moved_bytes).seconds(_row_shape(1.0))
 
     def joint_seconds(self, shapes: Sequence[StepShape]) -> float:
-        """Return the time of one step of all data-parallel ranks, one shape per rank.
+        """Return the time of one step of all data-parallel ranks, in seconds; `shapes` has one shape per rank.
 
         For equal shapes it is `step_seconds` of any of them. Each layer waits for its slowest rank before tokens are
-        exchanged, and layers of a kind are identical, so the rank with the longest own time sets the pace. All ranks
-        replay a CUDA graph of the fullest rank's size, or all run eagerly; a rank without work computes a dummy row.
-        Source: vLLM 0.33, v1/worker/dp_utils.py.
+        exchanged, and layers of a kind are identical, so the rank with the longest own time determines the step time.
+        All ranks replay a CUDA graph of the fullest rank's size, or all run eagerly; a rank without work computes a
+        dummy row. Source: vLLM 0.33, v1/worker/dp_utils.py.
         """
         shapes = [self._computed_shape(shape) for shape in shapes]
         rows = [shape[1] + shape[7] + shape[8] for shape in shapes]
@@ -216,14 +217,14 @@ class StepModel:
         return max(1, picoseconds(self.joint_seconds(shapes)))
 
     def step_ps(self, shape: StepShape) -> int:
-        """Return the step time in whole picoseconds; pure decode steps follow `decode_piece`."""
+        """Return the step time in whole picoseconds; for pure decode, from the step's `decode_piece`."""
         if shape[7] and not shape[1]:
             piece = self.decode_piece(shape)
             return piece.base_ps + piece.context_ps * shape[9] + piece.window_context_ps * shape[10]
         return max(1, picoseconds(self._step_seconds(shape)))  # no cache: shapes with a prefill rarely repeat
 
     def decode_piece(self, shape: StepShape) -> DecodePiece:
-        """Return the linear piece between two knots of the context sums that contains this decode step."""
+        """Return the affine piece for this decode step: it applies between two knots of the sum of its contexts."""
         context, window = shape[9], shape[10]
         low, width = _knot(context)
         window_low, window_width = (low, width) if window == context else _knot(window)
@@ -252,9 +253,9 @@ class StepModel:
         )
 
     def step_data(self) -> ModelData | None:
-        """Return this model as data for a compiled engine.
+        """Return this model as data for the compiled simulator.
 
-        None if an operator has no such form, or if the engine runs without a KV cache.
+        None if an operator has no formula there, or if the engine runs without a KV cache.
         """
         own = self._operators
         if not self._use_cache:
@@ -275,13 +276,16 @@ class StepModel:
 
 
 def _knot(tokens: int) -> tuple[int, int]:
-    """Return the knot at or below `tokens`, and the distance to the next knot: 2**(KNOT_BITS - 1) knots per octave."""
+    """Return the largest knot that is at most `tokens`, and the distance to the next knot.
+
+    An octave has 2**(KNOT_BITS - 1) knots.
+    """
     bits = tokens.bit_length() - KNOT_BITS
     return (tokens >> bits << bits, 1 << bits) if bits > 0 else (tokens, 1)
 
 
 def make_seconds(operators: tuple[Operator, ...]) -> Callable[[float], float]:
-    """Return a function from the number of rows to the operators' total seconds, with a cache.
+    """Return a cached function from a number of rows to the operators' total seconds.
 
     It adds from left to right on every Python version, because `sum` compensates rounding errors since 3.12.
     """
@@ -297,15 +301,15 @@ def make_seconds(operators: tuple[Operator, ...]) -> Callable[[float], float]:
 
 
 def _make_costs(operators: tuple[Operator, ...]) -> Callable[[float], tuple[OpCost, ...]]:
-    """Return a function from the number of rows to the operators' cost rows, with a cache."""
+    """Return a cached function from a number of rows to the operators' rows of the cost table."""
     return lru_cache(maxsize=COSTS_KEPT)(
         lambda rows: tuple(each.cost(_row_shape(rows)) for each in operators)
     )
 
 
 def _row_shape(rows: float) -> StepShape:
-    """Return a shape of `rows` sampled rows, which may be a fractional mean, for operators that depend only on
-    rows."""
+    """Return a shape of `rows` sampled rows for operators that depend only on rows; `rows` may be a fractional
+    mean."""
     return StepShape(draft_tokens=rows)  # type: ignore[arg-type]
 
 

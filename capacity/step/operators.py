@@ -1,7 +1,7 @@
-"""Operators of one step: FLOPs, bytes and seconds, in the forms that fit measured kernels.
+"""Operators of one step: FLOPs, bytes and seconds, with formulas that were fitted to measured kernels.
 
 A kernel's time is `norm(compute, memory) + fixed`: the p-norm of the two roofline times, each divided by the fraction
-of its peak that such kernels reach, plus the fixed latency of every launch. The fixed latency matters most: the decode
+of its peak that such kernels reach, plus the fixed latency of every launch. The fixed latency is important: the decode
 error is 7 % with it and 28 % without it (median over 866 served rows, aiconfigurator-core 0.12.0). Deliberately not
 modelled: tile and wave quantization, because libraries choose tiles that hide it (modelling it increased held-out
 errors), and the L2 cache, because the traffic of other layers evicts the KV between two uses.
@@ -39,8 +39,8 @@ ACTIVATION_BYTES = 2.0  # activations between kernels have 16 bits
 class Operator(Protocol):
     """Interface of one operator: one row of a step's cost table.
 
-    Operators of equal `key` are the same kernel at several places of the model; `plus` merges two of them into one
-    row. `Repeated` implements both for operators that differ only in `count`.
+    Operators with the same `key` are the same kernel in several layers of the model; `add` merges two of them into one
+    row. `Repeated` implements both methods for operators that differ only in `count`.
     """
 
     @property
@@ -56,7 +56,10 @@ class Operator(Protocol):
 
 
 def p_norm(first: float, second: float, sharpness: float) -> float:
-    """Return `(first**p + second**p)**(1/p)`: the sum at p = 1, nearly the maximum at p = 16, never below either."""
+    """Return `(first**p + second**p)**(1/p)` with p = `sharpness`: the sum at p = 1, nearly the maximum at p = 16.
+
+    It is never below either of them.
+    """
     if first < second:
         first, second = second, first
     if second <= 0.0 or sharpness == 1.0:
@@ -75,7 +78,7 @@ def gemm_seconds(
     hbm_bytes_per_s: float,
     constants: GemmCoefficients,
 ) -> float:
-    """Return the seconds of one product of [m, k] activations and [k, n] weights; `GemmCoefficients` has the form."""
+    """Return the seconds of one GEMM of [m, k] activations and [k, n] weights; `GemmCoefficients` has the formula."""
     if m <= 0:
         return 0.0
     moved = weight_bytes + m * (k * activation_bits / 8 + n * ACTIVATION_BYTES)
@@ -90,7 +93,7 @@ def gemm_seconds(
 
 
 def quantize_bytes(m: float, k: float, activation_bits: float) -> float:
-    """Return the bytes moved to quantize activations: read at 16 bits, written at `activation_bits`."""
+    """Return the bytes moved to quantize activations: read in 16 bits, written in `activation_bits`."""
     return m * k * (ACTIVATION_BYTES + activation_bits / 8)
 
 
@@ -105,7 +108,10 @@ def attention_seconds(
     hbm_bytes_per_s: float,
     constants: AttentionCoefficients,
 ) -> float:
-    """Return the seconds of attention in one layer: compute, KV traffic and, in decode, rows and contexts per SM."""
+    """Return the seconds of attention in one layer; `AttentionCoefficients` has the formula.
+
+    `kv_head_rows`: requests times KV heads; `mean_context`: mean context tokens of decode, 0 in prefill.
+    """
     work = p_norm(
         flops / (constants.compute_fraction * flops_per_s),
         moved_bytes / (constants.bandwidth_fraction * hbm_bytes_per_s),
@@ -129,7 +135,10 @@ def moe_seconds(
     hbm_bytes_per_s: float,
     constants: MoeCoefficients,
 ) -> float:
-    """Return the seconds of one layer's fused experts: the weights of distinct experts, products, routed traffic."""
+    """Return the seconds of one layer's fused experts; `MoeCoefficients` has the formula.
+
+    `moved_bytes` includes the weights of the distinct experts used; `routed_bytes`: to permute and combine tokens.
+    """
     work = p_norm(
         flops / (constants.compute_fraction * flops_per_s),
         moved_bytes / (constants.bandwidth_fraction * hbm_bytes_per_s),
@@ -139,12 +148,12 @@ def moe_seconds(
 
 
 def token_log_ratio(tokens: float) -> float:
-    """Return the change in the logarithm of the experts' time for a tilt of 1 at this number of tokens."""
+    """Return the log of the factor on the experts' time at this number of tokens for a `tilt` of 1; 0 at 32 tokens."""
     return math.log(min(max(tokens, 1.0), MAX_EXPONENT_TOKENS) / MIDDLE_TOKENS)
 
 
 def largest_roofline_fraction(constants: MoeCoefficients) -> float:
-    """Return the largest roofline fraction of these constants: no factor may scale the time below it."""
+    """Return the largest roofline fraction; a time factor below it could beat the roofline."""
     return max(constants.compute_fraction, constants.bandwidth_fraction, constants.routed_fraction)
 
 
@@ -175,7 +184,7 @@ class Repeated(ABC):
 
     @abstractmethod
     def counts(self, shape: StepShape) -> tuple[float, float, Bound]:
-        """Return FLOPs and bytes of one run, and its bound, for a step in which the operator runs."""
+        """Return the FLOPs and bytes of one run and its bound, for a step in which the operator runs."""
 
     def cost(self, shape: StepShape) -> OpCost:
         """Return the operator's row of the cost table."""
@@ -190,11 +199,11 @@ class Repeated(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemm(Repeated):
-    """`count` equal matrix products per step, with weights in any format.
+    """`count` equal matrix multiplications per step, with weights in any format.
 
     It runs in steps with `from_rows` <= rows < `below_rows`, because an engine may use another kernel for more rows.
-    With `n` and `k` 0 it only passes over the weights, such as to write them at 16 bits. `weight_slowdown`: time to
-    read the weights relative to HBM, above 1 for weights in host memory.
+    With `n` = `k` = 0 it only reads and writes the weights, for example to convert them to 16 bits. `weight_slowdown`:
+    time to read the weights relative to HBM, above 1 for weights in host memory.
     """
 
     k: float
@@ -245,7 +254,7 @@ class Gemm(Repeated):
 class Attention(Repeated):
     """`count` layers of attention in one phase.
 
-    `work(shape)` returns FLOPs, bytes, rows of KV heads, and the mean context of decode rows, for one layer.
+    `work(shape)` returns, for one layer: FLOPs, bytes, requests times KV heads, and the mean context of decode.
     """
 
     work: Callable[[StepShape], tuple[float, float, float, float]]
@@ -285,8 +294,9 @@ class Attention(Repeated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts(Repeated):
-    """`count` layers of routed experts: whole experts over `expert_ranks`, or a slice of each expert where that is 1.
+    """`count` layers of routed experts on one GPU.
 
+    Whole experts are divided over `expert_ranks` ranks; if that is 1, each GPU has a slice of every expert.
     `weight_slowdown` is as in `Gemm`.
     """
 
@@ -306,7 +316,7 @@ class Experts(Repeated):
     weight_slowdown: float = 1.0
 
     def work(self, tokens: float, slowdown: float = 1.0) -> tuple[float, float, float]:
-        """Return FLOPs, bytes and routed bytes of one layer on one GPU; `slowdown` multiplies the bytes of weights."""
+        """Return FLOPs, bytes and routed bytes of a layer on a GPU; `slowdown` multiplies weight bytes."""
         tokens *= self.token_groups
         held = self.num_experts / self.expert_ranks
         local_pairs = busiest_rank_pairs(
@@ -357,7 +367,7 @@ class Experts(Repeated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic(Repeated):
-    """`kernels` memory-bound kernels per step that move `bytes_per_row` for each row."""
+    """`kernels` memory-bound kernels per step that move `bytes_per_row` bytes for each row."""
 
     count: int = 1
     kernels: float
@@ -368,7 +378,7 @@ class Traffic(Repeated):
     flops_per_row: float = 0.0
 
     def key(self) -> Hashable:  # type: ignore[override]
-        """Return the key by which traffic of one name over the same rows becomes one row of the table."""
+        """Return the merge key: traffic with the same name and the same rows becomes one row of the cost table."""
         return Traffic, self.name, self.rows
 
     def add(self, other: Self) -> Self:
@@ -394,7 +404,7 @@ class Traffic(Repeated):
 
 
 def largest_bound(*, compute: float = 0.0, memory: float = 0.0, launch: float = 0.0) -> Bound:
-    """Return the largest component of an operator's time."""
+    """Return which of an operator's times is the largest: "compute", "memory" or "launch"."""
     if launch > compute and launch > memory:
         return "launch"
     return "compute" if compute >= memory else "memory"

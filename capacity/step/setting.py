@@ -42,9 +42,9 @@ Assumed, 2026-11-22."""
 class HostTime:
     """CPU time of a step, and the part of it that overlaps with the GPU.
 
-    `eager_s`: time to launch the model's kernels one by one, ahead of the GPU. Steps of up to `graph_sizes[-1]` rows
-    replay a CUDA graph of the next larger size instead. `waiting_s`: further launch time that does not overlap,
-    because the CPU waits for the GPU. `serial_s` never overlaps.
+    `eager_s`: time to launch the model's kernels one by one, ahead of the GPU. A step of up to `graph_sizes[-1]` rows
+    replays the CUDA graph of its size or the next larger size instead. `waiting_s`: additional launch time that does
+    not overlap, because the CPU waits for the GPU. `serial_s`: CPU time that never overlaps.
     """
 
     step_s: float = 0.0
@@ -63,11 +63,11 @@ class StepSetting:
     """One engine: the inputs that determine its step times.
 
     `scheme` None: the checkpoint's own. `engine` None: no host time, with vLLM's kernels and graph sizes.
-    `max_num_seqs` None: the engine's default; it bounds the CUDA graphs. `host` and `kernel_family` override the
-    engine's data. `data_parallel_size` counts ranks that run every step together. `async_scheduling` None: the
-    engine's default; without it, host time does not overlap. Without `use_cache`, every step recomputes all earlier
-    tokens of its sequences. `host_weight_share`: fraction of the layers' weights in host memory. `gpu_layers` None:
-    all layers; otherwise `host_cpu` computes the others, which are the first layers.
+    `max_num_seqs` None: the engine's default; it limits the CUDA graphs. `host` and `kernel_family` override the
+    engine's data. `data_parallel_size` counts ranks that run in lockstep. `async_scheduling` None: the engine's
+    default; if False, host time does not overlap. Without `use_cache`, every step recomputes all earlier tokens of its
+    sequences. `host_weight_share`: fraction of the layers' weights in host memory. `gpu_layers` None: all layers;
+    otherwise `host_cpu` computes the remaining layers, which are the model's first.
     """
 
     model: ModelSpec
@@ -105,12 +105,12 @@ class StepSetting:
     def head_on_cpu(self) -> bool:
         """Return whether the CPU computes the LM head too.
 
-        llama.cpp counts it as one more layer, the first one that leaves the GPU.
+        llama.cpp counts the LM head as one more layer, and it is the first one that moves to the CPU.
         """
         return self.gpu_layers is not None and self.gpu_layers <= self.model.num_layers
 
     def unmeasured_factors(self, phase: Literal["prefill", "decode"] = "decode") -> dict[str, float]:
-        """Return the possible error factors above 1 of steps of this phase, by the part that no measurement covers."""
+        """Return the error factors above 1 of steps of this phase, by the part that was not measured."""
         served = self.profile.step_time is not None and self.profile.step_time.chip_share is not None
         found = {"served chip" if served else "chip": _chip_error(self.profile, phase)}
         if self.host_weight_share:
@@ -120,7 +120,7 @@ class StepSetting:
         return {why: factor for why, factor in found.items() if factor > 1}
 
     def weight_slowdown(self, bandwidth_fraction: float, *, share: float) -> float:
-        """Return the time to read weights relative to HBM alone, if `share` of them is read over PCIe."""
+        """Return the time to read weights, `share` of them over PCIe, relative to all from HBM."""
         hbm, pcie = self.profile.hbm_bytes_per_s, self.profile.pcie.bytes_per_s
         return 1.0 - share + share * bandwidth_fraction * hbm / pcie
 
@@ -136,16 +136,16 @@ class StepSetting:
 
     @property
     def expert_parallel(self) -> bool:
-        """Return whether whole experts are distributed over the ranks."""
+        """Return whether whole experts are distributed over the ranks (expert parallelism of an MoE model)."""
         return self.enable_expert_parallel and self.model.is_moe
 
     @property
     def runs_joint_steps(self) -> bool:
-        """Return whether data-parallel ranks run steps together, which only MoE models need."""
+        """Return whether data-parallel ranks run steps in lockstep, which is only necessary for MoE models."""
         return self.data_parallel_size > 1 and self.model.is_moe
 
     def execution(self, stored: WeightFormat) -> Execution:
-        """Return the kernel and compute type for a format, with the engine's own kernel if it has one."""
+        """Return the kernel and compute type for a weight format; engines may have their own kernels."""
         execution = stored.execution(self.profile.dense_flops_per_s)
         if execution.compute_dtype == "bf16" and self.profile.compute_type_16_bit == "fp16":
             execution = replace(execution, compute_dtype="fp16")
@@ -156,12 +156,12 @@ class StepSetting:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return the notes for every time: the kernels that only third parties measured."""
+        """Return the notes on kernels that only third parties measured; they apply to every predicted time."""
         kernels = [weight_kernels().get(self.execution(stored).kernel) for stored in self.weights.formats]
         return tuple(dict.fromkeys(kernel.remark for kernel in kernels if kernel is not None))
 
     def find_link(self, gpus: int) -> Interconnect:
-        """Return the link between this many GPUs."""
+        """Return the link between `gpus` GPUs."""
         link = self.profile.link_for(gpus)
         crosses = link.kind == "pcie" and gpus > GPUS_OF_SOCKET
         return Interconnect(
@@ -185,7 +185,10 @@ class StepSetting:
         )
 
     def _transfer_function(self) -> Callable[[Coefficients], Coefficients] | None:
-        """Return the function that converts constants of the source GPU to this card (clock, memory), or None."""
+        """Return a function that converts constants of the source GPU to this card (clock, memory).
+
+        None if the profile does not use another GPU's constants.
+        """
         own = self.profile.step_time
         if own is None or own.transferred_from is None:
             return None
@@ -202,7 +205,7 @@ class StepSetting:
         return on_this_card
 
     def host_time(self) -> HostTime:
-        """Return the engine's host time, adjusted by measured runs on this machine."""
+        """Return the engine's host time, with the adjustment that was calibrated on measured runs."""
         host, adjustment = self._engine_host_time(), self.profile.adjustment
         if adjustment is None:
             return host
@@ -212,7 +215,7 @@ class StepSetting:
         return replace(host, **{name: getattr(host, name) * factor for name, factor in factors.items()})
 
     def _engine_host_time(self) -> HostTime:
-        """Return the host time from the engine's data; without an engine, zero with vLLM's graph sizes."""
+        """Return the host time from the engine's data; if there is no engine, 0 with vLLM's graph sizes."""
         if self.host is not None:
             return self.host
         engine, architecture = self.engine, self.profile.architecture
@@ -274,9 +277,10 @@ def graph_sizes(largest: int) -> tuple[int, ...]:
 
 
 def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...]:
-    """Return the profile's own fit, then the fit that it transfers from; copies of the latter do not count as its own.
+    """Return the profile's own fit, then the fit of the GPU from which its constants are transferred.
 
-    Raises InvalidInput if the profile contains another GPU's fit.
+    Constants that are copies of the second fit do not count as the profile's own. Raises InvalidInput if the profile
+    contains another GPU's fit.
     """
     own = profile.step_time
     if own is None:

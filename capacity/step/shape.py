@@ -1,7 +1,8 @@
-"""Interface between the step model and everything else: shapes (`StepShape`) and costs (`StepCost`) of engine steps.
+"""Interface between the step model and all other packages: shapes (`StepShape`) and costs (`StepCost`) of engine
+steps.
 
-Static, continuous, chunked, mixed and speculative steps are all shapes. The estimator, the simulator, the planner and
-the calibration use only these records; only the step model depends on hardware.
+Static, continuous, chunked, mixed and speculative steps are all described by shapes. The estimator, the simulator, the
+planner and the calibration use only these records; only the step model depends on hardware.
 """
 
 from collections.abc import Sequence
@@ -14,12 +15,12 @@ Bound = Literal["compute", "memory", "communication", "launch", "host"]
 
 
 class StepShape(NamedTuple):
-    """Sufficient statistics of one engine step: sums of integers over the rows of its batch.
+    """Sufficient statistics of one engine step: sums of integers over the requests of its batch.
 
-    A *pair* is one new token attending to one earlier-or-same token: a prefill chunk of q new tokens after c computed
-    ones adds q·c + q·(q+1)/2 pairs. The `window_` fields are the same sums with each query's context clipped to the
-    model's sliding window; without a window they equal the unclipped sums. Contexts count the tokens whose KV is read,
-    including the new ones.
+    A *pair* is one new token that attends to itself or an earlier token: a prefill chunk of q new tokens after c
+    computed ones adds q·c + q·(q+1)/2 pairs. The `window_` fields are the same sums with each query's context clipped
+    to the model's sliding window; without a window they equal the unclipped sums. Contexts count the tokens whose KV
+    is read, including the new ones.
     """
 
     prefill_sequences: int = 0
@@ -45,7 +46,7 @@ class StepShape(NamedTuple):
 
     @property
     def sampled_tokens(self) -> int:
-        """Return the rows of the LM head: one for each decode row, draft token and completed prompt."""
+        """Return the rows of the LM head: one for each decode request, draft token and completed prompt."""
         return self.prompts_completed + self.decode_sequences + self.draft_tokens
 
 
@@ -56,7 +57,7 @@ TEXT_FIELDS = StepShape._fields.index("encoder_tokens")
 def prefill_shape(
     prompts: int, new_tokens: int, *, cached_tokens: int = 0, window_tokens: int | None = None
 ) -> StepShape:
-    """Return the shape that prefills `prompts` whole prompts of `new_tokens` each, after `cached_tokens` each."""
+    """Return the shape that prefills `prompts` prompts of `new_tokens` plus `cached_tokens` tokens each."""
     pairs = new_tokens * cached_tokens + new_tokens * (new_tokens + 1) // 2
     window_pairs = windowed_pairs(new_tokens, cached_tokens, window_tokens)
     context = cached_tokens + new_tokens
@@ -73,7 +74,7 @@ def prefill_shape(
 
 
 def decode_shape(sequences: int, context_tokens: int, *, window_tokens: int | None = None) -> StepShape:
-    """Return the shape of `sequences` decode rows, each reading `context_tokens` tokens of KV."""
+    """Return the shape of a step that decodes `sequences` requests; each reads `context_tokens` tokens of KV."""
     window_context = context_tokens if window_tokens is None else min(context_tokens, window_tokens)
     return StepShape(
         decode_sequences=sequences,
@@ -83,10 +84,10 @@ def decode_shape(sequences: int, context_tokens: int, *, window_tokens: int | No
 
 
 def without_kv_cache(shape: StepShape, *, window_tokens: int | None = None) -> StepShape:
-    """Return the same step without a KV cache: each row is a prompt of its whole context length.
+    """Return the same step without a KV cache: each request is a prompt of its whole context length.
 
-    This is exact for rows of equal contexts, as in a padded static batch. Other rows count by their mean, which omits
-    some pairs. Raises InvalidInput for drafts, because a row without a cache has no place for their tokens.
+    This is exact for requests with equal contexts, as in a padded static batch. Others are computed with their mean,
+    which omits some pairs. Raises InvalidInput for drafts, which are not supported without a cache.
     """
     if shape.draft_tokens:
         raise InvalidInput("drafts need a KV cache: remove --no-use-cache or --speculator")
@@ -103,7 +104,7 @@ def without_kv_cache(shape: StepShape, *, window_tokens: int | None = None) -> S
 
 
 def _equal_prompts(sequences: int, context_tokens: int, window_tokens: int | None) -> StepShape:
-    """Return prompts of `context_tokens` tokens in total, as equal as possible."""
+    """Return the shape of `sequences` prompts of `context_tokens` tokens in total, as equal as possible."""
     if not sequences:
         return StepShape()
     each, longer = divmod(context_tokens, sequences)
@@ -116,7 +117,7 @@ def _equal_prompts(sequences: int, context_tokens: int, window_tokens: int | Non
 
 
 def windowed_pairs(new_tokens: int, cached_tokens: int, window_tokens: int | None) -> int:
-    """Return the query-context pairs of one chunk; each query sees at most `window_tokens` tokens, itself included."""
+    """Return the query-context pairs of a chunk; a query sees at most `window_tokens` tokens with itself."""
     if window_tokens is None or cached_tokens + new_tokens <= window_tokens:
         return new_tokens * cached_tokens + new_tokens * (new_tokens + 1) // 2
     growing = max(0, window_tokens - cached_tokens)  # queries whose window is not yet full
@@ -126,7 +127,7 @@ def windowed_pairs(new_tokens: int, cached_tokens: int, window_tokens: int | Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpCost:
-    """Cost of one operator over all layers, on one GPU of the group: counts, time and bound."""
+    """Cost of one operator over all layers, on one GPU of the group: FLOPs, bytes, seconds, and what bounds it."""
 
     name: str
     flops: float
@@ -158,12 +159,12 @@ PS_PER_S = 10**12  # simulated time is whole picoseconds, so sums of steps are e
 
 
 def picoseconds(seconds: float) -> int:
-    """Round seconds to whole picoseconds. All rounding of times and coefficients happens here."""
+    """Round seconds to whole picoseconds; all rounding of times and coefficients uses this function."""
     return round(seconds * PS_PER_S)
 
 
 class DecodePiece(NamedTuple):
-    """Step time of one decode batch as an affine function of its contexts, from the given shape up to its limits.
+    """Step time of one decode batch as an affine function of its context sums, from the given shape up to its limits.
 
     A step with the same `decode_sequences` and `draft_tokens` and no prefill takes exactly `base_ps + context_ps ·
     decode_context_tokens + window_context_ps · decode_window_context_tokens` while neither sum exceeds its limit
@@ -178,7 +179,8 @@ class DecodePiece(NamedTuple):
 
 
 class StepTimes(Protocol):
-    """Interface that the simulator needs of a step model: whole picoseconds, and affine pieces for decode steps.
+    """Interface of a step model for the simulator: step times in whole picoseconds, and affine pieces for decode
+    steps.
 
     The two must agree to the picosecond: for any shape s without prefill, `step_ps(s)` equals the piece
     `decode_piece(s)` evaluated at s, and at every later s' within its limits. So round the coefficients once (base and
@@ -194,7 +196,7 @@ class StepTimes(Protocol):
 
 
 class JointStepTimes(Protocol):
-    """Interface for data-parallel ranks that run every step together: the time of a step of all ranks.
+    """Interface of step times for data-parallel ranks that run in lockstep: the time of one step of all ranks.
 
     There is one shape per rank, in rank order. A rank without work has an empty shape and runs a dummy row.
     """
@@ -203,7 +205,7 @@ class JointStepTimes(Protocol):
 
 
 class SlowestRank:
-    """Ranks that begin each step together and exchange nothing: a joint step takes as long as its slowest rank."""
+    """Step times of ranks that begin steps together and exchange nothing: the time of the slowest rank."""
 
     def __init__(self, step_times: StepTimes) -> None:
         self.step_times = step_times
@@ -221,7 +223,7 @@ class SlowestRank:
 
 
 class AffineStepTimes:
-    """Step time `base_s + per_token_s · rows + per_context_token_s · decode contexts`, for reference schedules."""
+    """Step time `base_s + per_token_s · rows + per_context_token_s · decode contexts`, for reference runs."""
 
     def __init__(self, base_s: float, per_token_s: float, *, per_context_token_s: float = 0.0) -> None:
         self.base_ps = picoseconds(base_s)

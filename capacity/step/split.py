@@ -1,4 +1,4 @@
-"""Check whether splitting a step over more ranks makes it longer, which is common for small steps, and why."""
+"""Check whether more tensor-parallel ranks make a step slower, which is common for small steps, and explain why."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ MIN_LISTED_S = 5e-5  # smallest increase that the note shows
 
 
 def halve_ranks(setting: StepSetting) -> StepModel | None:
-    """Return the engine with half as many tensor-parallel ranks (1 for an odd number), or None if impossible."""
+    """Return the step model with half the TP ranks (1 for an odd number), or None if impossible."""
     ranks = setting.tensor_parallel_size
     if ranks == 1:
         return None
@@ -28,7 +28,7 @@ def halve_ranks(setting: StepSetting) -> StepModel | None:
 def describe_split_slowdown(
     split: StepModel, ranks: int, less: StepModel, steps: Sequence[StepShape]
 ) -> str | None:
-    """Return a note if a prefill in these steps takes longer over `ranks` ranks than over half as many, else None."""
+    """Return a note if a prefill takes longer with `ranks` ranks (`split`) than with half (`less`), or None."""
     split_s, less_s = (sum(map(each.step_seconds, steps)) for each in (split, less))
     if split_s <= MIN_RATIO * less_s:
         return None

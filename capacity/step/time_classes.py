@@ -1,7 +1,7 @@
-"""Classes of a step's seconds that share prediction errors.
+"""Classes of step time that share prediction errors.
 
-Memory-bound kernels are all wrong together if a GPU's memory is slower than its constants state; so are the times of
-one CPU. Intervals and calibration apply one factor to the seconds of each class.
+If a GPU's memory is slower than its constants state, the times of all memory-bound kernels are wrong by the same
+factor; so are the times of one CPU. Intervals and calibration apply one factor to the seconds of each class.
 """
 
 from typing import Literal, get_args
@@ -12,7 +12,7 @@ TimeClass = Literal["memory", "compute", "experts", "all_reduce", "host", "eager
 TIME_CLASSES: tuple[TimeClass, ...] = get_args(TimeClass)
 Effect = Literal[TimeClass, "experts_tilt"]
 EFFECTS: tuple[Effect, ...] = get_args(Effect)
-"""Effects by which step times may be wrong: a factor for each class, and one for experts that grows with tokens."""
+"""Causes of wrong step times: a factor for each class, and one for experts that changes with the number of tokens."""
 
 _CLASS_BY_BOUND: dict[Bound, TimeClass] = {
     "memory": "memory",
@@ -24,7 +24,7 @@ _CLASS_BY_BOUND: dict[Bound, TimeClass] = {
 
 
 def time_class(operator: OpCost) -> TimeClass:
-    """Return the class of an operator's seconds, by its bound."""
+    """Return the class of an operator's time, by what bounds the operator."""
     if operator.name == "launch gaps":
         return "eager"
     if operator.name == "experts":
@@ -33,7 +33,7 @@ def time_class(operator: OpCost) -> TimeClass:
 
 
 def class_shares(cost: StepCost) -> dict[TimeClass, float]:
-    """Return each class's fraction of one step's time; the fractions add up to 1."""
+    """Return the fraction of one step's time in each class; the fractions add up to 1."""
     seconds: dict[TimeClass, float] = dict.fromkeys(TIME_CLASSES, 0.0)
     for operator in cost.operators:
         seconds[time_class(operator)] += operator.seconds

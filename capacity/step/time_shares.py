@@ -1,8 +1,8 @@
-"""GPU time of one request: the time that its prompt adds to the steps, and its share of decode steps.
+"""GPU time of one request: the time that its prefill adds to steps, and its share of decode steps.
 
 This is the only rule that divides cost between input and output tokens. It depends only on the load (requests per
-second of mean lengths), so the closed form, the simulation and the plan of one load agree. It evaluates only a few
-steps, and its results are continuous in the load.
+second of mean lengths), so the closed form, the simulation and the plan agree for the same load. It evaluates only a
+few steps, and its results are continuous in the load.
 """
 
 import math
@@ -19,11 +19,11 @@ NO_DECODE = StepShape()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLoad:
-    """Load of one engine: requests per second of mean lengths (infinite: saturated), at most `most_decoding` at a
-    time.
+    """Load of one engine: requests per second of mean lengths (infinite: saturated).
 
-    `in_flight`: number of requests in a closed loop; None for open-loop arrivals. `hit_fraction`: fraction of prompts
-    in the prefix cache. `ranks`: synchronised data-parallel ranks that share this load.
+    `most_decoding`: most requests that decode at once. `in_flight`: number of requests in a closed loop; None for
+    open-loop arrivals. `hit_fraction`: fraction of prompt tokens in the prefix cache. `ranks`: synchronised
+    data-parallel ranks that share this load.
     """
 
     requests_per_s: float
@@ -37,7 +37,7 @@ class EngineLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSeconds:
-    """GPU time of one request on one engine, in seconds of all its GPUs."""
+    """GPU time of one request on one engine, in seconds during which all its GPUs are busy."""
 
     prefill_s: float
     decode_s: float
@@ -47,12 +47,12 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
     """Return the GPU time of one request of `load`: the marginal time of its prefill, and its share of decode batches.
 
     The number of decoding requests follows from Little's law: b = rate x (output - 1) x step(b) / (1 - rate x
-    prefill), because prefills prolong the steps that they share. In a closed loop of C users that each decode with
+    prefill), because prefills prolong the steps in which they run. In a closed loop of C users that each decode with
     probability b / C, a decode step has b / (1 - (1 - b / C) ** C) requests on average; with open-loop arrivals the
     number is Poisson.
 
-    Not modelled: a partly cached prompt attends to all of itself, and requests of equal lengths prefill in larger
-    groups. Steps between two batch sizes are interpolated.
+    Not modelled: a partly cached prompt is counted as if it attended to all of itself, and requests of equal lengths
+    prefill in larger groups. Steps between two batch sizes are interpolated.
     """
     prefill_s, seconds = _make_prefill_seconds(steps, limits, load), get_joint_seconds(steps, load.ranks)
     step_s = _interpolate_batches(
@@ -63,7 +63,7 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
         return RequestSeconds(prefill_s=prefill_s(0.0), decode_s=0.0)
 
     def spare(decoding: float) -> float:
-        """Return the spare capacity with this many decoding requests; above 0 the engine keeps up."""
+        """Return the spare capacity if `decoding` requests decode at once; if it is above 0, the engine keeps up."""
         free = 1 - load.requests_per_s * prefill_s(decoding)
         return decoding * free - load.requests_per_s * decoded * step_s(decoding) / load.ranks
 
@@ -78,7 +78,7 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
 
 
 def _first_root(spare: Callable[[float], float], most: float) -> float:
-    """Return the first root of `spare` between 0 and `most`, or `most` if the engine is saturated."""
+    """Return the first root of the function `spare` between 0 and `most`; `most` if the engine is saturated."""
     low, high = 0.0, min(1.0, most)
     while spare(high) < 0:
         if high >= most:
@@ -91,7 +91,7 @@ def _first_root(spare: Callable[[float], float], most: float) -> float:
 
 
 def _mean_decode_batch(decoding: float, load: EngineLoad) -> float:
-    """Return the mean batch of a decode step, at least 1; `decoding` is the mean over all time."""
+    """Return the mean batch size of decode steps, at least 1; `decoding` is the time average of decoding requests."""
     if not decoding:
         return 1.0
     if load.in_flight is None:
@@ -105,7 +105,7 @@ def _mean_decode_batch(decoding: float, load: EngineLoad) -> float:
 def _make_prefill_seconds(
     steps: StepModelLike, limits: EngineLimits, load: EngineLoad
 ) -> Callable[[float], float]:
-    """Return a function from the mean number of decoding sequences per rank to the seconds that a prompt adds."""
+    """Return a function from the mean decoding requests per rank to the seconds that a prompt adds."""
     seconds = get_joint_seconds(steps, load.ranks)
     others = 1.0 if load.in_flight is None else max(1 - load.ranks / max(load.in_flight, load.ranks), 0.0)
 
@@ -128,7 +128,7 @@ def _make_prefill_seconds(
 
 
 def _decode_shape(batch: int, limits: EngineLimits, load: EngineLoad) -> StepShape:
-    """Return the decode rows of a step, each halfway through its output."""
+    """Return the shape of a step that decodes `batch` requests, each halfway through its output."""
     if not batch:
         return NO_DECODE
     context = load.input_len + (load.output_len + 1) // 2
@@ -136,7 +136,7 @@ def _decode_shape(batch: int, limits: EngineLimits, load: EngineLoad) -> StepSha
 
 
 def _interpolate_batches(of_batch: Callable[[int], float]) -> Callable[[float], float]:
-    """Return a function of real batch sizes that interpolates `of_batch`, evaluated once for each whole size."""
+    """Return `of_batch`, interpolated for fractional batch sizes and evaluated once for each whole size."""
     known_at = cache(of_batch)
 
     def line(batch: float) -> float:

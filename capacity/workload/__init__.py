@@ -1,8 +1,8 @@
 """Requests and their arrivals, from distributions, clients and traces, and SLOs.
 
 Input: traffic as the user described it, a trace file in a format of `traces/formats`, or your own arrays. Output: a
-`Workload` with columns of arrivals (s), lengths (tokens), sessions and contents; and `Slo`s. All randomness comes from
-a seed. This package does not depend on engines or GPUs. Start with `workload`, then `described`.
+`Workload` with columns of arrivals (s), lengths (tokens), sessions and contents; and `Slo`s. All random draws use one
+seed. This package does not depend on engines or GPUs. Start with `workload`, then `described`.
 """
 
 from capacity.workload.arrivals import (

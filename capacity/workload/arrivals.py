@@ -1,4 +1,4 @@
-"""Arrival processes, which turn a number of requests and a random stream into sorted arrival times."""
+"""Arrival processes, which draw the sorted arrival times of a number of requests from a random stream."""
 
 import math
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class TimedRate(Protocol):
     """An arrival process whose rate depends only on time, so that many clients can share it."""
 
     def when_s(self, expected: FloatArray) -> FloatArray:
-        """Return the times at which the expected number of arrivals reaches `expected`."""
+        """Return the times at which the expected number of arrivals since time 0 reaches each value of `expected`."""
         ...
 
 
@@ -65,7 +65,7 @@ class SteadyArrivals:
 
 @dataclass(frozen=True, slots=True)
 class RampArrivals:
-    """A rate that changes linearly from start to end over `ramp_s`, then stays constant."""
+    """Arrivals at a rate that changes linearly from start to end over `ramp_s`, then stays constant."""
 
     start_rate_per_s: float
     end_rate_per_s: float
@@ -93,7 +93,7 @@ class RampArrivals:
 
 @dataclass(frozen=True, slots=True)
 class PeriodicArrivals:
-    """A rate that is constant over each of `durations_s` and repeats: on/off traffic, hourly profiles, days."""
+    """Arrivals at a periodic rate, constant over each of `durations_s`: on/off traffic, hourly profiles, days."""
 
     durations_s: tuple[float, ...]
     rates_per_s: tuple[float, ...]
@@ -102,7 +102,7 @@ class PeriodicArrivals:
     def __post_init__(self) -> None:
         if not self.durations_s or len(self.durations_s) != len(self.rates_per_s):
             raise InvalidInput(
-                f"a periodic rate needs a rate for each duration: {len(self.rates_per_s)} for {len(self.durations_s)}"
+                f"a periodic rate needs one rate per duration, not {len(self.rates_per_s)} for {len(self.durations_s)}"
             )
         for duration_s in self.durations_s:
             _check_duration("period", duration_s)
@@ -133,14 +133,14 @@ class PeriodicArrivals:
 
 @dataclass(frozen=True, slots=True)
 class PartOfArrivals:
-    """The arrivals of `process` after its first `skipped` expected ones, on a clock that starts at this point."""
+    """The arrivals of `process` without its first `skipped` expected arrivals; the clock starts where they end."""
 
     process: RampArrivals | PeriodicArrivals
     skipped: float
 
     @property
     def start_s(self) -> float:
-        """Return the start of the part on the clock of the process."""
+        """Return the time on the clock of `process` at which the part starts."""
         return float(self.process.when_s(np.array([self.skipped]))[0])
 
     def times_s(self, count: int, rng: np.random.Generator) -> FloatArray:
@@ -151,14 +151,14 @@ class PartOfArrivals:
 
 
 def busiest_part(process: RampArrivals | PeriodicArrivals, within: float, count: float) -> PartOfArrivals:
-    """Return the part of `process` where `count` arrivals are fastest, within the first `within` expected ones."""
+    """Return the part of `process` with the highest rate over `count` arrivals, within its first `within` arrivals."""
     starts = np.linspace(0.0, max(within - count, 0.0), _CELLS_PER_PERIOD + 1)
     lasts_s = process.when_s(starts + count) - process.when_s(starts)
     return PartOfArrivals(process, float(starts[int(np.argmax(lasts_s <= lasts_s.min() * (1 + 1e-9)))]))
 
 
 def most_arrivals(process: RampArrivals | PeriodicArrivals, within: float, lasts_s: float) -> float:
-    """Return the expected arrivals in the busiest `lasts_s`, within the first `within` expected ones."""
+    """Return the expected arrivals in the busiest `lasts_s` seconds of the first `within` arrivals."""
     starts = np.linspace(0.0, within, _CELLS_PER_PERIOD + 1)
     times_s = process.when_s(starts)
     return float((np.interp(times_s + lasts_s, times_s, starts) - starts).max())
@@ -167,7 +167,7 @@ def most_arrivals(process: RampArrivals | PeriodicArrivals, within: float, lasts
 def on_off(
     on_rate_per_s: float, *, on_s: float, off_s: float, off_rate_per_s: float = 0.0, burstiness: float = 1.0
 ) -> PeriodicArrivals:
-    """Return regular bursts: `on_s` at one rate, `off_s` at another."""
+    """Return regular bursts: `on_s` seconds at `on_rate_per_s`, then `off_s` seconds at `off_rate_per_s`."""
     return PeriodicArrivals((on_s, off_s), (on_rate_per_s, off_rate_per_s), burstiness)
 
 
@@ -179,7 +179,7 @@ def diurnal(
     peak_at_s: float = DAY_S / 2,
     burstiness: float = 1.0,
 ) -> PeriodicArrivals:
-    """Return a sinusoidal day: mean·(1 + (peak_to_mean - 1)·cos), maximum at `peak_at_s`, 8,640 steps per period."""
+    """Return a daily rate mean·(1 + (peak_to_mean - 1)·cos) with its peak at `peak_at_s`, in 8,640 steps."""
     _check_rate("mean rate", mean_rate_per_s)
     _check_duration("period", period_s)
     if not 1 <= peak_to_mean <= 2:
@@ -191,14 +191,14 @@ def diurnal(
 
 
 def unit_gaps(count: int, burstiness: float, rng: np.random.Generator) -> FloatArray:
-    """Return gaps with mean 1 and squared coefficient of variation 1/burstiness."""
+    """Return `count` random gaps with mean 1 and squared coefficient of variation 1/burstiness."""
     if math.isinf(burstiness):
         return np.ones(count)
     return rng.gamma(burstiness, 1 / burstiness, count)
 
 
 def _invert_expected(events: FloatArray, expected: FloatArray, times_s: FloatArray) -> FloatArray:
-    """Return when the expected number of arrivals reaches each of `events`, skipping intervals with rate 0."""
+    """Return when the number of arrivals `expected` at `times_s` reaches `events`, without rate-0 intervals."""
     cell = np.clip(np.searchsorted(expected, events, side="left") - 1, 0, len(times_s) - 2)
     width = expected[cell + 1] - expected[cell]
     part = np.divide(events - expected[cell], width, out=np.zeros_like(events), where=width > 0)

@@ -1,8 +1,8 @@
 """Traffic of many clients, each with its own rate, bursts and lengths, as in a shared service.
 
 A few clients send most requests and dominate the load: their bursts do not average out, and their lengths differ from
-those of the mean client. The composition by client, gamma gaps and exponential outputs follow ServeGen (arXiv
-2505.09999, read 2026-11). The skew of rates and lengths is assumed and can be set.
+the overall mean. The composition by client, gamma gaps and exponential outputs follow ServeGen (arXiv 2505.09999, read
+2026-11). The skew of rates and lengths is assumed and can be set.
 """
 
 import math
@@ -21,10 +21,11 @@ from capacity.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """`count` clients; the k-th sends in proportion to k^-zipf (with 1000 clients and 1.5, 29 send 88 %).
+    """`count` clients; client k sends a share of requests proportional to k^-zipf (1,000 clients, zipf 1.5: 29 send 88
+    %).
 
-    A client's gaps have squared coefficient of variation 1/burstiness. Its mean prompt and output lengths are the
-    overall ones times lognormal factors of mean 1 and coefficient of variation `length_cv`.
+    The gaps of a client have squared coefficient of variation 1/burstiness. Its mean prompt and output lengths are the
+    overall means times lognormal factors of mean 1 and coefficient of variation `length_cv`.
     """
 
     count: int
@@ -41,7 +42,7 @@ class Clients:
             raise InvalidInput(f"burstiness must be above 0 (1 is Poisson), not {self.burstiness}")
 
     def draw_request_counts(self, requests: int, rng: np.random.Generator) -> IntArray:
-        """Return the number of `requests` that each client sends."""
+        """Return the number of requests of each client; they add up to `requests`."""
         weights = np.arange(1, self.count + 1) ** -self.zipf
         return rng.multinomial(requests, weights / weights.sum())
 
@@ -64,10 +65,10 @@ def client_mix(
 ) -> Workload:
     """Return requests of many clients that share the arrival process `pace`; each client is one session for a router.
 
-    Each client's requests are spread around the whole run with gamma gaps from a random phase, so exactly
-    `num_requests` arrive in the time that `pace` expects for them. `prompt` and `output` are drawn per request and
+    Each client's requests are spread over the whole run with gamma gaps from a random phase, so exactly `num_requests`
+    arrive in the time that `pace` needs for this number on average. `prompt` and `output` are drawn per request and
     multiplied by the client's factors; overall means are preserved, up to rounding. With `client_prompt_tokens`, every
-    client's prompts begin with its own system prompt of that length, in addition. Raises InvalidInput.
+    prompt of a client also begins with the client's own system prompt of that length. Raises InvalidInput.
     """
     check_count("requests", num_requests)
     rng = random_stream(seed, "arrivals")
@@ -100,7 +101,7 @@ def client_mix(
 def _scale_lengths(
     lengths: Lengths, client: IntArray, factors: FloatArray, rng: np.random.Generator
 ) -> IntArray:
-    """Return lengths multiplied by their client's factor, with the requested mean."""
+    """Return one length per request, multiplied by its client's factor; the overall mean stays that of `lengths`."""
     factor = factors[client]
     drawn = lengths.draw(len(client), rng) * (factor / factor.mean())
     whole: IntArray = np.clip(np.rint(drawn), 1, MAX_REQUEST_TOKENS).astype(np.int64)
@@ -118,7 +119,7 @@ def user_loop(
     seed: int = 0,
     name: str = "users",
 ) -> Workload:
-    """Return `num_requests` of `users` users, who send the next request a think time after each answer.
+    """Return `num_requests` of `users` users; each user sends the next request a think time after the previous answer.
 
     Only think times determine how often each user sends, so all users finish at about the same time.
 
@@ -149,7 +150,7 @@ def user_loop(
 def _send_times(
     think_time: ThinkTime, users: int, requests: int, seed: int
 ) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Return think time, send time and user of the first `requests` requests, ordered as if answers took no time."""
+    """Return think time, send time and user of the first `requests` requests, if answers took no time."""
     rounds = -(-requests // users)
     while True:
         think_s = think_time.draw_s(rounds * users, random_stream(seed, "thinking")).reshape(rounds, users)
@@ -161,7 +162,7 @@ def _send_times(
 
 
 def _previous_rows(user: IntArray) -> IntArray:
-    """Return, for each row, the row of the same user's previous request; -1: none."""
+    """Return, for each request, the row of the same user's previous request; -1 if there is none."""
     order = np.argsort(user, kind="stable")
     again = np.diff(user[order], prepend=-1) == 0
     before = np.full(len(user), -1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Constraints between columns of a workload: requests that wait for others, contents and images within prompts."""
+"""Checks of a workload's columns against each other: links between requests, contents and images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_links(workload: Workload) -> None:
-    """Check the constraints between columns; raises InvalidInput."""
+    """Raise InvalidInput if columns contradict each other."""
     after, think_s, content = workload.after_request, workload.think_s, workload.content
     if (after is None) != (think_s is None):
         raise InvalidInput("after_request and think_s must be given together")
@@ -37,7 +37,10 @@ def check_links(workload: Workload) -> None:
 
 
 def relink(after_request: IntArray, rows: IntArray) -> IntArray:
-    """Return `after_request` of the requests `rows`, renumbered; links to omitted requests go to their predecessors."""
+    """Return `after_request` for a selection of requests, with the row numbers of the selection.
+
+    A request that waited for an omitted request waits for the nearest selected one earlier in the chain.
+    """
     place = np.full(len(after_request), -1, dtype=np.int64)
     place[rows] = np.arange(len(rows))
     trigger = after_request[rows]
@@ -49,7 +52,7 @@ def relink(after_request: IntArray, rows: IntArray) -> IntArray:
 
 
 def check_images(workload: Workload) -> None:
-    """Check that image columns are complete, and that images fit within prompts without shared content."""
+    """Raise InvalidInput if image columns are incomplete, images exceed their prompts, or prompts share content."""
     images, tokens = workload.images, workload.image_tokens
     if (images is None) != (tokens is None):
         raise InvalidInput("images and image_tokens must be given together")

@@ -1,4 +1,4 @@
-"""Columns of a workload: convert untrusted sequences to validated read-only numpy arrays, or raise one-line errors."""
+"""Columns of a workload: convert untrusted sequences to validated read-only numpy arrays; errors have one line."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ MAX_TIME_S = 1e9  # thirty years; a later arrival has a wrong unit
 def float_column(
     name: str, values: object, *, length: int | None = None, minimum: float = 0.0, maximum: float = np.inf
 ) -> FloatArray:
-    """Return a finite float64 column from `minimum` to `maximum`; raises InvalidInput."""
+    """Return finite values from `minimum` to `maximum` as a float64 column. Raises InvalidInput."""
     raw = _to_vector(name, values, length)
     if raw.dtype.kind not in "iuf":
         raise InvalidInput(f"{name} must be numbers, not {raw.dtype}")
@@ -37,7 +37,7 @@ def int_column(
     minimum: int | None = None,
     maximum: int | None = None,
 ) -> IntArray:
-    """Return an int64 column; floats must be whole numbers; raises InvalidInput."""
+    """Return whole numbers (floats too) within the limits as an int64 column. Raises InvalidInput."""
     raw = _to_vector(name, values, length)
     if raw.dtype.kind == "f":
         _reject_values(name, raw, ~np.isfinite(raw), "is not finite")
@@ -53,7 +53,7 @@ def int_column(
 
 
 def token_column(name: str, values: object, *, length: int | None = None) -> IntArray:
-    """Return the tokens of each request: whole numbers from 1 to `MAX_REQUEST_TOKENS`; raises InvalidInput."""
+    """Return token counts as a column: whole numbers from 1 to `MAX_REQUEST_TOKENS`. Raises InvalidInput."""
     return int_column(name, values, length=length, minimum=1, maximum=MAX_REQUEST_TOKENS)
 
 

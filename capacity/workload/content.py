@@ -1,9 +1,9 @@
-"""Prompt contents as a prefix cache sees them: the tokens that prompts have in common.
+"""Prompt contents for a prefix cache: which tokens prompts have in common.
 
-A prompt is a sequence of *segments*. Segment `(id, n)` represents the first n tokens of an infinite text named by the
-id, so two prompts share a prefix exactly as far as their segments are equal. A system prompt is one segment at the
-start of many prompts. An answer is also a segment, so a later turn can repeat it. The chained block hashes of a trace
-are segments of one block each.
+A prompt is a sequence of *segments*. Segment `(id, n)` represents the first n tokens of an infinite text with this id,
+so two prompts share a prefix exactly as far as their segments are equal. A system prompt is one segment at the start
+of many prompts. An answer is also a segment, so a later turn can repeat it. The chained block hashes of a trace are
+segments of one block each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RUN_BITS = 24  # a run of blocks is numbered run << 24 | block: MAX_REQUEST_TOKE
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PromptContent:
-    """Segments of all prompts in sequence: request i owns `offsets[i]:offsets[i + 1]`.
+    """Segments of all prompts in sequence: request i has the segments `offsets[i]:offsets[i + 1]`.
 
     `answer_ids[i]` is the id of the text that starts with request i's output tokens.
     """
@@ -46,7 +46,7 @@ class PromptContent:
         object.__setattr__(self, "answer_ids", int_column("answer_ids", self.answer_ids, length=requests))
 
     def add_salt(self, salt: IntArray) -> PromptContent:
-        """Return the content with separate texts for each salt, so requests with different salts share no blocks."""
+        """Return the content with separate texts for each salt: different salts share no blocks."""
         texts, salts = np.concatenate([self.segment_ids, self.answer_ids]), int(salt.max()) + 1
         number = np.unique(texts, return_inverse=True)[1].astype(np.int64)
         own = number * salts + np.concatenate([np.repeat(salt, np.diff(self.offsets)), salt])
@@ -60,7 +60,7 @@ class PromptContent:
         *,
         answer_ids: Sequence[int] | IntArray | None = None,
     ) -> PromptContent:
-        """Return the content of `prompts`, each a list of (id, tokens); without `answer_ids`, no answer is repeated."""
+        """Return the content of `prompts`, lists of (id, tokens); `answer_ids` None: no answer is repeated."""
         ids: list[int] = []
         tokens: list[int] = []
         offsets = [0]
@@ -91,7 +91,7 @@ class PromptContent:
         return list(zip(self.segment_ids[mine].tolist(), self.segment_tokens[mine].tolist()))
 
     def take(self, order: IntArray) -> PromptContent:
-        """Return the content of the requests `order`, in that order."""
+        """Return the content of the requests with the row numbers `order`, in that order."""
         counts = np.diff(self.offsets)[order]
         offsets = np.concatenate(([0], np.cumsum(counts)))
         picked = np.repeat(self.offsets[:-1][order] - offsets[:-1], counts) + np.arange(int(offsets[-1]))
@@ -103,7 +103,7 @@ class PromptContent:
         )
 
     def clip(self, prompt_tokens: IntArray) -> PromptContent:
-        """Return the first `prompt_tokens[i]` tokens of each prompt i, which must not be longer than the prompt."""
+        """Return the content with each prompt i cut to `prompt_tokens[i]` tokens, which must not exceed the prompt."""
         ends = np.cumsum(self.segment_tokens)
         begins = ends - self.segment_tokens
         counts = np.diff(self.offsets)
@@ -120,10 +120,10 @@ class PromptContent:
     def block_runs(
         self, block_tokens: int, *, output_tokens: IntArray | None = None, partial: bool = False
     ) -> BlockRuns:
-        """Return identities of the full blocks of `block_tokens` tokens of each prompt.
+        """Return the identities of the full blocks of `block_tokens` tokens of each prompt.
 
-        With `output_tokens`, blocks continue over the answer, like an engine's cache during decode. With `partial`, an
-        incomplete last block also has an identity: that of its tokens so far.
+        With `output_tokens`, the blocks also cover the answer, as in an engine's cache during decode. With `partial`,
+        an incomplete last block also has an identity: that of its tokens so far.
         """
         if not 1 <= block_tokens <= MAX_REQUEST_TOKENS:
             raise InvalidInput(f"block_tokens must be from 1 to {MAX_REQUEST_TOKENS}, not {block_tokens}")
@@ -149,10 +149,11 @@ class PromptContent:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BlockRuns:
-    """Chained block identities: equal ids mean equal tokens from the start of the prompt to the end of this block.
+    """Block identities of all prompts: equal ids mean equal tokens from the start of the prompt to the end of this
+    block.
 
-    Request i has the runs `offsets[i]:offsets[i + 1]`; run r consists of the `counts[r]` blocks `first_ids[r],
-    first_ids[r] + 1, ...`. Only full blocks have an identity, unless partial ones were requested.
+    Request i has the runs `offsets[i]:offsets[i + 1]`; run r consists of `counts[r]` blocks with the ids
+    `first_ids[r], first_ids[r] + 1, ...`. Only full blocks have an identity, unless partial ones were requested.
     """
 
     block_tokens: int
@@ -161,7 +162,7 @@ class BlockRuns:
     counts: IntArray
 
     def separate_by_adapter(self, adapter: IntArray) -> BlockRuns:
-        """Return the runs with separate blocks for each LoRA adapter."""
+        """Return the runs with different block ids for each LoRA adapter."""
         number, run = (
             np.unique(values, return_inverse=True)[1] for values in (adapter, self.first_ids >> RUN_BITS)
         )
@@ -187,11 +188,11 @@ def fresh_ids(used: Iterable[int] | IntArray, count: int) -> IntArray:
 
 
 class _ChainedRuns:
-    """Block runs of many token sequences that grow together, one segment at a time.
+    """Computes the block runs of many token sequences together, one segment of each sequence at a time.
 
-    The number of a run identifies (previous block, text, offset in the text). The number of a block that spans
-    segments identifies (previous block, its pieces). The previous block determines how many segments precede the run,
-    so equal runs are found at the same depth.
+    The number of a run identifies (previous block, text, offset in the text). The number of a block that contains
+    several segments identifies (previous block, its pieces). The previous block determines how many segments precede
+    the run, so equal runs are found in the same step.
     """
 
     def __init__(self, sequences: int, block_tokens: int) -> None:
@@ -203,7 +204,7 @@ class _ChainedRuns:
         self._found: list[tuple[IntArray, IntArray, IntArray]] = []  # (sequence, first id, blocks)
 
     def extend(self, rows: IntArray, texts: IntArray, tokens: IntArray) -> None:
-        """Append the start of a text to each of the sequences `rows`, which must increase."""
+        """Append the first `tokens` tokens of `texts` to the sequences `rows`, which must be in ascending order."""
         missing = self._missing[rows]
         start = np.minimum(missing, tokens)
         joined = missing > 0
@@ -228,7 +229,7 @@ class _ChainedRuns:
             self._missing[mine] = self._block_tokens - rest[begun]
 
     def close(self) -> None:
-        """Assign an identity to the last block of each sequence, full or not."""
+        """Assign an identity to an incomplete last block of each sequence."""
         self._emit(np.flatnonzero(self._missing))
 
     def runs(self) -> BlockRuns:
@@ -247,7 +248,7 @@ class _ChainedRuns:
         )
 
     def _emit(self, rows: IntArray) -> None:
-        """Turn the open blocks of these sequences into runs of one block."""
+        """Turn the incomplete blocks of the sequences `rows` into runs of one block."""
         if len(rows):
             first = self._run_ids(self._parent[rows], self._open[rows])
             self._found.append((rows, first, np.ones(len(rows), dtype=np.int64)))
@@ -267,7 +268,7 @@ class _ChainedRuns:
 
 
 def _group_rows(columns: Sequence[IntArray]) -> tuple[IntArray, int]:
-    """Return each row's group number and the number of groups; rows that are equal in all columns form a group."""
+    """Return the group number of each row and the number of groups; equal rows form a group."""
     group, groups = np.zeros(len(columns[0]), dtype=np.int64), 1
     for column in columns:
         if groups == len(column):

@@ -1,4 +1,4 @@
-"""Convert `Traffic` to requests, generated or read from a trace."""
+"""Convert the user's `Traffic` to requests, which are generated or read from a trace."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -55,7 +55,7 @@ def workload_of(traffic: Traffic, longest_tokens: int | None = None) -> Workload
     """Return the requests that `traffic` describes: a trace, or lengths with arrivals.
 
     If the user did not set the variation of lengths, prompt plus output is at most `longest_tokens`. Raises
-    InvalidInput if it describes no load or two loads; MalformedFile for a trace that cannot be read.
+    InvalidInput if `traffic` describes no load or two loads, and MalformedFile for a trace that cannot be read.
     """
     workload = (
         _generate_with_rate(traffic, longest_tokens)
@@ -79,7 +79,7 @@ def workload_of(traffic: Traffic, longest_tokens: int | None = None) -> Workload
 
 
 def _add_expected_lengths(workload: Workload, traffic: Traffic) -> Workload:
-    """Return the workload with the ratio of expected to drawn mean lengths."""
+    """Return the workload with `expected_over_mean`: expected over drawn mean lengths."""
     text = _lengths(traffic, traffic.input_len or 0, traffic.input_len_cv, math.inf).mean_tokens
     output = _lengths(traffic, traffic.output_len or 0, traffic.output_len_cv, math.inf).mean_tokens
     prompt = text + traffic.random_prefix_len + float(workload.encoded_tokens[0])  # the same for all requests
@@ -88,7 +88,7 @@ def _add_expected_lengths(workload: Workload, traffic: Traffic) -> Workload:
 
 
 def _generate_with_rate(traffic: Traffic, longest_tokens: int | None) -> Workload:
-    """Return generated requests with their mean rate and, for a varying rate, the part that they cover."""
+    """Return generated requests with their mean rate and, for a varying rate, the part they cover."""
     workload, rate = _generate(traffic, longest_tokens), traffic.request_rate
     if rate is None or math.isinf(rate):
         return workload
@@ -101,7 +101,7 @@ def _generate_with_rate(traffic: Traffic, longest_tokens: int | None) -> Workloa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """The part of a varying rate for which `requests` are generated, if it is not a whole period."""
+    """The part of a varying rate's period for which `requests` are generated."""
 
     requests: int
     arrivals: PartOfArrivals
@@ -119,9 +119,9 @@ class _Part:
 def _busiest_part(traffic: Traffic) -> _Part | None:
     """Return the busiest part of a varying rate; None if a whole period is generated.
 
-    Without `num_prompts`, a period of up to `MOST_OF_PERIOD` requests is generated in full; of a longer period, the
-    busiest `WINDOW_S` or `MOST_OF_PERIOD` requests, the smaller of the two. With `num_prompts`, this many requests of
-    the busiest part are generated.
+    Without `num_prompts`, a period of up to `MAX_REQUESTS_PER_PERIOD` requests is generated in full; of a longer
+    period, the busiest `WINDOW_S` seconds or `MAX_REQUESTS_PER_PERIOD` requests, the smaller of the two. With
+    `num_prompts`, this many requests of the busiest part are generated.
     """
     process = _varying_rate(traffic)
     mean_per_s, period_s = _mean_and_period(process)
@@ -142,14 +142,14 @@ def _busiest_part(traffic: Traffic) -> _Part | None:
 
 
 def _mean_and_period(process: RampArrivals | PeriodicArrivals) -> tuple[float, float]:
-    """Return the mean rate and the seconds of a period; for a ramp, from its start to its end."""
+    """Return the mean rate in requests per second and the period in seconds; for a ramp, the period is `ramp_s`."""
     if isinstance(process, RampArrivals):
         return (process.start_rate_per_s + process.end_rate_per_s) / 2, process.ramp_s
     return process.mean_rate_per_s, sum(process.durations_s)
 
 
 def _assign_adapters(workload: Workload, traffic: Traffic, num_adapters: int) -> Workload:
-    """Assign one of `num_adapters` adapters to each request or session, with Zipf popularity like system prompts."""
+    """Assign one of `num_adapters` adapters to each request or session; Zipf popularity, as for system prompts."""
     if workload.adapter is not None:
         raise InvalidInput("the trace has the adapter of every request: remove --num-adapters")
     rng = random_stream(traffic.seed, "adapters")
@@ -158,7 +158,7 @@ def _assign_adapters(workload: Workload, traffic: Traffic, num_adapters: int) ->
 
 
 def _assign_priorities(workload: Workload, traffic: Traffic, shares: Mapping[int, float]) -> Workload:
-    """Assign one of these priorities to each request or session, by their shares."""
+    """Assign a priority to each request or session; `shares` is the fraction of each priority."""
     if workload.priority is not None:
         raise InvalidInput("the trace has the priority of every request: remove --priority-shares")
     rng, kinds = random_stream(traffic.seed, "priorities"), np.array(list(shares))
@@ -168,7 +168,7 @@ def _assign_priorities(workload: Workload, traffic: Traffic, shares: Mapping[int
 
 
 def _assign_tenants(workload: Workload, traffic: Traffic, salts: int) -> Workload:
-    """Assign one of `salts` tenants to each request or session; tenants share nothing in the prefix cache."""
+    """Assign one of `salts` tenants to each request or session; tenants do not share prefixes in the cache."""
     if workload.content is None:
         raise InvalidInput("--cache-salts has no effect, because no two prompts share a prefix: remove it")
     rng = random_stream(traffic.seed, "salts")
@@ -177,7 +177,7 @@ def _assign_tenants(workload: Workload, traffic: Traffic, salts: int) -> Workloa
 
 
 def _draw_by_session(workload: Workload, draw: Callable[[int], IntArray]) -> IntArray:
-    """Return a draw for each request; all requests of a session have the same one."""
+    """Return a random value for each request; all requests of a session have the same value."""
     if workload.session is None:
         return draw(len(workload))
     sessions, session = np.unique(workload.session, return_inverse=True)
@@ -185,7 +185,7 @@ def _draw_by_session(workload: Workload, draw: Callable[[int], IntArray]) -> Int
 
 
 def _add_images(workload: Workload, traffic: Traffic) -> Workload:
-    """Add the images and the audio clip at the start of each prompt."""
+    """Return the workload with images and an audio clip at the start of each prompt, as `traffic` sets them."""
     if traffic.images_per_prompt and traffic.image_tokens is None:
         raise InvalidInput("--images-per-prompt needs --image-tokens, the tokens per image")
     if workload.content is not None or traffic.num_samples > 1:
@@ -203,7 +203,7 @@ def _add_images(workload: Workload, traffic: Traffic) -> Workload:
 
 
 def _set_max_tokens(workload: Workload, traffic: Traffic, max_tokens: int) -> Workload:
-    """Set `max_tokens` of each request to about the given value, but at least its output length."""
+    """Set `max_tokens` of each request to about `max_tokens`, but at least to its output length."""
     if workload.max_tokens is not None:
         raise InvalidInput("the trace has max_tokens of every request: remove --max-tokens")
     kind = GammaLengths if traffic.length_distribution == "gamma" else LognormalLengths
@@ -290,7 +290,10 @@ def _generate(traffic: Traffic, longest_tokens: int | None) -> Workload:
 
 
 def _num_requests(traffic: Traffic) -> int:
-    """Return the number of requests: as requested, or for a varying rate its period or the busiest part of it."""
+    """Return the number of requests to generate.
+
+    This is the number that the user set; otherwise, for a varying rate, the requests of its period or busiest part.
+    """
     if traffic.num_prompts is not None:
         return traffic.num_prompts
     if traffic.arrivals == "steady" or traffic.request_rate is None or math.isinf(traffic.request_rate):
@@ -301,7 +304,7 @@ def _num_requests(traffic: Traffic) -> int:
 
 
 def _make_user_loop(traffic: Traffic, users: int, prompt: Lengths, output: Lengths) -> Workload:
-    """Return a closed loop of users, each with a new request after every answer."""
+    """Return a closed loop of `users` users, who each send a new request after every answer."""
     if flags := _given_flags(traffic, ("turns", "clients", "random_prefix_len", "arrivals", "request_rate")):
         raise InvalidInput(f"--user-loop closed and {flags[0]} exclude each other: remove one")
     asked = traffic.num_prompts
@@ -335,7 +338,7 @@ def _make_client_mix(traffic: Traffic, requests: int, prompt: Lengths, output: L
 
 
 def _largest_mean_multiple(traffic: Traffic, longest_tokens: int | None) -> float:
-    """Return the largest multiple of the mean lengths at which a request still fits."""
+    """Return the largest factor, at least 1, on the mean lengths with which a request still fits."""
     if longest_tokens is None:
         return math.inf
     images = traffic.images_per_prompt * (traffic.image_tokens or 0) + (traffic.audio_tokens or 0)
@@ -358,7 +361,7 @@ def _lengths(traffic: Traffic, tokens: int, cv: float, times_mean: float) -> Len
 def _arrivals(
     traffic: Traffic, *, per_request: int = 1
 ) -> SteadyArrivals | RampArrivals | PeriodicArrivals | PartOfArrivals:
-    """Return the arrival process of `traffic.arrivals`; `per_request` requests form one arrival."""
+    """Return the arrival process of `traffic`; `per_request` requests (turns) form one arrival."""
     if traffic.arrivals == "steady":
         rate = math.inf if traffic.request_rate is None else traffic.request_rate / per_request
         return SteadyArrivals(rate, traffic.burstiness)
@@ -368,7 +371,7 @@ def _arrivals(
 
 
 def _varying_rate(traffic: Traffic, *, per_request: int = 1) -> RampArrivals | PeriodicArrivals:
-    """Return the process of a varying rate, from the start of its period."""
+    """Return the arrival process of a varying rate; it starts at the beginning of the period."""
     rate = math.inf if traffic.request_rate is None else traffic.request_rate / per_request
     if math.isinf(rate):
         raise InvalidInput(f"--arrivals {traffic.arrivals} needs a --request-rate")

@@ -35,12 +35,12 @@ def write_csv(workload: Workload, path: str | os.PathLike[str]) -> None:
 
 
 def write_for_client(workload: Workload, path: str | os.PathLike[str], client: str = "vllm") -> str:
-    """Write the workload to a file for a benchmark client (`CLIENTS`); return the command that sends it.
+    """Write the workload to a file for a benchmark client (one of `CLIENTS`); return the command that sends it.
 
     vLLM, AIPerf and SGLang replay every request at its time. AIPerf and SGLang use whole milliseconds, and prompts
-    that share blocks of 512 tokens. GuideLLM cannot replay requests: its file is a command with the same rate and the
-    same means and spreads of lengths, which GuideLLM draws itself. Raises UnknownName, and MalformedFile if the file
-    cannot be written.
+    that share blocks of 512 tokens. GuideLLM cannot replay requests: the file contains a command with the same rate,
+    and with the same means and spreads of lengths, which GuideLLM draws itself. Raises UnknownName, and MalformedFile
+    if the file cannot be written.
     """
     if client not in CLIENTS:
         raise UnknownName("benchmark client", client, CLIENTS, aliases=("genai-perf",))
@@ -65,7 +65,7 @@ def write_for_client(workload: Workload, path: str | os.PathLike[str], client: s
 
 
 def _guidellm_command(workload: Workload) -> str:
-    """Return a benchmark command with the same rate and newly drawn lengths."""
+    """Return a GuideLLM command with the same rate; GuideLLM draws the lengths."""
     data = []
     for word, tokens in (("prompt", workload.prompt_tokens), ("output", workload.output_tokens)):
         data += [f"{word}_tokens={tokens.mean():.0f}", f"{word}_tokens_stdev={tokens.std():.0f}"]
@@ -93,8 +93,9 @@ def write_timed_trace(
     """Write a trace for `vllm bench serve --dataset-name timed_trace`; return the arguments that replay it.
 
     `hash_ids` are the chained blocks of `block_tokens` tokens, so prompts share the same whole blocks as in the
-    workload; without content, no two prompts share a block. `whole`: round timestamps to units. Later turns of a
-    session are sent at their nominal times, because the client does not support think times.
+    workload; if the workload has no content, no two prompts share a block. `whole`: whether to round timestamps to
+    whole units of `seconds_per_unit`. Later turns of a session are sent at their nominal times, because the client
+    does not support think times.
     """
     if not 0 < seconds_per_unit < float("inf"):
         raise InvalidInput(f"seconds_per_unit must be finite and above 0, not {seconds_per_unit}")
@@ -119,7 +120,7 @@ def write_timed_trace(
 
 
 def _hash_ids(workload: Workload, block_tokens: int) -> Iterator[list[int]]:
-    """Yield the block ids of each prompt, including a partial last block, numbered in order of appearance."""
+    """Yield the block ids of each prompt, including a partial last block; ids are numbered in order of appearance."""
     content = workload.content
     if content is None:
         content = PromptContent.from_segments(
@@ -132,7 +133,7 @@ def _hash_ids(workload: Workload, block_tokens: int) -> Iterator[list[int]]:
 
 
 def _to_units(arrival_s: float, seconds_per_unit: float) -> float | int:
-    """Return a timestamp in units, as an integer if it is whole up to rounding."""
+    """Return a timestamp in units of `seconds_per_unit`, as an integer if it is whole up to rounding."""
     if seconds_per_unit == 1.0:
         return arrival_s
     units = arrival_s / seconds_per_unit

@@ -20,11 +20,11 @@ class Lengths(Protocol):
 
     @property
     def mean_tokens(self) -> float:
-        """Return the expected tokens, before rounding and clipping to the limits."""
+        """Return the mean of the distribution in tokens, before rounding and clipping to the limits."""
         ...
 
     def draw(self, count: int, rng: np.random.Generator) -> IntArray:
-        """Return `count` independent lengths."""
+        """Return `count` random lengths, drawn independently."""
         ...
 
 
@@ -47,9 +47,10 @@ class FixedLengths:
 
 @dataclass(frozen=True, slots=True)
 class UniformLengths:
-    """U[floor(L(1 - r)), ceil(L(1 + r))], both ends included, as with `vllm bench serve --random-range-ratio r`.
+    """Uniform lengths from floor(L(1 - r)) to ceil(L(1 + r)), as with `vllm bench serve --random-range-ratio r`.
 
-    At least one token. Source: vLLM 0.33.0, benchmarks/datasets, RandomDataset.
+    Both limits are included, and lengths are at least one token. Source: vLLM 0.33.0, benchmarks/datasets,
+    RandomDataset.
     """
 
     tokens: int
@@ -79,7 +80,7 @@ class UniformLengths:
 
 @dataclass(frozen=True, slots=True)
 class _DispersedLengths:
-    """Lengths with a mean and a coefficient of variation, within limits."""
+    """Base class of lengths with a mean and a coefficient of variation `cv`, within limits."""
 
     mean_tokens: float
     cv: float
@@ -100,15 +101,16 @@ class _DispersedLengths:
             )
 
     def round_lengths(self, drawn: FloatArray) -> IntArray:
-        """Return the lengths rounded and clipped to the limits."""
+        """Return the drawn lengths, rounded to whole tokens and clipped to the limits."""
         return np.clip(np.rint(drawn), self.lowest_tokens, self.highest_tokens).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class LognormalLengths(_DispersedLengths):
-    """Lognormal distribution with this mean and coefficient of variation, rounded, clipped to `lowest` and `highest`.
+    """Lognormal lengths with this mean and coefficient of variation, rounded, and clipped to the lowest and highest
+    tokens.
 
-    `exact_mean`: scale each sample so that it has this mean after clipping.
+    `exact_mean`: whether each sample is scaled so that it has this mean after clipping.
     """
 
     exact_mean: bool = False
@@ -127,7 +129,7 @@ class LognormalLengths(_DispersedLengths):
 
 @dataclass(frozen=True, slots=True)
 class GammaLengths(_DispersedLengths):
-    """Gamma distribution with this mean and coefficient of variation, rounded, clipped to `lowest` and `highest`."""
+    """Gamma lengths with this mean and coefficient of variation, rounded and clipped to the limits."""
 
     def draw(self, count: int, rng: np.random.Generator) -> IntArray:
         if self.cv == 0:
@@ -139,7 +141,8 @@ class GammaLengths(_DispersedLengths):
 def rank_correlated(
     first: IntArray, second: IntArray, *, rank_correlation: float, rng: np.random.Generator
 ) -> tuple[IntArray, IntArray]:
-    """Reorder two columns so that their ranks have the requested (Spearman) correlation, up to sampling error.
+    """Return two columns with values reordered so that they have this rank (Spearman) correlation, up to sampling
+    error.
 
     Uses a Gaussian copula by reordering, after Iman and Conover (1982), so both marginal distributions stay exactly as
     drawn. The normal correlation is 2·sin(pi·rho/6).

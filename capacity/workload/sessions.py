@@ -1,4 +1,4 @@
-"""Start times of sessions for traces that record the times within each session only."""
+"""Start times of sessions, for traces whose times are only relative to the start of each session."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ def start_sessions_at_rate(workload: Workload, sessions_per_s: float, rng: np.ra
     """Shift whole sessions so that they start as a Poisson process of this rate, in the same order.
 
     Within a session nothing changes: gaps, prompts that extend earlier ones, and dependencies between requests. Raises
-    InvalidInput without sessions, and for a rate that is not finite and above 0.
+    InvalidInput if there are no sessions, or for a rate that is not finite and above 0.
     """
     if not 0 < sessions_per_s < float("inf"):
         raise InvalidInput(f"the rate of sessions must be finite and above 0, not {sessions_per_s}")

@@ -18,7 +18,7 @@ _FORM = "write it as ttft:p95:500ms, or ttft:500 for 500 ms of every request"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slo:
-    """One limit on a percentile over all requests or, without a percentile, on each request.
+    """One latency limit: on a percentile over all requests or, if `percentile` is None, on each request.
 
     Limits are inclusive, as in `vllm bench serve --goodput`.
     """
@@ -43,7 +43,7 @@ class Slo:
 
     @classmethod
     def parse(cls, text: str) -> "Slo":
-        """Parse `metric:pNN:time` or vLLM's `metric:milliseconds`; times in us, ms, s or min, bare numbers in ms."""
+        """Parse `metric:pNN:time` or `metric:milliseconds`; times in us, ms, s or min (default: ms)."""
         parts = [part.strip() for part in text.strip().lower().split(":")]
         if len(parts) not in (2, 3):
             raise InvalidInput(f"SLO {text!r} has {len(parts)} parts; {_FORM}")
@@ -61,26 +61,27 @@ class Slo:
 
     @property
     def applies_to_requests(self) -> bool:
-        """Return whether the SLO limits a latency of each request, and not the gaps between deliveries."""
+        """Return whether the metric has one value per request, unlike ITL with one per gap."""
         return METRICS[self.metric].span is not None
 
     @property
     def includes_wait(self) -> bool:
-        """Return whether the latency starts at the arrival, so that it includes queueing."""
+        """Return whether the latency starts when the request arrives, so that it includes queueing."""
         return METRICS[self.metric].from_arrival
 
     def is_met(self, value_s: float | None) -> bool:
-        """Return whether one value, of a request or a percentile, is within the limit.
+        """Return whether a value, of one request or of a percentile, is within the limit.
 
-        None meets a TPOT or ITL limit, because an answer of one token has no gap and counts as 0 in vLLM's goodput. It
-        meets no other limit, because a request without a first token has failed. NaN meets no limit.
+        None meets a TPOT or ITL limit, because an answer of one token has no gap and counts as 0 in vLLM's goodput.
+        None does not meet any other limit, because a request without a first token has failed. NaN does not meet any
+        limit.
         """
         if value_s is None:
             return not self.includes_wait
         return value_s <= self.limit_s
 
     def value_s(self, values_s: npt.ArrayLike) -> float | None:
-        """Return this SLO's percentile of `values_s`, linearly interpolated as in vLLM's report; None if empty."""
+        """Return this SLO's percentile of `values_s`, linearly interpolated as in vLLM; None if empty."""
         if self.percentile is None:
             raise InvalidInput(f"{self} applies to every request: it has no percentile to compute")
         values = np.asarray(values_s, dtype=np.float64)
@@ -88,7 +89,7 @@ class Slo:
 
 
 def parse_slos(texts: str | Iterable[str]) -> tuple[Slo, ...]:
-    """Parse SLOs from flags, one or several per flag, separated by spaces or commas; reject duplicates."""
+    """Parse SLOs from flags; spaces or commas separate several. Raises InvalidInput for duplicates."""
     words = [
         word
         for text in ([texts] if isinstance(texts, str) else texts)
@@ -105,7 +106,7 @@ def parse_slos(texts: str | Iterable[str]) -> tuple[Slo, ...]:
 
 
 def parse_goodput_ms(texts: Iterable[str]) -> dict[str, float] | None:
-    """Return the limits per request from `--goodput`, in ms by metric; None if there are none. Raises InvalidInput."""
+    """Return the limits of `--goodput` per request, in ms by metric; None if there are none. Raises InvalidInput."""
     slos = parse_slos(texts)
     for slo in slos:
         if slo.percentile is not None:

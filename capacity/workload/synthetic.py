@@ -20,7 +20,7 @@ from capacity.workload.workload import Workload
 class SharedPrefixes:
     """`count` system prompts of `tokens` tokens; each request begins with one of them.
 
-    The k-th has probability proportional to k^-zipf; with 0, all have the same probability.
+    System prompt k has probability proportional to k^-zipf; if `zipf` is 0, all have the same probability.
     """
 
     tokens: int
@@ -35,7 +35,7 @@ class SharedPrefixes:
             raise InvalidInput(f"the Zipf exponent must be finite and at least 0, not {self.zipf}")
 
     def pick(self, count: int, rng: np.random.Generator) -> IntArray:
-        """Return the index of the prefix of each of `count` requests."""
+        """Return the number of the system prompt that each of `count` requests begins with."""
         weights = np.arange(1, self.count + 1) ** -self.zipf
         return rng.choice(self.count, size=count, p=weights / weights.sum())
 
@@ -52,7 +52,7 @@ def synthetic(
     seed: int = 0,
     name: str = "synthetic",
 ) -> Workload:
-    """Return independent requests. As in vLLM's random data set, a shared prefix adds to the drawn prompt length.
+    """Return independent requests; the tokens of a shared prefix are added to the drawn prompt length, as in vLLM.
 
     Arrivals, lengths and prefixes use separate random streams, so changing one does not change the others. Raises
     InvalidInput.
@@ -99,7 +99,7 @@ def random_requests(
     concurrency: int | None = None,
     seed: int = 0,
 ) -> Workload:
-    """Return the requests of `vllm bench serve --dataset-name random`, by its option names; raises InvalidInput."""
+    """Return the requests of `vllm bench serve --dataset-name random` with these options. Raises InvalidInput."""
     if prefix_len < 0:
         raise InvalidInput(f"the prefix length must be at least 0 tokens, not {prefix_len}")
     return synthetic(
@@ -116,7 +116,7 @@ def random_requests(
 
 @dataclass(frozen=True, slots=True)
 class ThinkTime:
-    """Seconds between an answer and the next request: gamma distribution with this mean and cv (1: exponential)."""
+    """Seconds from an answer to the next request: gamma distribution with mean `mean_s`; `cv` 1: exponential."""
 
     mean_s: float
     cv: float = 1.0
@@ -147,10 +147,11 @@ def conversations(
     seed: int = 0,
     name: str = "conversations",
 ) -> Workload:
-    """Return multi-turn sessions; each prompt has the system prompt, all earlier turns, and the new question.
+    """Return multi-turn sessions; each prompt consists of the system prompt, all earlier turns, and the new user
+    message.
 
-    `arrivals` applies to sessions; turn k + 1 is sent a think time after turn k completes. All sessions have the same
-    system prompt. Raises InvalidInput.
+    `arrivals` applies to the starts of sessions; turn k + 1 is sent a think time after turn k completes. All sessions
+    have the same system prompt. Raises InvalidInput.
     """
     check_count("sessions", num_sessions)
     if system_prompt_tokens < 0:
@@ -182,14 +183,17 @@ def conversations(
 
 
 def _running_sums(values: npt.NDArray[Any], first: IntArray, counts: IntArray) -> npt.NDArray[Any]:
-    """Return cumulative sums within each session, including each turn's own value."""
+    """Return the cumulative sum within each session; the sum of a turn includes the turn's own value."""
     sums: npt.NDArray[Any] = np.cumsum(values)
     running: npt.NDArray[Any] = sums - np.repeat(sums[first] - values[first], counts)
     return running
 
 
 def add_prefix(picked: IntArray, prefix_tokens: int, own_tokens: IntArray, prefixes: int) -> PromptContent:
-    """Return prompts that begin with the `picked` one of `prefixes` texts and continue with their own text."""
+    """Return prompts that each begin with one of `prefixes` shared texts and continue with their own text.
+
+    `picked`: number of the shared text of each request.
+    """
     requests = len(picked)
     ids = np.column_stack((picked, prefixes + np.arange(requests)))
     tokens = np.column_stack((np.full(requests, prefix_tokens), own_tokens))
@@ -208,7 +212,10 @@ def _conversation_content(
     turns_of: IntArray,
     system_prompt_tokens: int,
 ) -> PromptContent:
-    """Return the content: text 0 is the system prompt, 2r + 1 the question and 2r + 2 the answer of request r."""
+    """Return the content of conversations.
+
+    Text 0 is the system prompt, text 2r + 1 the user message of request r, and text 2r + 2 its answer.
+    """
     prompts: list[list[tuple[int, int]]] = []
     opening = [(0, system_prompt_tokens)] if system_prompt_tokens else []
     questions, answers = question_tokens.tolist(), answer_tokens.tolist()
@@ -226,7 +233,7 @@ def _lengths_around(tokens: int, range_ratio: float) -> Lengths:
 
 
 def check_count(what: str, count: int) -> None:
-    """Raise InvalidInput unless `count` is a valid number of `what`."""
+    """Raise InvalidInput if `count` is not a valid number of `what`, for example of requests."""
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
         raise InvalidInput(f"the number of {what} must be a whole number of at least 1, not {count!r}")
     if count > 20_000_000:

@@ -1,4 +1,4 @@
-"""Time windows of a workload, and the busiest one by offered work, in which SLOs are evaluated."""
+"""Time windows of a workload, for the evaluation of SLOs in its busiest window (by offered tokens)."""
 
 import math
 import re
@@ -19,7 +19,7 @@ _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The time from `start_s` until before `end_s`; `work` in prompt tokens, with output tokens weighted."""
+    """The time from `start_s` until before `end_s`; `work`: its prompt tokens plus weighted output tokens."""
 
     start_s: float
     end_s: float
@@ -33,17 +33,17 @@ class Window:
 
     @property
     def duration(self) -> str:
-        """Return the duration as text, such as 15 min."""
+        """Return the duration as text, for example "15 min"."""
         return duration_text(self.end_s - self.start_s)
 
     @property
     def label(self) -> str:
-        """Return start and end on the workload's clock, such as 10:15:00 to 10:30:00."""
+        """Return start and end on the workload's clock, for example "10:15:00 to 10:30:00"."""
         return f"{clock_text(self.start_s)} to {clock_text(self.end_s)}"
 
     @property
     def text(self) -> str:
-        """Return start, end and mean rate, such as 10:15:00 to 10:30:00, 6.85 requests/s."""
+        """Return start, end and mean rate, for example "10:15:00 to 10:30:00, 6.85 requests/s"."""
         return f"{self.label}, {self.requests_per_s:,.2f} requests/s"
 
 
@@ -66,7 +66,7 @@ def parse_window_s(text: str) -> float | None:
 
 
 def clock_text(seconds: float) -> str:
-    """Return seconds on a workload's clock as HH:MM:SS, with the number of days after the first day."""
+    """Return seconds on a workload's clock as HH:MM:SS; after the first day, with the number of days."""
     whole = round(seconds)
     days, rest = divmod(whole, 86_400)
     text = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
@@ -82,11 +82,12 @@ def duration_text(seconds: float) -> str:
 
 
 def find_windows(workloads: Sequence[Workload], window_s: float | None) -> tuple[Window, ...]:
-    """Return the windows of `workloads`, draws of one traffic, the one with most work first.
+    """Return the windows of `workloads`, which are random draws of the same traffic; the window with most work is
+    first.
 
-    The busiest window is the interval of `window_s` with the most work, starting at any instant. The other windows
-    adjoin it before and after. The result is empty if the workload is no longer than a window, or is a closed loop
-    without its own arrivals.
+    The busiest window is the interval of `window_s` seconds with the most work; it may start at any arrival. The other
+    windows of this length adjoin it before and after. The result is empty if a workload is no longer than a window, or
+    if it is a closed loop whose requests have no arrival times of their own.
     """
     if window_s is None or any(w.concurrency is not None or _timed_span_s(w) <= window_s for w in workloads):
         return ()
@@ -116,22 +117,23 @@ def find_windows(workloads: Sequence[Workload], window_s: float | None) -> tuple
 
 
 def evaluated_windows(windows: Sequence[Window]) -> tuple[Window, ...]:
-    """Return the windows of `windows_of` in which an SLO must hold: at least `HEAVY` of the most work.
+    """Return the windows in which SLOs must be met: those with at least `MIN_WORK_FRACTION` of the busiest window's
+    work.
 
-    Lighter windows have fewer requests in flight. If one misses an SLO, the cause is the small sample or the lengths,
-    and more replicas would not help.
+    Lighter windows have fewer requests in flight. If one of them misses an SLO, the cause is the small sample or the
+    lengths, and more replicas would not help.
     """
     return tuple(window for window in windows if window.work >= MIN_WORK_FRACTION * windows[0].work)
 
 
 def window_rows(workload: Workload, window: Window) -> slice:
-    """Return the rows of the requests that arrive in the window."""
+    """Return a slice of the rows of the requests that arrive in the window."""
     first, last = np.searchsorted(workload.arrival_s, [window.start_s, window.end_s])
     return slice(int(first), int(last))
 
 
 def take_window(workload: Workload, window: Window) -> Workload:
-    """Return the requests that arrive in the window; the long-run rate stays that of the whole workload."""
+    """Return the requests that arrive in the window; `offered_per_s` remains the rate of the whole workload."""
     part = workload.select(np.arange(len(workload))[window_rows(workload, window)])
     return replace(part, asked_per_s=workload.offered_per_s)
 
@@ -139,16 +141,16 @@ def take_window(workload: Workload, window: Window) -> Workload:
 def take_busiest_window(
     workloads: Sequence[Workload], slo_window: str
 ) -> tuple[Sequence[Workload], tuple[Window, ...]]:
-    """Return the requests of the busiest `slo_window` (such as 15m) of longer traffic, and its windows, busiest first.
+    """Return the requests of the busiest window of length `slo_window` (such as 15m), and all windows, busiest first.
 
-    For shorter traffic and for `trace`, returns all requests and no windows.
+    If the traffic is not longer than a window, or for `trace`, return all requests and no windows.
     """
     windows = find_windows(workloads, parse_window_s(slo_window))
     return ([take_window(w, windows[0]) for w in workloads] if windows else workloads), windows
 
 
 def _timed_span_s(workload: Workload) -> float:
-    """Return the time from the first to the last arrival of requests that do not wait for another request."""
+    """Return the time from the first to the last arrival, over requests that do not wait for another request."""
     after = workload.after_request
     arrival_s = workload.arrival_s if after is None else workload.arrival_s[after < 0]
     return float(arrival_s[-1] - arrival_s[0])

@@ -35,22 +35,23 @@ OPTIONAL: Mapping[str, Check] = {  # optional columns and their checks
 class Workload:
     """Requests sorted by arrival; columns are read-only arrays of equal length.
 
-    *Open loop*: request i is sent at `arrival_s[i]`. *Closed loop*: with `concurrency`, requests are sent in order,
-    each at its arrival or when fewer than `concurrency` are in flight at the client, the later of the two. *Sessions*:
-    if `after_request[i]` is not -1, request i is sent `think_s[i]` after request `after_request[i]` (an earlier row)
-    completes at the client. Its `arrival_s` is then nominal: the time in its trace, or the time if serving were
-    instantaneous. `session[i]` groups the turns of one conversation, for routers.
+    *Open loop*: request i is sent at `arrival_s[i]`. *Closed loop*: with `concurrency`, requests are sent in order, each
+    at its arrival or when fewer than `concurrency` are in flight at the client, the later of the two. *Sessions*: if
+    `after_request[i]` is not -1, request i is sent `think_s[i]` after request `after_request[i]` (an earlier row) completes
+    at the client. Its `arrival_s` is then nominal: the time in its trace, or the time if serving took no time.
+    `session[i]` groups the turns of one conversation, for routers.
 
-    `max_tokens[i]` is the output that the request asks for, which some engines reserve. Engines use at least
-    `output_tokens[i]`, the number that the model generates. `client_latency_s`: round trip between the client and the
-    engine's API server, half of it each way; None: unspecified, and the deployment's traffic sets it. `offline`: the
-    engine's own process creates the requests, as in `vllm bench throughput`, so no API server streams tokens.
+    `max_tokens[i]` is the number of output tokens that the request allows, which some engines reserve; if it is below
+    `output_tokens[i]`, the number that the model generates, engines use the latter. `client_latency_s`: round trip
+    between the client and the engine's API server, half of it in each direction; None: unspecified, and the
+    deployment's traffic sets it. `offline`: whether the engine's own process creates the requests, as in `vllm bench
+    throughput`, so that no API server streams tokens.
 
     Equal arrivals keep their order. `content`: which prompts share prefixes; None: none do. `notices`: notes of
     readers and generators for the report. `asked_per_s`: rate at which arrivals were drawn; None: the rate of these
-    requests. `expected_over_mean`, for prompts and outputs: mean of the distribution over the mean of these requests;
-    None: unknown. `part`: the part of a varying rate that they cover, as text; None: a whole period, or a constant
-    rate. Raises InvalidInput with column, request and value.
+    requests. `expected_over_mean`, for prompts and outputs: mean of the length distribution over the mean of these
+    requests; None: unknown. `part`: the part of a varying rate that the requests cover, as text; None: a whole period,
+    or a constant rate. Raises InvalidInput with column, request and value.
     """
 
     arrival_s: FloatArray
@@ -86,7 +87,7 @@ class Workload:
             at = int(np.argmax(np.diff(arrival_s) < 0)) + 1
             raise InvalidInput(
                 f"arrival_s of request {at} is before its predecessor's: {arrival_s[at]:g} < {arrival_s[at - 1]:g}; "
-                "use Workload.sorted() for arrivals in any order"
+                "use Workload.sort_arrivals() for arrivals in any order"
             )
         object.__setattr__(self, "arrival_s", arrival_s)
         for name in ("prompt_tokens", "output_tokens"):
@@ -110,9 +111,11 @@ class Workload:
         remark: bool = True,
         **others: Any,
     ) -> Workload:
-        """Return a workload from arrivals in any order, stably sorted, with a note if any request moved.
+        """Return a workload from requests in any order; they are stably sorted by arrival, with a note if any request
+        moved.
 
-        `others`: additional columns in the same order, and other fields.
+        `others`: additional columns in the same order as `arrival_s`, and other fields. `remark`: whether to add the
+        note.
         """
         unsorted = float_column("arrival_s", arrival_s)
         count = len(unsorted)
@@ -128,7 +131,9 @@ class Workload:
         )
         if after is not None:
             if (after >= count).any():
-                raise InvalidInput(f"after_request contains request {int(after.max())} of {count}")
+                raise InvalidInput(
+                    f"after_request contains {int(after.max())}, but there are only {count} requests"
+                )
             after = np.where(after[order] < 0, -1, place[after[order]])
         if moved and remark:
             notices = (*notices, f"arrivals were not in order: sorted, {moved:,} of {count:,} requests moved")
@@ -149,7 +154,7 @@ class Workload:
 
     @property
     def optional_columns(self) -> dict[str, FloatArray | IntArray]:
-        """Return the columns of `OPTIONAL` that are set, by name."""
+        """Return the optional columns that the workload has, by name."""
         columns = {name: getattr(self, name) for name in OPTIONAL}
         return {name: values for name, values in columns.items() if values is not None}
 
@@ -160,12 +165,12 @@ class Workload:
 
     @property
     def request_rate_per_s(self) -> float:
-        """Return the arrivals after the first, divided by the span; infinite if all arrive at once."""
+        """Return the arrivals after the first, divided by the time span; infinite if all arrive at once."""
         return (len(self) - 1) / self.span_s if self.span_s > 0 else float("inf")
 
     @property
     def offered_per_s(self) -> float:
-        """Return the long-run requests per second: as requested, or the rate of these requests."""
+        """Return the long-run requests per second: the drawn rate, else the rate of these requests."""
         return self.request_rate_per_s if self.asked_per_s is None else self.asked_per_s
 
     @property
@@ -183,8 +188,8 @@ class Workload:
     def long_run_tokens(self) -> tuple[float, float]:
         """Return the long-run mean prompt and output tokens.
 
-        These are the means of the distributions in an open loop, and the means of these requests in a closed loop,
-        whose rate depends on them.
+        In an open loop these are the means of the length distributions; in a closed loop they are the means of these
+        requests, because its rate depends on them.
         """
         prompt, output = self.mean_prompt_tokens, float(self.output_tokens.mean())
         if self.expected_over_mean is None or self.is_closed_loop:
@@ -193,26 +198,26 @@ class Workload:
 
     @property
     def requested_tokens(self) -> IntArray:
-        """Return prompt plus requested output of each request; without `max_tokens`, the generated output."""
+        """Return prompt plus `max_tokens` of each request; without `max_tokens`, prompt plus output."""
         asked = self.output_tokens if self.max_tokens is None else self.max_tokens
         return self.prompt_tokens + np.maximum(asked, self.output_tokens)
 
     @property
     def is_closed_loop(self) -> bool:
-        """Return whether any request waits for the completion of another, and not only for its arrival time."""
+        """Return whether any request waits for the completion of another request."""
         return self.concurrency is not None or (
             self.after_request is not None and bool((self.after_request >= 0).any())
         )
 
     def block_runs(self, block_tokens: int) -> BlockRuns | None:
-        """Return identities of the full blocks of each prompt and answer; None if no prompts share content."""
+        """Return identities of the full KV blocks of each prompt and answer; None if no prompts share content."""
         if self.content is None:
             return None
         runs = self.content.block_runs(block_tokens, output_tokens=self.output_tokens)
         return runs if self.adapter is None else runs.separate_by_adapter(self.adapter)
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of all values that affect a simulation, identical on any machine."""
+        """Return the SHA-256 hash of all values that affect a simulation; it is the same on every machine."""
         digest = hashlib.sha256(repr((len(self), self.concurrency)).encode())
         columns = [self.arrival_s, self.prompt_tokens, self.output_tokens, self.priority, self.session]
         columns += [self.after_request, self.think_s]
@@ -235,7 +240,7 @@ class Workload:
 
     @property
     def encoded_tokens(self) -> IntArray:
-        """Return the image and audio tokens of each prompt."""
+        """Return the number of image and audio tokens of each prompt."""
         tokens = np.zeros(len(self), dtype=np.int64)
         if self.images is not None and self.image_tokens is not None:
             tokens += self.images * self.image_tokens
@@ -248,7 +253,7 @@ class Workload:
         return self if count >= len(self) else self.select(np.arange(count))
 
     def select_between(self, start_s: float, end_s: float) -> Workload:
-        """Return the requests that arrive from `start_s` until before `end_s`; the clock is unchanged."""
+        """Return the requests that arrive from `start_s` until before `end_s`; arrival times are unchanged."""
         first, last = np.searchsorted(self.arrival_s, [start_s, end_s])
         if not first < last:
             raise InvalidInput(
@@ -258,9 +263,9 @@ class Workload:
         return self.select(np.arange(first, last))
 
     def select(self, rows: IntArray) -> Workload:
-        """Return the requests `rows`, which must increase.
+        """Return the requests with the row numbers `rows`, which must be in ascending order.
 
-        A request whose trigger is omitted follows the nearest earlier request in its chain that is included.
+        A request that waited for an omitted request waits for the nearest included one earlier in its chain.
         """
         rows = np.asarray(rows, dtype=np.int64)
         columns: Mapping[str, Any] = {name: values[rows] for name, values in self.optional_columns.items()}
@@ -278,10 +283,10 @@ class Workload:
         )
 
     def fit_to(self, max_model_len: int, *, how: Literal["drop", "clip"] = "drop") -> Workload:
-        """Return only requests of at most `max_model_len` tokens, prompt and output together.
+        """Return requests of at most `max_model_len` tokens, prompt and output together.
 
         `drop` omits longer requests. `clip` shortens the output to the remaining tokens, at least one, and then the
-        end of the prompt. Both report the number of affected requests in `notices`.
+        end of the prompt. Both add the number of affected requests to `notices`.
         """
         if max_model_len < 2:
             raise InvalidInput(
@@ -315,14 +320,14 @@ class Workload:
         return replace(self.select(np.flatnonzero(~too_long)), notices=(*self.notices, notice))
 
     def scale_rate(self, factor: float) -> Workload:
-        """Return the requests at `factor` times the rate: smaller gaps between arrivals, unchanged think times."""
+        """Return the requests at `factor` times the rate: shorter gaps, unchanged think times."""
         if not (0 < factor < float("inf")):
             raise InvalidInput(f"the rate factor must be finite and above 0, not {factor}")
         asked_per_s = None if self.asked_per_s is None else self.asked_per_s * factor
         return replace(self, arrival_s=self.arrival_s / factor, asked_per_s=asked_per_s)
 
     def set_rate(self, requests_per_s: float) -> Workload:
-        """Return the requests with the same arrival pattern at `requests_per_s` on average."""
+        """Return the requests with gaps between arrivals scaled so that the mean rate is `requests_per_s`."""
         if not (0 < requests_per_s < float("inf")):
             raise InvalidInput(f"the request rate must be finite and above 0, not {requests_per_s}")
         if self.span_s == 0:
@@ -339,22 +344,23 @@ class Workload:
         return replace(self, arrival_s=self.arrival_s * factor, think_s=think_s, asked_per_s=asked_per_s)
 
     def shift_to_zero(self) -> Workload:
-        """Return the workload with its first request at 0 s."""
+        """Return the workload with arrival times shifted so that the first request arrives at 0 s."""
         return replace(self, arrival_s=self.arrival_s - self.arrival_s[0])
 
     def all_at_once(self) -> Workload:
-        """Return the workload with all requests at 0 s, in order, as for an infinite request rate."""
+        """Return the workload with all arrivals at 0 s, in the same order, as for an infinite request rate."""
         return replace(self, arrival_s=np.zeros(len(self)), asked_per_s=None)
 
     def in_closed_loop(self, concurrency: int) -> Workload:
-        """Return a closed loop of at most `concurrency` requests in flight, each sent as soon as possible."""
+        """Return a closed loop of at most `concurrency` requests in flight; arrival times are set to 0."""
         return replace(self.all_at_once(), concurrency=concurrency)
 
     def in_session_loop(self) -> Workload:
-        """Return a session loop: gaps between arrivals in a session become think times after the previous completion.
+        """Return a session loop: a gap between arrivals in a session becomes a think time after the previous
+        completion.
 
-        These are upper bounds of think times, because a trace with only arrivals does not show which part of a gap was
-        service. Raises InvalidInput without sessions.
+        The think times are upper bounds, because a trace that has only arrivals does not show which part of a gap was
+        service. Raises InvalidInput if there are no sessions.
         """
         if self.session is None:
             raise InvalidInput(f"{self.name} has no sessions, so requests cannot wait for each other")
@@ -366,13 +372,13 @@ class Workload:
         return replace(self, after_request=after, think_s=np.where(after >= 0, gaps_s, 0.0))
 
     def in_open_loop(self) -> Workload:
-        """Return the workload with every request sent at its (nominal) arrival, regardless of completions."""
+        """Return the workload with every request sent at its (nominal) arrival, independent of completions."""
         return replace(self, after_request=None, think_s=None, concurrency=None)
 
     def spread_within_ticks(self, tick_s: float) -> Workload:
-        """Spread requests with the same timestamp evenly over the following `tick_s`, in order.
+        """Spread requests with the same timestamp evenly over the following `tick_s` seconds, in order.
 
-        For traces with a coarse clock, where simultaneous arrivals are an artefact.
+        Use it for traces with a coarse clock, where simultaneous arrivals are an artefact.
         """
         if not (0 < tick_s < float("inf")):
             raise InvalidInput(f"the tick must be finite and above 0 s, not {tick_s}")

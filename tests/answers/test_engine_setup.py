@@ -350,7 +350,7 @@ def test_a_draft_model_is_simulated_with_its_steps_and_its_memory() -> None:
     ("fields", "problem"),
     [
         ({"speculator": "draft-model"}, "add --draft MODEL"),
-        ({"speculator": "eagle3", "draft": "llama-3.2-1b"}, "eagle3 takes no --draft MODEL"),
+        ({"speculator": "eagle3", "draft": "llama-3.2-1b"}, "eagle3 uses no --draft: remove it"),
         ({"draft": "qwen3-0.6b"}, "must share the target's"),
         ({"draft": "llama-3.2-1b", "draft_tensor_parallel_size": 3}, "must be 1 or the target's 2"),
         ({"draft_tensor_parallel_size": 1}, "need a drafting method"),

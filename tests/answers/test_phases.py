@@ -140,7 +140,7 @@ def test_a_model_that_embeds_makes_one_answer() -> None:
 
 def test_an_assumed_tower_is_said_wherever_images_go_through_it() -> None:
     asked: dict[str, Any] = {"gpu": "h100", "input_len": 50, "output_len": 9}
-    said = "convolutional network, timed as matrix products of equal work; its time was not measured"
+    said = "convolutional network, timed as matrix multiplications of equal work; its time was not measured"
     for images, basis in ((0, "calibrated"), (1, "assumed")):
         alone = estimate("gemma-3n-e4b", **asked, batch_size=2, images_per_prompt=images)
         loaded = simulate("gemma-3n-e4b", **asked, request_rate=2.0, num_prompts=5, images_per_prompt=images)

@@ -56,7 +56,7 @@ def test_sizes_are_brought_within_the_models_bounds() -> None:
     [
         ("llama-3.1-8b", {"image_tokens": 300}, "llama-3.1-8b has no supported vision encoder"),
         ("llama-3.2-11b-vision", {"image_tokens": 9}, "11b-vision has no supported vision encoder"),
-        ("gemma-3n-e4b", {"image_tokens": 300}, "exceeds the largest image of gemma-3n-e4b, 256"),
+        ("gemma-3n-e4b", {"image_tokens": 300}, "exceeds the limit of gemma-3n-e4b, 256 tokens per image"),
         ("qwen3.5-35b-a3b", {}, "add --image-tokens or --image-size"),
         ("llama-4-scout", {"image_size": "64x64"}, "use --image-tokens"),
         ("gemma-3-4b", {"image_size": "big"}, "WIDTHxHEIGHT"),
@@ -64,7 +64,7 @@ def test_sizes_are_brought_within_the_models_bounds() -> None:
         (
             "gemma-3-4b",
             {"image_tokens": 257},
-            "--image-tokens 257 exceeds the largest image of gemma-3-4b, 256",
+            "--image-tokens 257 exceeds the limit of gemma-3-4b, 256 tokens per image",
         ),
     ],
 )

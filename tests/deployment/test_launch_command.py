@@ -166,13 +166,13 @@ def test_what_is_not_read_is_told_apart() -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("", "must contain a command that launches a server: vllm serve, python -m sglang"),
+        ("", "must contain a command that launches a server, such as vllm serve, python -m sglang"),
         ("systemctl start foo", "must contain a command that launches a server"),
         ("python -m sglang.launch_server --model m --tp two", "--tp-size is two: must be a whole number"),
         ("python -m sglang.launch_server --model m --speculative-algorithm LOOK", "must be one of EAGLE"),
         ("python -m sglang.launch_server --model m --tp 3 --dp 2 --enable-dp-attention", "does not divide"),
         ("trtllm-serve m --extra_llm_api_options nowhere.yaml", "nowhere.yaml, which does not exist"),
-        ("llama-server -m m.gguf -ctk q8_0 -ctv q4_0", "must have one KV cache format"),
+        ("llama-server -m m.gguf -ctk q8_0 -ctv q4_0", "must have the same KV cache format"),
         ("ollama create m -f nowhere", "nowhere does not exist"),
         ("vllm serve 'open", "cannot be split into words"),
     ],

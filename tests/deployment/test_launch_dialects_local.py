@@ -65,7 +65,7 @@ def test_settings_of_the_environment_are_tgis_flags() -> None:
         "ghcr.io/huggingface/text-generation-inference:3"
     ).pool("h100")
     assert (pool.enable_prefix_caching, pool.tensor_parallel_size, pool.engine) == (False, 4, "tgi")
-    with pytest.raises(InvalidInput, match="must have one KV cache format"):
+    with pytest.raises(InvalidInput, match="must have the same KV cache format"):
         read_launch("llama-server -m m.gguf -ctk q8_0 -ctv q4_0")
 
 

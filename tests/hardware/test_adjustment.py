@@ -165,5 +165,5 @@ def test_an_answer_says_what_was_learnt_and_of_what() -> None:
         "calibrated on 4 measured values of qwen3-32b on vllm (2026-11-22)",
     )
     (said,) = POSTERIOR.calibration_notes("llama-3.1-8b", "vllm")
-    assert said.endswith(", not on llama-3.1-8b, whose kernels and host may differ")
+    assert said.endswith(", but not on llama-3.1-8b, whose kernel and host times may differ")
     assert NO_ADJUSTMENT.calibration_notes("llama-3.1-8b", "vllm") == ()

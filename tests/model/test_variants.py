@@ -55,7 +55,7 @@ def test_a_copy_under_another_owner_is_said_to_be_one() -> None:
 def test_an_fp8_cache_in_the_name_is_the_checkpoints_wish() -> None:
     answer = capacity.fit("amd/Llama-3.1-70B-Instruct-FP8-KV", gpu="h200")
     assert (answer.weight_format, answer.kv_cache_dtype) == ("fp8", "fp8")
-    assert any("by its name" in warning for warning in answer.warnings)
+    assert any("from its name" in warning for warning in answer.warnings)
 
 
 def test_vllms_names_of_a_copys_own_format_are_the_copy_itself() -> None:

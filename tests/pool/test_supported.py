@@ -137,7 +137,7 @@ def test_what_is_of_experts_is_refused_of_a_model_without_them(asked: dict[str, 
 
 @pytest.mark.parametrize("engine", ["llama.cpp", "tgi", "tensorrt-llm"])
 def test_expert_kernels_are_no_choice_of_engines_without_such_a_flag(engine: str) -> None:
-    choice = "has no choice of expert kernels, only vllm and sglang have; leave it out"
+    choice = "does not support this flag, only vllm and sglang do; leave it out"
     limit = rf"--moe-backend triton: {engine}@\S+ {choice}"
     with pytest.raises(InvalidInput, match=limit):
         resolve("qwen3-30b-a3b", Pool(gpu="b200", engine=engine, moe_backend="triton"))

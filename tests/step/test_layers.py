@@ -104,5 +104,5 @@ def test_a_mixer_without_operators_is_refused() -> None:
 
     (group,) = SETTING.model.layer_groups
     model = replace(SETTING.model, layer_groups=(replace(group, mixer=Mamba()),))  # type: ignore[arg-type]
-    with pytest.raises(UnsupportedModel, match="Mamba has no operators in a step"):
+    with pytest.raises(UnsupportedModel, match="the step model has no operators for Mamba"):
         StepModel(replace(SETTING, model=model))

@@ -100,10 +100,10 @@ def test_no_value_of_a_wrong_kind_gets_further_than_one_line(tmp_path: Path, too
         ("", "is empty"),
         ("{", "not JSON"),
         ("INFO 11-20 10:02:11 [config.py:42] serving", "compare with --server-log FILE"),
-        ("42", "only one value of type int"),
+        ("42", "a value of type int, not a benchmark result"),
         ("{}", "not a supported benchmark result"),
         ("[[" * 100_000, "not JSON"),
-        ('[{"a": 1}]', "not of inference-perf"),
+        ('[{"a": 1}]', "not requests of inference-perf"),
     ],
 )
 def test_what_is_no_result_is_refused_in_one_line(tmp_path: Path, text: str, problem: str) -> None:

@@ -58,7 +58,7 @@ def test_contradictory_evidence_is_refused(tmp_path: Path) -> None:
     """Times that no constants explain; and two files that disagree about the same cases."""
     rng = np.random.default_rng(1)
     torn = [timed(case, TRUE_GEMM, noise=2.5, rng=rng) for case in gemm_cases()]
-    with pytest.raises(OutsideValidity, match="contradictory"):
+    with pytest.raises(OutsideValidity, match="inconsistent cases"):
         calibrate([write_log(tmp_path / "torn.jsonl", torn)], out=tmp_path)
     slow = SimpleNamespace(
         **{**vars(TRUE_GEMM), "compute_fraction": 0.3, "bandwidth_fraction": 0.3, "fixed_s": 1e-5}

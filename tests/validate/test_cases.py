@@ -39,7 +39,7 @@ def test_evidence_of_two_machines_is_not_mixed(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     MeasurementLog(path, HEADER)
     other = {"environment": {"device": "another", "torch": "t"}, "profile": "cpu"}
-    with pytest.raises(InvalidInput, match="two machines"):
+    with pytest.raises(InvalidInput, match="different machines or conditions"):
         MeasurementLog(path, other)
 
 

@@ -95,7 +95,8 @@ def test_errors_cross_processes(kind: str, error: type[Exception]) -> None:
 
 def test_processes_that_all_die_are_one_sentence() -> None:
     with pytest.raises(
-        MeasuringFailed, match=r"^nothing could be measured: the process ended with code 9 in memory"
+        MeasuringFailed,
+        match=r"^nothing could be measured: the process ended with code 9 in the stage memory",
     ):
         run_in_fresh_processes(f"{THIS}:dying", {}, deadline=time.monotonic() + 12)
 

@@ -47,7 +47,7 @@ def test_what_is_faster_than_the_datasheet_is_said_with_both_numbers() -> None:
     assert explain_impossible_speed(copied(2e-4), H200) == "10737 GB/s, but h200-sxm-141gb has 4800"
     (remark,) = reach_remarks([fair, copied(5e-4)], H200)
     assert "best copy 4,295 GB/s (89% of h200" in remark
-    assert "best product 700 TFLOP/s (71% of" in remark
+    assert "best matrix multiplication 700 TFLOP/s (71% of" in remark
 
 
 def test_one_time_for_all_sizes_is_not_a_kernels_time() -> None:

@@ -108,7 +108,7 @@ def test_what_cannot_be_predicted_is_left_out_and_nothing_at_all_is_refused() ->
 
     found = infer(partly, figures(np.array([0.1, 0.1])), np.zeros(2), PRIOR)
     assert [judged.name for judged in found.judged] == ["figure 0"]
-    with pytest.raises(InvalidInput, match="none of the measured figures can be predicted"):
+    with pytest.raises(InvalidInput, match="none of the measurements can be predicted"):
         infer(lambda _: np.full(1, np.nan), figures(np.array([0.1])), np.zeros(2), PRIOR)
 
 

@@ -72,7 +72,7 @@ def test_a_context_that_is_broken_before_we_begin_is_one_sentence() -> None:
 def test_a_card_without_bf16_leaves_its_cases_out_before_they_touch_it() -> None:
     fake = FakeCuda(devices=(FakeDevice(name="Tesla T4", major=7, minor=5),))
     found = preflight(fake.torch, "cuda:0")
-    assert found.remarks == ("compute capability 7.5 has no native bf16: its cases are skipped",)
+    assert found.remarks == ("compute capability 7.5 has no native bf16, so bf16 cases are skipped",)
     bench = KernelContext(fake.torch, "cuda:0", 2**20, None, 1e9, missing=found.missing)
     with pytest.raises(Unsupported, match=r"7\.5 has no native bf16"):
         prepare(make_case("gemm", "bf16", m=1, n=64, k=64), bench)

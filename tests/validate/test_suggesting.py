@@ -81,7 +81,7 @@ def test_what_cannot_be_asked_is_one_line() -> None:
         suggest_runs("llama-3.1-8b", input_len=10, output_len=10, concurrency=1)
     with pytest.raises(InvalidInput, match="needs --input-len"):
         suggest_runs("llama-3.1-8b", gpu="h200", concurrency=1)
-    with pytest.raises(InvalidInput, match="name an engine with an API"):
+    with pytest.raises(InvalidInput, match="name an engine with an HTTP API"):
         suggest_runs("llama-3.1-8b", engine="naive", **ASKED)
     with pytest.raises(DoesNotFit):
         suggest_runs("llama-3.1-405b", gpu="h100", input_len=10, output_len=10, concurrency=1)

@@ -1,4 +1,4 @@
-"""`capacity calibrate`: fit a profile variant to measurement files, and explain every unchanged constant."""
+"""`capacity calibrate`: fit a GPU profile variant to measurement files, and report why constants are unchanged."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def changed_constants(fits: Iterable[FamilyFit]) -> tuple[ChangedConstant, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration(AnswerRecord):
-    """A calibrated profile, its path, and the evidence that it was fitted to."""
+    """The result of calibration on kernel measurements: the new profile, its path, its errors, and the files used."""
 
     SCHEMA: ClassVar[str] = "capacity/calibration/v1"
 
@@ -71,7 +71,9 @@ class Calibration(AnswerRecord):
 
     def lines(self) -> list[str]:
         """Return the summary for a terminal."""
-        shown = [f"{self.profile}: {self.cases} cases of {len(self.files)} file(s), based on {self.base}"]
+        shown = [
+            f"{self.profile}: fitted to {self.cases} cases from {len(self.files)} file(s), based on {self.base}"
+        ]
         for family, (before, after) in self.errors.items():
             shown.append(f"{family}: error on held-out cases {before:.1%} -> {after:.1%} (median)")
             shown += [
@@ -80,7 +82,7 @@ class Calibration(AnswerRecord):
                 if m.family == family
             ]
         shown += [
-            f"error band of {regime}: {low:+.1%} to {high:+.1%} (90 % of held-out steps)"
+            f"error band of {regime}: measured {low:+.1%} to {high:+.1%} from predicted (90 %)"
             for regime, (low, high) in self.bands.items()
         ]
         shown += [f"{family}: not changed: {reason}" for family, reason in self.refused.items()]
@@ -92,7 +94,7 @@ class Calibration(AnswerRecord):
 def calibrate(
     results: Sequence[str | Path],
     *,
-    name: Annotated[str, Flag("Name of the variant: GPU@NAME.")] = "mine",
+    name: Annotated[str, Flag("NAME of the new profile variant, which is used as --gpu GPU@NAME.")] = "mine",
     model: str | None = None,
     out: Annotated[
         str | Path | None, Flag("Output folder; default: your profiles folder.", "--out --output")
@@ -101,7 +103,7 @@ def calibrate(
     download: bool = False,
     **options: Any,
 ) -> Calibration | RunCalibration:
-    """Calibrate a profile variant `GPU@name` on measurements; their kind is detected from the content.
+    """Write a profile variant `GPU@name` calibrated on files, whose kind is detected from their content.
 
     Measurement files of `capacity validate` calibrate kernel constants. Benchmark results, engine logs and scrapes of
     /metrics (files, or http addresses) calibrate a whole deployment. `options` describe the deployment as in `compare`
@@ -145,8 +147,8 @@ def calibrate_kernels(
 ) -> Calibration:
     """Fit a profile to measurement files of one device, and write it as `PROFILE@name.toml`.
 
-    `gpu` overrides the profile named in the files. Raises OutsideValidity if the evidence is too thin for every family
-    or inconsistent; InvalidInput for files of different devices; MalformedFile.
+    `gpu` overrides the profile named in the files. Raises OutsideValidity if no family has enough evidence or the
+    files contradict each other; InvalidInput for files of different devices; MalformedFile.
     """
     files = [read_measurements(path) for path in measurements]
     profile = base_profile(files, gpu=gpu, directories=profiles)
@@ -167,7 +169,7 @@ def calibrate_kernels(
     if not fits:
         reasons = (
             "; ".join(f"{label}: {reason}" for label, reason in calibrated.refused.items())
-            or "no case for which the step model has constants"
+            or "the step model has no constants for any of these cases"
         )
         raise OutsideValidity(
             f"nothing can be calibrated from {len(cases)} cases: {reasons}. Run a larger campaign."
@@ -188,7 +190,7 @@ def calibrate_kernels(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfFit:
-    """Constants and host time fitted to one half of the cases, and predictors for the other half before and after."""
+    """Constants and host time fitted to half of the cases, and predictors for the other half, unfitted and fitted."""
 
     fits: list[FamilyFit]
     refused: list[RejectedFit]
@@ -230,7 +232,7 @@ def _held_out_model(unseen: ModelSpec | None, fits: Sequence[FamilyFit]) -> Mode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedProfile:
-    """A profile with constants fitted to all cases, and error bands of constants fitted to half of them."""
+    """A profile with constants fitted to all cases; its error bands are those of `half`, a fit to half of them."""
 
     half: HalfFit
     profile: HardwareProfile
@@ -270,7 +272,7 @@ def fit_profile(
 
 
 def find_named_model(files: Sequence[Measurements], field: str) -> ModelSpec | None:
-    """Return the model in `field` (`model` or `unseen`) of the files; None if it is missing or differs."""
+    """Return the model that the files name in `field` (`model` or `unseen`); None if missing or if they differ."""
     names = {getattr(file, field) for file in files}
     name = names.pop() if len(names) == 1 else None
     return None if name is None else find_model(name)
@@ -304,9 +306,9 @@ def base_profile(
 
 
 def combine_cases(files: Sequence[Measurements]) -> list[MeasuredCase]:
-    """Return the cases of all files; of a case measured several times, keep the run of median time.
+    """Return the cases of all files. If a case was measured several times, keep the measurement of median time.
 
-    Raises OutsideValidity if two files differ by more than `AGREEMENT` on most of their common cases.
+    Raises OutsideValidity if most cases that the files share differ by more than `AGREEMENT` (a relative difference).
     """
     runs: dict[str, list[MeasuredCase]] = {}
     for file in files:
@@ -319,6 +321,6 @@ def combine_cases(files: Sequence[Measurements]) -> list[MeasuredCase]:
         raise OutsideValidity(
             f"the files contradict each other: {len(apart)} of {len(shared)} shared cases differ by more than "
             f"{AGREEMENT:.0%} (worst: {worst[0].case.id}, {worst[-1].seconds / worst[0].seconds:.1f} times); "
-            "calibrate from one of them, or measure again on a quiet device"
+            "calibrate from one of them, or measure again on an idle device"
         )
     return [sorted(members, key=lambda m: m.seconds)[len(members) // 2] for members in runs.values()]

@@ -1,4 +1,4 @@
-"""`capacity calibrate` on the user's own runs: fit step-model parameters to results, logs and scrapes."""
+"""`capacity calibrate` on the user's own runs: fit step-model parameters to results, logs and scrapes of /metrics."""
 
 import math
 from collections.abc import Sequence
@@ -32,10 +32,10 @@ EIGHTFOLD = 8.0  # a token exponent is shown as the slowdown at 8 times the toke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedParameter:
-    """One parameter of `capacity.hardware.adjustment`, before and after: mean and standard deviation.
+    """One parameter of `capacity.hardware.adjustment`: its mean and standard deviation before and after the fit.
 
-    Time parameters are logarithms of factors. The front end is in seconds, memory in bytes; a token exponent is the
-    power itself.
+    Time parameters are logarithms of factors. The front-end time is in seconds, memory is in bytes, and a token
+    exponent is the exponent itself.
     """
 
     name: str
@@ -64,9 +64,9 @@ class CalibratedParameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCalibration(AnswerRecord):
-    """A profile variant calibrated on runs, its path, and the evidence that it was fitted to.
+    """The result of calibration on runs: the new profile variant, its path, its parameters, and the runs used.
 
-    `over_roof`: parameters whose fit exceeds the hardware limit, with the kernels concerned.
+    `over_roof`: one sentence for each parameter whose fit exceeds the GPU's peak, with the operators concerned.
     """
 
     SCHEMA: ClassVar[str] = "capacity/calibrated-runs/v1"
@@ -86,12 +86,12 @@ class RunCalibration(AnswerRecord):
         """Return the summary for a terminal."""
         unseen = [parameter.title for parameter in self.parameters if not parameter.is_informed]
         shown = [
-            f"{self.profile}: {len(self.figures)} figures of {len(self.sources)} source(s), {self.model} on "
+            f"{self.profile}: fitted to {len(self.figures)} metrics of {len(self.sources)} source(s), {self.model} on "
             f"{self.engine}, based on {self.base}",
-            "factor on the time of each part (90 % interval):",
+            "parameters before -> after (90 % intervals); x: factor on the time of a part:",
             *(parameter.line for parameter in self.parameters if parameter.is_informed),
             *([f"    no information about: {'; '.join(unseen)}"] if unseen else []),
-            f"    {'figure':<52}{'measured':>12}{'before':>12}{'after':>12}",
+            f"    {'metric, errors before and after':<52}{'measured':>12}{'before':>12}{'after':>12}",
         ]
         for figure in self.figures:
             before, after = (value / figure.measured - 1 for value in (figure.before, figure.after))
@@ -102,11 +102,11 @@ class RunCalibration(AnswerRecord):
 
     @property
     def contradictions(self) -> tuple[str, ...]:
-        """Return unexplained measurements: figures far from every likely prediction, and exceeded roofs."""
+        """Return a sentence for each measured value that no likely parameters explain, and for each exceeded roof."""
         figures = (
             f"{figure.name} is {figure.measured:.5g}, {abs(figure.off):.0f} standard deviations from the most "
-            f"likely prediction {figure.after:.5g}, so its weight is {figure.weight:.0%}. Look for another "
-            "launch setting, a cache, a busy machine, or a wrong flag here"
+            f"likely prediction {figure.after:.5g}, so its weight is {figure.weight:.0%}. Check for another "
+            "launch setting, a cache, other load on the machine, or a wrong flag in this command"
             for figure in self.figures
             if figure.contradicts
         )
@@ -180,7 +180,7 @@ def build_replay(
     download: bool,
     options: dict[str, Any],
 ) -> Replay:
-    """Return the replay that predicts the figures of these runs. Raises InvalidInput if a setting is missing."""
+    """Return the replay that predicts the runs' measured values. Raises InvalidInput if a setting is missing."""
     pool_fields, traffic_fields = split_options("calibrate", options)
     named = pool_fields.get("engine")
     engine = evidence.engine(None if named is None else str(named))
@@ -214,7 +214,7 @@ def build_replay(
 
 
 def make_variant(profile: HardwareProfile, name: str, adjustment: Adjustment) -> HardwareProfile:
-    """Return the profile as `GPU@name` with this adjustment, otherwise unchanged."""
+    """Return the profile with this adjustment, renamed to `GPU@name` and otherwise unchanged."""
     variant = f"{profile.name.partition('@')[0]}@{name}"
     own = profile.step_time
     if own is not None and own.gpu is not None:
@@ -229,7 +229,7 @@ def _adjustment(replay: Replay, posterior: Posterior, known: Adjustment) -> Adju
     return Adjustment(
         means={name: float(value) for name, value in zip(NAMES, posterior.mean, strict=True) if value},
         covariance=tuple(tuple(float(value) for value in row) for row in posterior.covariance),
-        source=f"capacity calibrate, {rows} figures of {resolved.model.name} on {resolved.engine.label}",
+        source=f"capacity calibrate, {rows} metrics of {resolved.model.name} on {resolved.engine.label}",
         date=datetime.now(tz=UTC).date().isoformat(),
         rows=known.rows + rows,
         models=tuple(dict.fromkeys((*known.models, resolved.model.name))),
@@ -260,6 +260,6 @@ def _describe_exceeded_roofs(capped: Sequence[tuple[str, str]]) -> list[str]:
     titles = {parameter.name: parameter.title for parameter in PARAMETERS}
     return [
         f"{titles[name]} would exceed the GPU's peak in {', '.join(operators)}, so it is limited to the peak. "
-        "Look for another GPU, another number of GPUs, or a prefix cache"
+        "Check whether the server used another GPU, another number of GPUs, or a prefix cache"
         for name, operators in by_name.items()
     ]

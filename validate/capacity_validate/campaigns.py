@@ -1,4 +1,4 @@
-"""Campaigns as data: the cases that a device runs, ordered so that each prefix is a balanced sample."""
+"""Campaign files: the cases to run on a device, ordered so that a run that ends early has a balanced sample."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -67,7 +67,7 @@ class ServingStage(Spec):
 
 
 class SpeculationStage(Spec):
-    """Draft and target models with controlled agreement."""
+    """Speculative decoding with a draft model that agrees with the target model at controlled rates (`agreements`)."""
 
     draft_tokens: tuple[Count, ...] = (2, 4)
     agreements: tuple[float, ...] = (0.5, 0.8)
@@ -98,7 +98,7 @@ class DevicePlan(Spec):
 
 
 class Campaign(Spec):
-    """One campaign file. With `extends`, its kernels are added to the other campaign's; other settings override it."""
+    """One campaign file. If it `extends` another campaign, it adds kernels to it and overrides its other settings."""
 
     name: str
     description: str
@@ -142,7 +142,7 @@ def load_campaign(name: str) -> Campaign:
 
 
 def _read_merged_tables(path: Path, depth: int = 0) -> dict[str, Any]:
-    """Return the file's tables merged over those of the campaign that it extends."""
+    """Return the tables of a campaign file, merged with those of the campaign that the file extends."""
     own = read_toml(path, "a campaign")
     extended = own.pop("extends", None)
     if extended is None:
@@ -160,7 +160,7 @@ def _read_merged_tables(path: Path, depth: int = 0) -> dict[str, Any]:
 
 
 def order_cases(plan: DevicePlan) -> list[Case]:
-    """Return all cases, most valuable first: groups alternate by value, and each covers its range from the start."""
+    """Return all cases, most valuable first: groups alternate by `value`, and a group's first cases span its range."""
     queue: list[tuple[float, int, Case]] = []
     for index, group in enumerate(plan.kernels):
         for turn, case in enumerate(order_bit_reversed(group.cases())):

@@ -13,7 +13,7 @@ Pool = Any  # returned by torch.cuda.graph_pool_handle()
 
 
 class GraphCapturer:
-    """Captures on one side stream of a device. `spoiled`: a failed capture left torch's allocator unusable."""
+    """Captures CUDA graphs on one side stream. `spoiled`: whether a failed capture left torch's allocator unusable."""
 
     def __init__(self, torch: Any, device: str) -> None:
         self._torch, self._device = torch, device
@@ -30,7 +30,7 @@ class GraphCapturer:
 
     @property
     def shared_pool(self) -> Pool:
-        """Return one memory pool for graphs that never run concurrently, shared as engines do."""
+        """Return the memory pool that graphs share if they never run concurrently, as in engines."""
         if self._shared is None:
             self._shared = self._torch.cuda.graph_pool_handle()
         return self._shared
@@ -68,7 +68,7 @@ class GraphCapturer:
         self.spoiled = self.spoiled or not _can_capture(self._torch.cuda.empty_cache)
 
     def _close(self, pool: Pool) -> bool:
-        """Stop allocating to `pool`; return False if torch already did so, or has no such call."""
+        """Stop allocating to `pool`. Return False if torch already stopped, or lacks the function for it."""
         private = self._torch._C
         # torch 2.8 and later; earlier versions
         names = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")

@@ -1,4 +1,4 @@
-"""Cases and their results: one JSON object per line, so that an interrupted run keeps its results."""
+"""Measurement cases and their results: one JSON object per line, so that an interrupted run keeps its results."""
 
 import json
 import os
@@ -16,7 +16,7 @@ SCHEMA = "capacity/measurements/v1"
 OPERATORS = read_data(Path(__file__).with_name("operators.toml"))
 # timed as issued, never inside a graph of the stopwatch
 HOST_BOUND = ("launch", "transfer", "collective")
-PROCESS_DIED = "the process ended in this case"
+PROCESS_DIED = "the process ended while it measured this case"
 MAX_ATTEMPTS = 2  # for a case that ran out of memory or failed, over all runs of a file
 Status = Literal["ok", "wrong", "implausible", "unsupported", "out of memory", "failed"]
 RETRIED_STATUSES: tuple[Status, ...] = ("out of memory", "failed")
@@ -24,7 +24,7 @@ RETRIED_STATUSES: tuple[Status, ...] = ("out of memory", "failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One thing to run: `operator` names its formula in the step model, `kernel` its constants, `variant` its mode."""
+    """One case to measure: `operator` selects the step model's formula, `kernel` its constants, `variant` a mode."""
 
     operator: str
     kernel: str
@@ -38,7 +38,7 @@ class Case:
 
     @property
     def family(self) -> str:
-        """Return the group that is fitted and scored together."""
+        """Return operator, kernel and variant, the family in which cases are fitted and evaluated together."""
         return "/".join(part for part in (self.operator, self.kernel, self.variant) if part)
 
     @property
@@ -131,7 +131,7 @@ def from_record(record: Mapping[str, Any]) -> MeasuredCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """One measurement file: environment, measured roofs (CPU only), and cases; of a repeated case, the last one."""
+    """One measurement file: environment, profile of a device without a bundled one, and each case's last result."""
 
     path: str
     environment: Mapping[str, Any]
@@ -148,7 +148,7 @@ class Measurements:
 
 
 class MeasurementLog:
-    """Append cases to a file line by line. Continue a file of the same device; reject a file of another."""
+    """Appends results to a measurement file. It continues a file of the same device and rejects one of another."""
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         self.path = path
@@ -180,7 +180,7 @@ class MeasurementLog:
             )
 
     def mark_started(self, case: Case) -> None:
-        """Record the case that starts now, so that the next run can detect that it killed the process."""
+        """Record the case that starts now, so that the next run can detect that this case killed the process."""
         try:
             self._marker.write_text(json.dumps(to_record(MeasuredCase(case=case, status="failed"))))
         except OSError as error:
@@ -278,7 +278,7 @@ def _json_object(path: Path, line: str, number: int) -> dict[str, Any]:
 
 
 def require_same_conditions(path: object, was: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise InvalidInput with every difference between the file's header and this run."""
+    """Raise InvalidInput with every difference between the conditions in the file (`was`) and of this run (`now`)."""
     differing = [
         f"{name} {_describe_value(was.get(name))}, now {_describe_value(now.get(name))}"
         for name in dict.fromkeys((*was, *now))
@@ -287,7 +287,7 @@ def require_same_conditions(path: object, was: Mapping[str, Any], now: Mapping[s
     if differing:
         raise InvalidInput(
             f"{path} was measured under other conditions: {'; '.join(differing)}. Choose another --out, because "
-            "one file must not mix evidence of two machines or of two states of one machine"
+            "one file must not mix measurements of different machines or conditions"
         )
 
 

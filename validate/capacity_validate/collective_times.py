@@ -25,21 +25,22 @@ VALUES = 1024  # period of the message's pattern
 
 
 def bus_bytes(kind: str, message_bytes: float, ranks: int) -> float:
-    """Return the bytes on the busiest link; divided by the time, this is the bus bandwidth of nccl-tests.
+    """Return the bytes that the busiest link carries; bytes / time is the bus bandwidth as nccl-tests define it.
 
-    `message_bytes` are per rank: for an all-gather, one rank's part. send_recv: each rank sends to the next in a ring.
+    `message_bytes` is the message size per rank; in an all-gather, the size of one rank's part. In a send_recv, each
+    rank sends to the next rank of a ring.
     """
     factors = {"all_reduce": 2.0 * (ranks - 1) / ranks, "all_gather": float(ranks - 1), "send_recv": 1.0}
     return factors[kind] * message_bytes
 
 
 def rank_counts(devices: int) -> tuple[int, ...]:
-    """Return group sizes worth measuring on a node: powers of two, and all devices."""
+    """Return the group sizes to measure on a node: powers of two up to 16, and all devices."""
     return tuple(sorted({n for n in (2, 4, 8, 16) if n <= devices} | ({devices} if devices > 1 else set())))
 
 
 def measure_collectives(*, ranks: int, on_cuda: bool, message_bytes: Sequence[int]) -> list[MeasuredCase]:
-    """Measure every collective at every size among `ranks` processes; each result is checked before it is timed."""
+    """Return the times of every collective at every size among `ranks` processes; each result is checked first."""
     import torch.multiprocessing as processes
 
     with tempfile.TemporaryDirectory() as folder:
@@ -93,7 +94,7 @@ def _worker(rank: int, ranks: int, on_cuda: bool, sizes: tuple[int, ...], folder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One collective of one size on one rank: how to fill its buffers, the call, and the expected result."""
+    """One collective of one size on one rank, with functions that fill its buffers, run it, and check its result."""
 
     kind: str
     bytes: int
@@ -139,7 +140,7 @@ def _send_receive(dist: Any, sent: Any, after: int, received: Any, before: int) 
 
 
 def time_on_all_ranks(torch: Any, dist: Any, one: Message) -> dict[str, Any]:
-    """Check the result on every rank, then time it: each sample is the slowest rank's mean of back-to-back calls."""
+    """Check the collective on every rank, then time it; a sample is the slowest rank's mean over repeated calls."""
     one.fill()
     one.call()
     verdict = torch.tensor([1.0 if one.right() else 0.0], device=one.device)
@@ -156,7 +157,7 @@ def time_on_all_ranks(torch: Any, dist: Any, one: Message) -> dict[str, Any]:
 
 
 def _back_to_back_s(torch: Any, dist: Any, one: Message) -> float:
-    """Return the mean time of `CALLS` calls. Each sample refills the buffers because sums in place overflow floats."""
+    """Return the mean seconds of `CALLS` calls. Buffers are refilled first because repeated sums overflow floats."""
     one.fill()
     dist.barrier()
     if one.device.type == "cpu":

@@ -42,8 +42,12 @@ def compare(
     results: Sequence[str | Path],
     *,
     model: str | None = None,
-    server_log: Annotated[str | Path | None, Flag("Start-up log of the engine.")] = None,
-    fit_overheads: Annotated[bool, Flag("Fit additional time per step and per request.")] = False,
+    server_log: Annotated[
+        str | Path | None, Flag("Engine's start-up log: launch settings and KV cache size.")
+    ] = None,
+    fit_overheads: Annotated[
+        bool, Flag("Fit additional time per step and per request to every second run.")
+    ] = False,
     profiles: str | Path | None = None,
     download: bool = False,
     **options: Any,
@@ -52,9 +56,9 @@ def compare(
 
     `options` are those of `simulate` (`gpu`, `tensor_parallel_size`, ..., and `input_len`, `output_len`,
     `request_rate`, `concurrency`, `random_range_ratio` for values that a file lacks). `server_log` provides launch
-    settings that `options` omit, and its KV cache size replaces the estimate. `fit_overheads` fits a time per step and
-    a time per request to every other run. Raises InvalidInput if a file lacks a required value, or if `options`, the
-    log and the files contradict each other; MalformedFile.
+    settings that `options` omit, and its KV cache size replaces the estimate. `fit_overheads` fits an additional time
+    per step and per request to every second run. Raises InvalidInput if a file lacks a required value, or if
+    `options`, the log and the files contradict each other; MalformedFile if a file cannot be read.
     """
     if not results:
         raise InvalidInput(
@@ -96,7 +100,7 @@ def _frontend(resolved: ResolvedPool, request_s: float) -> FrontendTimes:
 def _fit_overheads(
     resolved: ResolvedPool, runs: Sequence[MeasuredRun], workloads: Sequence[tuple[Workload, str]]
 ) -> Overheads:
-    """Fit the time per step to TPOT, then the time per request to TTFT: medians over every other run."""
+    """Fit the time per step to TPOT, then the time per request to TTFT; return medians over every second run."""
     chosen = [i for i in range(0, len(runs), 2) if {"ttft", "tpot"} <= runs[i].latencies_ms.keys()]
     if not chosen:
         raise InvalidInput("--fit-overheads needs a run with TTFT and TPOT; none of the files has both")
@@ -115,7 +119,7 @@ def _fit_overheads(
 
 
 def _step_overhead(resolved: ResolvedPool, workload: Workload, tpot_ms: float) -> float:
-    """Return the constant that makes mean TPOT equal the measured one; 0 if the prediction is already higher."""
+    """Return the seconds per step that make predicted mean TPOT equal `tpot_ms`; 0 if it is already higher."""
     low, high = 0.0, tpot_ms / 1e3
     if (replay_metrics(resolved, workload).get("mean_tpot_ms") or math.inf) >= tpot_ms:
         return 0.0
@@ -150,7 +154,9 @@ def _compare_run(
     if result.status != "complete":
         notices.append(f"the simulated engine {result.status}: {result.reason}")
     if overheads is not None and run.path in overheads.fitted_to:
-        notices.append("the overheads were fitted to this run, so its agreement is no evidence")
+        notices.append(
+            "the overheads were fitted to this run, so its errors do not show the accuracy of the model"
+        )
     return RunComparison(
         path=run.path,
         tool=run.tool,
@@ -180,9 +186,9 @@ def _predict_with_intervals(
     *,
     fitted: bool,
 ) -> dict[str, Quantity]:
-    """Return predicted metrics by the benchmark's names, with the intervals of `simulate` for the same requests.
+    """Return predicted metrics by the benchmark's metric names, with the intervals of `simulate`.
 
-    With `fitted` overheads, skip the engine's maximum throughput, because it is computed without them.
+    If overheads were `fitted`, ignore the engine's maximum throughput, because its computation omits overheads.
     """
     verdict = None if fitted else verdict_on(result, [resolved], Service(), requests)
     bands = run_bands(resolved, requests, result, verdict)
@@ -201,7 +207,7 @@ def _predict_with_intervals(
 def _metric_rows(
     run: MeasuredRun, known: Mapping[str, Quantity], predicted: Mapping[str, Any]
 ) -> list[MetricRow]:
-    """Return every statistic that both sides have; of ITL only the mean, because chunks merge before the client."""
+    """Return a row per measured statistic; for ITL only the mean, because chunks can merge before the client."""
     measured = {
         f"{statistic}_{metric}_ms": value
         for metric in METRICS
@@ -221,7 +227,7 @@ def _metric_rows(
 
 
 def _memory_rows(planned: ResolvedPool, log: ServerLog | None) -> tuple[MetricRow, ...]:
-    """Return the logged memory against the estimate for the same settings, in GiB and tokens."""
+    """Return rows that compare logged memory with the estimate for the same settings, in GiB, tokens and blocks."""
     if log is None:
         return ()
     plan = planned.memory
@@ -253,7 +259,8 @@ def likely_causes(
     drafts: bool = False,
     other_weights: str | None = None,
 ) -> list[str]:
-    """Return likely causes of gaps outside the intervals. `drafts`: the simulated server drafts too."""
+    """Return likely causes of errors outside the intervals. `kv_known`: a server log was given; `drafts`: the
+    simulation includes speculative decoding; `other_weights`: a known mismatch of the weights' size."""
     errors = {row.name: row.error for row in rows if not row.inside}
     measured = {row.name for row in rows if row.error is not None}
     ttft, tpot = errors.get("mean_ttft_ms"), errors.get("mean_tpot_ms")
@@ -264,9 +271,9 @@ def likely_causes(
         )
     if tpot is not None and tpot < -GOOD_ERROR:
         causes.append(
-            f"decode steps take longer than predicted ({tpot:+.0%}): host time of this server, slower kernels, "
-            "or a power-capped GPU; `--fit-overheads` measures the first, `capacity validate` on that GPU the "
-            "others"
+            f"decode steps take longer than predicted ({tpot:+.0%}): host time of this server, slower "
+            "kernels, or a power-capped GPU; measure host time with `--fit-overheads`, kernels and power with "
+            "`capacity validate` on that GPU"
         )
     if tpot is not None and tpot > GOOD_ERROR:
         causes.append(
@@ -314,6 +321,6 @@ def _slow_first_token(
             "(--fit-overheads)"
         )
     return (
-        f"TTFT is {gap_ms:.0f} ms longer than predicted for all requests: client, HTTP, tokenizer and eager "
-        "prefill; `--fit-overheads` measures it"
+        f"TTFT is {gap_ms:.0f} ms longer than predicted for all requests: time in client, HTTP, tokenizer and eager "
+        "prefill; measure it with `--fit-overheads`"
     )

@@ -15,10 +15,10 @@ MAIN_METRICS = {  # metrics by their common names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricRow(WrittenRecord):
-    """One statistic, measured and predicted, in the unit of its name.
+    """One statistic, measured and predicted; its name implies its unit (`p95_ttft_ms`).
 
-    `low` to `high` is the 90 % prediction interval; None for memory, which has none. `predicted` is None if the
-    simulator has no such metric.
+    `low` to `high` is the 90 % prediction interval; None without an interval, as for memory. `predicted` is None if
+    the simulator has no such metric.
     """
 
     LAST: ClassVar[tuple[str, ...]] = ("error", "inside")
@@ -50,7 +50,7 @@ class Overheads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunComparison:
-    """One run: its workload, how the workload was rebuilt, and every metric that both sides have."""
+    """The comparison of one run: its requests, how its workload was rebuilt, its metrics, and causes of errors."""
 
     path: str
     tool: str
@@ -71,7 +71,7 @@ class RunComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison(AnswerRecord):
-    """All runs of one deployment."""
+    """The result of `capacity compare`: the deployment, its memory, and the comparison of each run."""
 
     SCHEMA: ClassVar[str] = "capacity/comparison/v1"
 
@@ -92,7 +92,7 @@ class Comparison(AnswerRecord):
 
     @property
     def verdict(self) -> str:
-        """Return the error and the coverage of the intervals in one or two sentences."""
+        """Return the median errors and the coverage of the intervals in one or two sentences."""
         parts = []
         for name, label in MAIN_METRICS.items():
             errors = sorted(abs(e) for run in self.runs if (e := run.error(name)) is not None)

@@ -26,7 +26,7 @@ TITLES = {
 
 
 def metric_title(name: str) -> str:
-    """Return a title such as `p95 TTFT, ms` for `p95_ttft_ms`."""
+    """Return the display title of a metric with its unit: `p95 TTFT, ms` for `p95_ttft_ms`."""
     statistic, _, rest = name.partition("_")
     metric = rest.removesuffix("_ms")
     return TITLES.get(name) or (f"{statistic} {METRICS[metric].label}, ms" if metric in METRICS else name)
@@ -37,7 +37,7 @@ def error_text(error: float | None) -> str:
 
 
 def predicted_texts(row: MetricRow) -> tuple[str, str]:
-    """Return a prediction with as many digits as its interval supports, and the interval; without one, four digits."""
+    """Return the texts of a prediction and its interval, rounded to the interval's precision, else to four digits."""
     if row.predicted is None:
         return "-", ""
     if row.low is None or row.high is None:
@@ -79,7 +79,7 @@ def comparison_view(answer: Comparison) -> View:
 
 
 def server_blocks(answer: Comparison) -> Iterator[Block]:
-    """Yield the KV cache, memory as the server printed it, and fitted overheads."""
+    """Yield the KV cache size, memory in the server log with its estimate, and fitted overheads."""
     known = "from the server log" if answer.kv_capacity_measured else "estimated"
     yield f"KV cache: {answer.kv_capacity_tokens:,} tokens, {known}"
     yield _table("Memory in the server log", answer.memory, "memory")
@@ -92,7 +92,7 @@ def server_blocks(answer: Comparison) -> Iterator[Block]:
 
 
 def run_blocks(run: RunComparison, number: int) -> Iterator[Block]:
-    """Yield the metrics of a run; `number` distinguishes the charts of several runs."""
+    """Yield the chart and the table of a run's metrics; `number` is the run's index and makes their names unique."""
     title = f"{run.path}: {run.tool}, {run.requests:,} requests, {run.workload}"
     yield _metrics_chart(run, number)
     yield _table(title, run.metrics, f"metrics_{number + 1}")
@@ -146,14 +146,14 @@ MARKS = {True: "", False: ", outside", None: ""}  # by whether the measured valu
 
 
 def _metrics_words(run: RunComparison) -> str:
-    """Return the largest error, and how many measured values are within their intervals."""
+    """Return the chart's text: the largest error, and how many measured values are within their intervals."""
     worst = max(
         (row for row in run.metrics if row.error is not None),
         key=lambda row: abs(row.error or 0.0),
         default=None,
     )
     if worst is None:
-        return "No metric in common."
+        return "No metric was both measured and predicted."
     return f"Largest: {metric_title(worst.name)}, {error_text(worst.error)}." + coverage_text(
         run.rows_with_interval
     )

@@ -1,4 +1,4 @@
-"""Fit step-model constants to measured cases, family by family, with no more constants than the evidence supports."""
+"""Fit step-model constants to measured cases by family; the number of cases limits the number of constants."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -61,7 +61,7 @@ _COLLECTIVE_SHARPNESS = (0.3, 16.0)  # range of a collective's sharpness, which 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyFit:
-    """Constants of one family before and after the fit, with errors on held-out cases."""
+    """The constants of one family before and after the fit, and the errors of both on held-out cases."""
 
     target: Target
     before: Coefficients
@@ -77,13 +77,13 @@ class FamilyFit:
 
     @property
     def at_bounds(self) -> tuple[str, ...]:
-        """Return roof fractions that were fitted to 1: the roof is too low, or the times are not the kernel's."""
+        """Return roof fractions that the fit limited to 1: the roof is too low, or the measured times are wrong."""
         return tuple(n for n in self.fitted if n.endswith("_fraction") and getattr(self.after, n) >= AT_BOUND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedFit:
-    """Evidence that did not change a family's constants, with the reason."""
+    """A family whose constants were not fitted, with its number of cases and the reason."""
 
     family: str
     rows: int
@@ -98,16 +98,16 @@ def fit_families(
     on_gpu: bool,
     final: bool = False,
 ) -> tuple[list[FamilyFit], list[RejectedFit]]:
-    """Fit every family that has cases. Errors are always those of a fit to one half, evaluated on the other.
+    """Fit every family that has cases. Reported errors are those of a fit to half of the cases on the other half.
 
-    With `final`, the returned constants are fitted to all cases, for use in a profile; otherwise to the half.
+    With `final`, the returned constants are fitted to all cases, for use in a profile; otherwise to half of them.
     """
     fits: list[FamilyFit] = []
     refused: list[RejectedFit] = []
     for target, rows in evidence_by_target(measured, on_gpu=on_gpu).items():
         usable = [row for row in rows if formula(row.case, profile) is not None]
         if not usable:
-            reason = f"profile {profile.name} has no FLOP/s of this kind"
+            reason = f"profile {profile.name} has no peak FLOP/s for this number format"
             refused.append(RejectedFit(family=target.label, rows=len(rows), reason=reason))
             continue
         outcome = _fit_family(target, usable, profile, source=source, on_gpu=on_gpu, final=final)
@@ -116,10 +116,10 @@ def fit_families(
 
 
 def evidence_by_target(measured: Iterable[MeasuredCase], *, on_gpu: bool) -> dict[Target, list[MeasuredCase]]:
-    """Return the timed cases of each family whose kernel variant engines run.
+    """Return the timed cases of each family, only for kernel variants that engines run.
 
-    If short kernels of a family were timed in graphs, exclude those timed without one, because they contain launch
-    gaps. Also exclude cases whose clocks were reduced throughout.
+    If short kernels of a family were timed in graphs, exclude those timed without a graph, because their times include
+    launch gaps. Also exclude cases whose clocks were reduced in nearly all samples.
     """
     groups: dict[Target, list[MeasuredCase]] = {}
     for case in measured:
@@ -154,7 +154,7 @@ def _fit_family(
     error = _errors(half, held_out, profile)
     if error.median > CONTRADICTION:
         reason = (
-            "contradictory: fitted to one half of the cases, the median error on the other half is "
+            "inconsistent cases: with constants fitted to one half, the median error on the other half is "
             f"{error.median:.0%}"
         )
         return RejectedFit(family=target.label, rows=len(rows), reason=reason)
@@ -183,7 +183,7 @@ def _fit_family(
 def _solve(
     before: Any, names: Sequence[str], rows: Sequence[MeasuredCase], profile: HardwareProfile
 ) -> dict[str, Any]:
-    """Return all constants of a family: `names` fitted, the rest unchanged (sharpness at most 4)."""
+    """Return all constants of a family: `names` are fitted, the others unchanged (but sharpness is at most 4)."""
     start: dict[str, Any] = before.model_dump(exclude={"fit"})
     if "sharpness" in start and "sharpness" not in names:
         start["sharpness"] = min(start["sharpness"], 4.0)
@@ -223,11 +223,11 @@ def calibrated_profile(
     name: str | None = None,
     residuals: Mapping[str, Residuals] | None = None,
 ) -> HardwareProfile:
-    """Return the profile with fitted constants, and everything else, including provenance, unchanged.
+    """Return the profile with the fitted constants; everything else, including provenance, is unchanged.
 
-    16-bit products of every engine come from the vendor's library, so all engine families receive them. All other
-    constants describe the harness's own kernels and stay in its family; engines use them if the profile has none
-    better.
+    All engines use the vendor's library for 16-bit matrix multiplications, so the fitted constants of these apply to
+    all engine families. All other constants describe the harness's own kernels and are stored in the harness's family;
+    engines use them only if the profile has no better ones.
     """
     raw = profile.step_time
     tables: dict[str, Any] = (
@@ -263,7 +263,7 @@ def calibrated_profile(
 def _engines_with_product(
     target: Target, families: Mapping[str, Mapping[str, Any]], *, transferred: bool
 ) -> list[str]:
-    """Return engine families that use the measured products; all families if theirs may come from another GPU."""
+    """Return the engine families that use the measured GEMM constants; all, if their own come from another GPU."""
     if target.operator != "gemm" or target.key not in LIBRARY_PRODUCTS:
         return []
     return [e for e in ENGINE_FAMILIES if transferred or target.key in families.get(e, {}).get("gemm", {})]
@@ -278,9 +278,9 @@ def fit_host_time(
 ) -> HostTime:
     """Fit the time that the harness's loop adds to a step: a constant and a part per sequence, both at least 0.
 
-    With `graphs` (as on a GPU), decode steps replay graphs and prefills launch kernel by kernel. The launch time is
-    then fitted too; it is hidden if the GPU takes longer. Minimises relative squares of measured time minus the sum of
-    operators. `steps` must have no host time of its own.
+    With `graphs` (as on a GPU), decode steps replay graphs and prefills launch kernel by kernel. The launch time of
+    prefills is then fitted too; it is hidden if the GPU takes longer. Minimises squared relative errors of the
+    measured time minus the sum of the operators' times. `steps` must not include a host time.
     """
     rows = [(step_shape(case.case, window_tokens), case.seconds) for case in measured]
     if not rows:
@@ -297,7 +297,7 @@ def fit_host_time(
 
 
 def _eager_s(rows: Sequence[tuple[float, StepShape, float]], most_s: float) -> float:
-    """Return the launch time of least error: the best point of a grid, refined between its neighbours."""
+    """Return the launch time (s) with the smallest error: the best point of a grid, refined between its neighbours."""
     from scipy.optimize import minimize_scalar
 
     grid = [0.0, *np.geomspace(1e-5, most_s, 40)]
@@ -313,7 +313,7 @@ def _eager_s(rows: Sequence[tuple[float, StepShape, float]], most_s: float) -> f
 def _host_constants(
     rows: Sequence[tuple[float, StepShape, float]], eager_s: float
 ) -> tuple[float, float, float]:
-    """Return relative error (root of squares), `step_s` and `per_sequence_s` if prefills launch in `eager_s`."""
+    """Return the relative error (norm), `step_s` and `per_sequence_s` if launching a prefill takes `eager_s`."""
     from scipy.optimize import nnls
 
     sharpness = HostTime().overlap_sharpness

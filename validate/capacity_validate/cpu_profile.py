@@ -19,10 +19,11 @@ _HEADROOM = 1.1  # the best of a few calls on a shared machine is below the roof
 
 
 def measure_cpu_profile(torch: Any, facts: DeviceFacts) -> HardwareProfile:
-    """Measure roofs as the best of a few calls: products by dtype; copies and matrix-vector products for bandwidth.
+    """Measure compute roofs by dtype with matrix multiplications, and bandwidth with copies and matrix-vector
+    products.
 
-    Bandwidth is that of the memory level that holds a small model's working set: the last-level cache if it is large.
-    Links are those between two processes of this machine; their values are assumptions.
+    Each roof is the best of a few calls, plus 10 %. Bandwidth is that of the memory level that holds a small model's
+    working set: the last-level cache if it is large. Link values are assumptions for two processes of this machine.
     """
     rates = {
         name: _best_rate(torch, _product_calls(torch, getattr(torch, kind))) for name, kind in _DTYPES.items()
@@ -35,9 +36,7 @@ def measure_cpu_profile(torch: Any, facts: DeviceFacts) -> HardwareProfile:
         basis="measured",
     )
     read = Provenance(source=f"operating system, on {facts.name}", date=today, basis="measured")
-    assumed = Provenance(
-        source="irrelevant on a CPU; set so that nothing depends on it", date=today, basis="assumed"
-    )
+    assumed = Provenance(source="not used on a CPU; an arbitrary value", date=today, basis="assumed")
     link = Link(kind="pcie", bytes_per_s=bandwidth / 4, latency_s=20e-6, domain_gpus=1)
     watts = {"tdp_watts": 1.0, "system_watts_per_gpu": 1.0}
     values = profile_values(facts, hbm_bytes_per_s=bandwidth, gpus_per_node=1, **watts)
@@ -68,7 +67,7 @@ _DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
 
 def _best_rate(torch: Any, work: Iterable[tuple[float, Callable[[], object]]]) -> float:
-    """Return the highest rate of work (pairs of an amount and its call), each from the best of a few calls."""
+    """Return the highest rate in amount per second; `work` has pairs of an amount (FLOP or bytes) and its call."""
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     best = 0.0
     for amount, call in work:
@@ -84,7 +83,7 @@ def _product_calls(torch: Any, dtype: Any) -> Iterator[tuple[float, Callable[[],
 
 
 def _bandwidth_calls(torch: Any) -> Iterator[tuple[float, Callable[[], object]]]:
-    """Yield products of weights with one row, and copies, with the bytes that they read and write."""
+    """Yield matrix-vector products and copies, each with the bytes that it reads and writes."""
     for n, k in _WEIGHTS:
         yield 4.0 * n * k, partial(torch.nn.functional.linear, torch.randn(1, k), torch.randn(n, k))
     for count in _COPY_VALUES:

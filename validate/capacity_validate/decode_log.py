@@ -1,9 +1,9 @@
 """Decode step times from an engine's log, from windows in which the engine only decoded.
 
-vLLM logs means over ten seconds, SGLang over a number of decode steps. A window counts if it has no prompt, equally
-many running sequences at its start and end, and none waiting; a step then took `sequences / tokens per second`. Logs
-of speculative decoding are skipped because they lack the number of tokens per step. Sources of the lines: vLLM 0.8 to
-0.33, v1/metrics/loggers.py; SGLang 0.4 to 0.5, managers/scheduler_metrics_mixin.py.
+vLLM logs means over ten seconds, SGLang over a number of decode steps. A window counts if no prompt ran in it, its
+number of running sequences is the same at start and end, and no request waits; a step then took `sequences / tokens
+per second`. Logs of speculative decoding are skipped because they lack the number of tokens per step. Sources of the
+log lines: vLLM 0.8 to 0.33, v1/metrics/loggers.py; SGLang 0.4 to 0.5, managers/scheduler_metrics_mixin.py.
 """
 
 import re
@@ -30,7 +30,8 @@ _DRAFTS = re.compile(r"SpecDecoding metrics|accept len:|speculative_config=Specu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeSteps:
-    """Seconds per decode step at one number of sequences; a log has the mean context or the used KV share."""
+    """Median seconds per decode step at one number of sequences. The log gives either the mean context (SGLang) or the
+    used fraction of the KV cache (vLLM)."""
 
     sequences: int
     seconds: float
@@ -40,7 +41,7 @@ class DecodeSteps:
 
 
 def decode_steps(text: str) -> list[DecodeSteps]:
-    """Return medians by number of sequences; the number with most windows comes first."""
+    """Return median step times, one per number of sequences; the number with the most windows comes first."""
     if _DRAFTS.search(text):
         return []
     by_sequences: dict[int, list[DecodeSteps]] = {}

@@ -1,4 +1,4 @@
-"""Facts of a device from NVML and torch, and the matching profile. Read-only: no setting of the device is changed."""
+"""Facts of a device from NVML and torch. Read-only: no setting of the device is changed."""
 
 import os
 import platform
@@ -30,7 +30,7 @@ _THROTTLE_REASONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
-    """Facts of one device. Clocks are in Hz; None: the driver does not report it. `remarks` are for the user."""
+    """Facts of one device. Clocks are in Hz. None: not reported by the driver. `remarks` are notes for the user."""
 
     kind: Literal["cpu", "cuda"]
     index: int
@@ -90,10 +90,10 @@ def require_torch() -> Any:
 
 
 def find_device(device: str = "auto", *, threads: int = 1) -> DeviceFacts:
-    """Return the facts of `auto` (the first GPU; an error if there is none), `cuda`, `cuda:N`, or `cpu`.
+    """Return the facts of the device: `auto` or `cuda` (the first GPU), `cuda:N`, or `cpu`.
 
     `auto` never falls back to the CPU, whose results would not describe a GPU. Raises InvalidInput with a one-line
-    message.
+    message if the device does not exist.
     """
     name = device.strip().lower()
     if name == "cpu":
@@ -134,7 +134,7 @@ def cpu_facts(torch: Any, *, threads: int = 1) -> DeviceFacts:
     if threads < 1:
         raise InvalidInput(f"threads must be at least 1, not {threads}")
     page = os.sysconf("SC_PAGE_SIZE")
-    remarks = ["a CPU is not a GPU: these results test only the harness and this machine"]
+    remarks = ["measured on a CPU, not a GPU: these results test only the harness and this machine"]
     load = os.getloadavg()[0]
     cores = os.cpu_count() or 1
     if load > 0.5 * cores:
@@ -168,7 +168,7 @@ def _nvml() -> Any:
 
 
 def _query_nvml(nvml: Any, name: str, *arguments: Any) -> Any:
-    """Return NVML's result, or None: many cards do not support every query, and old packages lack functions."""
+    """Return the result of an NVML query; None if the card does not support it or the package lacks the function."""
     function = getattr(nvml, name, None)
     if function is None:
         return None
@@ -192,8 +192,8 @@ def gpu_facts(torch: Any, index: int) -> DeviceFacts:
     is_slice = is_slice_name(str(properties.name)) or (handle is not None and handle.is_slice)
     if facts.get("mig") and not is_slice:
         raise InvalidInput(
-            f"cuda:{index} is in MIG mode and is not a slice: name a slice in CUDA_VISIBLE_DEVICES, or use a "
-            f"whole GPU; {WITHOUT_A_GPU}"
+            f"cuda:{index} is a whole card in MIG mode: name one of its slices in CUDA_VISIBLE_DEVICES, or use a "
+            f"GPU without MIG; {WITHOUT_A_GPU}"
         )
     facts["mig"] = is_slice or facts.get("mig")
     device = DeviceFacts(
@@ -295,7 +295,7 @@ def require_memory(facts: DeviceFacts) -> None:
 
 
 def busy_remarks(facts: DeviceFacts) -> tuple[str, ...]:
-    """Return a remark if another process uses the card: its memory, or the utilisation before this run."""
+    """Return remarks if other processes use the GPU or keep it busy, or if its clocks are reduced."""
     remarks = []
     used = facts.memory_total_bytes - facts.memory_free_bytes
     if facts.is_shared:  # process ids differ in a container, so compare memory
@@ -331,14 +331,14 @@ def cpu_cache_bytes(*, level: int) -> int:
 
 
 class Handle(NamedTuple):
-    """An NVML handle. For a MIG slice it is the handle of the card, because only cards report clocks and power."""
+    """An NVML handle. For a MIG slice, `card` is the handle of the whole card: only cards report clocks and power."""
 
     card: Any
     is_slice: bool
 
 
 def find_handle(nvml: Any, properties: Any, index: int) -> Handle | None:
-    """Find the handle by UUID; by index only if nothing renumbers the devices and the names match."""
+    """Find a device's NVML handle by UUID, or by index if CUDA_VISIBLE_DEVICES is unset and the names match."""
     for text in _uuids(properties, index):
         for spelled in (text, text.encode()):
             found = _query_nvml(nvml, "nvmlDeviceGetHandleByUUID", spelled)
@@ -363,7 +363,7 @@ def is_slice_name(name: str) -> bool:
 
 
 def _uuids(properties: Any, index: int) -> list[str]:
-    """Return candidate identifiers of the device, most likely first."""
+    """Return UUIDs, most likely first, by which NVML may know the device."""
     uuid = getattr(properties, "uuid", None)
     texts = [] if uuid is None else [f"GPU-{uuid}", f"MIG-{uuid}"]
     visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]

@@ -1,4 +1,4 @@
-"""The user's own evidence, recognised by content: results, logs, scrapes, and kernel measurements."""
+"""Files to calibrate on, whose kind is detected from their content: results, logs, scrapes, kernel measurements."""
 
 import re
 import urllib.error
@@ -23,7 +23,7 @@ _JSON = re.compile(r"\s*(?:\{|\[\s*[\[\]{])")  # a log line may start with [2026
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Evidence of one deployment: runs, engine logs and decode steps; and files of `capacity validate`."""
+    """Evidence: runs, log and decode steps of one deployment, or measurement files of `capacity validate`."""
 
     sources: tuple[str, ...]
     runs: tuple[MeasuredRun, ...] = ()
@@ -32,7 +32,7 @@ class Evidence:
     measurements: tuple[str, ...] = ()
 
     def engine(self, asked: str | None) -> str | None:
-        """Return the requested engine, or else the one whose own tool measured. Raises InvalidInput if they differ."""
+        """Return the requested engine, or else the one that a result implies. Raises InvalidInput if they differ."""
         found = asked
         for run in self.runs:
             found = found or run.engine
@@ -50,7 +50,7 @@ class Evidence:
 
 
 def read_evidence(sources: Sequence[str | Path]) -> Evidence:
-    """Read these files or http(s) addresses. Raises MalformedFile, InvalidInput."""
+    """Read the given files and http(s) addresses as evidence. Raises MalformedFile, InvalidInput."""
     if not sources:
         raise InvalidInput(
             "no result to calibrate on: give a benchmark's result file, an engine's log, or its /metrics"
@@ -73,7 +73,7 @@ def read_evidence(sources: Sequence[str | Path]) -> Evidence:
             if not found and log is None:
                 raise MalformedFile(
                     source,
-                    "is neither a supported benchmark result, nor an engine's log or metrics with a usable line",
+                    "is neither a supported benchmark result, nor an engine log or /metrics scrape with a usable value",
                 )
             steps += found
             logs += [log] if log is not None else []
@@ -104,7 +104,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def fetch_text(address: str) -> str:
-    """Return the text at an http(s) address that the user gave. Raises InvalidInput."""
+    """Return the text at an http(s) address that the user gave. Raises InvalidInput if it cannot be read in 10 s."""
     scheme = urllib.parse.urlsplit(address).scheme.lower()
     if scheme not in ("http", "https"):
         raise InvalidInput(f"{address}: only http and https addresses are supported, not {scheme}")
@@ -118,7 +118,9 @@ def fetch_text(address: str) -> str:
         ) from None
     except (OSError, ValueError, urllib.error.URLError) as error:
         reason = getattr(error, "reason", error)
-        raise InvalidInput(f"{address} cannot be read: {reason}; save its text and give the file") from None
+        raise InvalidInput(
+            f"{address} cannot be read: {reason}; save its content and give that file"
+        ) from None
     if len(content) > FETCH_BYTES:
         raise InvalidInput(
             f"{address} returned more than {FETCH_BYTES // 2**20} MiB, longer than any engine's metrics"

@@ -1,4 +1,4 @@
-"""A checked fact: the measured value, its limit, and whether the check passed."""
+"""The result of a check: the measured value, its limit, and whether the check passed."""
 
 from dataclasses import dataclass
 from typing import ClassVar

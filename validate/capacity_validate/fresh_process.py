@@ -1,7 +1,7 @@
-"""Run a validation on a GPU in child processes, so that a crash or a broken CUDA context costs only one stage.
+"""Run a validation on a GPU in child processes, so that a crash or a broken CUDA context affects only one stage.
 
-This process never uses CUDA, because a broken context keeps its memory until its process ends. If a process loses its
-device or dies, the next one continues the same measurement file and skips the stage that failed.
+The parent process never uses CUDA, because a broken context keeps its memory until its process ends. If a child loses
+its device or dies, the next child continues the same measurement file and skips the stage that failed.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _START = "from capacity_validate.fresh_process import main; main()"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOutcome:
-    """The result of one process, or the stage in which it lost the device, with the reason."""
+    """The outcome of one child process: its answer, and if it lost the device, the stage and the reason."""
 
     answer: Any = None
     stage: str | None = None
@@ -37,7 +37,7 @@ class ProcessOutcome:
 
 
 class MeasuringFailed(CapacityError):
-    """Every measuring process died before it returned a result; the text names the stage and the remaining files."""
+    """No child process returned a result. The message names the stage that failed and how to continue."""
 
 
 def run_in_fresh_processes(
@@ -47,10 +47,10 @@ def run_in_fresh_processes(
     deadline: float,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Any:
-    """Return the result of `work` ("module:function"), which takes `arguments`, `budget_s` and `skip`.
+    """Run `work` ("module:function") in child processes until one succeeds, and return its answer.
 
-    `work` returns a ProcessOutcome. `deadline` is a value of `time.monotonic`. Raises the exceptions of `work`, and
-    MeasuringFailed.
+    `work` takes `arguments`, `budget_s` and `skip`, and returns a ProcessOutcome. `deadline` is a value of
+    `time.monotonic`. Raises the exceptions of `work`, and MeasuringFailed.
     """
     skip: dict[str, str] = {}
     answer = None
@@ -90,14 +90,17 @@ def _run_process(
         raise KeyboardInterrupt
     code = process.returncode
     how = f"signal {-code}" if code < 0 else f"code {code}"
-    lost = f"the process ended with {how} in {stage}"
+    lost = f"the process ended with {how} in the stage {stage}"
     return ProcessOutcome(stage=stage, lost=lost, repeatable=stage == FIRST_STAGE)
 
 
 def _listen(
     process: subprocess.Popen[bytes], line: Connection, progress: Callable[[int, int, str], None] | None
 ) -> tuple[ProcessOutcome | BaseException | None, str, bool]:
-    """Forward progress until the process ends. It receives Ctrl-C too: wait after the first, kill it at the second."""
+    """Forward a child's progress and return its answer, its last stage, and whether Ctrl-C was pressed.
+
+    The child receives Ctrl-C too: wait for it after the first, kill it at the second.
+    """
     stage, interrupts = FIRST_STAGE, 0
     answer = None
     while True:
@@ -119,7 +122,7 @@ def _listen(
 
 
 def main() -> None:
-    """Run the work read from the pipe whose number is on the command line, and write the result there."""
+    """Run work in a child process: read it from the pipe given on the command line, and write the result there."""
     os.dup2(2, 1)  # keep output of kernels and libraries out of the command's stdout
     line = Connection(int(sys.argv[1]))
     work, arguments = line.recv()

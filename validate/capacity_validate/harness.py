@@ -51,9 +51,11 @@ INTERRUPTED = "interrupted: this report contains the results up to the interrupt
 
 
 def validate(
-    device: Annotated[str, Flag("Device: auto, cuda, cuda:N, or cpu.", "--device")] = "auto",
+    device: Annotated[
+        str, Flag("Device to measure: auto (the first GPU), cuda, cuda:N, or cpu.", "--device")
+    ] = "auto",
     campaign: Annotated[
-        str, Flag("Campaign: quick, standard, full, or a TOML file.", "--campaign")
+        str, Flag("Cases to measure: campaign quick, standard or full, or a TOML file.", "--campaign")
     ] = "quick",
     *,
     budget_s: float | None = None,
@@ -62,17 +64,19 @@ def validate(
     ] = DEFAULT_OUT,
     gpu: str | None = None,
     profiles: Sequence[str] = (),
-    tolerance_ttft: Annotated[float, Flag("Maximum held-out TTFT error to pass.")] = TOLERANCE_TTFT,
+    tolerance_ttft: Annotated[
+        float, Flag("Maximum median TTFT error on held-out cases to pass.")
+    ] = TOLERANCE_TTFT,
     tolerance_tpot: Annotated[
         float | None,
         Flag(
-            "Maximum held-out TPOT error to pass; default 0.15, on a CPU 0.25.",
+            "Maximum median TPOT error on held-out cases to pass; default 0.15, on a CPU 0.25.",
             "--tolerance --tolerance-tpot",
         ),
     ] = None,
     threads: Annotated[int, Flag("Number of CPU threads for --device cpu.", least=1)] = 1,
     seed: Annotated[int, Flag("")] = 0,
-    engine: Annotated[str | None, Flag("Then also benchmark an installed engine: vllm or sglang.")] = None,
+    engine: Annotated[str | None, Flag("Also benchmark an installed engine: vllm or sglang.")] = None,
     model: str = ENGINE_MODEL,
     engine_settings: Mapping[str, Any] = NO_SETTINGS,
     progress: Progress | None = None,
@@ -81,9 +85,9 @@ def validate(
 
     Writes `out`/measurements.jsonl during the run (a second run continues it), then report.json, report.html and the
     calibrated profile. `gpu` names the profile if the card's name matches none; `budget_s` overrides the campaign's.
-    `engine` (vllm or sglang, if installed) then serves `model` on the same device, and the results of its own client
-    are compared with the simulation; this takes minutes beyond the budget. `engine_settings` are fields of the `Pool`
-    that it is launched with. Raises InvalidInput with a one-line message if the device, driver, torch or profile is
+    If `engine` (vllm or sglang, installed) is given, it then serves `model` on the same device, and the results of its
+    own client are compared with the simulation; this takes minutes beyond the budget. `engine_settings` are `Pool`
+    fields for its launch. Raises InvalidInput with a one-line message if the device, driver, torch or profile is
     missing.
     """
     start = time.monotonic()
@@ -123,7 +127,7 @@ def _add_engine_comparison(
     progress: Progress | None,
     settings: Mapping[str, Any] = NO_SETTINGS,
 ) -> ValidationReport:
-    """Return the report with runs of a real engine against the new profile; a failure is recorded in the report."""
+    """Return the report with the comparison of a real engine and the new profile, or with the engine's failure."""
     calibrated = f"{report.profile.partition('@')[0]}@mine"
     gpu = calibrated if (folder / f"{calibrated}.toml").is_file() else report.profile
     try:
@@ -144,7 +148,7 @@ def _add_engine_comparison(
 
 
 def run_in_child(**arguments: Any) -> ProcessOutcome:
-    """Run `run_here` with these arguments inside a child process, and return the outcome."""
+    """Run `run_in_this_process` inside a child process, and return the outcome."""
     report, measured = run_in_this_process(**arguments)
     if measured.lost is None:
         return ProcessOutcome(answer=report)
@@ -170,7 +174,7 @@ def run_in_this_process(
     progress: Progress | None,
     stage: Callable[[str], None] | None = None,
 ) -> tuple[ValidationReport, MeasurementOutcome]:
-    """Measure and evaluate in this process. `skip` maps stages that broke a device before to the reason."""
+    """Measure and evaluate in this process. `skip` has the stages that lost a device before, with the reason."""
     start = time.monotonic()
     facts = find_device(device, threads=threads)
     require_memory(facts)
@@ -200,7 +204,7 @@ def run_in_this_process(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementOutcome:
-    """The results of the stages and the session after them; if the device broke, `lost` in `stage`."""
+    """The results of the stages and the final session. If the device was lost, `lost` is the error in `stage`."""
 
     session: Session
     results: StageResults
@@ -243,7 +247,7 @@ def measure(
         results.remarks.append(INTERRUPTED)
     except DeviceLost as error:
         lost = error
-        results.broken.append(f"{error}; a fresh process continues after it")
+        results.broken.append(f"{error}; a new process continues after the failed part")
     session = session.with_model(results.whole, results.slowdown)
     return MeasurementOutcome(
         session=session, results=results, interrupted=interrupted, stage=current, lost=lost
@@ -276,7 +280,7 @@ def _build_report(
     tolerance_tpot: float,
     start: float,
 ) -> ValidationReport:
-    """Build the report: predictions before and after calibration, on the held-out half of the cases."""
+    """Build the report, with predictions before and after calibration on the held-out half of the cases."""
     session, results = measured.session, measured.results
     fits, before, after = profile.half.fits, profile.half.before, profile.half.after
     cases = measured_cases(session)

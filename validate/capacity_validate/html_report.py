@@ -27,7 +27,7 @@ caption{text-align:left;font-weight:600;padding:.3rem 0}
 
 
 def to_html(report: ValidationReport) -> str:
-    """Return the page with tables, a roofline and a parity plot; it needs no network."""
+    """Return the report as an HTML page with tables, a roofline and a parity plot; it loads nothing from a network."""
     mark = "verdict" if report.exit_code == 0 else "verdict failed"
     cases = parts_html([draw_table(Table("", report.cases, CASES))])
     engine = (
@@ -81,7 +81,7 @@ def _facts_html(report: ValidationReport) -> str:
 
 
 def _optional_unit(text: Callable[[float], str]) -> Unit:
-    """Return a unit that shows nothing for None."""
+    """Return a unit that formats numbers with `text` and shows None as an empty string."""
     return Unit(none="", show=lambda number, _: (text(number.value), ""))
 
 
@@ -95,7 +95,7 @@ NUMBER = _optional_unit(lambda value: f"{value:,.0f}" if value == int(value) els
 
 
 def _both_means(metric: str) -> Callable[[tuple[int, ServingComparison]], str]:
-    """Return a function that shows a serving run's mean latency, measured and simulated."""
+    """Return a function that formats a serving run's mean `metric`: measured / simulated (error)."""
 
     def find(run: tuple[int, ServingComparison]) -> str:
         measured, simulated, error = (
@@ -132,13 +132,13 @@ SPECULATION = [
     Column("speculative decoding", lambda r: f"k = {r.draft_tokens}, agreement {r.agreement:g}"),
     Column("accepted length / formula", lambda r: f"{r.accepted_length:.2f} / {r.expected_length:.2f}"),
     Column(
-        "speed-up measured, launched kernel by kernel / predicted",
+        "speed-up: measured (kernels launched one by one) / predicted",
         lambda r: f"{r.measured_speedup:.2f} / {r.predicted_speedup:.2f}",
     ),
     Column("greedy tokens equal", lambda r: f"{r.equal_tokens} of {r.tokens}"),
 ]
 FINDINGS = [
-    Column("", lambda f: "holds" if f.passed else "[red]FAILS[/red]"),
+    Column("", lambda f: "passed" if f.passed else "[red]FAILED[/red]"),
     Column("check", "name"),
     Column("device", lambda f: f.device or "measured device"),
     Column("value", "value", NUMBER),
@@ -155,7 +155,7 @@ CONSTANTS = [
 
 
 def _view(report: ValidationReport) -> View:
-    """Return the rest of the page: whole-model runs, techniques, constants, bands, memory, and untimed cases."""
+    """Return the tables below the charts: whole-model runs, techniques, constants, bands, memory, untimed cases."""
     moved = [(c.family, name, *ends, c.rows) for c in report.constants for name, ends in c.moved.items()]
     bands = [(regime, *ends) for regime, ends in report.bands.items()]
     memory = [
@@ -181,26 +181,26 @@ def _view(report: ValidationReport) -> View:
             "Constants not changed", report.refused, [Column("kernel", "family"), Column("reason", "reason")]
         ),
         Table(
-            "Error bands of the calibrated profile: 90 % of held-out steps, measured over predicted",
+            "Error bands of the calibrated profile: 90 % intervals of measured / predicted - 1",
             bands,
             [Column("phase", "0"), Column("from", "1", SIGNED), Column("to", "2", SIGNED)],
         ),
-        Table("Memory", memory, [Column("of", "0"), Column("amount", "1", TEXT)]),
-        Table("Not timed", missing, [Column("case", "0"), Column("status", "1"), Column("why", "2")]),
+        Table("Memory", memory, [Column("part", "0"), Column("amount", "1", TEXT)]),
+        Table("Not timed", missing, [Column("case", "0"), Column("status", "1"), Column("reason", "2")]),
     ]
     return View("", blocks)
 
 
 def summary_lines(report: ValidationReport, folder: Path | str | None = None) -> list[str]:
-    """Return the terminal summary: errors by class, the runs, and one sentence at the end."""
+    """Return the terminal summary: errors by class of cases, results of each run, notes, and the verdict last."""
     lines = [f"{'class':<44}{'cases':>6}{'before':>10}{'after':>10}   (median error of held-out cases)"]
     for c in report.classes:
         lines.append(f"{c.family:<44}{c.cases:>6}{percent(c.before_median):>10}{percent(c.after_median):>10}")
     for s in report.serving:
         lines.append(
             f"serving {s.requests} requests at {s.rate_per_s:.2f}/s: TTFT {duration(s.measured_ttft_s)} "
-            f"measured, {format_signed(s.ttft_error)} simulated; TPOT {duration(s.measured_tpot_s)}, "
-            f"{format_signed(s.tpot_error)}; {s.equal_steps} of {s.steps} steps scheduled identically"
+            f"measured (simulated {format_signed(s.ttft_error)}), TPOT {duration(s.measured_tpot_s)} (simulated "
+            f"{format_signed(s.tpot_error)}); {s.equal_steps} of {s.steps} steps scheduled identically"
         )
     for r in report.speculation:
         lines.append(
@@ -210,7 +210,7 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
         )
     for regime, (low, high) in report.bands.items():
         lines.append(
-            f"error band of {regime} steps: {format_signed(low)} to {format_signed(high)} (90 % of held-out steps)"
+            f"error band of {regime}: measured {format_signed(low)} to {format_signed(high)} from predicted (90 %)"
         )
     if report.engine is not None:
         lines += render_text(view_parts(comparison_view(report.engine), report.engine)).splitlines()
@@ -231,7 +231,7 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
 
 
 def figures_html(report: ValidationReport) -> str:
-    """Return the roofline and parity charts; the page contains plotly's script once."""
+    """Return the roofline and parity charts as HTML; plotly's script is included only once."""
     try:
         import plotly.io
     except ImportError:
@@ -247,7 +247,7 @@ def figures_html(report: ValidationReport) -> str:
 
 
 def _roofline(report: ValidationReport) -> Any:
-    """Return a chart of achieved FLOP/s by arithmetic intensity, under the profile's roofs."""
+    """Return a chart of measured FLOP/s against arithmetic intensity, with the profile's roofs; None without cases."""
     from plotly import express
 
     rows = [r for r in report.cases if r.flops > 0 and r.bytes > 0]
@@ -260,7 +260,7 @@ def _roofline(report: ValidationReport) -> Any:
         color=[row.family for row in rows],
         hover_name=[row.id for row in rows],
         labels={"x": "FLOP per byte", "y": "FLOP/s", "color": ""},
-        title="Roofline: measured kernels under the profile's roofs",
+        title="Roofline: measured kernels and the profile's roofs",
         log_x=True,
         log_y=True,
         height=520,

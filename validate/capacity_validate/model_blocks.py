@@ -1,4 +1,4 @@
-"""The mixers and feed-forward layers of the harness's transformer: paged attention, dense layers, experts."""
+"""Layers of the harness's transformer: attention over a paged cache, dense feed-forward layers, and experts."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class GroupedMixer:
 def window_mask(
     new_tokens: int, computed: int, window_tokens: int | None, device: Any, *, chunked: bool = False
 ) -> Any:
-    """Return a mask, True where a query may attend; None if the window does not restrict the causal mask."""
+    """Return a mask, True where a query may attend; None if the window covers the whole context."""
     if window_tokens is None or computed + new_tokens <= window_tokens:
         return None
     query = torch.arange(computed, computed + new_tokens, device=device)[:, None]
@@ -120,7 +120,7 @@ def window_mask(
 
 
 class LatentMixer:
-    """Multi-head latent attention: prefill expands the latent to heads, decode absorbs the expansion."""
+    """Multi-head latent attention: prefill expands latents to keys and values, decode uses absorbed matrices."""
 
     def __init__(self, owner: Transformer, spec: LatentAttention, tables: tuple[Any, Any]) -> None:
         self.spec, self.tables = spec, tables
@@ -173,7 +173,7 @@ class LatentMixer:
         return functional.linear(attended.reshape(x.shape[0], -1), self.output)
 
     def _expansion(self) -> tuple[Any, Any]:
-        """Return the key and value halves of kv_b, [heads, width, latent]."""
+        """Return the parts of kv_b that expand a latent to keys and to values, each [heads, width, latent]."""
         spec = self.spec
         by_head = self.kv_b.view(spec.num_heads, -1, spec.kv_lora_rank)
         keys, values = by_head.split((spec.qk_nope_head_dim, spec.v_head_dim), dim=1)
@@ -197,7 +197,7 @@ class LatentMixer:
         return torch.einsum("bhl,hvl->bhv", torch.cat(out), value_half)
 
     def _padded_decode(self, query: Any, step: StepInputs) -> Any:
-        """Attend all rows over tables padded to one length, without host reads, so that a graph can capture it."""
+        """Return decode attention over tables padded to one length, without host reads, so a graph can capture it."""
         entries = self.caches[0][step.tables].flatten(1, 3)
         scores = torch.bmm(query, entries.transpose(1, 2)).float() * self.scale
         beyond = torch.arange(entries.shape[1], device=query.device)[None, :] >= step.contexts[:, None]
@@ -233,7 +233,7 @@ class DenseMlp:
 
 
 class ExpertMlp:
-    """Routed experts with softmax over the chosen ones, and a dense shared expert if the model has one."""
+    """Routed experts weighted by a softmax over the chosen ones, and a dense shared expert if the model has one."""
 
     def __init__(self, owner: Transformer, spec: MoEFeedForward) -> None:
         hidden, width = owner.model.hidden_size, spec.expert_intermediate_size

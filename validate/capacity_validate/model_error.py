@@ -1,4 +1,4 @@
-"""Compare a run's measurements with the step model: fits, predictors before and after, and the report."""
+"""Comparison of a run's measurements with the step model: the fits, and predictions before and after calibration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fitted_profile(session: Session) -> FittedProfile:
 
 
 def _fit_arguments(session: Session) -> dict[str, Any]:
-    """Return the fit's arguments: provenance, kind of device, the campaign's model and its second model."""
+    """Return the fit's arguments: provenance, whether on a GPU, the campaign's model, and its held-out model."""
     unseen = session.plan.unseen
     return {
         "source": session.source,
@@ -49,14 +49,14 @@ def _fit_arguments(session: Session) -> dict[str, Any]:
 
 
 def whole_model_cases(session: Session) -> list[MeasuredCase]:
-    """Return timed steps of the whole model, at every depth."""
+    """Return the timed steps of the whole model, with any number of layers."""
     return [m for m in measured_cases(session) if m.case.operator.startswith("model ") and m.status == "ok"]
 
 
 def serving_comparison(
     loaded: LoadedRun, before: Predictor, after: Predictor, model: ModelSpec
 ) -> ServingComparison:
-    """Compare a real serving run with the simulator, with the calibrated and the uncalibrated step model."""
+    """Compare a real serving run with its simulation, by the calibrated and by the uncalibrated step model."""
     run, layers, window = loaded.run, model.num_layers, model.window_tokens
     steps = after.step_model(layers)
     simulated = simulate(run, steps, window_tokens=window).summary.to_dict()
@@ -79,7 +79,7 @@ def serving_comparison(
 
 
 def extrapolate_depth(session: Session, after: Predictor) -> Extrapolation | None:
-    """Return a whole model's decode step, extrapolated from two measured depths and predicted by the step model."""
+    """Return the full model's decode step, extrapolated from two depths and predicted; None if no layer was cut."""
     whole = session.whole
     if whole is None or whole.transformer is None or whole.half_depth is None:
         return None

@@ -1,4 +1,4 @@
-"""Detection of implausible times: faster than the card, identical at all sizes, drifting, or unlike their family."""
+"""Detection of implausible times: faster than the card allows, equal for all sizes, drifting, or unlike the family."""
 
 import math
 import statistics
@@ -28,7 +28,7 @@ DRIFT_CPU = 0.50  # limit for a shared machine
 
 
 def roof_seconds(measured: MeasuredCase, profile: HardwareProfile) -> float | None:
-    """Return the minimum time of a case on the profile's roofs; None if its work or a roof is unknown."""
+    """Return the minimum time of a case in s, given the profile's roofs; None if its work or a roof is unknown."""
     case = measured.case
     if not measured.flops and not measured.bytes:
         return None
@@ -42,18 +42,18 @@ def roof_seconds(measured: MeasuredCase, profile: HardwareProfile) -> float | No
 
 
 def roof_fraction(measured: MeasuredCase, profile: HardwareProfile) -> float | None:
-    """Return the roof time over the measured time; above 1 if inputs are read from a cache."""
+    """Return the minimum time over the measured time, above 1 if inputs were in a cache; None if unknown."""
     least_s = roof_seconds(measured, profile)
     return None if not least_s or measured.timing is None else least_s / max(measured.seconds, 1e-12)
 
 
 def reach_remarks(measured: Iterable[MeasuredCase], profile: HardwareProfile) -> tuple[str, ...]:
-    """Return the best copy and the best 16-bit product as fractions of their roofs."""
+    """Return a remark with the best copy and the best 16-bit multiplication, as fractions of the roofs."""
     timed = [m for m in measured if m.status == "ok" and m.timing is not None]
     copies = [m for m in timed if m.case.operator == "bandwidth" and m.case.variant == "copy"]
     products = [m for m in timed if m.case.operator == "gemm" and m.case.kernel != "fp32"]
     shown = []
-    for label, unit, chosen in (("copy", "GB/s", copies), ("product", "TFLOP/s", products)):
+    for label, unit, chosen in (("copy", "GB/s", copies), ("matrix multiplication", "TFLOP/s", products)):
         best = max(chosen, key=lambda m: roof_fraction(m, profile) or 0.0, default=None)
         fraction = None if best is None else roof_fraction(best, profile)
         if best is not None and fraction is not None:
@@ -73,7 +73,7 @@ def _compute_seconds(measured: MeasuredCase, profile: HardwareProfile) -> float 
 
 
 def explain_impossible_speed(measured: MeasuredCase, profile: HardwareProfile) -> str | None:
-    """Return why a time is impossible by the card's datasheet; None if it is possible."""
+    """Return why a measured time is impossible according to the profile's peak rates; None if it is possible."""
     if measured.timing is None or measured.case.operator in ("collective", "transfer"):
         return None
     seconds = measured.seconds
@@ -91,7 +91,7 @@ def explain_impossible_speed(measured: MeasuredCase, profile: HardwareProfile) -
 
 
 def find_equal_times(measured: Iterable[MeasuredCase], profile: HardwareProfile) -> dict[str, str]:
-    """Return cases of one shape whose times are equal although their work differs, so the time is not the kernel's."""
+    """Return a reason by case id for cases of one shape that take equal times although their work differs."""
     shapes: dict[object, list[tuple[float, MeasuredCase]]] = {}
     for case in measured:
         work_s = roof_seconds(case, profile)
@@ -121,7 +121,7 @@ def bound_remarks(fits: Sequence[FamilyFit]) -> tuple[str, ...]:
 def outlying_shapes(
     measured: Sequence[MeasuredCase], fits: Sequence[FamilyFit], profile: HardwareProfile, *, on_gpu: bool
 ) -> tuple[str, ...]:
-    """Return shapes whose kernel is much slower or faster than the fitted constants of its family predict, by name."""
+    """Return remarks on shapes whose kernel is much slower or faster than its family's constants predict."""
     evidence = evidence_by_target(measured, on_gpu=on_gpu)
     remarks = []
     for fit in fits:
@@ -140,7 +140,7 @@ def outlying_shapes(
 
 
 def _outliers(ratios: Mapping[tuple[str, object], Sequence[float]]) -> dict[tuple[str, object], float]:
-    """Return the outlying shapes with their ln(measured / predicted) less the median of all shapes."""
+    """Return the outlying shapes, each with its median ln(measured / predicted) minus the median of all shapes."""
     medians = {key: statistics.median(values) for key, values in ratios.items()}
     if len(medians) < MIN_SHAPES:
         return {}
@@ -151,7 +151,7 @@ def _outliers(ratios: Mapping[tuple[str, object], Sequence[float]]) -> dict[tupl
 
 
 def time_drift(first: Mapping[str, float], last: Mapping[str, float]) -> float:
-    """Return the median relative increase of times from first to last pass; 0 for fewer than five cases."""
+    """Return the median relative change of times from the first to the last pass; 0 for fewer than five cases."""
     ratios = [last[name] / first[name] - 1 for name in first if name in last and first[name] > 0]
     return statistics.median(ratios) if len(ratios) >= 5 else 0.0
 

@@ -1,7 +1,7 @@
-"""Bayesian inference of a few parameters from a few measurements: Gauss-Newton and a Laplace approximation.
+"""Bayesian inference of a few parameters (theta) from a few measurements: Gauss-Newton and a Laplace approximation.
 
 The prior is normal. Logarithms of measurements scatter around their predictions as Student's t with 4 degrees of
-freedom: close to normal for consistent figures, with tails that reduce the effect of a contradicting one. Each
+freedom: close to normal for consistent measurements, with tails that reduce the effect of a contradicting one. Each
 prediction replays whole runs, so predictions are evaluated at about a dozen values of theta only.
 """
 
@@ -18,7 +18,7 @@ from capacity.base.record import NOT_WRITTEN, WrittenRecord
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 Predict = Callable[[Vector], Vector]
-"Returns the predicted logarithms of all figures for theta; NaN if a figure cannot be predicted."
+"Returns the logarithms of all predicted values for theta; NaN for a value that cannot be predicted."
 
 DEGREES = 4.0  # degrees of freedom of Student's t
 CONTRADICTS = 4.0  # in standard deviations from the prediction
@@ -30,9 +30,10 @@ DIFFERENCE = 0.5  # step of derivatives in prior standard deviations; large beca
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredFigure:
-    """One measured figure: `value` above 0, the `deviation` of its logarithm, and a key for shared errors.
+    """One measurement: `value` above 0, the standard `deviation` of its logarithm, and a key for shared errors.
 
-    Figures of equal `shared` (the percentiles of one metric of one run) have `SHARED` of their variance in common.
+    Measurements with equal `shared` (the percentiles of one metric of one run) have the fraction `SHARED_VARIANCE` of
+    their variance in common.
     """
 
     name: str
@@ -46,10 +47,10 @@ SHARED_VARIANCE = 0.7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedFigure(WrittenRecord):
-    """A measured figure in its own unit, with its prediction before and after, and its weight in the fit.
+    """A measurement in its own unit, its prediction before and after the fit, and its weight in the fit.
 
     `surprise`: distance from the prior prediction in standard deviations; `off`: distance from the posterior
-    prediction; `weight`: 1, or less if it is far off after the fit.
+    prediction; `weight`: 1, or less if the measurement is far from its posterior prediction.
     """
 
     LAST: ClassVar[tuple[str, ...]] = ("contradicts",)
@@ -64,13 +65,13 @@ class EvaluatedFigure(WrittenRecord):
 
     @property
     def contradicts(self) -> bool:
-        """Return whether no likely value of the parameters explains the figure."""
+        """Return whether no likely values of the parameters explain the measurement."""
         return abs(self.off) > CONTRADICTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
-    """The mode of theta and the covariance around it."""
+    """The most likely theta (in `mean`), its covariance, and the measurements used, with their predictions."""
 
     mean: Vector
     covariance: Matrix
@@ -86,14 +87,14 @@ def infer(
     *,
     active: Sequence[int] | None = None,
 ) -> Posterior:
-    """Return the posterior of theta. Only `active` parameters can affect a figure; the others keep their prior.
+    """Return the posterior of theta. Only `active` parameters can affect a measurement; the others keep their prior.
 
-    Figures that cannot be predicted at the prior's mean are left out. Raises InvalidInput if none remains.
+    Measurements that cannot be predicted at the prior's mean are excluded. Raises InvalidInput if none remains.
     """
     before = predict(prior_mean)
     kept = [i for i, value in enumerate(before) if np.isfinite(value)]
     if not kept:
-        raise InvalidInput("none of the measured figures can be predicted, so nothing can be calibrated")
+        raise InvalidInput("none of the measurements can be predicted, so nothing can be calibrated")
     chosen = [figures[i] for i in kept]
     units = np.sqrt(np.diag(prior_covariance))  # bytes and logarithms differ by orders of magnitude
     problem = _Problem(
@@ -129,7 +130,7 @@ def infer(
 
 
 def derivatives(predict: Predict, theta: Vector, at: Vector, steps: Vector, active: Sequence[int]) -> Matrix:
-    """Return one-sided differences from `at`, the prediction for theta; 0 if a difference is not finite."""
+    """Return the forward-difference derivatives of `predict` by theta; `at` is predict(theta). 0 where not finite."""
     columns = np.zeros((len(at), len(theta)))
     for i in active:
         moved = theta.copy()
@@ -140,7 +141,7 @@ def derivatives(predict: Predict, theta: Vector, at: Vector, steps: Vector, acti
 
 
 def calibrated_covariance(covariance: Matrix, slopes: Matrix, noise: Matrix) -> Matrix:
-    """Return the covariance of theta given figures with these derivatives and this noise, for any values."""
+    """Return theta's covariance after measurements with these derivatives and noise; values do not matter."""
     units = np.sqrt(np.diag(covariance))
     scaled = slopes * units
     precision = symmetric_inverse(covariance / np.outer(units, units)) + scaled.T @ np.linalg.solve(
@@ -156,7 +157,7 @@ def symmetric_inverse(matrix: Matrix) -> Matrix:
 
 
 def noise_covariance(figures: Sequence[MeasuredFigure]) -> Matrix:
-    """Return the covariance of the figures' logarithms around the prediction of the true theta."""
+    """Return the covariance of the logarithms of the measurements around their predictions for the true theta."""
     deviations = np.array([figure.deviation for figure in figures])
     alike = np.array([[a.shared == b.shared for b in figures] for a in figures])
     return np.outer(deviations, deviations) * np.where(
@@ -165,13 +166,13 @@ def noise_covariance(figures: Sequence[MeasuredFigure]) -> Matrix:
 
 
 def student_weights(off: Vector) -> Vector:
-    """Return Student's t weights of residuals in standard deviations; 1 for a residual of 0."""
+    """Return the Student's t weight of each residual (`off`, in standard deviations); a residual of 0 has weight 1."""
     return DEGREES / (DEGREES + np.square(off))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Problem:
-    """The objective: squared residuals and distance from the prior; theta is in the prior's standard deviations."""
+    """The function to minimise: residuals plus distance from the prior; theta is in prior standard deviations."""
 
     predict: Predict
     measured: Vector
@@ -184,11 +185,11 @@ class _Problem:
         return derivatives(self.predict, theta, at, np.full(len(theta), DIFFERENCE), self.active)
 
     def whiten(self, residuals: Matrix | Vector) -> Any:
-        """Return residuals, or their derivatives, in standard deviations, with their common part removed."""
+        """Return residuals, or their derivatives, scaled by their standard deviations and decorrelated."""
         return np.linalg.solve(np.linalg.cholesky(self.noise), residuals)
 
     def covariance(self, predicted: Vector, jacobian: Matrix) -> Matrix:
-        """Return the covariance of theta around the point with this prediction."""
+        """Return the covariance of theta at the point that has this prediction and this jacobian."""
         slopes = self.whiten(jacobian)
         weights = student_weights(self.whiten(self.measured - predicted))
         return symmetric_inverse((slopes.T * weights) @ slopes + self.prior_precision)
@@ -202,7 +203,7 @@ class _Problem:
         return float(DEGREES / 2 * np.log1p(squares / DEGREES).sum() + away @ self.prior_precision @ away / 2)
 
     def mode(self, predicted: Vector, jacobian: Matrix) -> tuple[Vector, Vector, Matrix]:
-        """Return the theta of highest posterior, its prediction, and the derivatives there."""
+        """Return the theta with the highest posterior density, its prediction, and the derivatives at theta."""
         theta = self.prior_mean.copy()
         for _ in range(STEPS):
             off, slopes = self.whiten(self.measured - predicted), self.whiten(jacobian)
@@ -219,7 +220,7 @@ class _Problem:
         return theta, predicted, jacobian
 
     def _descend(self, theta: Vector, predicted: Vector, step: Vector) -> tuple[Vector, Vector] | None:
-        """Try the step, its half, its quarter, ..., and return the first that reduces the loss; None if none does."""
+        """Try the whole step, its half, its quarter, ...; return the first theta that reduces the loss, or None."""
         now = self.loss(theta, predicted)
         for halving in range(HALVINGS):
             moved = theta + step / 2**halving

@@ -1,4 +1,4 @@
-"""Step-model predictions for a case, by the same formulas that price a step."""
+"""Step-model predictions for single cases, by the formulas with which the step model predicts a step."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -18,7 +18,7 @@ from capacity_validate.cases import OPERATORS, Case
 
 
 def step_shape(case: Case, window_tokens: int | None = None) -> StepShape:
-    """Return the step shape of one whole prompt, or of a batch of equal contexts."""
+    """Return the step shape of a whole-model case: one whole prompt, or a decode batch of equal contexts."""
     if case.operator.endswith(" prefill"):
         return prefill_shape(1, case["tokens"], window_tokens=window_tokens)
     return decode_shape(case["batch"], case["context"], window_tokens=window_tokens)
@@ -40,7 +40,7 @@ _GEMM_KEYS = {"fp8_rowwise": "fp8"}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The coefficients that a case calibrates: a field of `KernelFamily` (or `elementwise`) and its key."""
+    """The step-model coefficients that a case calibrates: a field of `KernelFamily` or `elementwise`, and its key."""
 
     operator: str
     key: str
@@ -68,7 +68,7 @@ def calibration_target(case: Case, *, on_gpu: bool) -> Target | None:
 
 
 def is_calibration_case(case: Case, *, on_gpu: bool) -> bool:
-    """Return whether engines run this variant, so that the fit uses it; other variants are measured for comparison."""
+    """Return whether engines run this kernel variant, so that it is fitted; others are only compared."""
     engines_run = OPERATORS.get(case.operator, {}).get("engines_run")
     follows = engines_run is None or case.variant == engines_run["cuda" if on_gpu else "cpu"]
     return follows and calibration_target(case, on_gpu=on_gpu) is not None
@@ -78,13 +78,13 @@ Formula = Callable[[Any], float]  # constants of one family -> seconds
 
 
 def formula(case: Case, profile: HardwareProfile) -> Formula | None:
-    """Return the function from a case's constants to its seconds; both the fit and predictions use it."""
+    """Return the function from a family's constants to the case's seconds; the fit and predictions use it."""
     builder = _FORMULAS.get(case.operator)
     return None if builder is None else builder(case, profile)
 
 
 def peak_flops_per_s(profile: HardwareProfile, kernel: str) -> float | None:
-    """Return the compute roof of a kernel; None if the profile has none of its kind."""
+    """Return the profile's peak FLOP/s for a kernel's format; None if the profile does not state it."""
     same = {"fp8_rowwise": "fp8", "fp8_block": "fp8", "mxfp8": "fp8", "w4a16": "bf16", "nvfp4": "fp4"}
     dtype = same.get(kernel, kernel)
     return profile.dense_flops_per_s.get(dtype)
@@ -209,7 +209,7 @@ def _elementwise(case: Case, profile: HardwareProfile) -> Formula:
 
 
 def _row_bytes(case: Case, part: str) -> float:
-    """Return the bytes that the step model counts for one row of one kernel."""
+    """Return the bytes per token that the step model counts for one elementwise kernel."""
     if part == "norm":
         return 4 * case["hidden"] * ACTIVATION_BYTES
     if part == "rope":
@@ -240,7 +240,7 @@ _FORMULAS: Mapping[str, Callable[[Case, HardwareProfile], Formula | None]] = {
 
 
 def profile_lookup(profile: HardwareProfile) -> KernelLookup:
-    """Return a lookup in this order: the profile's harness kernels, its engine kernels, the universal constants."""
+    """Return a lookup of constants: the profile's harness kernels, then its engine kernels, then universal ones."""
     return KernelLookup(coefficient_sources(profile), FAMILY)
 
 
@@ -258,7 +258,7 @@ def case_constants(case: Case, lookup: KernelLookup, *, on_gpu: bool) -> Any:
 
 @dataclass(frozen=True)
 class Predictor:
-    """Predict any case on a profile. `model` and `host` are for whole-model steps; `unseen` is a second model."""
+    """Predicts a case's time. Whole-model steps need `model` (or `unseen`, a second model) and `host` time."""
 
     profile: HardwareProfile
     _: KW_ONLY

@@ -1,6 +1,6 @@
 """Match a card to a GPU profile and list their differences; build a provisional profile for an unknown card.
 
-Roofs are SMs x highest clock x FLOP per clock and SM, where the last follows from the compute capability. The
+Compute roofs are SMs x highest clock x FLOP per clock and SM; the last factor follows from the compute capability. The
 efficiency of engine kernels on such a card is not measured, so the step model's universal constants apply until the
 profile is calibrated.
 """
@@ -32,7 +32,7 @@ SYSTEM_OVER_TDP = 2.47  # all-in watts per GPU over TDP, as in the bundled profi
 
 
 class _Rates(NamedTuple):
-    """The work of an SM per clock, from architectures.toml."""
+    """FLOP per clock and SM by data type for one compute capability, from architectures.toml."""
 
     architecture: str
     rates: dict[str, float]
@@ -46,15 +46,15 @@ _CUT_DOWN = {"h20": 0.25}
 
 
 def is_provisional(profile: HardwareProfile) -> bool:
-    """Return whether a profile comes only from the driver's facts."""
+    """Return whether a profile was built from the driver's information only."""
     return (profile.notes or "").startswith(PROVISIONAL_MARK)
 
 
 def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None = None) -> HardwareProfile:
     """Build a profile from the card's SMs, clocks, bus, memory and compute capability.
 
-    `copied_bytes_per_s`: read plus write rate of a large copy timed on the card. Raises InvalidInput if the driver
-    reports too little.
+    `copied_bytes_per_s` is the rate of a large copy timed on the card, read plus write. Raises InvalidInput if the
+    driver reports too little.
     """
     table = _RATES.get(facts.compute_capability or "")
     if table is None or facts.sm_clock_max_hz is None:
@@ -97,7 +97,7 @@ def provisional_profile(facts: DeviceFacts, *, copied_bytes_per_s: float | None 
 
 
 def profile_values(facts: DeviceFacts, **others: Any) -> dict[str, Any]:
-    """Return the profile fields that a device reports about itself, and `others`."""
+    """Return the profile fields that follow from a device's facts (memory, L2, SMs), and `others`."""
     names = ("memory_datasheet_bytes", "memory_driver_bytes", "memory_engine_bytes")
     memory = dict.fromkeys(names, facts.memory_total_bytes)
     return {**memory, "l2_bytes": facts.cache_bytes, "sm_count": facts.compute_units, **others}
@@ -141,7 +141,7 @@ def _dense_flops(facts: DeviceFacts, table: _Rates) -> dict[str, float]:
 
 
 def _memory_rate(facts: DeviceFacts, copied_bytes_per_s: float | None) -> tuple[float, Provenance]:
-    """Return memory clock x bus x 2 if consistent with the timed copy; otherwise the rate implied by the copy."""
+    """Return bandwidth and source: memory clock x bus x 2 if the timed copy agrees, otherwise from the copy."""
     stated = None
     if facts.memory_clock_max_hz and facts.memory_bus_bits:
         stated = 2.0 * facts.memory_clock_max_hz * facts.memory_bus_bits / 8
@@ -199,10 +199,10 @@ def match_profile(
     directories: tuple[str, ...] = (),
     copied_bytes_per_s: Callable[[], float] | None = None,
 ) -> tuple[HardwareProfile, tuple[str, ...]]:
-    """Return the profile of a GPU, with remarks on their differences; `gpu` names one if the card is unknown.
+    """Return the profile of a GPU, and remarks on differences between the two. `gpu` names the profile explicitly.
 
-    A card without a matching profile gets a provisional one; `copied_bytes_per_s` times a copy for it. Raises
-    InvalidInput if the driver reports too little for that, or if `gpu` is another kind of card.
+    A card without a matching profile gets a provisional one, for which `copied_bytes_per_s` times a copy. Raises
+    InvalidInput if the driver reports too little for that, or if `gpu` has another compute capability than the card.
     """
     if gpu is not None:
         profile = load_profile(gpu, directories)
@@ -229,7 +229,7 @@ def _name_words(text: str) -> set[str]:
 
 
 def _match_score(facts: DeviceFacts, profile: HardwareProfile) -> float:
-    """Return 0 if family or memory differ; otherwise a score that rises with the common words of the names."""
+    """Return how well a card's name matches a profile's; 0 if the GPU family or the memory size differs."""
     card, own = _name_words(facts.name), _name_words(profile.name)
     family = {
         word for word in own if not word.endswith("gb") and word not in ("sxm", "pcie", "nvl", "rtx", "nvl72")
@@ -245,7 +245,7 @@ def _match_score(facts: DeviceFacts, profile: HardwareProfile) -> float:
 
 
 def mismatches(facts: DeviceFacts, profile: HardwareProfile) -> tuple[str, ...]:
-    """Return differences between a card and its profile: form factor, power cap, fewer SMs, less memory."""
+    """Return remarks on differences between a card and its profile: form factor, power cap, number of SMs, memory."""
     remarks = []
     card, own = _name_words(facts.name), _name_words(profile.name)
     for form in ("pcie", "nvl", "sxm"):
@@ -256,7 +256,7 @@ def mismatches(facts: DeviceFacts, profile: HardwareProfile) -> tuple[str, ...]:
     if facts.power_limit_watts and facts.power_limit_watts < POWER_CAP_FRACTION * profile.tdp_watts:
         remarks.append(
             f"power capped at {facts.power_limit_watts:.0f} W, but {profile.name} has {profile.tdp_watts:.0f} W: "
-            "large matrix products will be slower"
+            "large matrix multiplications will be slower"
         )
     if abs(facts.memory_total_bytes / profile.memory_driver_bytes - 1) > MEMORY_MATCH_FRACTION:
         remarks.append(

@@ -1,6 +1,6 @@
-"""Reference quantizers that check each format's bounds: error against Δ/2, bytes against the memory model.
+"""Reference quantizers to check each format: its error against its bound, and its bytes against the memory model.
 
-Codes are packed as in checkpoints, so the `nbytes` of the parts is the size of the matrix.
+Codes are packed as in checkpoints, so the sum of the parts' `nbytes` is the size of the matrix in a checkpoint.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ CALIBRATED_GAIN = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """A quantized matrix: its stored parts, the values that they represent, and the format's maximum error."""
+    """A quantized matrix: its stored parts, its dequantized values, and the format's maximum error per element."""
 
     parts: tuple[Any, ...]
     values: Any
@@ -36,7 +36,7 @@ class Quantized:
 
 
 def absmax(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
-    """Quantize to symmetric integers, with one scale for the tensor or for each `block` inputs of a row."""
+    """Quantize to symmetric integers, with one scale for the tensor, or one per `block` values of a row."""
     grouped = _group_values(x, block)
     top = 2 ** (bits - 1) - 1
     scale = _largest_magnitude(grouped) / top
@@ -49,7 +49,7 @@ def absmax(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
 
 
 def zero_point(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
-    """Quantize to asymmetric integers with an integer zero point; its rounding may clip the ends by Δ/2 more."""
+    """Quantize to asymmetric integers with an integer zero point, whose rounding may clip the ends by Δ/2."""
     grouped, top = _group_values(x, block), 2**bits - 1
     scale = (_value_range(grouped) / top).clamp_min(1e-12)
     codes, zero, inside = _affine_codes(grouped, scale, top)
@@ -59,7 +59,7 @@ def zero_point(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
 
 
 def grouped_int4(x: Any, *, group: int = 128) -> Quantized:
-    """Quantize in the GPTQ and AWQ layout: two codes per byte, FP16 scale and 4-bit zero point per `group` inputs."""
+    """Quantize as GPTQ and AWQ store: two codes per byte, an FP16 scale and 4-bit zero point per `group` inputs."""
     grouped = x.reshape(x.shape[0], -1, group)
     scale = (_value_range(grouped) / 15).clamp_min(6.2e-5).half()
     wide = scale.to(x.dtype)
@@ -70,12 +70,12 @@ def grouped_int4(x: Any, *, group: int = 128) -> Quantized:
 
 
 def _value_range(grouped: Any) -> Any:
-    """Return the range of each group from its smallest to its largest value, extended to include 0."""
+    """Return each group's largest minus smallest value; the range always includes 0."""
     return grouped.amax(-1, keepdim=True).clamp_min(0.0) - grouped.amin(-1, keepdim=True).clamp_max(0.0)
 
 
 def _affine_codes(grouped: Any, scale: Any, top: int) -> tuple[Any, Any, Any]:
-    """Return codes from 0 to `top`, the zero point of each group, and a mask of values within the codes' range."""
+    """Return codes from 0 to `top`, each group's zero point, and a mask of the values that the codes can represent."""
     zero = torch.clamp(torch.round(-grouped.amin(-1, keepdim=True).clamp_max(0.0) / scale), 0, top)
     codes = torch.clamp(torch.round(grouped / scale) + zero, 0, top)
     return codes, zero, (grouped >= -zero * scale) & (grouped <= (top - zero) * scale)
@@ -96,7 +96,7 @@ def nf4(x: Any, *, block: int = 64) -> Quantized:
 
 
 def fp8(x: Any, *, kind: str = "e4m3") -> Quantized:
-    """Quantize to FP8 with one scale; error: half a unit in the last of 3 (E4M3) or 2 (E5M2) mantissa bits."""
+    """Quantize to FP8 with one scale; the error is half a unit of the last of 3 (E4M3) or 2 (E5M2) mantissa bits."""
     dtype, top, mantissa, smallest = {
         "e4m3": (torch.float8_e4m3fn, 448.0, 3, 2.0**-9),
         "e5m2": (torch.float8_e5m2, 57344.0, 2, 2.0**-16),
@@ -125,7 +125,7 @@ def _pack_codes(codes: Any) -> Any:
 
 
 def gptq(weights: Any, inputs: Any, *, bits: int = 4, damping: float = 0.01) -> Any:
-    """Apply GPTQ to [outputs, inputs] weights: quantize by column, and spread each error by the inverse Hessian.
+    """Return weights [outputs, inputs] after GPTQ: spread each column's error to later ones by the inverse Hessian.
 
     One scale per row. Source: Frantar et al., arXiv 2210.17323, algorithm 1, without blocking.
     """
@@ -144,7 +144,7 @@ def gptq(weights: Any, inputs: Any, *, bits: int = 4, damping: float = 0.01) -> 
 
 
 def awq(weights: Any, inputs: Any, *, bits: int = 4, group: int = 128, steps: int = 20) -> Any:
-    """Apply AWQ: search a power of the mean input magnitude to scale by. Source: Lin et al., arXiv 2306.00978, 3.2."""
+    """Apply AWQ: scale by the best power of the mean input magnitude. Source: Lin et al., arXiv 2306.00978, 3.2."""
     size = inputs.abs().mean(dim=0).clamp_min(1e-6)
     wanted = inputs @ weights.T
     best, best_error = weights, float("inf")
@@ -182,7 +182,7 @@ def quantizer_findings(*, rows: int = 256, columns: int = 512, seed: int = 0) ->
         quantized = quantize()
         worst = float(((quantized.values - x).abs() / quantized.bound.clamp_min(1e-30)).max())
         relative = float((quantized.values - x).norm() / x.norm())
-        detail = f"largest error over its limit; relative error of the matrix {relative:.2%}"
+        detail = f"largest error divided by its bound; relative error of the matrix {relative:.2%}"
         findings.append(Finding(name=f"{name}: error", value=worst, limit=1.0 + 1e-9, detail=detail))
     findings += _byte_findings(x)
     findings += _calibrated_findings(generator)
@@ -205,7 +205,7 @@ def _byte_findings(x: Any) -> list[Finding]:
 
 
 def _calibrated_findings(generator: Any) -> list[Finding]:
-    """Check that GPTQ and AWQ beat rounding to nearest on a layer whose inputs have a few large channels."""
+    """Check that GPTQ and AWQ beat rounding to nearest on a layer with a few large input channels."""
     weights = torch.randn(128, 256, generator=generator, dtype=torch.float64)
     channels = torch.exp(1.2 * torch.randn(256, generator=generator, dtype=torch.float64))
     mixing = torch.randn(256, 256, generator=generator, dtype=torch.float64) / 16 + torch.eye(
@@ -224,8 +224,8 @@ def _calibrated_findings(generator: Any) -> list[Finding]:
             name=f"{name}: output error",
             value=after,
             limit=CALIBRATED_GAIN * before,
-            detail=f"relative, on calibration inputs; rounding to nearest has {before:.2%}, the method must reduce it "
-            "by 10 %",
+            detail=f"relative, on calibration inputs; rounding to nearest has {before:.2%}, and the limit is "
+            "10 % less",
         )
         for name, before, after in zip(("GPTQ INT4", "AWQ INT4"), rounded, calibrated, strict=True)
     ]

@@ -1,7 +1,7 @@
-"""Start a real engine on the measured card on loopback, benchmark it with its own client, and always stop it.
+"""Start a real engine on loopback on the measured card, benchmark it with its own client, and always stop it.
 
-Its results are ground truth that the harness's own loop cannot provide. The launch line is the one that the project
-generates, results are compared as in `capacity compare`, and values in the engine's log replace estimates.
+The harness's own loop cannot show an engine's real performance; these results can. The launch command is the one that
+the project generates, results are compared as in `capacity compare`, and values in the engine's log replace estimates.
 """
 
 import importlib.util
@@ -39,11 +39,11 @@ INPUT_TOKENS, OUTPUT_TOKENS = 1000, 128
 
 
 class EngineFailed(CapacityError):
-    """The engine or its client failed; the text ends with its last output."""
+    """Raised if the engine or its client failed; the message ends with its last output."""
 
 
 def require_engine(engine: str) -> str:
-    """Return the name of an engine that is installed. Raises InvalidInput."""
+    """Return the engine's name in lower case. Raises InvalidInput if it is unknown or not installed."""
     name = engine.strip().lower()
     if name not in ENGINES:
         raise InvalidInput(f"--engine is {engine!r}: must be one of {', '.join(ENGINES)}")
@@ -55,7 +55,7 @@ def require_engine(engine: str) -> str:
 
 
 def serve_words(engine: str, checkpoint: str, pool: Pool, *, port: int) -> tuple[str, ...]:
-    """Return the project's launch line, on loopback and a free port."""
+    """Return the project's launch command of an engine, changed to loopback and `port`."""
     words = list(launch_command(engine, checkpoint, pool).words)
     words[words.index("--port") + 1] = str(port)
     if words[0] == "python":
@@ -66,7 +66,7 @@ def serve_words(engine: str, checkpoint: str, pool: Pool, *, port: int) -> tuple
 def bench_words(
     engine: str, checkpoint: str, arrivals: RandomArrivals, *, port: int, result: Path
 ) -> tuple[str, ...]:
-    """Return the command of the engine's own client, which writes `result`."""
+    """Return the command of the engine's own benchmark client, which writes its result to the file `result`."""
     named = result.name if engine == "vllm" else str(result)
     command = client_command(engine, checkpoint, arrivals, port=port, result=named)
     base = f"http://{HOST}:{port}"
@@ -79,7 +79,7 @@ def bench_words(
 def client_command(
     engine: str, checkpoint: str, arrivals: RandomArrivals, *, port: int = PORT, result: str
 ) -> Launch:
-    """Return the client's command: SGLang's (range ratio 1: identical lengths), otherwise `vllm bench serve`."""
+    """Return the client's command: for SGLang with range ratio 1 (identical lengths), otherwise `vllm bench serve`."""
     if engine != "sglang":
         return bench_command(checkpoint, arrivals, slos=(), port=port, result=result)
     words = ["python", "-m", "sglang.bench_serving", "--backend", "sglang", "--model", checkpoint]
@@ -110,10 +110,11 @@ def measure_engine(
     announce: Callable[[str], None] = lambda stage: None,  # noqa: ARG005
     **pool_fields: Any,
 ) -> Comparison:
-    """Start `engine` with `checkpoint` (a Hugging Face name or a folder), run `loads`, compare with the prediction.
+    """Start `engine` with `checkpoint` (a Hugging Face name or folder), run `loads`, and compare with predictions.
 
-    `model` names the model if the checkpoint does not. Results and the engine's log stay in `folder`. Raises
-    InvalidInput if the engine is not installed, EngineFailed if it does not start or serve.
+    `loads` are (concurrency, requests). `model` names the model if the checkpoint does not. Results and the engine's
+    log stay in `folder`. Raises InvalidInput if the engine is not installed, EngineFailed if it does not start or
+    serve.
     """
     name = require_engine(engine)
     fields = {"gpu": gpu, "engine": name, "max_model_len": MAX_MODEL_LEN, **pool_fields}
@@ -165,7 +166,7 @@ def run_process(words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[by
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Terminate the whole process group with a signal other than Ctrl-C; kill the rest after a delay."""
+    """Terminate the whole process group with a signal other than that of Ctrl-C; after a delay, kill what remains."""
     _signal(process, signal.SIGTERM)
     try:
         with suppress(subprocess.TimeoutExpired):
@@ -181,7 +182,7 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 def wait_until_healthy(process: subprocess.Popen[bytes], log: Path, address: str, *, start_s: float) -> None:
-    """Wait until the engine answers 200. Raises EngineFailed if it exits first or takes too long."""
+    """Wait until the engine's health check returns 200. Raises EngineFailed if it exits first or exceeds `start_s`."""
     ends = time.monotonic() + start_s
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback: use no proxy
     while time.monotonic() < ends:

@@ -1,4 +1,4 @@
-"""Replay a benchmark: simulate the described server with the measured requests."""
+"""Replay a benchmark: simulate the user's deployment with the requests of a measured run."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -47,7 +47,7 @@ def split_options(verb: str, options: Mapping[str, Any]) -> tuple[dict[str, Any]
 
 
 def rebuild_workload(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
-    """Return the requests of a run, with client latency, and how they were rebuilt. Raises as `_rebuilt`."""
+    """Return a run's requests with client latency, and how they were rebuilt. Raises as `_rebuild_requests`."""
     workload, how = _rebuild_requests(run, traffic)
     workload, client = replace(workload, offline=run.in_process), client_traffic(run, traffic)
     if "client_latency_s" not in client.model_fields_set:
@@ -56,7 +56,7 @@ def rebuild_workload(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workloa
 
 
 def client_traffic(run: MeasuredRun, traffic: dict[str, Any]) -> Traffic:
-    """Return the client latency of a run: given by the user, else known from its tool, else the default."""
+    """Return traffic with a run's client latency: the user's value, else the tool's, else the default."""
     away_s = traffic.get("client_latency_s", 0.0 if run.in_process else run.client_latency_s)
     return Traffic() if away_s is None else build(Traffic, {"client_latency_s": away_s})
 
@@ -143,7 +143,7 @@ class _WithOverhead:
 
 
 def run_frontend(resolved: ResolvedPool, run: MeasuredRun) -> FrontendTimes:
-    """Return the front-end times between client and engine; zero if the run was made inside the engine's process."""
+    """Return the times between client and engine (HTTP, tokenizer); zero for a run inside the engine's process."""
     return FrontendTimes() if run.in_process else engine_frontend(resolved)
 
 
@@ -159,7 +159,7 @@ def replay(
 def replay_metrics(
     resolved: ResolvedPool, workload: Workload, *, step_s: float = 0.0, frontend: FrontendTimes | None = None
 ) -> dict[str, Any]:
-    """Return the benchmark's metrics of a simulated run by its names; `status` and `reason` describe how it ended."""
+    """Return the metrics of a simulated run under the benchmark's names; `status` states whether the run completed."""
     result = replay(resolved, workload, step_s=step_s, frontend=frontend)
     return {**result.to_dict(), "status": result.status, "rejected": result.rejected}
 
@@ -171,7 +171,7 @@ PERCENTILES = ("p90", "p99")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedRun:
-    """A run with its requests, and the benchmark's names of the metrics to fit."""
+    """A measured run, its requests, whether these are exact (not resampled), and the names of the metrics to fit."""
 
     run: MeasuredRun
     workload: Workload
@@ -179,7 +179,7 @@ class ReplayedRun:
     names: tuple[str, ...]
 
     def predict(self, resolved: ResolvedPool, beyond: Mapping[str, float]) -> list[float]:
-        """Return the prediction of each name, or NaN. `beyond`: factors on TTFT and TPOT that no step explains."""
+        """Return the predicted value of each metric, or NaN; `beyond`: TTFT and TPOT factors of unmodelled effects."""
         result = replay_metrics(resolved, self.workload, frontend=run_frontend(resolved, self.run))
         if result["status"] != "complete":
             return [math.nan for _ in self.names]
@@ -194,7 +194,7 @@ class ReplayedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """All figures of one deployment. `planned` is the pool as requested, without the values in its log."""
+    """All measurements of one deployment. `planned` is the requested pool, without the KV cache size in its log."""
 
     resolved: ResolvedPool
     planned: ResolvedPool
@@ -227,7 +227,7 @@ class Replay:
 
     @property
     def active(self) -> list[int]:
-        """Return the indices of the parameters that can affect a figure."""
+        """Return the indices of the parameters that can affect one of the measurements."""
         pool, is_moe = self.resolved.pool, self.resolved.model.is_moe
         ranks = pool.tensor_parallel_size * pool.pipeline_parallel_size * self.resolved.lockstep_ranks
         matters = {
@@ -242,7 +242,7 @@ class Replay:
         return [i for i, name in enumerate(NAMES) if matters.get(name, True)]
 
     def predict(self, theta: Vector) -> Vector:
-        """Return the predicted logarithms of the figures, in order."""
+        """Return the logarithm of the prediction of each measurement, in the order of `figures`."""
         adjustment = make_adjustment(theta)
         resolved = self.resolved.adjusted_by(adjustment)
         beyond = {metric: adjustment.factor(metric) for metric in ("ttft", "tpot")}
@@ -265,7 +265,7 @@ class Replay:
             )
 
     def _run_name(self, found: ReplayedRun) -> str:
-        """Return a run's file name; if the file has several runs, add the run's lengths."""
+        """Return a run's file name, followed by its mean request lengths if the file contains several runs."""
         path = found.run.path
         name = path if "://" in path else Path(path).name
         if sum(other.run.path == path for other in self.runs) == 1:
@@ -274,19 +274,19 @@ class Replay:
         return f"{name}, {prompt:.0f} in, {output:.0f} out"
 
     def _scatter(self, metric: str) -> float:
-        """Return the standard deviation between runs of such a deployment."""
+        """Return the standard deviation of a metric's logarithm between runs of one deployment."""
         return metric_deviation(metric, is_moe=self.resolved.model.is_moe)
 
 
 def engine_and_gpu(resolved: ResolvedPool) -> tuple[str, str]:
-    """Return engine and GPU, by which spreads distinguish deployments."""
+    """Return engine name and GPU name, the key under which spreads between deployments are stored."""
     return resolved.engine.name, resolved.profile.name.partition("@")[0]
 
 
 def calibration_prior(resolved: ResolvedPool) -> Adjustment:
-    """Return the profile's calibrated parameters, or else the general prior of such deployments.
+    """Return the profile's calibrated parameters, or else the general prior for this engine and GPU.
 
-    The TTFT and TPOT effects fitted to another model or engine are not transferred.
+    TTFT and TPOT factors that were fitted to another model or engine are replaced by their general prior.
     """
     engine, gpu = engine_and_gpu(resolved)
     fresh = prior_adjustment(engine, gpu, is_moe=resolved.model.is_moe)
@@ -309,7 +309,7 @@ def make_adjustment(theta: Vector) -> Adjustment:
 
 
 def fitted_metric_names(run: MeasuredRun) -> Iterator[str]:
-    """Yield the metrics of a run that add information to the others."""
+    """Yield the names of a run's metrics to fit; metrics that follow from the others are left out."""
     found = run.latencies_ms
 
     def has(metric: str) -> bool:
@@ -331,7 +331,7 @@ def fitted_metric_names(run: MeasuredRun) -> Iterator[str]:
 
 
 def measured_value(run: MeasuredRun, name: str) -> float:
-    """Return a run's figure by the benchmark's name for it."""
+    """Return a run's measured value of the metric `name`, such as `p99_ttft_ms` or `output_throughput`."""
     if name.endswith("throughput"):
         return float(getattr(run, name))
     metric, statistic = _split_metric_name(name)
@@ -339,7 +339,7 @@ def measured_value(run: MeasuredRun, name: str) -> float:
 
 
 def _split_metric_name(name: str) -> tuple[str, str]:
-    """Return metric and statistic."""
+    """Return metric and statistic of a name: ("ttft", "p99") for `p99_ttft_ms`."""
     if name.endswith("throughput"):
         return "throughput", "mean"
     statistic, metric, _ = name.split("_")

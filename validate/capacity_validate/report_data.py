@@ -27,7 +27,7 @@ Role = Literal["fitted", "held out", "shown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRow(WrittenRecord):
-    """One case, predicted by the uncalibrated and the calibrated model, and its role."""
+    """One timed case: its measurement, its prediction before and after calibration, and its role in the fit."""
 
     LAST: ClassVar[tuple[str, ...]] = ("error_before", "error_after", "flops_per_s", "bytes_per_s")
 
@@ -57,7 +57,7 @@ class CaseRow(WrittenRecord):
 
     @property
     def bytes_per_s(self) -> float:
-        """Return a collective's bus bandwidth, as nccl-tests define it."""
+        """Return bytes per second; for a collective, the bus bandwidth as nccl-tests define it."""
         return self.bytes / self.measured_s
 
     @property
@@ -71,7 +71,7 @@ class CaseRow(WrittenRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassErrors:
-    """Absolute errors of one class of cases: of `held_out` cases if a fit was made, otherwise of all."""
+    """Absolute errors of one class of cases: of the `held_out` cases if the class was fitted, otherwise of all."""
 
     family: str
     cases: int
@@ -84,7 +84,7 @@ class ClassErrors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingComparison(WrittenRecord):
-    """One short serving run: real, simulated with the calibrated and with the uncalibrated model. Times in s."""
+    """One short serving run: measured, and simulated with the calibrated and uncalibrated model. Times in s."""
 
     LAST: ClassVar[tuple[str, ...]] = ("ttft_error", "tpot_error")
 
@@ -112,7 +112,7 @@ class ServingComparison(WrittenRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedConstants:
-    """A family's constants before and after, and its median errors on held-out cases."""
+    """The fitted constants of a family before and after the fit, and its median errors on held-out cases."""
 
     family: str
     rows: int
@@ -133,7 +133,7 @@ class NotTimed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extrapolation:
-    """A decode step with all layers: extrapolated from two measured depths, and predicted."""
+    """The time of a decode step with all layers: extrapolated from two measured depths, and predicted."""
 
     layers: float
     measured_s: float
@@ -146,7 +146,7 @@ class Extrapolation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationReport(AnswerRecord):
-    """Measurements and errors of a run. `exit_code`: 0 within tolerance, 1 outside it, 3 if too little was measured."""
+    """The result of a validation. `exit_code`: 0 passed, 1 a check or tolerance failed, 3 too little measured."""
 
     SCHEMA: ClassVar[str] = "capacity/validation/v1"
     LAST: ClassVar[tuple[str, ...]] = ("operator_error", "unseen_errors", "failures", "verdict", "exit_code")
@@ -189,7 +189,7 @@ class ValidationReport(AnswerRecord):
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Return the failures of the run; empty if there are none."""
+        """Return a text for each failed check, exceeded tolerance, failed case status and failed stage."""
         failed = [f"{f.name} ({f.value:.3g}, limit {f.limit:.3g})" for f in self.findings if not f.passed]
         for name, error, tolerance in (
             ("TTFT", self.ttft_error, self.tolerance_ttft),
@@ -211,12 +211,12 @@ class ValidationReport(AnswerRecord):
 
     @property
     def verdict(self) -> str:
-        """Return a one-sentence verdict for a non-specialist."""
+        """Return a one-sentence verdict that a non-specialist understands."""
         device = self.environment["device"]
         if self.ttft_error is None or self.tpot_error is None:
             return (
                 f"On this {device} too little was measured to evaluate the predictions: {len(self.cases)} cases "
-                "were timed. Give it a larger --budget."
+                "were timed. Increase --budget."
             )
         times = f"TTFT within {self.ttft_error:.0%} and TPOT within {self.tpot_error:.0%}"
         other = ""
@@ -241,12 +241,12 @@ class ValidationReport(AnswerRecord):
 
     @property
     def unseen_errors(self) -> tuple[float, float] | None:
-        """Return the calibrated median absolute errors of the held-out model's prefills and decode steps."""
+        """Return the held-out model's median absolute errors (prefill, decode step) after calibration."""
         prefill, decode = (median_error(self.cases, f"unseen {phase}") for phase in ("prefill", "decode"))
         return None if prefill is None or decode is None else (prefill, decode)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record as plain JSON values; the engine's comparison has its own schema."""
+        """Return the report as plain JSON values, including the engine comparison in its own schema."""
         engine = None if self.engine is None else self.engine.to_dict()
         return {**AnswerRecord.to_dict(self), "engine": engine}
 
@@ -257,12 +257,12 @@ class ValidationReport(AnswerRecord):
 
 
 def replace_non_finite(value: Any) -> Any:
-    """Return the value with null for NaN and infinity, so that one such case does not prevent the report."""
+    """Return the value with null in place of NaN and infinity, which JSON does not allow."""
     return json.loads(json.dumps(value), parse_constant=lambda _: None)
 
 
 def class_errors(rows: Iterable[CaseRow]) -> tuple[ClassErrors, ...]:
-    """Return errors of every class that the step model predicts, in the order of their first case."""
+    """Return the errors of each family of cases that the step model predicts, in the order of their first case."""
     predicted = [row for row in rows if row.before_s is not None]
     families = dict.fromkeys(row.family for row in predicted)
     return tuple(

@@ -1,8 +1,8 @@
-"""The error band of a calibrated profile, from held-out steps of a whole model.
+"""Error bands of a calibrated profile, from held-out steps of a whole model.
 
-Half of the steps fit the loop's host time, with constants that were fitted to half of the kernels; the other half is
-predicted. The band is that of the next such step: a prediction interval of Student's t on ln(measured / predicted),
-which is wide if few steps were held out.
+One half of the steps is used to fit the loop's host time, with constants that were fitted to half of the kernels; the
+other half is predicted. The band is a prediction interval for the next such step: Student's t on ln(measured /
+predicted), which is wide if few steps were held out.
 """
 
 import math
@@ -28,7 +28,7 @@ _PHASES = {"prefill": "model prefill", "decode": "model decode"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEvidence:
-    """Results of whole steps: the loop's host time, and (predicted, measured) seconds of held-out steps."""
+    """The loop's host time fitted to whole-model steps, and (predicted, measured) seconds of the held-out steps."""
 
     host: HostTime
     held_out: Mapping[str, tuple[tuple[float, float], ...]]  # by phase: prefill, decode
@@ -50,7 +50,10 @@ def step_evidence(
     on_gpu: bool,
     unseen: ModelSpec | None = None,
 ) -> StepEvidence | None:
-    """Evaluate `profile` on steps of `model`; None without steps. `unseen` steps use the first model's host time."""
+    """Return the fitted host time and predicted held-out steps; None without steps of `model`.
+
+    Steps of `unseen`, a second model, are all held out and use the host time of the first.
+    """
     steps = full_depth_steps(measured)
     if not steps:
         return None
@@ -76,7 +79,7 @@ def step_evidence(
 def prediction_band(
     pairs: Sequence[tuple[float, float]], *, coverage: float = COVERAGE
 ) -> tuple[float, float]:
-    """Return bounds of measured / predicted - 1 for the next step; they include 0. Needs two pairs."""
+    """Return the interval of measured / predicted - 1 for the next step, extended to 0. Needs two pairs."""
     from scipy.stats import t
 
     logs = np.log([measured / predicted for predicted, measured in pairs])
@@ -95,13 +98,13 @@ def fit_residuals(
     source: str,
     unseen: ModelSpec | None = None,
 ) -> tuple[dict[str, Residuals], dict[str, str]]:
-    """Return error bands by regime, and the reason for each missing one.
+    """Return error bands by regime (prefill, decode, decode_moe), and the reason for each missing one.
 
-    If `base` has a band from engines on this GPU, the wider bound applies on each side, because the harness's own loop
-    does not represent an engine's. Steps of a second model count as much as those of the first.
+    If `base` has a band that was measured on engines on this GPU, the wider bound applies on each side, because the
+    harness's own loop does not represent an engine's. Steps of a second model count as much as those of the first.
     """
     if evidence is None or model is None:
-        return {}, {"error bands": "the evidence contains no steps of a whole model, or no model name"}
+        return {}, {"error bands": "the measurements contain no steps of a whole model, or no model name"}
     by_regime: dict[str, list[tuple[float, float]]] = {}
     for spec, found in ((model, evidence.held_out), (unseen, evidence.unseen)):
         if spec is None:

@@ -1,4 +1,4 @@
-"""Evaluate measurement files again on any machine: predictions before and after calibration."""
+"""Evaluate existing measurement files, on any machine: predictions before and after calibration."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from capacity_validate.splitting import split_cases
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review(AnswerRecord):
-    """The results of measurement files for a profile. The fit did not use `cases` that are held out."""
+    """The evaluation of measurement files with a profile. The fit did not use cases with the role "held out"."""
 
     SCHEMA: ClassVar[str] = "capacity/review/v1"
 
@@ -52,7 +52,7 @@ class Review(AnswerRecord):
 def review(
     measurements: Sequence[str | Path], *, gpu: str | None = None, profiles: Sequence[str] = ()
 ) -> Review:
-    """Predict every measured case with the profile as it is, and with one fitted to the other half of the cases.
+    """Predict every measured case by the profile, and by the profile fitted to the other half of the cases.
 
     Writes nothing and needs no device. `gpu` overrides the profile that the files name. Raises InvalidInput,
     MalformedFile, and OutsideValidity for files that contradict each other.
@@ -87,7 +87,7 @@ def review(
 def case_rows(
     cases: Sequence[MeasuredCase], before: Predictor, after: Predictor, roles: Mapping[str, Role]
 ) -> tuple[CaseRow, ...]:
-    """Return every timed case predicted by both; by `after` only if it is in a half. Omits steps without a model."""
+    """Return every timed case with both predictions; `after` predicts only cases that have a role."""
     return tuple(
         make_from(
             CaseRow,
@@ -110,7 +110,7 @@ def case_rows(
 
 
 def case_roles(cases: Sequence[MeasuredCase], fits: Sequence[FamilyFit], *, on_gpu: bool) -> dict[str, Role]:
-    """Return the half of each case, as in the fits; cases of neither half are left out."""
+    """Return "fitted" or "held out" by case id, as in the fits; cases that no fit considers are omitted."""
     targets = {fit.target for fit in fits}
     evidence = evidence_by_target(cases, on_gpu=on_gpu)
     groups: dict[Any, list[MeasuredCase]] = {t: rows for t, rows in evidence.items() if t in targets}
@@ -127,7 +127,7 @@ SIDES = (("uncalibrated profile", "before_s"), ("calibrated on the other half", 
 
 
 def parity_chart(cases: Sequence[CaseRow], device: str, shown_in: Units = STANDARD) -> Chart:
-    """Return a chart of predicted against measured times: of held-out cases if a fit was made, otherwise of all."""
+    """Return a chart of predicted against measured times: for held-out cases if there are any, otherwise for all."""
     import plotly.graph_objects as go
 
     held_out = [row for row in cases if row.role == "held out"]
@@ -176,14 +176,14 @@ def parity_chart(cases: Sequence[CaseRow], device: str, shown_in: Units = STANDA
 
 
 def errors_chart(review: Review) -> Chart:
-    """Return a chart of the median error by kernel class, before and after calibration."""
+    """Return a chart of the median error of each class of kernels, before and after calibration."""
     judged = [c for c in review.classes if c.after_median is not None]
     said = [f"{c.family} from {c.before_median:.0%} to {c.after_median:.0%}" for c in judged]
     chart = draw_chart(
         Bars(
             name="errors_by_class",
             title="Error before and after calibration, on held-out cases",
-            alt=f"{listed(said)}." if said else "Too few cases in every class to calibrate.",
+            alt=f"{listed(said)}." if said else "No class has enough cases to calibrate.",
             data={
                 "before": {c.family: c.before_median for c in review.classes},
                 "after": {c.family: c.after_median for c in review.classes},
@@ -218,7 +218,7 @@ ERRORS = {
 
 
 def review_html(review: Review, *, python: str | None = None, made: date | None = None) -> str:
-    """Return the page as one self-contained HTML file; `python` is code that repeats the review."""
+    """Return the review as one self-contained HTML file that shows `python`, the code that repeats the review."""
     moved = [(row.family, row.name, f"{row.before:.4g}", f"{row.after:.4g}") for row in review.constants]
     constants = table_html(("family", "constant", "profile", "calibrated"), moved) if moved else ""
     return Sheet(

@@ -35,7 +35,7 @@ SPOILED_REASON = "a rejected graph capture made torch's allocator unusable"
 
 @dataclass(slots=True)
 class _PooledSamples:
-    """Samples of one case over all passes, of one kind only, because graph samples are means without launch gaps."""
+    """Samples of one case from all passes, all timed in the same manner because only graphs exclude launch gaps."""
 
     samples: list[float] = field(default_factory=list)
     held_down: list[bool] = field(default_factory=list)
@@ -48,7 +48,7 @@ class _PooledSamples:
 
     @classmethod
     def from_measurement(cls, measured: MeasuredCase | None) -> "_PooledSamples":
-        """Return the samples of an earlier process; empty if it did not time the case or kept no samples."""
+        """Return the samples that an earlier process stored; empty if the case was not timed or has none."""
         timing = None if measured is None or measured.status != "ok" else measured.timing
         if measured is None or timing is None or not timing.samples:
             return cls()
@@ -63,7 +63,7 @@ class _PooledSamples:
         )
 
     def add(self, samples: Samples, telemetry: Telemetry | None) -> None:
-        """Add the samples of one pass with their clocks; drop samples of another kind than the first pass's."""
+        """Add the samples of one pass with their clocks; drop samples timed in another manner than the first."""
         self.passes += 1
         if self.how not in (None, samples.how):
             return
@@ -77,7 +77,7 @@ class _PooledSamples:
         self.held_down += telemetry.held_down(samples.instants)
 
     def timing(self) -> Timing:
-        """Return the timing of samples with unrestricted clocks; of all samples if hardly any are."""
+        """Return the timing of the samples whose clocks were not reduced, or of all samples if hardly any remain."""
         assert self.how is not None
         free = [s for s, down in zip(self.samples, self.held_down, strict=True) if not down]
         enough = len(free) >= max(MIN_SAMPLES, len(self.samples) / 2)
@@ -87,7 +87,8 @@ class _PooledSamples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """Numbers of timed, skipped and omitted cases; `stopped`: why a run ended early; `drift`: first to last pass."""
+    """The result of a run: case counts, omitted cases, the `drift` of times over passes, and why it `stopped`
+    early."""
 
     timed: int
     skipped: int
@@ -99,10 +100,10 @@ class RunOutcome:
 
 @dataclass(slots=True)
 class CaseRunner:
-    """Time cases on one device. Each pass runs every case again, so that slow drift affects all cases equally.
+    """Times cases on one device. Each pass runs every case again, so that slow drift affects all cases equally.
 
-    `own_calls` returns the call of a case that no kernel builder supports (steps of a whole model). Times are compared
-    with `datasheet` during the run; a few impossible ones end it.
+    `own_calls` prepares cases that no kernel builder supports (steps of a whole model) and returns None for others.
+    Times are compared with the peak rates of `datasheet` during the run; a few impossible times end it.
     """
 
     bench: KernelContext
@@ -153,7 +154,7 @@ class CaseRunner:
 
     @property
     def _stop_reason(self) -> str:
-        """Return why further cases would be useless; empty if there is no reason."""
+        """Return why further cases would give no valid times; empty to continue."""
         if len(self._implausible) < ENOUGH_IMPLAUSIBLE:
             return ""
         worst = "; ".join(
@@ -167,7 +168,7 @@ class CaseRunner:
         return self._pooled[case.id]
 
     def _run_case(self, case: Case) -> bool:
-        """Time a case again; return False if it cannot be timed, with the reason in the log."""
+        """Time a case in one more pass; return False if it cannot be timed, and write the reason to the log."""
         self.log.mark_started(case)
         timed = False
         try:
@@ -183,7 +184,7 @@ class CaseRunner:
         return timed
 
     def _record_failure(self, case: Case, error: Exception) -> None:
-        """Record a failure. Raises DeviceLost if the device no longer works."""
+        """Write a case's failure to the log. Raises DeviceLost if the device no longer works."""
         require_kernels_for_device(error)
         text = str(error) if isinstance(error, Unsupported) else first_line(error)
         lost = device_error(self.bench.torch, self.bench.device)
@@ -246,7 +247,7 @@ class CaseRunner:
         return self._plausible(measured)
 
     def _plausible(self, measured: MeasuredCase) -> bool:
-        """Return whether the time is possible; mark an impossible one so that no fit uses it."""
+        """Return whether the time is possible; otherwise mark the case in the log, so that no fit uses it."""
         if self.datasheet is None:
             return True
         reason = explain_impossible_speed(measured, self.datasheet)
@@ -261,7 +262,7 @@ class CaseRunner:
 
 
 def _burst_s(samples: Samples) -> float:
-    """Return the median of the first calls: the time of a case of a few ms, before power and heat have risen."""
+    """Return the median time (s) of the calls in the first milliseconds, before power and heat have risen."""
     first = sum(instant - samples.began_s <= BURST_S for instant in samples.instants)
     return summarise_samples(samples.seconds[: max(MIN_SAMPLES, first)], samples.how).seconds
 

@@ -34,9 +34,9 @@ _CLUSTER_FIELDS = ("kv_transfer_config", "role")  # only a single server is repl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedSettings:
-    """The settings that a server was started with. `models`: its model's path or id, then its served names.
+    """The settings that a server was started with. `models` has the model's path or id first, then its served names.
 
-    `fields` are a pool's; a `quantization` of None in them means that the log states unquantized weights.
+    `fields` are pool fields; the value None for `quantization` means that the log states unquantized weights.
     """
 
     engine: str | None = None
@@ -45,7 +45,7 @@ class LoggedSettings:
 
 
 def launch_settings(text: str) -> LoggedSettings | None:
-    """Return the settings in a log; None if it prints none."""
+    """Return the launch settings that a log prints; None if it prints none."""
     sglang = _SGLANG_ARGUMENTS.search(text)
     if sglang is not None:
         return sglang_settings(dict(_parse_pairs(_PAIR, sglang[1])))
@@ -75,7 +75,7 @@ def launch_settings(text: str) -> LoggedSettings | None:
 
 
 def sglang_settings(arguments: Mapping[str, object], version: object = None) -> LoggedSettings:
-    """Return the settings in SGLang's arguments, as in its log and in /get_server_info."""
+    """Return the launch settings in SGLang's arguments, which its log and /get_server_info contain."""
     names = [arguments.get(name) for name in ("model_path", "served_model_name")]
     models = tuple(dict.fromkeys(str(name) for name in names if name))
     words = _to_flags({name: value for name, value in arguments.items() if value is not False})
@@ -93,7 +93,7 @@ def sglang_settings(arguments: Mapping[str, object], version: object = None) -> 
 
 
 def _vllm_arguments(text: str) -> LoggedSettings:
-    """Return vLLM's arguments, printed as a Python mapping whose values may not be literals."""
+    """Return the settings in vLLM's arguments, printed as a Python dict whose values may not be literals."""
     try:
         arguments = ast.literal_eval(text[:MAX_LINE])
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -129,7 +129,7 @@ def _to_flags(arguments: Mapping[object, object]) -> list[str]:
 
 
 def _parse_pairs(pattern: re.Pattern[str], text: str) -> list[tuple[str, object]]:
-    """Return names and values in Python's notation."""
+    """Return (name, value) pairs that are printed in Python's notation."""
     words = {"True": True, "False": False, "None": None}
     return [
         (name, words[value] if value in words else value.strip("'\""))
@@ -148,7 +148,7 @@ _LIMITS = ("max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_siz
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLog:
-    """Values as printed; None: not printed. Memory is in bytes per GPU."""
+    """Values that a server printed at start-up; None if it did not. Memory is in bytes per GPU."""
 
     path: str
     kv_tokens: int | None = None
@@ -167,13 +167,13 @@ class ServerLog:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return the pool fields of the launch, including `engine`, without the KV cache size."""
+        """Return the launch settings as pool fields, including `engine` but not the KV cache size."""
         printed = {name: value for name in _LIMITS if (value := getattr(self, name)) is not None}
         engine = {} if self.launch.engine is None else {"engine": self.launch.engine}
         return {**engine, **self.launch.fields, **printed}
 
     def kv_fields(self, block_tokens: int) -> dict[str, int]:
-        """Return the logged number of KV blocks of `block_tokens` tokens each, as a pool's field."""
+        """Return the logged KV cache size as a pool field, in blocks of `block_tokens` tokens; empty if not logged."""
         blocks = self.kv_blocks
         if blocks is None and self.kv_tokens is not None:
             blocks = self.kv_tokens // block_tokens
@@ -203,7 +203,7 @@ def read_server_log(path: str | Path) -> ServerLog:
 
 
 def parse_server_log(path: str | Path, text: str) -> ServerLog | None:
-    """Return the start-up lines in a text; None if it has none."""
+    """Return the values of the start-up lines in a text; None if it has none."""
     values = {
         name: found for name, forms in TABLES["patterns"].items() if (found := _first_match(forms, text))
     }
@@ -221,6 +221,6 @@ def parse_server_log(path: str | Path, text: str) -> ServerLog | None:
 
 
 def _first_match(forms: Sequence[str], text: str) -> str | None:
-    """Return the first non-empty group of the first match; all ranks print the same line."""
+    """Return the value in the first line that matches a pattern in `forms`; all ranks print the same line."""
     match = re.search("|".join(forms), text)
     return next((group for group in match.groups() if group), None) if match else None

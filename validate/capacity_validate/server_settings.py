@@ -31,10 +31,10 @@ def served_model(
     quantization: object = None,
     download: bool = False,
 ) -> str:
-    """Return the served model: as named by the user, otherwise by the log or a result file.
+    """Return the name of the served model: the user's, otherwise that in the log or in a result file.
 
-    If the user gave no `quantization`, a file's quantized version of the user's model takes precedence. Raises
-    InvalidInput if two sources name different models, and if none names one.
+    If the user gave no `quantization` and a file names a quantized version of the user's model, return that version.
+    Raises InvalidInput if two sources name different models, or if none names one.
     """
     chosen, origin, spec = model, "--model", None if model is None else load_model(model, download=download)
     for path, names in _files_with_model(runs, log):
@@ -60,7 +60,7 @@ def served_model(
 def _files_with_model(
     runs: Sequence[MeasuredRun], log: ServerLog | None
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the files that name a model, with the names."""
+    """Yield the path of each file that names a model, and the names in it."""
     if log is not None and log.launch.models:
         yield log.path, log.launch.models
     for run in runs:
@@ -78,7 +78,7 @@ def _first_known_model(names: Sequence[str], *, download: bool) -> tuple[str, Mo
 
 
 def _same_model(one: ModelSpec, other: ModelSpec) -> bool:
-    """Return whether two models have one architecture, in any storage format."""
+    """Return whether two models have the same architecture; their storage formats may differ."""
     apart = abs(one.total_params - other.total_params) / one.total_params
     return (one.hidden_size, one.num_layers) == (other.hidden_size, other.num_layers) and apart < SAME_SIZE
 
@@ -86,7 +86,7 @@ def _same_model(one: ModelSpec, other: ModelSpec) -> bool:
 def resolve_server(
     model: str, fields: dict[str, Any], log: ServerLog | None, *, profiles: str | Path | None, download: bool
 ) -> tuple[ResolvedPool, ResolvedPool]:
-    """Return the pool with the logged settings, and with the logged KV size. Raises InvalidInput for contradictions."""
+    """Return the pool completed from the log, without and with its KV size. Raises InvalidInput for contradictions."""
     if "gpu" not in fields:
         raise InvalidInput("no GPU: result files do not name it; add --gpu NAME (`capacity gpus` lists them)")
     if log is not None:
@@ -102,7 +102,7 @@ def resolve_server(
 
 
 def weights_contradiction(planned: ResolvedPool, log: ServerLog | None) -> str | None:
-    """Return one sentence if the logged weights do not match the replayed format; otherwise None."""
+    """Return a sentence if the logged size of the weights does not match the simulated model; otherwise None."""
     if log is None or log.weights_bytes is None:
         return None
     expected = planned.memory.weights_bytes
@@ -118,7 +118,7 @@ def weights_contradiction(planned: ResolvedPool, log: ServerLog | None) -> str |
 def _complete_fields(
     model: str, fields: dict[str, Any], log: ServerLog, *, profiles: str | Path | None, download: bool
 ) -> dict[str, Any]:
-    """Return the user's fields, completed from the log. Raises InvalidInput if they differ."""
+    """Return the user's fields completed from the log. Raises InvalidInput if the two contradict each other."""
     spec = load_model(model, download=download)
     settings = log.settings
     drafts = {"speculative_config", *DRAFT_FIELDS}
@@ -158,7 +158,7 @@ def _engine(fields: dict[str, Any], settings: dict[str, Any], log: ServerLog) ->
 def _quantization(
     spec: ModelSpec, fields: dict[str, Any], settings: dict[str, Any], log: ServerLog
 ) -> dict[str, Any]:
-    """Return `quantization` under this package's name for the logged format; nothing if the log lacks it."""
+    """Return `quantization` as this package's name of the logged format; empty if the log does not state it."""
     if "quantization" not in settings:
         return {}
     word = settings["quantization"]
@@ -187,7 +187,7 @@ def _quantization(
 def _kv_formats_differ(
     spec: ModelSpec, own: object, logged: object, fields: dict[str, Any], profiles: str | Path | None
 ) -> bool:
-    """Return whether two names of KV formats mean different formats for this model."""
+    """Return whether the user's and the logged KV cache dtype mean different formats for this model."""
     names = []
     for dtype in (own, logged):
         pool = resolve(spec, build(Pool, {**fields, "kv_cache_dtype": dtype}), profiles=profiles)

@@ -1,7 +1,7 @@
-"""A small continuous-batching engine: the package's scheduler policies drive a real transformer on a real clock.
+"""A small continuous-batching engine: the package's scheduler policies drive a real transformer in real time.
 
-Each step is scheduled by the policy object that the simulator uses, with block tables from its KV pool. The run is
-then compared with the simulation step by step and request by request.
+Each step is scheduled by the same policy object as in the simulator, with block tables from the simulator's KV pool.
+The run is then compared with the simulation step by step and request by request.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ POLICY = "vllm-v1"  # synchronous: this loop reads each step's tokens before it 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStep:
-    """One step of a real model: times on the run's clock, its shape, and each row's request, tokens and context."""
+    """One step of a real run: its times, its shape, and for each request new tokens and tokens computed before."""
 
     start_s: float
     end_s: float
@@ -49,7 +49,7 @@ class EngineStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRun:
-    """The real engine's run of a workload."""
+    """The result of serving a workload with the real loop: request times, steps, and generated tokens."""
 
     workload: Workload
     limits: SchedulerLimits
@@ -77,7 +77,7 @@ def poisson_workload(
     output_tokens: tuple[int, int],
     seed: int,
 ) -> Workload:
-    """Return requests with exponential gaps from 0 s, and lengths uniform over inclusive ranges."""
+    """Return requests with exponential inter-arrival times from 0 s and uniform lengths in inclusive ranges."""
     rng = np.random.default_rng(seed)
     arrivals = np.concatenate([[0.0], np.cumsum(rng.exponential(1.0 / rate_per_s, requests - 1))])
     return Workload(
@@ -96,7 +96,7 @@ def run_engine(
     clock: RunClock | None = None,
     seed: int = 0,
 ) -> EngineRun:
-    """Serve `workload` with real steps on `clock`: wall time, or a CPU thread's own time."""
+    """Serve `workload` with real steps. `clock` measures wall time, or the CPU time of this thread."""
     loop = _ServingLoop(executor, workload, limits, clock=clock or RunClock(), seed=seed)
     while loop.finished < len(workload):
         loop.take_arrivals()
@@ -105,7 +105,7 @@ def run_engine(
 
 
 class _ServingLoop:
-    """The continuous-batching loop: decide, compute, account, one step at a time."""
+    """The continuous-batching loop. Each step schedules requests, runs the model, and records tokens and times."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class _ServingLoop:
         self.steps.append(EngineStep(start_s=self.now_s, end_s=self.clock.now_s(), shape=shape, rows=rows))
 
     def _blocks(self, index: int, held: Sequence[int]) -> np.ndarray:
-        """Return a request's block ids as an array; convert only new ones, as engines append to their tables."""
+        """Return a request's block ids as an array; only new ids are converted, because engines append too."""
         known = self.blocks.get(index, np.empty(0, dtype=np.int64))
         if len(known) < len(held):
             known = np.concatenate([known, np.asarray(held[len(known) :], dtype=np.int64)])
@@ -233,7 +233,7 @@ class _ServingLoop:
 def simulate(
     run: EngineRun, step_times: StepTimes, *, window_tokens: int | None = None, observer: Any = None
 ) -> SimulationResult:
-    """Simulate the same workload, limits and KV blocks."""
+    """Simulate the workload of a real run, with the same limits and number of KV blocks."""
     return simulate_requests(
         run.workload,
         EngineSetup(
@@ -250,10 +250,10 @@ def simulate(
 
 
 def count_equal_steps(run: EngineRun, *, window_tokens: int | None = None) -> int:
-    """Count the leading steps that the run and its simulated replay schedule identically, on a clock of decisions.
+    """Return the number of steps, from the first on, that the run and its simulation schedule identically.
 
-    In the replay every step takes one unit, and a request arrives at the decision before which the real loop accepted
-    it. The result is therefore independent of real time, and rows must be exactly equal.
+    In this simulation every step takes one time unit, and a request arrives at the scheduling decision before which
+    the real loop accepted it. The result is therefore independent of real time, and steps must be exactly equal.
     """
     simulated: list[tuple[tuple[int, int, int], ...]] = []
 

@@ -1,7 +1,7 @@
-"""Device, campaign, measurement file and budget of one validation run; every stage reads them, none changes them.
+"""Device, campaign, measurement file and budget of one validation run; stages read the session and never change it.
 
-Before any timing on a GPU, a preflight checks that a kernel, a product, a Triton kernel and a graph run, and that the
-card supports bf16 natively. It takes a moment and avoids hundreds of failed cases.
+Before any timing on a GPU, a preflight checks that a kernel, a matrix multiplication, a Triton kernel and a CUDA graph
+run, and that the card supports bf16 natively. It takes a moment and avoids hundreds of failed cases.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REPORT_S = 2.0  # CPU time to fit, draw and write the report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeModel:
-    """The campaign's model and, if it could be built, the transformer that runs it, with layers cut to fit."""
+    """The campaign's model and, if it could be built, the transformer that runs it, with the layers that fit."""
 
     spec: ModelSpec  # with all layers
     transformer: Transformer | None = None
@@ -53,7 +53,7 @@ class WholeModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """The inputs of a stage. `deadline` is a value of `time.monotonic`."""
+    """The state of a validation run that every stage receives. `deadline` is a value of `time.monotonic`."""
 
     torch: Any
     facts: DeviceFacts
@@ -84,11 +84,11 @@ class Session:
         return f"capacity validate, campaign {self.campaign.name}, on {self.facts.name}"
 
     def with_model(self, whole: WholeModel | None, slowdown: float | None) -> Session:
-        """Return the session after a stage that built a model or measured the load of the machine."""
+        """Return the session with the model and slowdown that a stage returned; None keeps the old value."""
         return replace(self, whole=whole or self.whole, slowdown=slowdown or self.slowdown)
 
     def time_left_s(self) -> float:
-        """Return the seconds until the report must start."""
+        """Return the seconds left for measurements, before the report must be written."""
         return self.deadline - REPORT_S * self.slowdown - time.monotonic()
 
     def announce(self, stage: str) -> None:
@@ -99,7 +99,7 @@ class Session:
         return self.torch.Generator(device=self.facts.torch_name).manual_seed(self.seed)
 
     def clock(self) -> RunClock:
-        """Return the clock of whole-model runs: wall time, or a CPU thread's own time."""
+        """Return the clock of whole-model runs: wall time, or on a one-thread CPU the thread's CPU time."""
         return make_run_clock(self.facts.torch_name, threads=self.facts.compute_units)
 
     def free_bytes(self) -> float:
@@ -123,7 +123,7 @@ def open_session(
     seed: int,
     progress: Progress | None,
 ) -> tuple[Session, tuple[str, ...]]:
-    """Return the session and remarks on it. A continued measurement file keeps its original roofs.
+    """Return the session and remarks on it. If a measurement file is continued, the profile stored in it is used.
 
     Raises UnknownName or InvalidInput if no profile matches, or if the file belongs to another device.
     """
@@ -154,7 +154,7 @@ def open_session(
 def _profile(
     torch: Any, facts: DeviceFacts, path: Path, *, gpu: str | None, profiles: tuple[str, ...]
 ) -> tuple[HardwareProfile, tuple[str, ...]]:
-    """Return the device's profile; a CPU's is measured, or read from the continued file."""
+    """Return the device's profile and remarks. A CPU's is measured, or read from the file that is continued."""
     begun = None
     if path.exists() and path.stat().st_size and (text := read_measurements(path).profile_toml) is not None:
         begun = parse_profile(text, origin=path)
@@ -177,7 +177,7 @@ def _profile(
 
 
 def copy_rate(torch: Any, device: str, free_bytes: float) -> float:
-    """Return bytes/s read plus written by the best of a few large copies on a GPU."""
+    """Return the highest rate of a few large copies on a GPU, in bytes/s read plus bytes/s written."""
     count = int(min(COPIED_BYTES, free_bytes / 8)) // 4
     source = torch.empty(count, device=device, dtype=torch.float32).normal_()
     target = torch.empty_like(source)
@@ -188,7 +188,7 @@ def copy_rate(torch: Any, device: str, free_bytes: float) -> float:
 
 
 def _header(facts: DeviceFacts, campaign: Campaign, profile: HardwareProfile) -> dict[str, Any]:
-    """Return the first line of a measurement file."""
+    """Return the header, which is the first line of a measurement file."""
     header: dict[str, Any] = {"environment": environment(facts), "profile": profile.name}
     if facts.kind == "cpu" or is_provisional(profile):
         header["profile_toml"] = dump_profile(profile)
@@ -199,7 +199,7 @@ def _header(facts: DeviceFacts, campaign: Campaign, profile: HardwareProfile) ->
 
 
 def environment(facts: DeviceFacts) -> dict[str, Any]:
-    """Return the measured device and its surroundings as JSON, without the host name."""
+    """Return facts of the measured device, its software and its host as JSON values, without the host name."""
     return {
         "device": facts.name,
         "kind": facts.kind,
@@ -221,7 +221,7 @@ NO_TRITON = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preflight:
-    """The preflight's results for the file's header, the missing kinds of kernel, and remarks."""
+    """The preflight's results: answers for the file's header, kernels that cannot run with reasons, and remarks."""
 
     answers: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -229,7 +229,7 @@ class Preflight:
 
 
 def preflight(torch: Any, device: str) -> Preflight:
-    """Test one operation of each kind on a GPU. Raises InvalidInput with one line if nearly all cases would fail."""
+    """Test one operation of each kind on a GPU. Raises InvalidInput in one line if most cases would fail."""
     if device == "cpu":
         return Preflight()
     answers: dict[str, str] = {}
@@ -240,10 +240,10 @@ def preflight(torch: Any, device: str) -> Preflight:
         reason = f"compute capability {major}.{minor} has no native bf16"
         answers["bf16"] = reason
         missing |= dict.fromkeys(BF16_KERNELS, reason)
-        remarks.append(f"{reason}: its cases are skipped")
+        remarks.append(f"{reason}, so bf16 cases are skipped")
     for name, question, otherwise in (
         ("a kernel", _test_kernel, "no kernel runs on this GPU"),
-        ("a product", _test_product, "no matrix product runs on this GPU"),
+        ("a product", _test_product, "no matrix multiplication runs on this GPU"),
         ("Triton", check_triton, NO_TRITON),
     ):
         if (failure := _failure(partial(question, torch, device))) is not None:
@@ -260,7 +260,7 @@ def preflight(torch: Any, device: str) -> Preflight:
 
 
 def _failure(question: Callable[[], None]) -> str | None:
-    """Return why a test failed, or None. Raises InvalidInput for a torch build without code for this GPU."""
+    """Return the reason if a test fails, or None. Raises InvalidInput if torch was built without code for this GPU."""
     try:
         question()
     except Exception as error:
@@ -278,7 +278,7 @@ def _test_kernel(torch: Any, device: str) -> None:
 def _test_product(torch: Any, device: str) -> None:
     ones = torch.ones(16, 16, device=device)
     if float((ones @ ones).sum()) != 16.0**3:
-        raise RuntimeError("a product of 16 x 16 ones is wrong")
+        raise RuntimeError("a matrix multiplication of 16 x 16 ones gives a wrong result")
 
 
 def _test_graph(torch: Any, device: str, captures: GraphCapturer) -> None:
@@ -293,11 +293,11 @@ def _test_graph(torch: Any, device: str, captures: GraphCapturer) -> None:
 
 
 def check_triton(torch: Any, device: str) -> None:
-    """Compile the activation kernel and check its result: needs Triton, a C compiler and Python's headers."""
+    """Compile the activation kernel and check its result. Needs Triton, a C compiler and Python's header files."""
     from capacity_validate.kernels.fused import fused_gated
 
     both = torch.linspace(-4.0, 4.0, 64, device=device).view(2, 32)
     gate, up = both.chunk(2, dim=-1)
     off = float((fused_gated(both) - torch.nn.functional.silu(gate) * up).abs().max())
     if not off < 1e-4:
-        raise RuntimeError(f"a kernel has an error of {off:.1e}")
+        raise RuntimeError(f"a Triton kernel has an error of {off:.1e}, above the limit of 1e-4")

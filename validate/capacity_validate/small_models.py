@@ -1,4 +1,4 @@
-"""Small models for devices that cannot hold a real one, and real models with layers cut to fit."""
+"""Small models for devices that cannot hold a real one, and real models reduced to the layers that fit."""
 
 from dataclasses import replace
 
@@ -72,7 +72,7 @@ def find_model(name: str) -> ModelSpec:
 
 
 def cut_layers(model: ModelSpec, layers: int) -> ModelSpec:
-    """Return the first `layers` layers of a model; the time of all layers is extrapolated from two depths."""
+    """Return a model with the first `layers` layers. The time of all layers is extrapolated from two such depths."""
     if layers >= model.num_layers:
         return model
     if layers < 1:
@@ -87,7 +87,7 @@ def cut_layers(model: ModelSpec, layers: int) -> ModelSpec:
 
 
 def layers_that_fit(model: ModelSpec, memory_bytes: float) -> int:
-    """Return the number of layers that fit in addition to embedding and head, in the model's dtype."""
+    """Return the number of layers whose weights fit in memory with embedding and head, in the model's dtype."""
     item = 4 if model.dtype == "fp32" else 2
     outside = sum(part.params for part in model.parameter_parts() if not part.layers) * item
     inside = (model.total_params * item - outside) / model.num_layers
@@ -95,6 +95,6 @@ def layers_that_fit(model: ModelSpec, memory_bytes: float) -> int:
 
 
 def extrapolate_seconds(*, few: int, few_s: float, more: int, more_s: float, layers: int) -> float:
-    """Return the time at `layers` layers, on the straight line through two depths."""
+    """Return the seconds at `layers` layers, linearly extrapolated from the times at two depths, `few` and `more`."""
     per_layer = (more_s - few_s) / (more - few)
     return more_s + (layers - more) * per_layer

@@ -1,7 +1,7 @@
-"""Speculative decoding with real models: draft and target of controlled agreement, and rejection sampling.
+"""Speculative decoding with real models: a draft and a target model with controlled agreement, and rejection sampling.
 
-Rejection sampling keeps the target's distribution for any draft: accept x with min(1, p(x)/q(x)), otherwise sample
-from max(0, p - q), normalised. Source: Leviathan et al., arXiv 2211.17192.
+Rejection sampling keeps the target's distribution for any draft: accept x with probability min(1, p(x)/q(x)),
+otherwise sample from max(0, p - q), normalised. Source: Leviathan et al., arXiv 2211.17192.
 """
 
 import math
@@ -29,7 +29,7 @@ def acceptance_rate(target: Probabilities, draft: Probabilities) -> float:
 
 
 def draft_distribution(target: Probabilities, agreement: float) -> Probabilities:
-    """Return the target's distribution with 1 - `agreement` of its mass moved to a reversed copy of it."""
+    """Return the target's distribution times `agreement`, plus its reverse times 1 - `agreement`."""
     return agreement * target + (1.0 - agreement) * target[::-1]
 
 
@@ -39,7 +39,7 @@ def verify(
     target_probabilities: list[Probabilities],
     rng: Any,
 ) -> list[int]:
-    """Apply rejection sampling: return the accepted drafts, then one token of the target. Needs one more target row."""
+    """Return the accepted drafts, then one target token. `target_probabilities` has one more entry than `drafts`."""
     accepted: list[int] = []
     for token, q, p in zip(drafts, draft_probabilities, target_probabilities, strict=False):
         if rng.random() < min(1.0, p[token] / q[token]):
@@ -54,7 +54,7 @@ def verify(
 def distribution_findings(
     *, agreement: float, draft_tokens: int, samples: int, vocabulary: int = 12, seed: int = 0
 ) -> list[Finding]:
-    """Check on a small vocabulary that outputs follow the target's distribution and lengths follow the formula."""
+    """Check on a small vocabulary that outputs follow the target's distribution and their number the formula."""
     rng = np.random.default_rng(seed)
     target = rng.dirichlet(np.full(vocabulary, 0.7))
     target = (target + 0.01) / (target + 0.01).sum()
@@ -73,7 +73,7 @@ def distribution_findings(
             name=f"speculation k={draft_tokens}: output distribution is the target's",
             value=1.0 - chi_square_p(counts, target),
             limit=1.0 - SIGNIFICANCE,
-            detail=f"1 - p of a chi-square test, {int(counts.sum())} tokens, acceptance {rate:.2f}",
+            detail=f"1 - p-value of a chi-square test, {int(counts.sum())} tokens, acceptance {rate:.2f}",
         ),
         Finding(
             name=f"speculation k={draft_tokens}: accepted length",
@@ -85,7 +85,7 @@ def distribution_findings(
 
 
 def chi_square_p(counts: Any, probabilities: Probabilities) -> float:
-    """Return the probability of counts at least this far from `probabilities` if they were drawn from them."""
+    """Return the p-value of a chi-square test that `counts` were drawn from `probabilities`."""
     from scipy.stats import chisquare
 
     return float(chisquare(counts, probabilities * counts.sum()).pvalue)
@@ -93,7 +93,7 @@ def chi_square_p(counts: Any, probabilities: Probabilities) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculativeRun(WrittenRecord):
-    """A run of two real models against plain decoding: accepted length and speed-up, measured and by formula."""
+    """Speculative and plain decoding with two real models: accepted length and speed-up, measured and by formula."""
 
     LAST: ClassVar[tuple[str, ...]] = ("accepted_length", "expected_length", "measured_speedup")
 
@@ -130,12 +130,12 @@ def run_models(
     seed: int = 0,
     clock: RunClock | None = None,
 ) -> SpeculativeRun:
-    """Generate with a small draft model and a large target, speculatively and plainly.
+    """Generate tokens with a target model and a small draft model, with and without speculation, and compare the two.
 
-    Both models really run. Random weights never agree, so a proposal is the draft's own token with probability 1 -
-    `agreement`, and otherwise the token that the target will choose there; the acceptance is `agreement` at every
-    position. The target's choice comes from the verification itself, because a plain step runs another kernel, and
-    rounding in 16 bits soon gives a different choice there.
+    Both models really run. Models with random weights never agree, so a draft token is replaced, with probability
+    `agreement`, by the token that the target will choose; the acceptance is then `agreement` at every position. The
+    target's choice is taken from the verification itself, because a plain decode step runs another kernel, whose
+    16-bit rounding soon leads to a different choice.
     """
     clock = clock or RunClock()
     rng = np.random.default_rng(seed)
@@ -163,8 +163,8 @@ def run_models(
 def greedy_logit_gap(target: Any, known: list[int], *, prompt_tokens: int, blocks: list[int]) -> float:
     """Return the largest gap between a generated token's logit and the target's best, relative to the largest logit.
 
-    The whole sequence is read at once. 0: every token is the first choice; a few percent: two tokens are too close for
-    16 bits; near 1: a token is not from the target.
+    The target processes the whole sequence in one step. 0: every token is the first choice; a few percent: two tokens
+    are too close for 16 bits; near 1: a token is not from the target.
     """
     generated = len(known) - prompt_tokens
     row = InputRow(tokens=known[:-1], computed=0, blocks=blocks, samples=generated)
@@ -191,7 +191,7 @@ def _plain_decode(
 
 @dataclass(slots=True)
 class _Speculation:
-    """Greedy speculation; the draft's cache may lag by the tokens that it has not seen accepted."""
+    """Greedy speculative decoding. The draft's cache may lack the last accepted tokens until its next step."""
 
     target: Any
     draft: Any
@@ -219,7 +219,7 @@ class _Speculation:
             self.verifications += 1
 
     def _propose(self, draft_tokens: int, drafted: int) -> tuple[list[int], int]:
-        """Return the draft model's own tokens, one step each, and the number of tokens in its cache afterwards."""
+        """Return tokens that the draft model generates, one step each, and its number of cached tokens afterwards."""
         own: list[int] = []
         start = self.clock.now_s()
         for _ in range(draft_tokens):
@@ -231,7 +231,7 @@ class _Speculation:
         return own, drafted
 
     def _verify(self, own: list[int], agrees: list[bool]) -> tuple[int, list[int]]:
-        """Verify drafts that agree where required; return the number of accepted ones, and the target's choices.
+        """Verify draft tokens, which match the target where `agrees`; return the number accepted and its choices.
 
         A choice depends only on the drafts before it. Drafts are therefore corrected one by one, from the first on, to
         the choices of the previous verification; only the last verification, which needs no correction, is timed.
@@ -267,7 +267,7 @@ def predicted_speedup(
     draft_s: Callable[[StepShape], float],
     context: int,
 ) -> float:
-    """Return expected length x plain step time / (k draft steps + one verification)."""
+    """Return the predicted speed-up: expected length x plain step time / (k draft steps + one verification)."""
     plain = StepShape(decode_sequences=1, decode_context_tokens=context, decode_window_context_tokens=context)
     verification = plain._replace(draft_tokens=run.draft_tokens)
     spent = run.draft_tokens * draft_s(plain) + target_s(verification)

@@ -1,7 +1,7 @@
-"""Split cases into a fitted and a held-out part: whole shapes are held out, because similar cases prove little.
+"""Split cases into a fitted and a held-out part: whole shapes, because similar cases would make predictions easy.
 
-A product [m, k] x [k, n] at another m runs the same kernels over the same weights. With only some m held out, the
-error measures interpolation, not the prediction of a new matrix.
+A multiplication [m, k] x [k, n] with another m runs the same kernels on the same weights. If only some m were held
+out, the error would measure interpolation, not the prediction of a new matrix.
 """
 
 import math
@@ -19,9 +19,9 @@ MIN_CASES_FOR_ENDS = 4  # minimum number of cases of a shape to fit both ends
 
 
 def split_cases(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[MeasuredCase]]:
-    """Split cases into fitted and held-out ones, per operator, chosen by size and digest, never by time.
+    """Split each operator's cases into fitted and held-out ones, chosen by size and digest, never by time.
 
-    Every other shape by size is held out, up to half of the cases; the smallest and the largest are always fitted,
+    Every second shape by size is held out, up to half of the cases; the smallest and the largest are always fitted,
     because a fit should interpolate. With too few shapes, half of the cases are held out, except the two ends.
     """
     fitted: list[MeasuredCase] = []
@@ -35,7 +35,7 @@ def split_cases(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], l
 
 
 def describe_split(measured: Sequence[MeasuredCase]) -> str:
-    """Return a description of the cases that `split` holds out."""
+    """Return a description of the cases that `split_cases` holds out."""
     seen, held = ({shape_key(m.case) for m in half} for half in split_cases(measured))
     if held and not held & seen:
         return f"whole shapes: {len(held)} of {len(held | seen)}, every second one by size"
@@ -43,7 +43,7 @@ def describe_split(measured: Sequence[MeasuredCase]) -> str:
 
 
 def shape_key(case: Case) -> Hashable:
-    """Return the shape of a case without its load: a matrix, the heads of attention, an expert layer."""
+    """Return the shape of a case without its load (tokens, batch): a matrix, attention heads, an expert layer."""
     loads = OPERATORS.get(case.operator, {}).get("loads", ())
     return case.operator, tuple(entry for entry in case.sizes if entry[0] not in loads)
 
@@ -58,7 +58,7 @@ def digest(text: str) -> str:
 
 
 def _choose_shapes(members: Sequence[MeasuredCase]) -> set[str]:
-    """Return cases of the held-out shapes; empty if there are too few shapes."""
+    """Return the ids of all cases of the held-out shapes; empty if there are too few shapes."""
     shapes: dict[Any, list[MeasuredCase]] = {}
     for member in members:
         shapes.setdefault(shape_key(member.case), []).append(member)

@@ -1,4 +1,4 @@
-"""A step of the harness's transformer as tensors."""
+"""The inputs of one step of the harness's transformer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ EPSILON = 1e-6  # for every norm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRow:
-    """One sequence's part of a step: new tokens after `computed` ones, block ids, and number of logits."""
+    """One sequence in a step: new tokens, number of tokens computed before, block ids, and number of logits."""
 
     tokens: Sequence[int]
     computed: int
@@ -19,7 +19,7 @@ class InputRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepInputs:
-    """A step as tensors. The first `decode_rows` rows have one token each."""
+    """A step as tensors. The first `decode_rows` sequences are decodes with one token each; prefills follow."""
 
     tokens: Any
     positions: Any

@@ -1,9 +1,9 @@
-"""`capacity calibrate --suggest`: commands of the user's own runs that would narrow a question's intervals most.
+"""`capacity calibrate --suggest`: benchmark commands whose results would narrow the intervals of a load the most.
 
-To first order, figures are linear in the parameters and all distributions are normal, so the information of a run is
-known before it is made. Its derivatives show which parameters it measures, the question's show which matter. Runs are
-chosen greedily, each to minimise the intervals of the requested figures. Source: Bayesian linear design (Chaloner and
-Verdinelli, Statistical Science 10, 1995).
+To first order, metrics are linear in the parameters and all distributions are normal, so the information of a run is
+known before the run. The derivatives of the run show which parameters it measures; those of the user's load show which
+parameters matter. Runs are chosen greedily, each to minimise the intervals of the requested metrics. Source: Bayesian
+linear design (Chaloner and Verdinelli, Statistical Science 10, 1995).
 """
 
 import math
@@ -55,7 +55,7 @@ RESULTS = "RESULTS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestedRun:
-    """One suggested run: its load, duration, command, and the half-widths that remain after it."""
+    """One suggested run: its load, duration, command, and the relative half-widths of the intervals after it."""
 
     concurrency: int
     input_len: int
@@ -69,7 +69,7 @@ class SuggestedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion(AnswerRecord):
-    """The suggested runs; `half_widths` are relative, of the requested figures' 90 % intervals before any run."""
+    """The suggested runs, and relative `half_widths` of the requested metrics' 90 % intervals before any run."""
 
     SCHEMA: ClassVar[str] = "capacity/suggested-runs/v1"
 
@@ -83,7 +83,7 @@ class Suggestion(AnswerRecord):
     notes: tuple[str, ...]
 
     def lines(self) -> list[str]:
-        """Return the suggestion for a terminal, as a script with comments."""
+        """Return the suggestion for a terminal: a shell script whose comments show the intervals."""
         shown = [
             f"# {self.model} on {self.gpu}, {self.engine}: 90 % intervals today and after each run",
             f"# {'':<44}" + "".join(f"{REQUESTED_METRICS[name]:>14}" for name in self.half_widths),
@@ -117,7 +117,7 @@ def suggest_runs(
     download: bool = False,
     **options: Any,
 ) -> Suggestion:
-    """Return the two or three runs that most narrow a deployment's TTFT, TPOT and throughput intervals under a load.
+    """Return up to three runs that most narrow a deployment's TTFT, TPOT and throughput intervals at a load.
 
     `options` are those of the deployment and its load, as in `simulate`. Raises InvalidInput for a load without
     lengths or arrivals, DoesNotFit.
@@ -127,7 +127,9 @@ def suggest_runs(
         raise InvalidInput("no GPU: add --gpu NAME (`capacity gpus` lists them)")
     pool = build(Pool, pool_fields)
     if not is_launched(pool.engine) or engine_name(pool.engine) in WITHOUT_API:
-        raise InvalidInput(f"no benchmark can be run against {pool.engine!r}: name an engine with an API")
+        raise InvalidInput(
+            f"no benchmark can be run against {pool.engine!r}: name an engine with an HTTP API"
+        )
     traffic = build(Traffic, traffic_fields)
     if traffic.input_len is None or traffic.output_len is None:
         raise InvalidInput("the load needs --input-len, --output-len, and --request-rate or --concurrency")
@@ -169,7 +171,7 @@ def suggest_runs(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """A load, its prediction, and the derivatives of the logarithms of `names` by theta."""
+    """A load, its simulated run, and the derivatives (`slopes`) of the logarithms of its metrics by theta."""
 
     traffic: Traffic
     num_prompts: int
@@ -181,7 +183,7 @@ class _Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Design:
-    """The prior of theta for one deployment."""
+    """The prior mean and covariance of theta for one deployment, and the search for the best runs."""
 
     resolved: ResolvedPool
     mean: Vector
@@ -196,7 +198,7 @@ class _Design:
         )
 
     def candidate(self, traffic: Traffic, names: Sequence[str]) -> _Candidate | None:
-        """Return a load as a benchmark run; None if the deployment cannot serve it."""
+        """Return the simulated benchmark run of a load; None if the deployment cannot complete it."""
         workload = make_workload(traffic, self.resolved.max_model_len)
         result = replay_metrics(self.resolved, workload)
         if result["status"] != "complete" or not all((result.get(name) or 0) > 0 for name in names):
@@ -233,14 +235,14 @@ class _Design:
         )
 
     def covariance_after(self, covariance: Matrix, candidate: _Candidate) -> Matrix:
-        """Return the covariance of theta after a fit to this run, which does not depend on the run's values."""
+        """Return the covariance of theta after a fit to this run; it does not depend on the values measured."""
         return calibrated_covariance(covariance, candidate.slopes, noise_covariance(candidate.replay.figures))
 
     def half_widths(self, asked: _Candidate, covariance: Matrix, *, learnt: bool = True) -> dict[str, float]:
-        """Return relative half-widths of the requested figures' 90 % intervals, including the irreducible part.
+        """Return relative half-widths of the 90 % intervals of the load `asked`, including the irreducible part.
 
-        With `learnt`, use the spread of deployments that were calibrated on runs; otherwise that before any run, which
-        includes differences between machines.
+        With `learnt`, use the spread between deployments that were calibrated on runs; otherwise the spread between
+        uncalibrated ones, which includes differences between machines.
         """
         of_classes = np.where([name in TIME_EFFECTS for name in NAMES], asked.slopes, 0.0)
         known, left, before = (
@@ -263,7 +265,7 @@ class _Design:
         return found
 
     def _other_machines(self, metric: Metric, asked: _Candidate) -> float:
-        """Return the deviation due to the machine, client and build of a deployment without a run."""
+        """Return the standard deviation due to unknown machine, client and build, of a deployment without runs."""
         resolved = self.resolved
         of = PredictionContext(
             engine=resolved.engine.name,
@@ -277,7 +279,7 @@ class _Design:
     def greedy(
         self, asked: _Candidate, candidates: Sequence[_Candidate]
     ) -> Iterator[tuple[_Candidate, dict[str, float]]]:
-        """Yield the best run, then the best in addition to it, while each narrows the intervals enough."""
+        """Yield the run that narrows the intervals most and the new half-widths, then the best additional run, ..."""
         covariance, left = self.covariance, list(candidates)
         now = _mean(self.half_widths(asked, covariance))
         for _ in range(min(MAX_RUNS, len(left))):
@@ -292,7 +294,7 @@ class _Design:
 
 
 def _low_gain_notes(today: dict[str, float], runs: Sequence[SuggestedRun]) -> tuple[str, ...]:
-    """Return a note if runs leave the intervals about as wide as those of similar deployments."""
+    """Return a note if the suggested runs would hardly narrow today's intervals."""
     if not runs or _mean(runs[-1].half_widths) < (1 - NOTE_GAIN) * _mean(today):
         return ()
     return (
@@ -306,7 +308,7 @@ def _mean(widths: dict[str, float]) -> float:
 
 
 def _loads(resolved: ResolvedPool, traffic: Traffic) -> Iterator[Traffic]:
-    """Yield candidate closed loops: low, high and requested concurrency, with long prompts and with short ones."""
+    """Yield closed-loop loads: low, high and requested concurrency, with longer prompts or longer outputs."""
     assert traffic.input_len is not None
     assert traffic.output_len is not None
     client = (

@@ -1,4 +1,4 @@
-"""Conditions of a measurement other than its case: harness, campaign, driver, clocks, libraries, and the host."""
+"""Conditions of a measurement that are the same for all cases: harness, campaign, driver, clocks, libraries, host."""
 
 import hashlib
 import importlib.metadata
@@ -34,7 +34,7 @@ _SHORT = 12  # hexadecimal digits kept of a digest
 def measurement_conditions(
     torch: Any, facts: DeviceFacts, campaign: Campaign, *, seed: int
 ) -> dict[str, Any]:
-    """Return the conditions that two runs must share to use one file."""
+    """Return the conditions that must be equal for two runs to write to one measurement file."""
     return {
         "harness": harness_version(),
         "campaign": f"{campaign.name} {_digest(campaign.model_dump_json())}",
@@ -57,7 +57,7 @@ def measurement_conditions(
 
 
 def host_facts(facts: DeviceFacts) -> dict[str, Any]:
-    """Return facts of the host, whose CPU limits the speed of launches. No host name."""
+    """Return facts of the host, because its CPU limits the launch rate. The host name is not included."""
     return {
         "cpu": cpu_name(),
         "cores": os.cpu_count(),

@@ -1,7 +1,7 @@
 """Checks that inference techniques give the same result with fewer bytes or steps.
 
-Float64 on a CPU verifies an algorithm; only the device's own kernels, in its serving dtype, verify the implementation.
-Also checks a model's allocated memory against the memory model.
+Float64 on a CPU verifies an algorithm; only the device's own kernels, in the device's serving dtype, verify the
+implementation. A model's allocated memory is also checked against the memory model.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ SINGLE = 1e-4  # fp32 through six layers
 
 
 def technique_findings() -> list[Finding]:
-    """Run all checks, in a few seconds on a CPU core."""
+    """Return the results of all checks on the CPU, which take a few seconds on one core."""
     findings = [online_softmax(), sliding_window(), attention_sinks()]
     for name in small_model_names():
         findings += model_findings(name)
@@ -42,7 +42,7 @@ def technique_findings() -> list[Finding]:
 
 
 def online_softmax(*, tokens: int = 1000, block: int = 64, seed: int = 0) -> Finding:
-    """Compare block-by-block softmax, rescaled as the maximum grows, with plain softmax attention."""
+    """Check softmax by blocks, rescaled when the maximum grows, against plain softmax attention."""
     generator = torch.Generator().manual_seed(seed)
     q, k, v = (torch.randn(n, 32, generator=generator, dtype=torch.float64) * 3 for n in (5, tokens, tokens))
     best = torch.full((5, 1), float("-inf"), dtype=torch.float64)
@@ -64,7 +64,7 @@ def online_softmax(*, tokens: int = 1000, block: int = 64, seed: int = 0) -> Fin
 
 
 def sliding_window(*, window: int = 64, context: int = 200, seed: int = 0) -> Finding:
-    """Compare decode over the last `window` tokens of a paged cache with a masked score matrix."""
+    """Check decode over the last `window` tokens of a paged cache against attention over only these tokens."""
     generator = torch.Generator().manual_seed(seed)
     keys, values = (torch.randn(16, 16, 2, 32, generator=generator, dtype=torch.float64) for _ in range(2))
     q = torch.randn(1, 8, 32, generator=generator, dtype=torch.float64)
@@ -87,7 +87,7 @@ def sliding_window(*, window: int = 64, context: int = 200, seed: int = 0) -> Fi
 
 
 def attention_sinks(*, sinks: int = 4, window: int = 32, context: int = 128, seed: int = 0) -> Finding:
-    """Check that keeping the first `sinks` and last `window` tokens equals masking the middle."""
+    """Check that attention over the first `sinks` and last `window` tokens equals masking the others."""
     generator = torch.Generator().manual_seed(seed)
     q, k, v = (
         torch.randn(1, 4, n, 32, generator=generator, dtype=torch.float64) for n in (1, context, context)
@@ -131,7 +131,7 @@ def _cache_finding(model: Transformer, name: str) -> Finding:
 
 
 def cache_difference(model: Transformer) -> float:
-    """Return the relative difference of the last logits: all tokens at once, or chunked over a paged cache."""
+    """Return the largest relative difference of the last logits between one prefill and chunks plus decode steps."""
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(model.model.vocab_size, (TOKENS,), generator=generator).tolist()
     order = torch.randperm(model.num_blocks, generator=generator).tolist()
@@ -159,7 +159,7 @@ def served_dtype(device: str) -> Literal["bf16", "fp32"]:
 
 
 def device_model(device: str, name: str) -> ModelSpec:
-    """Return a small model in the device's serving dtype."""
+    """Return a small model in the dtype in which the device serves models (bf16 on a GPU)."""
     spec, dtype = small_model(name), served_dtype(device)
     if dtype == spec.dtype:
         return spec
@@ -168,7 +168,7 @@ def device_model(device: str, name: str) -> ModelSpec:
 
 
 def device_findings(device: str, captures: GraphCapturer | None) -> Iterator[Finding]:
-    """Yield checks one by one, the broadest first, so that an interrupted run covers each kind."""
+    """Yield results of checks on the device one by one, the broadest first in case the run is interrupted."""
     dtype = served_dtype(device)
     for heads, kv_heads, width, window in WINDOWS:
         yield paged_finding(device, heads=heads, kv_heads=kv_heads, width=width, window=window)
@@ -186,7 +186,7 @@ def device_findings(device: str, captures: GraphCapturer | None) -> Iterator[Fin
                 name=f"{name}: graphs = eager, on {device} in {dtype}",
                 value=graph_logit_gap(model, captures),
                 limit=GRAPH_DOUBT,
-                detail="decode steps of up to three rows, padded to graphs of two and four; logit gap to the eager "
+                detail="decodes of up to three sequences, padded to graphs of two and four; logit gap to the eager "
                 "choice",
             )
 
@@ -194,7 +194,7 @@ def device_findings(device: str, captures: GraphCapturer | None) -> Iterator[Fin
 def paged_finding(
     device: str, *, heads: int, kv_heads: int, width: int, window: int | None, seed: int = 1
 ) -> Finding:
-    """Check decode attention through a scattered block table, windows included, against float64."""
+    """Check decode attention with a scattered block table and optionally a window, against float64."""
     dtype = served_dtype(device)
     generator = torch.Generator(device=device).manual_seed(seed)
     kind = torch.float32 if dtype == "fp32" else torch.bfloat16
@@ -224,7 +224,7 @@ def paged_finding(
 
 
 def graph_logit_gap(model: Transformer, captures: GraphCapturer) -> float:
-    """Return the largest gap between eager's best logit and that of a graph's choice, over the largest logit."""
+    """Return the largest eager logit gap between eager's and the graph's choice, relative to the largest logit."""
     generator = torch.Generator().manual_seed(9)
     rows = []
     for index, context in enumerate((30, 90, 17)):
@@ -248,7 +248,7 @@ ACTIVATION_TOLERANCE = 0.05  # allocators round up, and masks and positions are 
 
 
 def exact_findings(model: Transformer) -> list[Finding]:
-    """Return checks of byte counts that must be exact on any device."""
+    """Check that weights and KV cache take exactly the bytes of the memory model."""
     spec = model.model
     weights = sum(tensor.nbytes for tensor in model.weight_tensors)
     return [
@@ -264,7 +264,7 @@ def exact_findings(model: Transformer) -> list[Finding]:
 
 
 def peak_activation_bytes(torch: Any, model: Transformer, tokens: int) -> float:
-    """Return a prefill's memory in addition to weights and cache: allocator peak on a GPU, all allocations on a CPU."""
+    """Return a prefill's bytes in addition to weights and cache: allocator peak on a GPU, live tensors on a CPU."""
     from capacity_validate.kernels import KernelContext, peak_bytes
 
     step = model.inputs(
@@ -276,7 +276,7 @@ def peak_activation_bytes(torch: Any, model: Transformer, tokens: int) -> float:
 
 
 def fused_activation_bytes(model: Transformer, tokens: int) -> float:
-    """Return the bytes that the memory model reserves for one sequence of `tokens` tokens in one engine step."""
+    """Return the activation bytes that the memory model reserves for an engine step of `tokens` tokens."""
     pool = Pool(gpu="h100", max_num_seqs=1, max_num_batched_tokens=tokens)
     profile, engine = load_profile(pool.gpu), find_engine(pool.engine)
     halves = activation_bytes(with_defaults(pool, model.model, profile=profile, engine=engine))
@@ -284,9 +284,9 @@ def fused_activation_bytes(model: Transformer, tokens: int) -> float:
 
 
 def activation_findings(model: Transformer, tokens: int, measured_bytes: float) -> list[Finding]:
-    """Check the peak against the memory model's formula: the widest layer for all tokens, if dense is the widest.
+    """Check the activation peak against the memory model's formula, if the widest layer is a dense one.
 
-    Gate and up are alive together with their product; on a CPU, without a fused activation, also with SiLU(gate).
+    Gate, up and their product exist at the same time; on a CPU, without a fused activation, SiLU(gate) does too.
     """
     copies = UNFUSED_FFN_COPIES if model.device == "cpu" else FUSED_FFN_COPIES
     widest = _widest_dense(model.model)
@@ -306,7 +306,7 @@ def activation_findings(model: Transformer, tokens: int, measured_bytes: float) 
 
 
 def _widest_dense(model: ModelSpec) -> int | None:
-    """Return the widest layer's intermediate size; None if experts or attention are, or may be, wider."""
+    """Return the largest intermediate size of dense layers; None if experts or attention may need more memory."""
     widths = []
     for group in model.layer_groups:
         mixer, feed_forward = group.mixer, group.feed_forward
@@ -319,9 +319,9 @@ def _widest_dense(model: ModelSpec) -> int | None:
 
 
 def gpu_memory(torch: Any, device: str, *, alone: bool = True) -> dict[str, float]:
-    """Return a GPU's memory use: torch's allocator, and the rest that the driver reports (context, libraries).
+    """Return a GPU's memory use in bytes: torch's allocator, and the remaining memory in use (context, libraries).
 
-    The rest is included only if no other process uses the card, because it would contain that process's memory.
+    The remaining memory is included only if `alone`, because it would contain the memory of other processes.
     """
     free, total = torch.cuda.mem_get_info(device)
     reserved = torch.cuda.memory_reserved(device)
@@ -336,6 +336,6 @@ def gpu_memory(torch: Any, device: str, *, alone: bool = True) -> dict[str, floa
 
 
 def pool_bytes(torch: Any, pool: Any) -> float:
-    """Return the bytes held by one pool's graphs, from the segments of torch's allocator."""
+    """Return the bytes of CUDA graphs in one memory pool, from the segments of torch's allocator."""
     segments = torch.cuda.memory_snapshot()
     return float(sum(s["total_size"] for s in segments if tuple(s["segment_pool_id"]) == tuple(pool)))

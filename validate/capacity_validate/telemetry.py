@@ -1,7 +1,7 @@
 """Clocks, power and temperature of a GPU under load, polled by a thread and matched to each timing sample.
 
-Below its power limit, a card runs short bursts of a few ms at boost clocks, but serving at lower ones. A card that is
-throttled by heat or a power brake is slower in a way that the step model should not learn.
+A card below its power limit runs bursts of a few ms at boost clocks, but serves at lower clocks. Slowdowns due to heat
+or a power brake must not affect the step model's constants.
 """
 
 import statistics
@@ -55,7 +55,7 @@ class Conditions:
 
 @dataclass(slots=True)
 class Telemetry:
-    """Poll `read` every `every_s` in a thread, inside `with`. Failed readings are left out."""
+    """Polls `read` every `every_s` seconds in a thread while its `with` block runs. Failed readings are left out."""
 
     read: Callable[[], Reading | None]
     every_s: float = EVERY_S
@@ -84,7 +84,7 @@ class Telemetry:
             self._stop.wait(self.every_s)
 
     def conditions(self, began_s: float, ended_s: float) -> Conditions | None:
-        """Return the conditions between two instants, or nearest to them; None if the driver reported nothing."""
+        """Return the conditions between two times, or the reading nearest to them; None if there is no reading."""
         readings = self._readings_since(began_s)
         middle_s = (began_s + ended_s) / 2
         inside = [r for r in readings if began_s <= r.at_s <= ended_s]
@@ -94,13 +94,13 @@ class Telemetry:
         return None if together is None else Conditions(**together)
 
     def _readings_since(self, instant: float) -> list[Reading]:
-        """Return readings from the last one before an instant on; the thread may append meanwhile."""
+        """Return the readings since a time, and the last one before it. (The thread may append during the call.)"""
         return self.readings[
             max(0, bisect_left(self.readings, instant, key=lambda reading: reading.at_s) - 1) :
         ]
 
     def held_down(self, instants: Sequence[float]) -> list[bool]:
-        """Return for samples at these instants whether heat, a power brake or an unusual clock makes them unusable."""
+        """Return for samples at these times whether heat, a power brake or a low clock makes them unusable."""
         readings = self._readings_since(min(instants, default=0.0))
         if not readings:
             return [False] * len(instants)
@@ -126,7 +126,7 @@ def _all_reasons(many: Iterable[Sequence[str]]) -> tuple[str, ...]:
 
 
 def merge_conditions(stretches: Sequence[Conditions]) -> dict[str, Any] | None:
-    """Combine conditions of several periods, such as all passes of a case, as JSON."""
+    """Combine conditions of several periods, such as all passes of a case, into a JSON object; None if empty."""
     if not stretches:
         return None
 
@@ -145,7 +145,7 @@ def merge_conditions(stretches: Sequence[Conditions]) -> dict[str, Any] | None:
 
 
 def telemetry_remarks(telemetry: Telemetry | None, *, top_hz: float | None) -> tuple[str, ...]:
-    """Return remarks on the clocks under load over the whole run: far below the maximum, and the throttle reasons."""
+    """Return remarks on the whole run: clocks under load far below the maximum, and how often clocks were reduced."""
     loaded = [] if telemetry is None else telemetry._loaded_hz
     if telemetry is None or not loaded:
         return ()

@@ -1,9 +1,9 @@
 """Reliable timing: warm-up, rotated inputs, many repetitions, and statistics of their spread.
 
-On a GPU: CUDA events; short kernels are captured in one graph of many calls to exclude launch gaps. On one CPU thread:
-the thread's own CPU time, which other processes on the core do not lengthen (wall time on a shared machine doubled for
-seconds at a time). Weights and caches rotate over more memory than the cache holds, because in serving other layers
-run between two uses of the same data.
+On a GPU, time is measured with CUDA events; short kernels are captured in one graph of many calls to exclude launch
+gaps. With one CPU thread, it is the thread's own CPU time, which other processes on the core do not lengthen (wall
+time on a shared machine doubled for seconds at a time). Calls rotate over more weights and caches than the processor's
+cache holds, because in serving other layers run between two uses of the same data.
 """
 
 import math
@@ -38,7 +38,7 @@ MEDIAN_OVER_SPREAD = 1.2533 / 2.5631
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Times of one case. `seconds` is the median; `drift` compares the last third with the first.
+    """Times of one case in s. `seconds` is the median; `drift` the relative change from first to last third.
 
     A sample is the time of one call, or with a graph the mean of `calls_per_sample` calls. `samples` are the samples
     used, evenly thinned if there are many. `held_down` counts samples excluded because the clocks were reduced; if
@@ -69,7 +69,7 @@ class Timing:
 
 
 class Samples(NamedTuple):
-    """The samples of one timing. `began_s` and `ended_s` are values of `time.monotonic`."""
+    """Samples from one use of a stopwatch. `began_s` and `ended_s` are values of `time.monotonic`."""
 
     seconds: list[float]
     how: How
@@ -88,7 +88,7 @@ class Samples(NamedTuple):
 def summarise_samples(
     samples: Sequence[float], how: How, *, calls: int = 1, held_down: int = 0, slowed: bool = False
 ) -> Timing:
-    """Return one `Timing` of all samples, in the order in which they were taken. Needs at least one."""
+    """Return the statistics of samples, given in the order in which they were taken. Needs at least one sample."""
     ordered = sorted(samples)
     median = statistics.median(ordered)
     third = max(1, len(samples) // 3)
@@ -116,9 +116,9 @@ def is_precise(samples: Sequence[float]) -> bool:
 
 
 class CpuStopwatch:
-    """The thread's CPU time around each call; wall time if torch uses several threads.
+    """Times calls by the thread's CPU time, or by wall time if torch uses several threads.
 
-    `sample` returns the seconds of single calls, in order, over several sets of inputs in turn.
+    `sample` returns the seconds of single calls in order; the calls use several sets of inputs in turn.
     """
 
     spoiled = False
@@ -146,7 +146,7 @@ class CpuStopwatch:
 
 
 class RunClock:
-    """The clock of a whole run: `now_s()`, and `wait_until` for idle time."""
+    """Wall clock of a whole run: `now_s()` is the time since its start, and `wait_until` sleeps until a time."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
@@ -159,7 +159,7 @@ class RunClock:
 
 
 class ThreadClock(RunClock):
-    """This thread's CPU time, with waits skipped, so that other processes do not slow the run and it never sleeps."""
+    """Clock of this thread's CPU time, unaffected by other processes; waits advance it without sleeping."""
 
     def __init__(self) -> None:
         self._start = time.thread_time()
@@ -172,7 +172,7 @@ class ThreadClock(RunClock):
 
 
 class CudaStopwatch:
-    """CUDA events; short kernels as one graph of all input sets. `spoiled`: a failed capture broke the device."""
+    """Times calls by CUDA events, short kernels in a graph. `spoiled`: a failed capture made the device unusable."""
 
     def __init__(self, torch: Any, device: str) -> None:
         self._torch = torch
@@ -202,7 +202,7 @@ class CudaStopwatch:
         return Samples(seconds, "events", began_s=began_s, ended_s=time.monotonic())
 
     def _warm_up(self, calls: Sequence[Call]) -> float:
-        """Run every input set until two medians agree, and return the seconds of a call. Also compiles Triton."""
+        """Run the calls until two medians agree; return the seconds of a call. Also compiles Triton kernels."""
         count = max(WARM_UP_CALLS, min(len(calls), 8))
 
         def settle() -> float:
@@ -219,7 +219,7 @@ class CudaStopwatch:
         return float(seconds)
 
     def _time_calls(self, calls: Sequence[Call], count: int) -> list[float]:
-        """Time each call with a pair of events, read after all have run."""
+        """Return the seconds of `count` calls, each between two events, which are read after all calls have run."""
         pairs = []
         for index in range(count):
             start = self._torch.cuda.Event(enable_timing=True)
@@ -232,7 +232,7 @@ class CudaStopwatch:
         return [start.elapsed_time(end) * 1e-3 for start, end in pairs]
 
     def _sample_until_precise(self, calls: Sequence[Call], most: int) -> list[float]:
-        """Return up to `most` samples, fewer if they agree; work is queued batch by batch."""
+        """Return at most `most` samples; stop early if their median is precise. Work is queued in batches."""
         seconds: list[float] = []
         while len(seconds) < most and not is_precise(seconds):
             turned = len(seconds) % len(calls)
@@ -242,7 +242,7 @@ class CudaStopwatch:
     def _time_graph(
         self, calls: Sequence[Call], wanted: int, *, budget_s: float, at_least: int, at_most: int
     ) -> Samples | None:
-        """Return the mean call time in each replay of a graph of `wanted` or more calls; None if the capture fails."""
+        """Return mean call times, one per replay of a graph of at least `wanted` calls; None if capture fails."""
         rounds = math.ceil(wanted / len(calls))
         inner = rounds * len(calls)
 
@@ -271,7 +271,7 @@ Stopwatch = CpuStopwatch | CudaStopwatch
 
 
 def _repetitions(once_s: float, *, budget_s: float, at_least: int, at_most: int) -> int:
-    """Return the repetitions that fill the budget, between their limits."""
+    """Return how many repetitions of `once_s` fill `budget_s`, limited to `at_least` and `at_most`."""
     return max(at_least, min(at_most, int(budget_s / max(once_s, 1e-6))))
 
 
@@ -280,10 +280,10 @@ def make_stopwatch(torch: Any, device: str, *, threads: int = 1) -> Stopwatch:
 
 
 def make_run_clock(device: str, *, threads: int = 1) -> RunClock:
-    """Return a clock that starts now."""
+    """Return a clock that starts now: CPU time of this thread on a CPU with one thread, otherwise wall time."""
     return ThreadClock() if device == "cpu" and threads == 1 else RunClock()
 
 
 def rotations(bytes_per_set: int, cache_bytes: int, *, most: int = 32) -> int:
-    """Return the number of input sets that together exceed twice the cache, so that no call finds its inputs there."""
+    """Return how many input sets exceed twice the cache in total, so that no call finds its inputs in the cache."""
     return max(1, min(most, math.ceil(2 * cache_bytes / max(1, bytes_per_set))))

@@ -1,8 +1,8 @@
-"""A whole decoder with random weights from a ModelSpec: paged KV cache, prefill, decode, mixed steps, graphs.
+"""A decoder with random weights built from a ModelSpec: paged KV cache, prefill, decode, mixed steps, CUDA graphs.
 
-It runs the kernels that the step model prices: merged QKV and gate-up products, rope with the cache write, paged
-attention, and one LM head for the sampled rows. In a step, decode rows precede prefill rows. Pure decode steps replay
-CUDA graphs, as in engines.
+It runs the kernels that the step model predicts: merged QKV and gate-up projections, rope with the cache write, paged
+attention, and one LM head for the sampled tokens. In a step, decode tokens precede prefill tokens. Pure decode steps
+replay CUDA graphs, as in engines.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def require_supported(model: ModelSpec) -> None:
-    """Raise UnsupportedModel if this loop lacks kernels for the model, before any allocation."""
+    """Raise UnsupportedModel if the harness lacks kernels for the model. Call it before any allocation."""
     for group in model.layer_groups:
         if (reason := _missing_kernels(group)) is not None:
             raise UnsupportedModel(model.model_type, f"the harness has {reason}")
@@ -50,16 +50,16 @@ def _missing_kernels(group: LayerGroup) -> str | None:
     if isinstance(mixer, LatentAttention) and mixer.indexer is not None:
         return "no sparse indexer"
     if not isinstance(dense, (DenseFeedForward, MoEFeedForward)):
-        return "no layers without a feed-forward"
+        return "no support for layers without a feed-forward"
     if group.products or (isinstance(dense, DenseFeedForward) and (not dense.gated or dense.bias)):
-        return "no feed-forward layers without gates or with biases"
+        return "no support for feed-forward layers without gates or with biases"
     if isinstance(mixer, Attention) and (mixer.shares_kv or mixer.keys_are_values or mixer.cross):
-        return "no attention with shared or crossed keys and values"
+        return "no support for attention with shared keys and values, or for cross-attention"
     return None
 
 
 class Transformer:
-    """Weights and KV cache of `model` on one device. Raises UnsupportedModel for linear and sparse attention."""
+    """Weights and KV cache of `model` on one device. Raises UnsupportedModel if the harness lacks a kernel."""
 
     def __init__(
         self, model: ModelSpec, *, device: str, num_blocks: int, block_size: int = 16, seed: int = 0
@@ -122,7 +122,7 @@ class Transformer:
 
     @property
     def capturable(self) -> bool:
-        """Return whether a CUDA graph can capture a decode step; experts without a grouped product need the host."""
+        """Return whether a CUDA graph can capture a decode step; experts without a grouped kernel read on the host."""
         return self.device != "cpu" and all(layer.feed_forward.capturable for layer in self.layers)
 
     def release(self) -> None:
@@ -133,7 +133,7 @@ class Transformer:
 
     @property
     def weight_tensors(self) -> list[Any]:
-        """Return every parameter, each storage once."""
+        """Return every parameter tensor; a tensor shared by embedding and head occurs once."""
         weights = [self.embedding, self.final_norm]
         if self.head is not self.embedding:
             weights.append(self.head)
@@ -146,14 +146,14 @@ class Transformer:
         return [cache for layer in self.layers for cache in layer.mixer.caches]
 
     def fill_caches(self) -> None:
-        """Fill the caches with random keys and values, for decode steps without a prefill."""
+        """Fill the KV caches with random values, so that decode steps can be timed without a prefill."""
         for cache in self.cache_tensors:
             cache.normal_(generator=self._generator)
 
     def inputs(self, rows: Sequence[InputRow]) -> StepInputs:
-        """Return the tensors of a step; rows of one sampled token are decode rows, in any position in `rows`.
+        """Return the tensors of a step. Sequences with one new token are decodes, at any position in `rows`.
 
-        Built on the host and sent in one copy from pinned memory, block tables included, as in vLLM.
+        The tensors, including block tables, are built on the host and sent in one copy from pinned memory, as in vLLM.
         """
         ordered = sorted(rows, key=lambda row: len(row.tokens) > 1)
         decode = [row for row in ordered if len(row.tokens) == 1]
@@ -198,7 +198,7 @@ class Transformer:
         )
 
     def _send(self, arrays: Sequence[Any]) -> list[Any]:
-        """Copy arrays of integers to the device in one transfer, and return the tensors."""
+        """Copy integer arrays to the device in one transfer, and return them as tensors."""
         whole = torch.from_numpy(np.concatenate([array.ravel() for array in arrays]))
         if self.device != "cpu":
             whole = whole.pin_memory().to(self.device, non_blocking=True)
@@ -207,7 +207,7 @@ class Transformer:
 
     @torch.inference_mode()  # type: ignore[untyped-decorator,unused-ignore]
     def logits(self, step: StepInputs) -> Any:
-        """Return logits of the sampled rows, in the order of the sorted rows."""
+        """Return the logits of the sampled tokens [tokens, vocabulary]: decode sequences first, then prefills."""
         x = functional.embedding(step.tokens, self.embedding)
         residual = torch.zeros_like(x)
         for layer in self.layers:
@@ -221,28 +221,28 @@ class Transformer:
         )
 
     def next_tokens(self, step: StepInputs) -> list[int]:
-        """Return the most likely token of every sampled row; waits for the device."""
+        """Return the most likely next token at every sampled position; waits for the device."""
         chosen: list[int] = self.logits(step).argmax(dim=-1).tolist()
         return chosen
 
 
 @dataclass
 class Layer:
-    """Norms before mixer and feed-forward; models with four norms (Gemma, GLM-4) also have one after each."""
+    """One layer: a norm before the mixer and the feed-forward; with four norms (Gemma, GLM-4) also after each."""
 
     norms: Sequence[Any]
     mixer: Any
     feed_forward: Any
 
     def apply_norm(self, x: Any, index: int) -> Any:
-        """Apply norm `index` to `x` if it exists."""
+        """Return `x` normalised by norm `index`, or unchanged if the layer has no such norm."""
         if index >= len(self.norms):
             return x
         return functional.rms_norm(x, (x.shape[-1],), self.norms[index], EPSILON)
 
 
 def attention_findings(model: Transformer, during: str) -> tuple[Finding, ...]:
-    """Check that prefill on a GPU ran FlashAttention; windows and sinks need a mask, and are only counted."""
+    """Check that prefill on a GPU ran FlashAttention; layers that need a mask (windows, sinks) are only counted."""
     counts = model.attention_kernels
     if model.device == "cpu" or model.model.dtype not in HALF_DTYPES or not counts:
         return ()
@@ -252,14 +252,14 @@ def attention_findings(model: Transformer, during: str) -> tuple[Finding, ...]:
             name=f"{during}: prefill, chunks and verification run FlashAttention",
             value=float(counts["masked"]),
             limit=0.0,
-            detail=f"layer calls with an explicit mask, which a kernel other than {FLASH} runs; {ran}",
+            detail=f"number of layer calls with an explicit mask, which a kernel other than {FLASH} runs; {ran}",
             exact=True,
         ),
     )
 
 
 class DecodeGraph:
-    """A decode step as a CUDA graph with static inputs; padding rows of smaller batches write to an unused block."""
+    """A decode step captured as a CUDA graph; smaller batches are padded with rows that write to an unused block."""
 
     def __init__(self, model: Transformer, captures: GraphCapturer, *, batch: int, max_context: int) -> None:
         self.model = model
@@ -301,7 +301,7 @@ class DecodeGraph:
 
 
 class GraphedTransformer:
-    """A Transformer whose decode steps replay graphs from one memory pool. Raises RuntimeError if a capture fails."""
+    """A Transformer whose decode steps replay CUDA graphs from one pool. Raises RuntimeError if a capture fails."""
 
     def __init__(
         self, model: Transformer, captures: GraphCapturer, *, sizes: Sequence[int], max_context: int

@@ -11,7 +11,7 @@ _NO_IMAGE = "no kernel image is available"
 
 
 class DeviceLost(Exception):
-    """The device's context is unusable, so nothing more runs in this process; a fresh one continues after `what`."""
+    """The device's context is unusable, so this process can run nothing more. `what` names what failed."""
 
     def __init__(self, what: str, text: str) -> None:
         self.what, self.text = what, text
@@ -35,9 +35,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def device_error(torch: Any, device: str) -> str | None:
-    """Return the error of a minimal operation on the device; None if it works, and on a CPU.
+    """Return the error of a minimal operation on the device; None if it succeeds or runs out of memory, or on a CPU.
 
-    CUDA repeats a sticky error at every call under any name, so a test is more reliable than a list of names.
+    CUDA repeats a sticky error at every call under any name, so a test is more reliable than a list of error names.
     """
     if device == "cpu":
         return None
@@ -51,7 +51,7 @@ def device_error(torch: Any, device: str) -> str | None:
 
 
 def require_kernels_for_device(error: BaseException) -> None:
-    """Raise InvalidInput if torch was built without code for this GPU, because nothing would ever run."""
+    """Raise InvalidInput if the error shows that torch has no code for this GPU, because no kernel can run."""
     if _NO_IMAGE in str(error).lower():
         raise InvalidInput(
             f"this torch build has no code for this GPU ({first_line(error)}): install a build for its compute "

@@ -1,8 +1,8 @@
 """Serving engines as data: limits, memory rules and host times, each with its source; one TOML file per engine.
 
 A file lists releases from old to new. Each release contains only the changes from the previous one. `based_on` names
-an engine whose newest release is the base of the first one. `find_engine("vllm@0.17")` returns the newest listed
-release that is not newer than 0.17. [sources] contains sources that several constants share.
+another engine, whose newest release is the base of this engine's first release. `find_engine("vllm@0.17")` returns the
+newest listed release that is not newer than 0.17. [sources] contains sources that several constants share.
 """
 
 from capacity.deployment.engines.engine_spec import EngineSpec, ExpertPadding, LimitRule, Origin

@@ -15,13 +15,13 @@ FOLDER = Path(__file__).parent
 
 
 class Constant(Origin):
-    """A constant of a release; `source` may be a key of the file's [sources]."""
+    """A constant of an engine release; `source` may be a key of the file's [sources]."""
 
     value: object
 
 
 class Release(Spec):
-    """Changes in a release."""
+    """One release of an engine: the constants that changed from the previous release."""
 
     version: str
     constants: dict[str, Constant]
@@ -34,7 +34,7 @@ class Release(Spec):
 
 
 class EngineFile(Spec):
-    """File of one engine. `based_on`: engine whose newest release is the base of the first one.
+    """An engine's TOML file. `based_on`: engine whose newest release is the base of the first release here.
 
     `every_release`: fields of `EngineSpec` that are the same for all releases of the engine.
     """
@@ -47,7 +47,7 @@ class EngineFile(Spec):
     releases: tuple[Release, ...] = Field(min_length=1)
 
     def releases_until(self, version: str) -> "EngineFile":
-        """Return the file without releases after this one."""
+        """Return the file without the releases after `version`."""
         place = next(place for place, release in enumerate(self.releases) if release.version == version)
         return self.model_copy(update={"releases": self.releases[: place + 1]})
 
@@ -117,7 +117,7 @@ def _base_files(file: EngineFile) -> tuple[EngineFile, ...]:
 
 
 def _choose_version(versions: Sequence[str], wanted: str, name: str) -> str:
-    """Return the requested version, the newest if none is requested, or the newest older than requested.
+    """Return the wanted version, the newest one if `wanted` is empty, or else the newest one older than `wanted`.
 
     A listed version with a suffix ("0.8-v0") matches only itself; builds ("b7000") are ordered by number.
     """

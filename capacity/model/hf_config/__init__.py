@@ -1,7 +1,7 @@
-"""Convert Hugging Face's `config.json` to a `ModelSpec`; it is parsed as JSON, and code of the repository never runs.
+"""Convert Hugging Face's `config.json` to a `ModelSpec`. The file is parsed as JSON; no code of a repository is run.
 
-`families.json` has one row per `model_type`. Other types are read by the names of their fields (`assumed`), and the
-model's `notes` say which layers were assumed.
+`families.json` has one row per `model_type`. Configs of other types are read by the names of their fields (`assumed`),
+and the model's `notes` list the layers that were assumed.
 """
 
 from collections.abc import Mapping
@@ -45,10 +45,10 @@ def from_hf_config(
     origin: str | None = None,
     gated: bool | None = None,
 ) -> ModelSpec:
-    """Return the model that the object of a `config.json` describes.
+    """Return the model that a `config.json`, given as a parsed object, describes.
 
-    `hf_quant_config` is the object of ModelOpt's file of that name; `origin`, a path, is shown in errors. `gated`
-    applies to an unknown `model_type` only: whether its feed-forward is gated (None: derived from the config). Raises
+    `hf_quant_config`: the parsed file of that name, which ModelOpt writes. `origin`: path shown in errors. `gated`:
+    for an unknown `model_type` only, whether its feed-forward is gated (None: derived from the config). Raises
     MalformedFile for a bad or missing field, and UnsupportedModel for an architecture without a formula.
     """
     if not isinstance(config, Mapping):
@@ -127,7 +127,7 @@ def from_hf_config(
 
 
 def _text_fields(outer: Fields) -> Fields:
-    """Return the fields of the language model: `text_config` or similar in a multimodal model."""
+    """Return the fields of the language model: in a multimodal config, the section `text_config` or similar."""
     inner = outer.section("text_config", "llm_config", "language_config", "thinker_config")
     if inner is None:
         return outer
@@ -136,7 +136,7 @@ def _text_fields(outer: Fields) -> Fields:
 
 
 def _dtype(outer: Fields, text: Fields) -> Literal["bf16", "fp16", "fp32"]:
-    """Return the dtype of vLLM's `--dtype auto`, which converts 32-bit checkpoints to 16 bit."""
+    """Return the dtype of the weights, as vLLM's `--dtype auto` selects it; 32-bit checkpoints become 16 bit."""
     dtypes: Mapping[str, Literal["bf16", "fp16", "fp32"]] = NAMES["dtypes"]
     for fields in (text, outer):
         named = fields.text("dtype", "torch_dtype").removeprefix("torch.")
@@ -148,9 +148,9 @@ def _dtype(outer: Fields, text: Fields) -> Literal["bf16", "fp16", "fp32"]:
 
 
 def _max_length(text: Fields) -> int:
-    """Return the smallest stated length, extended by `rope_scaling` as in vLLM 0.33.
+    """Return the context length in tokens: the smallest one in the config, extended by `rope_scaling` as in vLLM 0.33.
 
-    llama3, longrope, su and Gemma 3 state the extended length; YaRN extends the original one.
+    Configs with llama3, longrope or su scaling and of Gemma 3 give the extended length; YaRN's give the original one.
     """
     lengths = [length for key in NAMES["max_lengths"] if (length := text.optional_count(key)) is not None]
     if not lengths:
@@ -167,7 +167,8 @@ def _max_length(text: Fields) -> int:
     stretched = int((original or min(lengths)) * factor)
     if stretched > MAX_COUNT:
         raise scaling.problem(
-            "factor", f"{factor:g} extends the context to {stretched:,} tokens; at most {MAX_COUNT:,}"
+            "factor",
+            f"{factor:g} extends the context to {stretched:,} tokens; at most {MAX_COUNT:,} are supported",
         )
     return stretched
 
@@ -185,7 +186,7 @@ def _quantization_fields(
 
 
 def _layer_groups(text: Fields, family: Family, num_layers: int) -> tuple[LayerGroup, ...]:
-    """Group equal layers, ordered by the first layer of each group."""
+    """Return groups of identical layers, ordered by the first layer of each group."""
     grouped: dict[LayerGroup, list[int]] = {}
     for layer in range(num_layers):
         extras = family.extras(text, layer)
@@ -205,9 +206,9 @@ def _layer_groups(text: Fields, family: Family, num_layers: int) -> tuple[LayerG
 def _mtp_group(
     text: Fields, family: Family, groups: tuple[LayerGroup, ...], num_layers: int
 ) -> LayerGroup | None:
-    """Return the multi-token-prediction layers: copies of the model's last softmax-attention layer.
+    """Return the multi-token-prediction (MTP) layers, as copies of the last softmax-attention layer, or None.
 
-    If attention and feed-forward are separate layers, the last of each is used.
+    If attention and feed-forward are separate layers of the model, an MTP layer has the last one of each.
     """
     count = text.optional_count(*family.mtp_keys, minimum=0, maximum=MAX_LAYERS) if family.mtp_keys else None
     softmax = [group for group in groups if group.mixer.softmax]

@@ -28,7 +28,7 @@ _READ_FIELDS = {*NAMES["read"], *(key for size in (*SIZE_KEYS, *EXPERT_KEYS) for
 
 
 def assumed_family(text: Fields, gated: bool | None = None) -> Family:
-    """Return the family that the field names describe; `gated`: the feed-forward, if known from the weights."""
+    """Return the family that the names of the fields indicate; `gated`: gate of the feed-forward, if known."""
     if text.has("hybrid_override_pattern") and (hybrid := find_family("nemotron_h")):
         return hybrid
     mixer = next((rule for rule, keys in NAMES["mixers"].items() if text.has(*keys)), "mixers.grouped_query")
@@ -56,12 +56,12 @@ def replace_unknown_layer_types(text: Fields) -> Fields:
 
 
 def _first_flag(text: Fields, *keys: str) -> Flag:
-    """Return the first of these fields that is a boolean, or False."""
+    """Return the name of the first field in `keys` that is a boolean in the config; False if there is none."""
     return next((key for key in keys if isinstance(text.values.get(key), bool)), False)
 
 
 def _window(text: Fields, layer: int) -> int | None:
-    """Return the window by `layer_types`, else by `sliding_window_pattern`, else `sliding_window` in all layers."""
+    """Return the layer's window, as `layer_types`, else `sliding_window_pattern`, else `sliding_window` defines it."""
     if not text.has("sliding_window") or not text.flag("use_sliding_window", default=True):
         return None
     if text.items("layer_types"):
@@ -73,10 +73,10 @@ def _window(text: Fields, layer: int) -> int | None:
 
 
 def has_gate(text: Fields) -> bool:
-    """Return whether the feed-forward is gated, by a flag of the config or by the name of its activation.
+    """Return whether the feed-forward is gated, by a flag of the config or else by the name of its activation.
 
-    SiLU and the names of gated units mean a gate; ReLU, GELU, similar ones and tanh do not. "gelu_pytorch_tanh" is
-    ambiguous (Gemma has a gate, StarCoder2 has none): it means a gate unless the norms are LayerNorm.
+    SiLU and the names of gated units mean a gate; ReLU, GELU, similar activations and tanh do not. "gelu_pytorch_tanh"
+    is ambiguous (Gemma has a gate, StarCoder2 has none): it means a gate unless the norms are LayerNorm.
     """
     for key in GATE_FLAGS:
         if isinstance(text.values.get(key), bool):
@@ -96,7 +96,7 @@ def _is_ambiguous_activation(activation: str) -> bool:
 
 
 def _feed_forward(text: Fields, gated: bool) -> FeedForwardRule:
-    """Return a routed feed-forward if the config has experts, else a dense one."""
+    """Return the rule for the feed-forwards: routed if the config has experts, else dense."""
     if text.has("intermediate_size_mlp"):
         return feed_forwards.llama4
     if text.has("expert_layer_period"):
@@ -136,7 +136,7 @@ def _is_positive(value: object) -> bool:
 
 
 def ignored_fields(model: ModelSpec, text: Fields) -> list[str]:
-    """Return the fields of layer kinds that this known type does not have; its reference code ignores them too."""
+    """Return fields for kinds of layers that this known type does not have; its reference code ignores them."""
     mixers = [group.mixer for group in model.layer_groups]
     kinds = (
         (feed_forwards.EXPERTS, model.is_moe),
@@ -153,7 +153,7 @@ def ignored_fields(model: ModelSpec, text: Fields) -> list[str]:
 
 
 def describe_assumed_model(model: ModelSpec, text: Fields) -> str:
-    """Return one line on how the config was read: kinds of layers, shapes, parameters, and unread fields."""
+    """Return a one-line note on how an unknown config was read: layers, parameters, and unread fields."""
     called = f"model_type {model.model_type!r}" if text.has("model_type") else "a config without model_type"
     kinds = " and ".join(
         dict.fromkeys(NAMES["words"].get(group.mixer.kind, group.mixer.kind) for group in model.layer_groups)
@@ -163,11 +163,13 @@ def describe_assumed_model(model: ModelSpec, text: Fields) -> str:
     )
     tied = "tied" if model.tie_word_embeddings else "untied"
     said = (
-        f"{called} is unknown: its field names are read as a decoder of {model.num_layers} layers with {kinds} and "
+        f"{called} is unknown: its field names indicate a decoder of {model.num_layers} layers with {kinds} and "
         f"{forms}, {tied} embeddings, {model.total_params / 1e9:,.4g} B parameters (assumed)"
     )
     if _is_ambiguous_activation(_activation(text)) and not text.has(*GATE_FLAGS):
-        said += f"; {_activation(text)} does not show whether there is a gate, so the kind of norm decides"
+        said += (
+            f"; {_activation(text)} is used with and without a gate, so the kind of norm determines the gate"
+        )
     unread = unread_fields(text)
     if not unread:
         return said
@@ -176,7 +178,7 @@ def describe_assumed_model(model: ModelSpec, text: Fields) -> str:
 
 
 def unread_fields(text: Fields) -> list[str]:
-    """Return unread fields that may change the layers (sizes, lists, objects) and unknown kinds of layers.
+    """Return fields that were not read but may change the layers (sizes, lists, objects), and unknown kinds of layers.
 
     Fields whose names contain a `harmless` part of `field_names.json` do not change the layers' parameters or work.
     """
@@ -190,7 +192,7 @@ def unread_fields(text: Fields) -> list[str]:
     ]
     kinds = {str(kind) for kind in text.items("layer_types") or []}
     unknown = sorted(kinds.difference(windows.LAYER_TYPES))
-    return sorted(names) + [f"layer_types {kind!r} (as full attention)" for kind in unknown]
+    return sorted(names) + [f"layer_types {kind!r} (read as full attention)" for kind in unknown]
 
 
 def _feed_forward_words(part: FeedForward) -> str:
@@ -204,22 +206,22 @@ MAX_ROPE_FACTOR = 1e6  # real ones are 2 to 64
 
 
 def max_length_includes_rope_scaling(text: Fields) -> bool:
-    """Return whether `max_position_embeddings` already includes `rope_scaling`, which then changes only tables (Gemma
-    3).
+    """Return whether `max_position_embeddings` already includes the extension by `rope_scaling` (Gemma 3).
 
-    Source: vLLM 0.33.0, transformers_utils/model_arch_config_convertor.py, derive_max_model_len; 2026-11.
+    Then `rope_scaling` changes only the rotary tables. Source: vLLM 0.33.0,
+    transformers_utils/model_arch_config_convertor.py, derive_max_model_len; 2026-11.
     """
     return "gemma3" in text.text("model_type")
 
 
 def rotary_values(text: Fields, groups: Iterable[LayerGroup], positions: int) -> int:
-    """Return the values in the tables of all distinct ropes: all positions of the config times the rotated dimensions.
+    """Return the number of values in the rotary tables: for each distinct rope, positions times rotated dimensions.
 
-    An engine allocates a table per rope at its start, even if `max_model_len` is short: 2.5 GiB for Llama 4 Scout
-    (10,485,760 positions of 128 dimensions), which a start-up log shows in addition to the weights. Gemma 3 has one
-    table stretched by `rope_scaling` for full layers and another for windows. Source: vLLM
-    model_executor/layers/rotary_embedding, _compute_cos_sin_cache. The result is slightly too high for models without
-    rotary positions.
+    An engine allocates a table per rope at its start, for all positions of the config even if `max_model_len` is
+    short: 2.5 GiB for Llama 4 Scout (10,485,760 positions of 128 dimensions), which a start-up log shows in addition
+    to the weights. Gemma 3 has one table stretched by `rope_scaling` for full layers and another for windows. Source:
+    vLLM model_executor/layers/rotary_embedding, _compute_cos_sin_cache. The result is slightly too high for models
+    without rotary positions.
     """
     sizes = {size for group in groups if (size := _rotary_dimensions(text, group.mixer))}
     values = positions * sum(sizes)
@@ -233,7 +235,7 @@ def rotary_values(text: Fields, groups: Iterable[LayerGroup], positions: int) ->
 
 
 def _rotary_dimensions(text: Fields, mixer: object) -> int:
-    """Return the dimensions of a head that rotary positions rotate, or 0."""
+    """Return the number of dimensions of a head to which rotary embedding applies, or 0."""
     if isinstance(mixer, LatentAttention):
         return mixer.qk_rope_head_dim
     if not isinstance(mixer, Attention) or mixer.cross:

@@ -1,4 +1,4 @@
-"""DeepSeek-V4's layers: compressed attention, and a residual of several streams."""
+"""DeepSeek-V4's layers: compressed attention, and several residual streams (hyper-connections)."""
 
 from capacity.base.fields import Fields
 from capacity.model.compressed import CompressedAttention
@@ -9,7 +9,7 @@ from capacity.model.parts import Product, vector
 
 
 def _compress_rate(text: Fields, layer: int) -> int:
-    """Return the tokens per entry, from `compress_ratios` by layer, or from `layer_types` and `compress_rates`."""
+    """Return the tokens per compressed entry in this layer, as the config defines it; 0: only a window."""
     ratios = text.items("compress_ratios")
     if ratios:
         if not layer < len(ratios):
@@ -46,7 +46,7 @@ def v4_mixer(text: Fields, _family: Family, layer: int) -> CompressedAttention:
 
 
 def v4_extras(text: Fields, _layer: int) -> LayerExtras:
-    """Return the hyper-connections: `hc_mult` residual streams, mixed before attention and before the experts."""
+    """Return the parts of a layer that mix the `hc_mult` residual streams, before attention and before the experts."""
     copies, hidden = text.count("hc_mult", default=4), text.count(*HIDDEN)
     rows = copies * (copies + 2)
     products = tuple(

@@ -1,6 +1,6 @@
 """Encoders, which only process a prompt (BERT and similar), and encoder-decoders (T5, BART and similar).
 
-Counts equal those of the modules of transformers 5.23, read 2026-11; encoders include the pooler, which engines load.
+Parameter counts equal those of transformers 5.23, read 2026-11; encoders include the pooler, which engines load.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ ENCODER, DECODER = ("num_layers", "encoder_layers"), ("num_decoder_layers", "dec
 
 
 def bert_mixer(text: Fields, _family: Family, layer: int) -> Attention:
-    """Return bidirectional attention; in ModernBERT, only every third layer attends beyond a window."""
+    """Return bidirectional attention; in ModernBERT, two of three layers attend only to a window."""
     heads = text.count(*HEADS)
     every = text.optional_count("global_attn_every_n_layers")
     window = text.optional_count("local_attention") if every and layer % every else None
@@ -42,7 +42,7 @@ def nomic_mixer(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def bert_outside(text: Fields) -> tuple[ParameterPart, ...]:
-    """Return positions, segment types and the pooler. The norm of the embeddings counts as the final norm."""
+    """Return embeddings of positions and segment types, and the pooler; `ModelSpec` counts the embeddings' norm."""
     hidden, rows = text.count(*HIDDEN), text.count("max_position_embeddings")
     rows += text.count("type_vocab_size", default=2, minimum=0)
     positions = matrix("embed_positions", "norm", rows, hidden, (), sharding="replicated")
@@ -50,7 +50,7 @@ def bert_outside(text: Fields) -> tuple[ParameterPart, ...]:
 
 
 def rotary_outside(text: Fields) -> tuple[ParameterPart, ...]:
-    """Return the embeddings of segment types."""
+    """Return the embeddings of segment types; encoders with rotary positions have no position embeddings."""
     rows = text.count("type_vocab_size", default=2, minimum=0)
     return (vector("embed_types", "norm", rows * text.count(*HIDDEN), ()),) if rows else ()
 
@@ -60,7 +60,7 @@ def modern_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
 
 
 def modern_extras(_text: Fields, layer: int) -> LayerExtras:
-    """Return one norm less in the first layer, because the norm of the embeddings replaces it."""
+    """Return the norms of a ModernBERT layer: 1 in the first, which uses the norm of embeddings, else 2."""
     return LayerExtras(norms=1 if layer == 0 else 2)
 
 
@@ -84,7 +84,7 @@ def phase(text: Fields, layer: int) -> Phase:
 
 
 def pair_mixer(text: Fields, _family: Family, layer: int, *, bias: bool) -> Attention:
-    """Return attention to the whole prompt in an encoder, and to the output and the prompt in a decoder."""
+    """Return the attention of an encoder layer (over the whole prompt) or a decoder layer (over output and prompt)."""
     encoder = phase(text, layer) == "prompt"
     side = "encoder" if encoder else "decoder"
     heads = text.count(f"{side}_attention_heads", *HEADS)
@@ -111,7 +111,7 @@ def bart_feed_forward(text: Fields, layer: int) -> FeedForward:
 
 
 def pair_extras(text: Fields, layer: int) -> LayerExtras:
-    """Return the norms of a layer: a decoder has one more, before its attention to the prompt."""
+    """Return the number of norms of a layer: 2 in the encoder, 3 in the decoder, which also attends to the prompt."""
     return LayerExtras(norms=2 if phase(text, layer) == "prompt" else 3)
 
 
@@ -124,7 +124,7 @@ def t5_outside(text: Fields) -> tuple[ParameterPart, ...]:
 def bart_outside(
     text: Fields, *, offset: int, embedding_norms: bool, final_norms: bool
 ) -> tuple[ParameterPart, ...]:
-    """Return positions, embedding norms and final norms, without the final norm that the model counts itself."""
+    """Return positions and norms outside of layers, except the final norm that `ModelSpec` counts."""
     hidden, rows = text.count(*HIDDEN), text.count("max_position_embeddings") + offset
     norms = 2 * (embedding_norms + final_norms) - 1
     positions = matrix("embed_positions", "norm", 2 * rows, hidden, (), sharding="replicated")
@@ -135,7 +135,7 @@ def bart_outside(
 
 
 def whisper_extras(text: Fields, layer: int) -> LayerExtras:
-    """Return the biases of queries and values; keys have none."""
+    """Return the norms and biases of a Whisper layer; queries and values have a bias, keys have none."""
     values = 2 if phase(text, layer) == "prompt" else 4
     return replace(pair_extras(text, layer), vector_values=values * text.count(*HIDDEN))
 

@@ -1,4 +1,4 @@
-"""Known model types: properties that their code fixes and their config omits, as data in `families.json`.
+"""Known model types: properties that their code defines and their config omits, as data in `families.json`.
 
 Sources: transformers 5.23 configuration and modelling files, vLLM 0.33 `model_arch_config_convertor.py`, read 2026-11.
 A row has fields of `Family`. With `like`, it inherits the fields of another row; null resets a field to its default. A
@@ -23,14 +23,14 @@ from capacity.model.parts import Product
 from capacity.model.spec import Task
 
 Flag: TypeAlias = bool | str | tuple[str, bool]
-"""Fixed by the code, or a field of the config; if it is absent, False or the value next to its name."""
+"""A value that the code defines, or a config field; default of the field: False, or the value given with its name."""
 MixerRule: TypeAlias = "Callable[[Fields, Family, int], Mixer]"
 QkNorm: TypeAlias = Literal["none", "per_head", "full"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerExtras:
-    """Parts of a layer other than its mixer and its feed-forward."""
+    """Parameters of a layer in addition to mixer and feed-forward; `norms` None: the model's usual number."""
 
     products: tuple[Product, ...] = ()
     vector_values: int = 0
@@ -39,7 +39,7 @@ class LayerExtras:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """Properties of a model type that its code fixes and its config omits."""
+    """Properties of a model type that its code defines and its config omits."""
 
     mixer: MixerRule
     feed_forward: FeedForwardRule
@@ -68,7 +68,7 @@ class Family:
 
 
 def flag_value(text: Fields, rule: Flag) -> bool:
-    """Return the value of a flag in this config."""
+    """Return the value of a flag: `rule` itself if it is a boolean, else the config's field that it names."""
     if isinstance(rule, bool):
         return rule
     key, default = (rule, False) if isinstance(rule, str) else rule
@@ -85,7 +85,7 @@ def _rows() -> Table:
 
 
 def supported_model_types() -> tuple[str, ...]:
-    """Return every `model_type` whose layers are known."""
+    """Return every `model_type` with a row in `families.json`, sorted."""
     return tuple(sorted(_rows()))
 
 
@@ -98,7 +98,7 @@ def find_family(model_type: str) -> Family | None:
 
 
 def _inherited_fields(model_type: str) -> Table:
-    """Return the row's fields, including inherited ones."""
+    """Return the fields of a row, including those inherited with `like`."""
     row = _rows().get(model_type)
     if row is None:
         raise ValueError(f"like: there is no row {model_type!r}")
@@ -113,7 +113,7 @@ def _make_family(model_type: str) -> Family:
 
 
 def find_rule(named: str | Table) -> Any:
-    """Return the function with this name, with the keywords of an object bound to it. Raises ValueError, TypeError."""
+    """Return the function of a rule; keyword arguments of an object are bound to it. Raises ValueError, TypeError."""
     if not isinstance(named, str):
         keywords = dict(named)
         rule = find_rule(keywords.pop("rule"))

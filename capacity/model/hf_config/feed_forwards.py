@@ -1,4 +1,4 @@
-"""Feed-forwards of a layer, dense or routed, by the rules of each family's code."""
+"""Rules that return the feed-forward of a layer, dense or routed, as each family's code does."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +16,7 @@ EXPERTS_PER_TOKEN, SHARED_EXPERTS = NAMES["experts_per_token"], NAMES["shared_ex
 
 
 def layer_count(text: Fields, layer: int, *keys: str, **limits: int) -> int | None:
-    """Return a count that some configs give as a list with an entry per layer; None if it is absent."""
+    """Return a layer's count from the first of `keys`, a number or a list by layer; None if all are absent."""
     for key in keys:
         listed = text.items(key) if isinstance(text.values.get(key), list) else None
         if listed is None:
@@ -28,18 +28,18 @@ def layer_count(text: Fields, layer: int, *keys: str, **limits: int) -> int | No
 
 
 def required_layer_count(text: Fields, layer: int, *keys: str) -> int:
-    """Return such a count; raises MalformedFile if it is absent."""
+    """Return a layer's count as `layer_count` does; raises MalformedFile if the config has none of the fields."""
     found = layer_count(text, layer, *keys)
     return text.count(*keys) if found is None else found
 
 
 def dense(text: Fields, layer: int) -> DenseFeedForward:
-    """Return a gated feed-forward without biases; the width may be a list by layer (Gemma 3n)."""
+    """Return a gated feed-forward without biases; the config may list the width by layer (Gemma 3n)."""
     return DenseFeedForward(intermediate_size=required_layer_count(text, layer, *WIDTH))
 
 
 def with_biases(text: Fields, layer: int, *, key: str) -> DenseFeedForward:
-    """Return a gated feed-forward whose biases depend on this field."""
+    """Return a gated feed-forward, with biases if the config's flag `key` is set."""
     return replace(dense(text, layer), bias=text.flag(key))
 
 
@@ -47,14 +47,14 @@ dense_biased = partial(with_biases, key="mlp_bias")
 
 
 def plain(text: Fields, layer: int, *, bias: bool | tuple[str, bool] = False) -> DenseFeedForward:
-    """Return up, activation, down without a gate; the default width is four times the hidden size."""
+    """Return a feed-forward without a gate; the default width is four times the hidden size."""
     width = layer_count(text, layer, *WIDTH) or 4 * text.count("hidden_size", "n_embd", "d_model")
     has = bias if isinstance(bias, bool) else text.flag(bias[0], default=bias[1])
     return DenseFeedForward(intermediate_size=width, gated=False, bias=has)
 
 
 def routed_experts(text: Fields, layer: int, *, width: int, shared: int = 0, **traits: Any) -> MoEFeedForward:
-    """Return routed experts of this width; their numbers come from the config."""
+    """Return routed experts of this width; the config has the number of experts and of those per token."""
     experts = layer_count(text, layer, "n_routed_experts", *EXPERTS) or text.count(*EXPERTS)
     chosen = required_layer_count(text, layer, *EXPERTS_PER_TOKEN)
     if chosen > experts + traits.get("zero_experts", 0):
@@ -69,13 +69,13 @@ def routed_experts(text: Fields, layer: int, *, width: int, shared: int = 0, **t
 
 
 def expert_width(text: Fields, layer: int) -> int:
-    """Return the width of one routed expert; defaults to that of the feed-forward."""
+    """Return the width of one routed expert; default: the width of the dense feed-forward."""
     width = layer_count(text, layer, "moe_intermediate_size", "expert_ffn_hidden_size", "expert_hidden_size")
     return required_layer_count(text, layer, *WIDTH) if width is None else width
 
 
 def all_routed(text: Fields, layer: int) -> MoEFeedForward:
-    """Return experts in every layer (Mixtral, OLMoE, Granite), with a shared one by `shared_intermediate_size`."""
+    """Return experts in every layer (Mixtral, OLMoE, Granite); `shared_intermediate_size` adds a shared one."""
     shared = text.count("shared_intermediate_size", default=0, minimum=0)
     return routed_experts(text, layer, width=expert_width(text, layer), shared=shared)
 
@@ -91,8 +91,8 @@ def leading_dense(
 ) -> FeedForward:
     """Return DeepSeek's feed-forward: dense in the first layers, then routed with `n_shared_experts` shared experts.
 
-    `first`: fields with the number of dense layers. `balanced`: the router has an `e_score_correction_bias` instead of
-    an auxiliary loss (DeepSeek-V3 and later).
+    `first`: names of fields that give the number of dense layers. `balanced`: the router has an
+    `e_score_correction_bias` instead of an auxiliary loss (DeepSeek-V3 and later).
     """
     frequency = text.count("moe_layer_freq", default=1)
     if layer < text.count(*first, default=0, minimum=0) or layer % frequency:
@@ -103,7 +103,7 @@ def leading_dense(
 
 
 def minimax(text: Fields, layer: int) -> FeedForward:
-    """Return MiniMax-M2's experts: in every layer, with `use_routing_bias` and a router in 32 bit.
+    """Return MiniMax-M2's experts, in every layer; the router has a bias (`use_routing_bias`) and uses 32 bit.
 
     Source: vLLM's `minimax_m2.py` and its pull request 52668, SGLang's `minimax_m2.py`.
     """
@@ -111,7 +111,7 @@ def minimax(text: Fields, layer: int) -> FeedForward:
 
 
 def qwen(text: Fields, layer: int) -> FeedForward:
-    """Return experts in every `decoder_sparse_step`-th layer except `mlp_only_layers`."""
+    """Return experts in every `decoder_sparse_step`-th layer except `mlp_only_layers`; dense in the others."""
     dense_layers = text.items("mlp_only_layers") or []
     if layer in dense_layers or (layer + 1) % text.count("decoder_sparse_step", default=1):
         return dense(text, layer)
@@ -121,7 +121,7 @@ def qwen(text: Fields, layer: int) -> FeedForward:
 
 
 def llama4(text: Fields, layer: int) -> FeedForward:
-    """Return experts, one of them shared, in the layers of `moe_layers` or by `interleave_moe_layer_step`."""
+    """Return experts, one of them shared, in the layers of `moe_layers` or every `interleave_moe_layer_step`-th."""
     listed = text.items("moe_layers")
     step = text.count("interleave_moe_layer_step", default=1)
     has_experts = layer in listed if listed else not (layer + 1) % step
@@ -132,13 +132,13 @@ def llama4(text: Fields, layer: int) -> FeedForward:
 
 
 def by_list_scored_in_fp32(text: Fields, layer: int) -> FeedForward:
-    """Return `by_list` with a router in 32 bit (MiniMax-M3, Hunyuan 3)."""
+    """Return the feed-forward of `by_list` with a router in 32 bit (MiniMax-M3, Hunyuan 3)."""
     part = by_list(text, layer)
     return replace(part, router_in_fp32=True) if isinstance(part, MoEFeedForward) else part
 
 
 def by_list(text: Fields, layer: int) -> FeedForward:
-    """Return a dense or routed feed-forward by `mlp_layer_types`; routers are balanced as DeepSeek's."""
+    """Return the feed-forward that `mlp_layer_types` lists; a bias balances routers, as in DeepSeek-V3."""
     kinds = text.items("mlp_layer_types")
     listed = text.values.get("moe_layer_freq")
     if kinds is None and isinstance(listed, list):  # 1 where a layer is routed
@@ -173,6 +173,6 @@ def ernie(text: Fields, layer: int) -> FeedForward:
 
 
 def hunyuan(text: Fields, layer: int) -> FeedForward:
-    """Return experts in every layer, in parallel with a dense feed-forward."""
+    """Return Hunyuan's routed experts, which every layer has in parallel with a dense feed-forward."""
     shared = (layer_count(text, layer, *SHARED_EXPERTS, minimum=0) or 1) * text.count("intermediate_size")
     return routed_experts(text, layer, width=expert_width(text, layer), shared=shared)

@@ -1,4 +1,4 @@
-"""Names of sizes in configs (the first one present is used), and the meaning of other field names."""
+"""Names of the config fields that give each size (the first field present is used), and the meaning of other names."""
 
 from pathlib import Path
 

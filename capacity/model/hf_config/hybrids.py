@@ -1,7 +1,7 @@
-"""Models with recurrences: Mamba, Mamba-2 and their hybrids with attention; lightning and Kimi Delta Attention.
+"""Models with recurrences: Mamba, Mamba-2, lightning and Kimi Delta Attention, and their hybrids with attention.
 
-Counts equal those of the modules of transformers 5.23, read 2026-11. As in vLLM, the recurrence's state has the dtype
-`mamba_ssm_cache_dtype` (default 32 bit), and the convolution's last inputs have 16 bit.
+Parameter counts equal those of the modules of transformers 5.23, read 2026-11. As in vLLM, the recurrence's state has
+the dtype `mamba_ssm_cache_dtype` (default 32 bit), and the convolution's last inputs have 16 bit.
 """
 
 import math
@@ -24,7 +24,7 @@ KIMI_SIZES = {
 
 
 def _state_bytes(text: Fields) -> int:
-    """Return the bytes of one value of the state."""
+    """Return the bytes of one value of the recurrent state: 2 or 4."""
     named = text.text("mamba_ssm_cache_dtype", "mamba_ssm_dtype", default="float32")
     return 2 if named in ("bfloat16", "float16") else 4
 
@@ -34,7 +34,10 @@ def _product(name: str, rows: int, columns: int, divided: Divided = "rows", *, b
 
 
 def mamba2(text: Fields) -> Recurrence:
-    """Return h → 2·inner + 2·groups·state + heads, a convolution over inner + 2·groups·state, and inner → h."""
+    """Return Mamba-2's recurrence.
+
+    Projection h → 2·inner + 2·groups·state + heads, convolution over inner + 2·groups·state, projection inner → h.
+    """
     hidden = text.count(*HIDDEN)
     heads = text.count("mamba_num_heads", "mamba_n_heads", "n_mamba_heads", "num_heads")
     expand = text.count("mamba_expand", "expand", default=2)
@@ -68,7 +71,11 @@ def mamba2(text: Fields) -> Recurrence:
 
 
 def mamba1(text: Fields, *, normed: bool = False) -> Recurrence:
-    """Return h → 2·inner, a convolution over inner, inner → dt_rank + 2·state, dt_rank → inner, inner → h."""
+    """Return Mamba's recurrence.
+
+    Projections h → 2·inner, inner → dt_rank + 2·state, dt_rank → inner and inner → h, and a convolution over inner.
+    `normed`: also norms over dt_rank + 2·state (Jamba).
+    """
     hidden = text.count(*HIDDEN)
     expand = text.count("mamba_expand", "expand", default=2)
     inner = expand * hidden
@@ -100,7 +107,7 @@ def mamba1(text: Fields, *, normed: bool = False) -> Recurrence:
 
 
 def _short_convolution(text: Fields) -> Recurrence:
-    """Return LFM2's h → 3h, a convolution of `conv_L_cache` tokens, h → h."""
+    """Return LFM2's short convolution: projection h → 3h, convolution over `conv_L_cache` tokens, projection h → h."""
     hidden, kernel, bias = text.count(*HIDDEN), text.count("conv_L_cache"), text.flag("conv_bias")
     return Recurrence(
         kind="conv",
@@ -117,7 +124,7 @@ def _short_convolution(text: Fields) -> Recurrence:
 
 
 def _lightning_attention(text: Fields) -> Recurrence:
-    """Return MiniMax-Text-01's gated heads with a d x d state each."""
+    """Return MiniMax-Text-01's lightning attention: gated heads of size d, each with a d x d state."""
     hidden, heads = text.count(*HIDDEN), text.count(*HEADS)
     head = text.optional_count("head_dim") or hidden // heads
     width = heads * head
@@ -137,7 +144,7 @@ def _lightning_attention(text: Fields) -> Recurrence:
 
 
 def _kimi_delta(text: Fields) -> Recurrence:
-    """Return Kimi Delta Attention: a delta rule with a gate per channel; both gates have low rank."""
+    """Return Kimi Delta Attention: a delta rule with a decay gate per channel; gates usually have low rank."""
     hidden, config = text.count(*HIDDEN), text.section("linear_attn_config")
     if config is None:
         own = {name: text.values.get(key) for name, key in KIMI_SIZES.items()}
@@ -167,7 +174,7 @@ def _kimi_delta(text: Fields) -> Recurrence:
 
 
 def _layer_kinds(text: Fields) -> list[str]:
-    """Return the kind of each layer of Nemotron-H, from letters or from names."""
+    """Return the kind of each layer of Nemotron-H, from the letters or the names in its config."""
     letters = text.text("hybrid_override_pattern")
     if letters:
         unknown = sorted(set(letters) - set(PATTERN))
@@ -176,7 +183,7 @@ def _layer_kinds(text: Fields) -> list[str]:
         return [PATTERN[letter] for letter in letters]
     listed = text.items("layers_block_type") or []
     if not listed:
-        raise text.problem("hybrid_override_pattern", "missing; it must say the kind of each layer")
+        raise text.problem("hybrid_override_pattern", "missing; it must list the kind of each layer")
     renamed = {"linear_attention": "mamba", "full_attention": "attention"}
     kinds = [renamed.get(str(each), str(each)) for each in listed]
     for kind in kinds:
@@ -200,7 +207,7 @@ def nemotron_mixer(text: Fields, family: Family, layer: int) -> Mixer:
 
 
 def nemotron_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """Return a feed-forward without a gate; experts may work in a latent space."""
+    """Return Nemotron-H's feed-forward, dense or routed, without a gate; experts may work in a latent space."""
     kind = _layer_kinds(text)[layer]
     if kind == "mlp":
         return DenseFeedForward(
@@ -223,7 +230,7 @@ def nemotron_feed_forward(text: Fields, layer: int) -> FeedForward:
 
 
 def _is_attention(text: Fields, layer: int) -> bool:
-    """Return whether this layer has attention, by the first field of a known family that the config has."""
+    """Return whether this layer has attention, from the first field of any hybrid family that the config has."""
     kind = windows.layer_type(text, layer)
     if kind is not None:
         return kind.endswith("attention") and kind != "linear_attention"
@@ -240,12 +247,12 @@ def _is_attention(text: Fields, layer: int) -> bool:
 
 
 def _make_uniform_rule(recurrence: Callable[[Fields], Recurrence]) -> MixerRule:
-    """Return a rule with this recurrence in all layers."""
+    """Return a mixer rule that gives all layers this recurrence."""
     return lambda text, _family, _layer: recurrence(text)
 
 
 def _make_hybrid_rule(recurrence: Callable[[Fields], Recurrence]) -> MixerRule:
-    """Return a rule with grouped-query attention in some layers and this recurrence in the others."""
+    """Return a mixer rule that gives some layers grouped-query attention and the others this recurrence."""
 
     def mixer(text: Fields, family: Family, layer: int) -> Mixer:
         return grouped_query(text, family, layer) if _is_attention(text, layer) else recurrence(text)
@@ -262,7 +269,7 @@ lightning_hybrid, convolution_hybrid = (
 
 
 def grouped_lightning(text: Fields, family: Family, layer: int) -> Mixer:
-    """Return lightning attention, or softmax attention in the last of every `layer_group_size` layers (Ring-linear).
+    """Return Ring-linear's mixer: softmax attention in every `layer_group_size`-th layer, else lightning attention.
 
     Source: vLLM 0.33.0 wheel, model_executor/models/bailing_moe_linear.py, is_linear_layer.
     """
@@ -284,7 +291,7 @@ def falcon_h1(text: Fields, family: Family, layer: int) -> Mixer:
 
 
 def jamba_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """Return experts in every `expert_layer_period`-th layer."""
+    """Return Jamba's feed-forward: experts in every `expert_layer_period`-th layer, else dense."""
     period = text.count("expert_layer_period", default=2)
     offset = text.count("expert_layer_offset", default=1, minimum=0)
     if layer % period != offset or text.count("num_experts", default=16) == 1:
@@ -293,7 +300,7 @@ def jamba_feed_forward(text: Fields, layer: int) -> FeedForward:
 
 
 def granite_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """Return a shared expert, and routed ones if the config has any."""
+    """Return Granite's feed-forward: routed experts with a shared one, or dense if the config has no experts."""
     shared = text.count("shared_intermediate_size", default=text.count("intermediate_size"))
     if not text.count("num_local_experts", default=0, minimum=0):
         return DenseFeedForward(intermediate_size=shared)
@@ -301,7 +308,7 @@ def granite_feed_forward(text: Fields, layer: int) -> FeedForward:
 
 
 def lfm2_feed_forward(text: Fields, _layer: int) -> DenseFeedForward:
-    """Return a dense feed-forward of two thirds of the stated width, times a factor, rounded up."""
+    """Return LFM2's dense feed-forward; two thirds of the config's width times a factor, rounded up."""
     width = text.count("intermediate_size", "block_ff_dim")
     if text.flag("block_auto_adjust_ff_dim", default=True):
         factor = text.number("block_ffn_dim_multiplier", default=1.0, minimum=0.0, maximum=100.0)

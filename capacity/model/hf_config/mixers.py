@@ -1,4 +1,4 @@
-"""Attention of each family, by the fields of its config."""
+"""Rules that return the attention of a layer from the config of each family."""
 
 from capacity.base.fields import Fields
 from capacity.model.hf_config import windows
@@ -12,7 +12,7 @@ HIDDEN, HEAD_DIM = NAMES["hidden"], NAMES["head_dim"]
 
 
 def grouped_query(text: Fields, family: Family, layer: int) -> Attention:
-    """Return multi-head, grouped-query or multi-query attention; heads may be a list by layer."""
+    """Return multi-head, grouped-query or multi-query attention; the config may list numbers of heads by layer."""
     num_heads = layer_count(text, layer, "num_attention_heads_per_layer", *HEADS) or text.count(*HEADS)
     num_kv_heads = layer_count(text, layer, *KV_HEADS) or num_heads
     if num_heads % num_kv_heads:
@@ -35,7 +35,7 @@ def grouped_query(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def head_dim(text: Fields, num_heads: int) -> int:
-    """Return the stated size, else the hidden size divided by the heads."""
+    """Return the head size in the config; default: the hidden size divided by the number of heads."""
     stated = text.optional_count(*HEAD_DIM)
     if stated is not None:
         return stated
@@ -49,9 +49,9 @@ def head_dim(text: Fields, num_heads: int) -> int:
 
 
 def multi_query(text: Fields, family: Family, layer: int) -> Attention:
-    """Return attention of Falcon and StarCoder: `multi_query` (one KV head) overrides `num_kv_heads`.
+    """Return the attention of Falcon and StarCoder: one KV head if `multi_query` is set, else one per query head.
 
-    Only Falcon's `new_decoder_architecture` uses `num_kv_heads`.
+    The config's `num_kv_heads` is used only with Falcon's `new_decoder_architecture`.
     """
     heads = text.count(*HEADS)
     if text.flag("new_decoder_architecture"):
@@ -62,7 +62,7 @@ def multi_query(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def latent(text: Fields, family: Family, layer: int) -> LatentAttention:
-    """Return DeepSeek's multi-head latent attention, with the indexer of its sparse form."""
+    """Return DeepSeek's multi-head latent attention, with an indexer if the model uses sparse attention."""
     indexer = None
     if family.indexer or text.has("index_topk"):
         indexer = sparse_indexer(text, shared=text.entry_of_layer("indexer_types", layer) == "shared")
@@ -87,7 +87,7 @@ def sparse_indexer(text: Fields, *, shared: bool = False) -> SparseIndexer:
 
 
 def delta_hybrid(text: Fields, family: Family, layer: int) -> Mixer:
-    """Return gated DeltaNet, or full attention in every `full_attention_interval`-th layer (Qwen3-Next, Qwen3.5)."""
+    """Return full attention in every `full_attention_interval`-th layer, else gated DeltaNet (Qwen3-Next, Qwen3.5)."""
     kind = windows.layer_type(text, layer)
     full = kind != "linear_attention"
     if kind is None:

@@ -1,4 +1,4 @@
-"""Decoders whose layers have more parts than attention and feed-forward."""
+"""Rules for decoders whose layers have other parts in addition to attention and feed-forward."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from capacity.model.recurrent import NoMixer
 
 
 def positions(text: Fields, *, keys: tuple[str, ...], added: int = 0) -> tuple[ParameterPart, ...]:
-    """Return a learned vector per position."""
+    """Return learned position embeddings: one vector for each position of field `keys`, plus `added` ones."""
     rows = text.count(*keys) + added
     return (matrix("embed_positions", "norm", rows, text.count(*HIDDEN), (), sharding="replicated"),)
 
@@ -27,12 +27,12 @@ def head_bias(text: Fields, *, present: Flag) -> tuple[ParameterPart, ...]:
 
 
 def embedding_norm(text: Fields) -> tuple[ParameterPart, ...]:
-    """Return BLOOM's norm of embeddings: a scale and a bias."""
+    """Return BLOOM's norm over the token embeddings: a scale and a bias per hidden value."""
     return (vector("word_embeddings_layernorm", "norm", 2 * text.count(*HIDDEN), ()),)
 
 
 def falcon_norms(text: Fields) -> int:
-    """Return 2 for sequential attention and feed-forward, or parallel ones with a norm each; else 1."""
+    """Return the number of norms per layer: 1 if attention and feed-forward are parallel and share it, else 2."""
     stated = text.optional_count("num_ln_in_parallel_attn")
     if stated is not None:
         return stated
@@ -40,28 +40,28 @@ def falcon_norms(text: Fields) -> int:
 
 
 def stablelm_norms(text: Fields) -> int:
-    """Return 1 for parallel attention and feed-forward, else 2."""
+    """Return the number of norms per layer: 1 if attention and feed-forward are parallel, else 2."""
     return 1 if text.flag("use_parallel_residual") else 2
 
 
 def same_extras(_text: Fields, _layer: int, *, norms: int | None = None, values: int = 0) -> LayerExtras:
-    """Return `norms` norms and `values` single values."""
+    """Return the same extras for all layers: the number of norms (None: the usual one) and of single values."""
     return LayerExtras(norms=norms, vector_values=values)
 
 
 def bitnet_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
-    """Return a gated feed-forward with a norm before the last product."""
+    """Return BitNet's gated feed-forward, which has a norm before its down projection."""
     return replace(feed_forwards.dense(text, layer), inner_norm=True)
 
 
 def expert_scores(text: Fields, layer: int, *, first: str) -> LayerExtras:
-    """Return one learned value per expert, in the layers from field `first` on."""
+    """Return one learned score per expert, for layers from the number in field `first` on."""
     routed = layer >= text.count(first, default=0, minimum=0)
     return LayerExtras(vector_values=text.count(*feed_forwards.EXPERTS) if routed else 0)
 
 
 def head_gates(text: Fields, layer: int) -> LayerExtras:
-    """Return one gate per attention head, computed from the hidden state (Step 3.5)."""
+    """Return the projection from the hidden state to one gate per attention head (Step 3.5)."""
     heads = feed_forwards.layer_count(text, layer, "num_attention_heads_per_layer", *HEADS)
     gate = Product(
         name="self_attn.g_proj",
@@ -74,13 +74,13 @@ def head_gates(text: Fields, layer: int) -> LayerExtras:
 
 
 def laguna_extras(text: Fields, layer: int) -> LayerExtras:
-    """Return the gates of heads, and one learned value per expert."""
+    """Return the gates of attention heads and, in routed layers, one learned value per expert (Laguna)."""
     sparse = text.entry_of_layer("mlp_layer_types", layer) == "sparse"
     return replace(head_gates(text, layer), vector_values=text.count(*feed_forwards.EXPERTS) if sparse else 0)
 
 
 def _indexer_sizes(text: Fields, layer: int) -> tuple[int, int]:
-    """Return the heads and head size of MiniMax-M3's block indexer; (0, 0) in a dense layer."""
+    """Return the number of heads and the head size of MiniMax-M3's block indexer; (0, 0) in a layer without one."""
     config = text.section("sparse_attention_config")
     if config is None:
         sparse = text.entry_of_layer("layer_types", layer) == "minimax_m3_sparse"
@@ -93,7 +93,7 @@ def _indexer_sizes(text: Fields, layer: int) -> tuple[int, int]:
 
 
 def indexed_mixer(text: Fields, family: Family, layer: int) -> Attention:
-    """Return grouped-query attention, with the keys of its block indexer at 16 bit in the cache.
+    """Return MiniMax-M3's grouped-query attention; sparse layers also cache 16-bit keys of the block indexer.
 
     Source: vLLM 0.28.0 and 0.33.0 wheels, models/minimax_m3: one key for all heads, bf16 unless fp8 is requested.
     """
@@ -101,7 +101,7 @@ def indexed_mixer(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def block_indexer(text: Fields, layer: int) -> LayerExtras:
-    """Return the projections of the block indexer, in the layers that have one."""
+    """Return the query and key projections of the block indexer; empty in layers without one."""
     heads, width = _indexer_sizes(text, layer)
     if not width:
         return LayerExtras()
@@ -114,7 +114,7 @@ def block_indexer(text: Fields, layer: int) -> LayerExtras:
 
 
 def _first_shared_layer(text: Fields) -> int:
-    """Return the first layer that reads the cache of an earlier layer."""
+    """Return the index of the first layer that reads an earlier layer's KV cache instead of its own."""
     layers = text.count("num_hidden_layers")
     return layers - text.count("num_kv_shared_layers", default=0, minimum=0)
 
@@ -138,7 +138,7 @@ def gemma_mixer(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def _per_layer_inputs(text: Fields) -> tuple[Product, ...]:
-    """Return the gate into a layer's own embedding, and the projection out of it."""
+    """Return a layer's gate into its per-layer embedding, and the projection back to the hidden size."""
     width, hidden = text.count("hidden_size_per_layer_input", default=0, minimum=0), text.count(*HIDDEN)
     if not width:
         return ()
@@ -149,7 +149,7 @@ def _per_layer_inputs(text: Fields) -> tuple[Product, ...]:
 
 
 def per_layer_embeddings(text: Fields) -> tuple[ParameterPart, ...]:
-    """Return one embedding per layer and token, and the projection that joins them with the input's."""
+    """Return the tables of per-layer embeddings, and the projection of the input embedding that is added to them."""
     width, hidden = text.count("hidden_size_per_layer_input", default=0, minimum=0), text.count(*HIDDEN)
     if not width:
         return ()
@@ -162,7 +162,7 @@ def per_layer_embeddings(text: Fields) -> tuple[ParameterPart, ...]:
 
 
 def gemma3n_extras(text: Fields, _layer: int) -> LayerExtras:
-    """Return AltUp, LAuReL and per-layer inputs."""
+    """Return the additional parts of a Gemma 3n layer: AltUp, LAuReL and per-layer inputs."""
     hidden, inputs = text.count(*HIDDEN), text.count("altup_num_inputs", default=4)
     rank = text.count("laurel_rank", default=64)
     products = (
@@ -186,7 +186,7 @@ def gemma3n_outside(text: Fields) -> tuple[ParameterPart, ...]:
 
 
 def gemma4_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """Return a dense feed-forward; with experts, it counts as a shared expert."""
+    """Return Gemma 4's feed-forward: dense, or routed experts with the dense feed-forward as their shared expert."""
     dense = feed_forwards.dense(text, layer)
     if text.flag("use_double_wide_mlp") and layer >= _first_shared_layer(text):
         dense = replace(dense, intermediate_size=2 * dense.intermediate_size)
@@ -197,14 +197,14 @@ def gemma4_feed_forward(text: Fields, layer: int) -> FeedForward:
 
 
 def gemma4_extras(text: Fields, _layer: int) -> LayerExtras:
-    """Return four norms, one more after the per-layer input, and with experts three more and the router's scales."""
+    """Return a layer's norms (4, +1 with per-layer inputs, +3 with experts), router scales and per-layer inputs."""
     routed, inputs = text.flag("enable_moe_block"), _per_layer_inputs(text)
     scales = text.count(*HIDDEN) + text.count(*feed_forwards.EXPERTS) if routed else 0
     return LayerExtras(products=inputs, vector_values=scales, norms=4 + bool(inputs) + 3 * routed)
 
 
 def mimo_mixer(text: Fields, family: Family, layer: int) -> Attention:
-    """Return values narrower than keys; windowed layers have sinks and a different number of heads."""
+    """Return MiMo's attention: values narrower than keys; windowed layers have sinks and other numbers of heads."""
     own = grouped_query(text, family, layer)
     own = replace(own, value_width=text.optional_count("v_head_dim"), output_bias=False)
     if own.window_tokens is None:
@@ -240,7 +240,7 @@ def step_mixer(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def step_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """Return experts in the layers of `moe_layers_enum` (Step 3), else `by_list`."""
+    """Return experts in the layers of `moe_layers_enum` (Step 3); without that field, the result of `by_list`."""
     enumerated = text.values.get("moe_layers_enum")
     if not isinstance(enumerated, str):
         return feed_forwards.by_list(text, layer)
@@ -252,7 +252,7 @@ def step_feed_forward(text: Fields, layer: int) -> FeedForward:
 
 
 def step3_mixer(text: Fields, _family: Family, _layer: int) -> Attention:
-    """Return multi-matrix factorization attention: queries pass a latent of `share_q_dim`; one KV head."""
+    """Return Step 3's multi-matrix factorization attention: one KV head, and queries from a small latent."""
     return Attention(
         num_heads=text.count(*HEADS),
         num_kv_heads=text.count("num_attention_groups", default=1),
@@ -261,7 +261,7 @@ def step3_mixer(text: Fields, _family: Family, _layer: int) -> Attention:
 
 
 def step3_extras(text: Fields, _layer: int) -> LayerExtras:
-    """Return the norm of the query latent. The factorized query has fewer parameters than counted: see `notes`."""
+    """Return the norm of the query latent. The factorized query has fewer parameters than counted here."""
     return LayerExtras(vector_values=text.count("share_q_dim", default=0, minimum=0))
 
 
@@ -273,7 +273,7 @@ def _nas_block(text: Fields, layer: int) -> tuple[Fields, Fields]:
     block = Fields(stated, text.origin, prefix=f"{text.prefix}block_configs[{layer}].")
     attention, ffn = block.section("attention"), block.section("ffn")
     if attention is None or ffn is None:
-        raise text.problem("block_configs", f"entry {layer} has no attention, or no ffn")
+        raise text.problem("block_configs", f"entry {layer} must have both attention and ffn")
     return attention, ffn
 
 
@@ -286,7 +286,7 @@ def nas_mixer(text: Fields, family: Family, layer: int) -> Mixer:
 
 
 def nas_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """Return a width that is a multiple of the hidden size, rounded up to 256 as in Llama's code."""
+    """Return the feed-forward of the layer's `block_configs` entry; the width is rounded up to 256 as in Llama."""
     _, ffn = _nas_block(text, layer)
     if ffn.flag("no_op"):
         return NoFeedForward()
@@ -298,7 +298,7 @@ def nas_feed_forward(text: Fields, layer: int) -> FeedForward:
 
 
 def nas_extras(text: Fields, layer: int) -> LayerExtras:
-    """Return linear layers in place of attention or feed-forward, and a norm for each part that exists."""
+    """Return linear layers that replace attention or feed-forward, and a norm for each of the two that exists."""
     attention, ffn = _nas_block(text, layer)
     hidden = text.count(*HIDDEN)
     linear = tuple(
@@ -310,9 +310,9 @@ def nas_extras(text: Fields, layer: int) -> LayerExtras:
 
 
 def longcat_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """Return a dense feed-forward; in every other layer, experts are parallel to it, and some compute nothing.
+    """Return LongCat's feed-forward: dense, and in the first of each two layers with experts in parallel.
 
-    LongCat's layer consists of two layers of attention and dense feed-forward.
+    A layer of LongCat counts as two layers of attention and dense feed-forward. Some experts compute nothing.
     """
     dense = DenseFeedForward(intermediate_size=text.count("ffn_hidden_size"))
     if layer % 2:
@@ -337,10 +337,10 @@ def mllama_mixer(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def mllama_extras(text: Fields, layer: int) -> LayerExtras:
-    """Return two gates in layers that attend to the image."""
+    """Return the two gates of a layer that attends to the image; other layers have none."""
     return LayerExtras(vector_values=2 if layer in (text.items("cross_attention_layers") or []) else 0)
 
 
 def mllama_outside(text: Fields) -> tuple[ParameterPart, ...]:
-    """Return eight embeddings of image tokens, which the LM head does not have."""
+    """Return the embeddings of eight image tokens, which have no row in the LM head."""
     return (matrix("embed_tokens.images", "norm", 8, text.count(*HIDDEN), (), sharding="replicated"),)

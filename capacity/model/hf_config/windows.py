@@ -1,4 +1,4 @@
-"""Windows of attention by layer, by the rules of each family's code."""
+"""Rules that return the attention window of a layer, in tokens, as each family's code does; None: full attention."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -30,12 +30,12 @@ def _window_tokens(text: Fields) -> int | None:
 
 
 def uniform_window(text: Fields, layer: int) -> int | None:
-    """Return `sliding_window` in all layers (Mistral 7B v0.1, Phi-3), or in those that `layer_types` names."""
+    """Return `sliding_window` for all layers (Mistral 7B v0.1, Phi-3), or for those that `layer_types` lists."""
     return _window_tokens(text) if layer_type(text, layer) in (None, "sliding_attention") else None
 
 
 def qwen_window(text: Fields, layer: int) -> int | None:
-    """Return `sliding_window` if `use_sliding_window` is set, from layer `max_window_layers` on."""
+    """Return `sliding_window` for layers from `max_window_layers` on, if `use_sliding_window` is set."""
     if not text.flag("use_sliding_window"):
         return None
     kind = layer_type(text, layer)
@@ -48,7 +48,7 @@ def qwen_window(text: Fields, layer: int) -> int | None:
 
 
 def interleaved_window(text: Fields, layer: int, *, pattern: int) -> int | None:
-    """Return `sliding_window`, or None in every `sliding_window_pattern`-th layer (default: `pattern`)."""
+    """Return `sliding_window`, or None in every `sliding_window_pattern`-th layer (default: `pattern`-th)."""
     kind = layer_type(text, layer)
     every = _window_period(text, pattern)
     windowed = kind == "sliding_attention" if kind else bool((layer + 1) % every)
@@ -56,7 +56,7 @@ def interleaved_window(text: Fields, layer: int, *, pattern: int) -> int | None:
 
 
 def _window_period(text: Fields, default: int) -> int:
-    """Return the length of a period: a number, or one letter per layer, "G" for full attention ("LLLG", EXAONE)."""
+    """Return the layers per full-attention layer: a number in the config, or the length of "LLLG" (EXAONE)."""
     stated = text.values.get("sliding_window_pattern")
     if isinstance(stated, str) and stated.count("G") == 1 and stated.endswith("G"):
         return len(stated)
@@ -64,7 +64,7 @@ def _window_period(text: Fields, default: int) -> int:
 
 
 def llama4_window(text: Fields, layer: int) -> int | None:
-    """Return `attention_chunk_size` in layers with rotary embedding: 3 of 4 unless the config lists them."""
+    """Return `attention_chunk_size` in layers with rotary embedding: 3 of 4, unless the config lists them."""
     kind = layer_type(text, layer)
     rotary = text.items("no_rope_layers")
     if kind is None and rotary:

@@ -1,6 +1,6 @@
 """Storage and arithmetic of numbers: weight formats, KV cache formats, and quantization schemes of checkpoints.
 
-A `WeightFormat` is the layout of one matrix in memory; `weight_format` has all of them, with their names. A
+A `WeightFormat` is the layout of one matrix in memory; `weight_format` has all formats and their names. A
 `QuantizationScheme` maps each class of parameters to a format, with exceptions by matrix and layer. `scheme_for`
 resolves the names of `--quantization`; `parse_quantization_config` reads Hugging Face's configs (`methods` has one
 reader per method).

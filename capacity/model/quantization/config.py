@@ -1,6 +1,6 @@
 """Parse a checkpoint's `quantization_config` (or ModelOpt's `hf_quant_config.json`) to a `QuantizationScheme`.
 
-`methods` reads every method of vLLM 0.33 that defines the layout of weights; others are rejected by name.
+`methods` reads every method of vLLM 0.33 that defines the layout of weights; other methods are rejected with an error.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from capacity.model.quantization.weight_format import WeightFormat
 def parse_quantization_config(
     config: Mapping[str, Any], *, model: StoredModel, origin: str
 ) -> QuantizationScheme:
-    """Return the scheme of `config` for the parts of `model`. Raises MalformedFile with the method and the field."""
+    """Return the scheme that `config` defines for `model`. Raises MalformedFile with the method and the field."""
     fields = Fields(config, origin, prefix="quantization_config.")
     method = _method(fields)
     if method == "gguf":

@@ -1,8 +1,8 @@
-"""Regular expressions of module names, matched in linear time, because checkpoints of third parties are untrusted.
+"""Regular expressions for module names, matched in linear time, because checkpoints of third parties are untrusted.
 
 An expression becomes a nondeterministic automaton without back-tracking (Thompson, 1968), which runs on sets of its
-states. Sets and their transitions are cached, so that a name costs one look-up per character. The total work of all
-expressions of one list is limited as well.
+states. Sets and their transitions are cached, so that matching a name costs one look-up per character. The total work
+of all expressions of one list is limited as well.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ _AT_START, _AT_END, _FOUND = -1, -2, -3
 
 
 class _State(NamedTuple):
-    """State that consumes one of `characters` and continues at `after`; without any, it consumes nothing.
+    """State of the automaton: consumes one of `characters` and continues at the states `after`.
 
-    `only`: the position to which the transition is limited (0: none).
+    Without characters, it consumes nothing. `only`: the start or end of the name, if the transition is limited to it,
+    or a mark that the expression matches (0: neither).
     """
 
     characters: frozenset[str]
@@ -51,7 +52,7 @@ class Expressions:
     """
 
     def __init__(self, patterns: Iterable[str], *, lists: int = 1) -> None:
-        """Compile the patterns. `lists`: number of lists that share the work limit of one configuration."""
+        """Compile the patterns. `lists`: number of lists in a configuration, by which the work limit is divided."""
         if lists > MAX_LISTS:
             raise re.error(f"{lists:,} groups of modules; at most {MAX_LISTS} are supported")
         self._most_work = MAX_WORK // lists
@@ -74,7 +75,7 @@ class Expressions:
         self._plain = _Automaton(self, plain)
 
     def match(self, name: str) -> bool:
-        """Return whether an expression matches `name` from its start; raises `re.error` for too much work."""
+        """Return whether an expression matches `name` from its start. Raises `re.error` beyond the work limit."""
         return self._plain.match(name) or any(
             own.match(name) and all(guard.match(name) is wanted for wanted, guard in guards)
             for own, guards in self._guarded
@@ -140,7 +141,7 @@ class Expressions:
 
 
 class _Automaton:
-    """Deterministic view of some expressions: sets of states, each with cached transitions."""
+    """Deterministic form of some expressions: sets of states, with cached transitions between them."""
 
     def __init__(self, owner: Expressions, starts: list[int]) -> None:
         self._owner = owner
@@ -169,7 +170,7 @@ class _Automaton:
         return self._closure([s.after[0] for s in states if character in s.characters])
 
     def _closure(self, numbers: list[int], *, at_start: bool = False) -> _StateSet:
-        """Return the set of states reachable from `numbers` that consume a character or wait for the end."""
+        """Return the states reachable from `numbers` that consume a character or wait for the end of the name."""
         seen, takes, found = self._walk(numbers, (_AT_START,) if at_start else ())
         self._owner.count_work(seen)
         key = frozenset(takes) if not found else frozenset((_FOUND,))
@@ -185,8 +186,7 @@ class _Automaton:
         return here.at_end
 
     def _walk(self, numbers: Iterable[int], places: tuple[int, ...]) -> tuple[int, list[int], bool]:
-        """Return the number of visited states, those that consume a character or await the end, and whether one
-        matched."""
+        """Return the number of visited states, those that wait for a character or the end, and if one matched."""
         open_, seen, takes = list(numbers), set(numbers), []
         while open_:
             number = open_.pop()
@@ -203,7 +203,7 @@ class _Automaton:
 
 
 class _StateSet:
-    """Set of simultaneous states."""
+    """Set of states that the automaton is in at the same time, with cached transitions."""
 
     __slots__ = ("at_end", "found", "takes", "ways")
 
@@ -215,7 +215,7 @@ class _StateSet:
 
 
 def _parse_expression(pattern: str) -> tuple[list[tuple[bool, Any]], list[tuple[Any, Any]]]:
-    """Return an expression's leading look-aheads, each with whether it must match, and the rest. Raises `re.error`."""
+    """Return the look-aheads at the start, each with whether it must match, and other items. Raises `re.error`."""
     if len(pattern) > MAX_CHARACTERS:
         raise re.error(f"{len(pattern):,} characters; at most {MAX_CHARACTERS:,} are supported")
     try:

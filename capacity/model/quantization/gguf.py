@@ -1,4 +1,4 @@
-"""llama.cpp's mixes: the block format of each tensor in each layer for Q4_K_M and similar file types."""
+"""llama.cpp's mixed formats: the block format of each tensor in each layer for Q4_K_M and similar file types."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from capacity.model.quantization.weight_format import WeightFormat, find_format
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mix:
-    """Formats of one llama.cpp file type: of most matrices, and of the sensitive ones.
+    """Formats of one llama.cpp file type: of most matrices, and of those that lose more quality by quantization.
 
-    `value` (attn_v) and `down`: the usual format, then optionally another format and the rule for its layers.
-    `output`: the format of attn_output.
+    `value` (attn_v) and `down` (ffn_down): the usual format, then optionally another format and the rule for the
+    layers that have it. `output`: the format of attn_output.
     """
 
     default: str
@@ -30,7 +30,7 @@ class _Mix:
 
 
 def _is_more_bits_layer(layer: int, layers: int) -> bool:
-    """Return whether the layer is in the first or last eighth, or every third between."""
+    """Return whether the layer has more bits: the first and last eighth of layers, and every third between."""
     return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
 
 
@@ -48,7 +48,7 @@ GGUF_MIXES = tuple(_MIXES)
 
 
 def gguf_scheme(model: StoredModel, name: str) -> QuantizationScheme:
-    """Return the scheme of llama.cpp's quantizer for the file type `name`; norms and routers are FP32."""
+    """Return the scheme that llama.cpp's quantizer applies for the file type `name`; norms and routers are FP32."""
     mix, parts = _MIXES[name], tuple(model.parameter_parts())
     default = _format(mix.default)
     output = default if default.name == "gguf-q8_0" else _format("q6_k")

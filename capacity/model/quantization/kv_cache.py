@@ -11,9 +11,10 @@ from capacity.base.errors import UnknownName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvCacheFormat:
-    """Storage format of keys and values: `scale_bits` per vector of a token and head (0: one scale per tensor).
+    """Storage format of keys and values in the cache.
 
-    With `scale_block`, they are stored per block of this many values. `packs_latents`: a latent has its rotary key at
+    `scale_bits`: bits of each scale (0: one scale per tensor, not counted). There is one scale per vector of a token
+    and head, or with `scale_block`, one per block of this many values. `packs_latents`: a latent has its rotary key at
     16 bit and one FP32 scale per 128 other values.
     """
 
@@ -26,24 +27,24 @@ class KvCacheFormat:
     source: str
 
     def vector_bytes(self, length: int) -> float:
-        """Return the bytes of one vector (the key or the value of one head and token) of `length` values."""
+        """Return the bytes of one vector of `length` values: the key or the value of one head and token."""
         scales = 1 if self.scale_block is None else math.ceil(length / self.scale_block)
         return (length * self.value_bits + scales * self.scale_bits) / 8
 
 
 @cache
 def _formats() -> dict[str, KvCacheFormat]:
-    """Return all formats by name. Raises MalformedFile."""
+    """Return all KV cache formats by name. Raises MalformedFile."""
     return read_rows(Path(__file__).with_name("kv_cache_formats.json"), KvCacheFormat)
 
 
 def kv_cache_format_names() -> tuple[str, ...]:
-    """Return the names for `--kv-cache-dtype`, without `auto` (the model's own)."""
+    """Return the values of `--kv-cache-dtype`, except `auto` (the model's own dtype)."""
     return tuple(_formats())
 
 
 def find_kv_cache_format(name: str = "auto", *, model_dtype: str = "bf16") -> KvCacheFormat:
-    """Return the format of vLLM's `--kv-cache-dtype`; `auto` is `model_dtype`. Raises UnknownName."""
+    """Return the KV cache format for a value of `--kv-cache-dtype`; `auto` means `model_dtype`. Raises UnknownName."""
     key = name.strip().lower().replace("_", "-")
     key = model_dtype if key == "auto" else key
     for kv in _formats().values():

@@ -1,4 +1,4 @@
-"""Module names in checkpoints: match patterns of `ignore`, `targets` or `quantized_layers` with parameters."""
+"""Module names in checkpoints: match the patterns of `ignore`, `targets` or `quantized_layers` to parts of a model."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -22,14 +22,14 @@ for _theirs, _ours in _PARTS_OF_MODULES.items():
 
 
 class ModulePatterns:
-    """List of module names, globs and `re:` expressions; `mean` tests whether it includes a part of a layer.
+    """List of module names, globs and `re:` expressions; `match` tests whether it includes a part of a layer.
 
     A plain name includes the module, all its parents and all its children by dotted path, and is found by look-up.
-    Globs and expressions are tried on every spelling that checkpoints use.
+    Globs and expressions are matched with every spelling of the part's name in checkpoints.
     """
 
     def __init__(self, patterns: Iterable[str], *, lists: int = 1) -> None:
-        """Compile the patterns. `lists`: number of such lists in the configuration. Raises `re.error`."""
+        """Compile the patterns. `lists`: number of lists that share the work limit. Raises `re.error`."""
         self._plain: set[str] = set()
         expressions: list[str] = []
         for pattern in patterns:
@@ -41,7 +41,7 @@ class ModulePatterns:
         return bool(self._plain or self._count)
 
     def match(self, part_name: str, layer: int | None) -> bool:
-        """Return whether a pattern includes the part `part_name` of `layer` (None: outside of the layers)."""
+        """Return whether a pattern includes a part of the model; `layer` None: the part is outside of the layers."""
         if not self:
             return False
         path = part_name if layer is None else f"layers.{layer}.{part_name}"
@@ -55,7 +55,7 @@ class ModulePatterns:
             ) from None
 
     def _add(self, pattern: str) -> list[str]:
-        """Store a plain name; return the expression of any other pattern."""
+        """Store a plain name and return nothing; return the regular expression of any other pattern."""
         if pattern.startswith("re:"):
             return [pattern[3:]]
         plain = pattern.removesuffix(".weight").replace("layers.*.", "")
@@ -67,7 +67,7 @@ class ModulePatterns:
 
 
 def _canonical_names(name: str) -> set[str]:
-    """Return `name` as this package spells it: several names if a fused module contains several parts."""
+    """Return this package's names for a module of a checkpoint; a fused module has several."""
     while name.startswith(_PREFIXES):
         name = name.split(".", 1)[1]
     tokens = re.sub(r"\bexperts\.\d+\b", "experts", name).split(".")
@@ -78,7 +78,7 @@ def _canonical_names(name: str) -> set[str]:
 
 
 def _subpaths(tokens: list[str]) -> Iterable[str]:
-    """Return every contiguous piece of a dotted path."""
+    """Yield every contiguous part of a dotted path, given as its tokens."""
     for start in range(len(tokens)):
         for end in range(start + 1, len(tokens) + 1):
             yield ".".join(tokens[start:end])
@@ -110,8 +110,8 @@ def scheme_by_module(
 ) -> QuantizationScheme:
     """Return the scheme in which every matrix has the format that `rule` returns for its part and layer.
 
-    A class of parameters has the format of most of its parameters (`default` if it has none); the others are
-    exceptions.
+    The format of a class of parameters is that of most of its parameters (`default` if there are none); matrices in
+    other formats become exceptions.
     """
     chosen = [
         (part, layer, rule(part, layer))

@@ -10,7 +10,7 @@ _GGUF_ALIASES = {"gguf": "gguf-q4_k_m", "q4-k-m": "gguf-q4_k_m"}
 
 
 def known_quantizations() -> tuple[str, ...]:
-    """Return the names for `--quantization`."""
+    """Return the values of `--quantization`, without other spellings."""
     return (*dict.fromkeys(name.name for name, _ in named_formats().values()), EXPERTS_INT8, *GGUF_MIXES)
 
 
@@ -25,17 +25,17 @@ def quantization_spellings() -> dict[str, tuple[str, ...]]:
 
 
 def vllm_checkpoint(quantization: str | None) -> str | None:
-    """Return vLLM's own `--quantization` for a checkpoint in that format, or None if vLLM detects it."""
+    """Return vLLM's value of `--quantization` for a checkpoint in this format, or None if vLLM detects it."""
     named, _ = named_formats().get(quantization or "", (None, None))
     return None if named is None or quantization in named.unflagged else named.vllm
 
 
 def scheme_for(model: StoredModel, name: str | None = None) -> QuantizationScheme:
-    """Return the scheme of `model` with `--quantization NAME`; None, `auto` and `none`: that of its checkpoint.
+    """Return the scheme of `model` with `--quantization NAME`; None, `auto` and `none`: the scheme of its checkpoint.
 
     If the checkpoint already has this format (`mxfp4` for gpt-oss, `fp8` for DeepSeek-V3), its own scheme is returned.
     Otherwise the matrices of the layers have the format; embedding, LM head, routers and norms stay at 16 bit, as by
-    default in vLLM and the quantizers. Raises UnknownName.
+    default in vLLM and in quantization tools. Raises UnknownName.
     """
     key = "auto" if name is None else name.strip().lower().replace("_", "-")
     if key in ("auto", "none", "compressed-tensors", "quark"):

@@ -9,7 +9,7 @@ from capacity.model.quantization.weight_format import FormatFamily, WeightFormat
 
 
 class StoredModel(Protocol):
-    """Interface of a model with weights: `capacity.model.ModelSpec`."""
+    """Interface of a model with weights, which `capacity.model.ModelSpec` implements."""
 
     @property
     def checkpoint(self) -> "QuantizationScheme": ...
@@ -22,7 +22,7 @@ class StoredModel(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatException:
-    """A matrix `part_name` of `layers` (None: all) that has another format than its class."""
+    """Exception of a scheme: matrix `part_name` of `layers` (None: all) has another format than its class."""
 
     part_name: str
     layers: frozenset[int] | None
@@ -56,7 +56,7 @@ class QuantizationScheme:
 
     @property
     def formats(self) -> tuple[WeightFormat, ...]:
-        """Return all distinct formats."""
+        """Return all distinct weight formats of the scheme."""
         every = (
             self.base, self.attention, self.linear_attention, self.dense_ffn, self.shared_expert, self.experts,
             self.lm_head, self.embedding, *(exception.weight_format for exception in self.exceptions),
@@ -65,7 +65,7 @@ class QuantizationScheme:
 
     @property
     def families(self) -> tuple[FormatFamily, ...]:
-        """Return the sorted families that an engine must be able to load."""
+        """Return the sorted families of weight formats that an engine must support to load the checkpoint."""
         return tuple(sorted({stored.family for stored in self.formats}))
 
     def format_of(self, kind: PartKind) -> WeightFormat:
@@ -109,10 +109,9 @@ def uniform_scheme(
     exceptions: tuple[FormatException, ...] = (),
     kv_cache_dtype: str | None = None,
 ) -> QuantizationScheme:
-    """Return a scheme with all matrices of the layers in `linear`, and embedding, LM head, routers and norms in
-    `base`.
+    """Return a scheme that stores all matrices of the layers in `linear`, and all other parameters in `base`.
 
-    The other parameters override the format of one class.
+    The others are embedding, LM head, routers and norms. The remaining arguments override the format of one class.
     """
     attention = attention or linear
     return QuantizationScheme(
@@ -132,7 +131,7 @@ def uniform_scheme(
 
 
 def weight_bytes(model: StoredModel, scheme: QuantizationScheme | None = None) -> float:
-    """Return the bytes of all weights of `model` in `scheme` (None: its checkpoint's)."""
+    """Return the bytes of all weights of `model` in `scheme` (None: the scheme of its checkpoint)."""
     stored = scheme or model.checkpoint
     return sum(stored.part_bytes(part) for part in model.parameter_parts())
 
@@ -141,7 +140,7 @@ MATRICES: tuple[PartKind, ...] = ("attention", "linear_attention", "dense_ffn", 
 
 
 def bits_per_weight(model: StoredModel, scheme: QuantizationScheme) -> float:
-    """Return 8 x bytes / parameters of the layers' quantized matrices, including scales; of all matrices at 16 bit."""
+    """Return the mean bits per weight of the layers' quantized matrices (if none, of all), including scales."""
     matrices = [part for part in model.parameter_parts() if part.kind in MATRICES and part.columns > 1]
     quantized = [part for part in matrices if scheme.format_of(part.kind).value_bits < 16] or matrices
     return 8 * sum(map(scheme.part_bytes, quantized)) / sum(part.params for part in quantized)

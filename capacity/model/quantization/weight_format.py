@@ -1,4 +1,4 @@
-"""Every weight format: layout of a matrix in memory, including scales and zero points, and its kernel."""
+"""All weight formats: layout of a matrix in memory, including scales and zero points, and its kernel."""
 
 import math
 from collections.abc import Collection
@@ -28,15 +28,16 @@ Kernel = Literal[
     "fp32", "bf16", "fp16", "fp8", "fp8_block", "int8", "w4a16", "w8a16", "nvfp4", "mxfp4",
     "bnb4", "llm_int8", "gguf", "ggml", "awq", "awq_fused", "gptq", "lut", "e8p",
 ]  # fmt: skip
-"""Names in tables of measured kernels; those of the second line are in `capacity/hardware/weight_kernels.toml`."""
+"""Keys of tables of measured kernels; those in the second line are in `capacity/hardware/weight_kernels.toml`."""
 _NOMINAL_DIMENSION = 4096  # for `bits_per_weight` if a scale spans a whole row or tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizationName:
-    """A name of `--quantization`: its other spellings, and the `quant_method`s of checkpoints that it also names.
+    """A value of `--quantization`: its other spellings, and the `quant_method`s of checkpoints that it represents.
 
-    `vllm`: vLLM's name for such a checkpoint; for `unflagged` spellings, vLLM selects the kernel itself.
+    `vllm`: vLLM's `--quantization` for such a checkpoint; not needed for the `unflagged` spellings, because vLLM then
+    selects the kernel itself.
     """
 
     name: str
@@ -54,10 +55,10 @@ class QuantizationName:
 class WeightFormat:
     """Storage format of a matrix of `rows` (outputs) x `columns` (inputs), and the kernel that multiplies it.
 
-    One scale (and zero point) covers `block_rows` x `block_columns` weights; 0 means the whole dimension. `names`: its
-    names for `--quantization`. `nested_scale_bits` are shared by `nested_group` scales (NF4's double quantization,
-    GGUF's super-blocks); `tensor_scale_bits` are stored once per matrix. Alignment padding of files is not included
-    (below 0.01 %).
+    One scale (and zero point) covers `block_rows` x `block_columns` weights; 0 means the whole dimension. `names`:
+    values of `--quantization` that select the format. `nested_group` scales share `nested_scale_bits` more bits (NF4's
+    double quantization, GGUF's super-blocks); `tensor_scale_bits` are stored once per matrix. Alignment padding of
+    files is not included (below 0.01 %).
     """
 
     name: str
@@ -83,7 +84,7 @@ class WeightFormat:
 
     @property
     def bits_per_weight(self) -> float:
-        """Return the bits per weight of a large matrix (4096 wide if it matters), with scales and zero points."""
+        """Return the bits per weight of a 4096 x 4096 matrix, with scales and zero points."""
         return self.matrix_bytes(_NOMINAL_DIMENSION, _NOMINAL_DIMENSION) * 8 / _NOMINAL_DIMENSION**2
 
     def matrix_bytes(self, rows: int, columns: int) -> float:
@@ -100,7 +101,7 @@ class WeightFormat:
         return bits / 8
 
     def execution(self, hardware_dtypes: Collection[str]) -> "Execution":
-        """Return the kernel for tensor cores with `hardware_dtypes` (keys of a profile's FLOP/s table)."""
+        """Return the kernel on tensor cores with these dtypes, which are keys of a profile's FLOP/s table."""
         needed = self.needs_dtype or self.compute_dtype
         if needed in hardware_dtypes or self.fallback_kernel is None:
             return Execution(kernel=self.kernel, compute_dtype=self.compute_dtype, note=None)
@@ -110,7 +111,7 @@ class WeightFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """Execution of a format on given hardware: GEMM kernel, compute dtype, and a note if it is not the native one."""
+    """Execution of a weight format on a GPU: GEMM kernel, compute dtype, and a note if it is a fallback."""
 
     kernel: Kernel
     compute_dtype: ComputeDtype
@@ -122,7 +123,7 @@ TABLE = Path(__file__).with_name("weight_formats.json")
 
 @cache
 def weight_formats() -> dict[str, WeightFormat]:
-    """Return all formats by name. Raises MalformedFile."""
+    """Return all weight formats by name. Raises MalformedFile."""
     return read_rows(TABLE, _make_format)
 
 
@@ -133,7 +134,7 @@ def _make_format(name: str, names: tuple[Table, ...] = (), **fields: Any) -> Wei
 
 @cache
 def named_formats() -> dict[str, tuple[QuantizationName, WeightFormat]]:
-    """Return every spelling of `--quantization`, with its name and its weight format."""
+    """Return the name and the weight format for every spelling of `--quantization`."""
     return {
         spelling: (name, stored)
         for stored in weight_formats().values()
@@ -165,7 +166,7 @@ def find_format(name: str) -> WeightFormat:
 
 
 def grouped_int_format(bits: int, group_size: int, *, zero_point: bool) -> WeightFormat:
-    """Return weight-only integers of any width and group (`group_size` 0 or less: one scale per output).
+    """Return the format of weight-only integers; `group_size` 0 or less: one scale per output row.
 
     Each group has one FP16 scale and optionally one zero point of `bits` bits. GPTQ's `g_idx` (4 bytes per input,
     dropped at loading unless act-order is on) is not included: 0.2 % at 4 bit.

@@ -1,4 +1,4 @@
-"""Cost of drafting by kind of speculator: steps of a draft model or layer, heads, or a lookup."""
+"""Cost of drafting for each kind of speculator: a draft model, a drafting layer, heads, or an n-gram lookup."""
 
 import math
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ from capacity.step.model import StepModel
 
 
 class DraftWork(NamedTuple):
-    """Drafting work of one round: requests, context, draft depth, total nodes, and tokens of the previous round.
+    """Work of one drafting round: requests, context tokens of each, draft depth, and nodes per request in total.
 
-    `last_round_tokens`: mean tokens per request in the previous round. `beside`: the target's step; a drafter with its
-    own KV cache also computes the prompt tokens of this step.
+    `last_round_tokens`: mean tokens that the previous round yielded per request. `beside`: the shape of the target's
+    step; a drafter with its own KV cache also computes the prompt tokens of this step.
     """
 
     batch_size: int
@@ -35,10 +35,11 @@ class DraftWork(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafter:
-    """A drafter: its time in addition to the target's steps (seconds) and its memory on the target's GPUs (bytes).
+    """A drafter: the seconds that it adds to the target's steps, and its bytes on the target's GPUs.
 
-    Each GPU holds `gpu_weights_bytes` and `gpu_kv_bytes_per_token`, including KV heads that are replicated because
-    there are fewer heads than GPUs. `reads_prompts`: the drafter also computes every prompt.
+    Each GPU holds `gpu_weights_bytes`, and `gpu_kv_bytes_per_token` for each token, including KV heads that are
+    replicated because there are fewer heads than GPUs. `reads_prompts`: whether the drafter also computes every
+    prompt.
     """
 
     weights_bytes: float = 0.0
@@ -48,15 +49,15 @@ class Drafter:
     reads_prompts: ClassVar[bool] = False
 
     def seconds(self, work: DraftWork) -> float:
-        """Return the seconds to draft one round."""
+        """Return the seconds to draft the tokens of one round."""
         raise NotImplementedError
 
     def joint_seconds(self, works: Sequence[DraftWork]) -> float:
-        """Return the seconds to draft one round on each of several data-parallel ranks that run in lockstep."""
+        """Return the seconds of one drafting round of data-parallel ranks that run in lockstep; one work per rank."""
         return max(map(self.seconds, works))
 
     def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
-        """Return the parts of `seconds` as rows of the step's table."""
+        """Return the drafting time of one round, split into operators for the step's cost table."""
         return (OpCost(name="drafting", flops=0.0, bytes=0.0, seconds=self.seconds(work), bound="host"),)
 
     def prefill_s(self, input_len: int) -> float:  # noqa: ARG002
@@ -69,7 +70,7 @@ class Drafter:
 
 
 def sum_by_bound(tables: Sequence[tuple[StepCost, int]]) -> tuple[OpCost, ...]:
-    """Return the operators of several (step, repetitions) pairs, summed by their bound."""
+    """Return the operators of several (step, repetitions) pairs, summed by the resource that bounds them."""
     rows: dict[Bound, OpCost] = {}
     for table, times in tables:
         for op in table.operators if times else ():
@@ -86,7 +87,10 @@ def sum_by_bound(tables: Sequence[tuple[StepCost, int]]) -> tuple[OpCost, ...]:
 
 
 def draft_step_engine(engine: EngineSpec) -> EngineSpec:
-    """Return the engine for draft steps: no output processing, and no scheduling between steps if asynchronous."""
+    """Return the engine with the host times of draft steps.
+
+    Draft steps process no output. Their base host time is 0 if the engine schedules asynchronously.
+    """
     base_s = 0.0 if engine.host_overlapped else engine.host_base_s
     return engine.model_copy(update={"host_base_s": base_s, "host_per_sequence_s": 0.0})
 
@@ -98,9 +102,9 @@ LOOKUP_S = 50e-6
 
 
 def make_drafter(target: ResolvedPool, speculator: Speculator, draft: ResolvedPool | None) -> Drafter:
-    """Return the drafter of a target. Raises InvalidInput if the drafting method does not suit the model."""
+    """Return the drafter for a target. Raises InvalidInput if the drafting method does not suit the model."""
     if (draft is not None) != (speculator.kind == "draft-model"):
-        wanted = "needs a draft model: add --draft MODEL" if draft is None else "takes no --draft MODEL"
+        wanted = "needs a draft model: add --draft MODEL" if draft is None else "uses no --draft: remove it"
         raise InvalidInput(f"speculation by {speculator.name} {wanted}")
     match speculator.kind:
         case "draft-model":
@@ -123,7 +127,7 @@ def make_drafter(target: ResolvedPool, speculator: Speculator, draft: ResolvedPo
 
 
 def prefill_seconds(steps: StepModel, input_len: int, limits: EngineLimits) -> float:
-    """Return the seconds of prefill for one prompt alone. Raises InvalidInput for an empty prompt."""
+    """Return the seconds to prefill one prompt alone. Raises InvalidInput for an empty prompt."""
     if input_len < 1:
         raise InvalidInput(f"a prompt of {input_len} tokens: must be at least 1")
     return sum(steps.step_seconds(shape) for shape in prefill_steps(1, input_len, limits))
@@ -154,7 +158,7 @@ class ModelDrafter(Drafter):
     def _shapes(self, work: DraftWork) -> tuple[StepShape, StepShape]:
         """Return the shapes of the first draft step and of each later one; the steps run in sequence.
 
-        The first step also processes the tokens that the last round accepted beyond one, and the prompts of the step.
+        The first step also processes the prompts of the target's step, and the tokens of the last round except one.
         Each later step processes one level of the tree, nodes/depth wide on average: 1 for a chain.
         """
         batch = work.batch_size
@@ -180,7 +184,7 @@ class ModelDrafter(Drafter):
 
 
 class LookupDrafter(Drafter):
-    """N-grams from the prompt, or from a window that the target computed in earlier steps, found on the CPU."""
+    """N-gram drafts, found on the CPU in the prompt or in tokens that the target computed earlier."""
 
     def seconds(self, work: DraftWork) -> float:  # noqa: ARG002
         return LOOKUP_S
@@ -188,10 +192,10 @@ class LookupDrafter(Drafter):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadsDrafter(Drafter):
-    """Medusa: k heads in parallel, each with a square layer and its own LM head.
+    """Medusa: k heads in parallel; each has a square layer and its own LM head.
 
-    The cost is scaled from the target's LM head: each head moves (1 + hidden/vocabulary) times its bytes, for the rows
-    of the batch.
+    The cost is scaled from the target's LM head: each drafting head moves (1 + hidden/vocabulary) times its bytes, for
+    the requests of the batch.
     """
 
     target: ResolvedPool
@@ -235,7 +239,7 @@ def _model_drafter(draft: ResolvedPool, target: ResolvedPool) -> ModelDrafter:
 
 
 def _gpu_kv_bytes(model: ModelSpec, kv_cache_dtype: str, ranks: int) -> float:
-    """Return the KV bytes of a token on each of `ranks` tensor-parallel GPUs, which hold whole heads."""
+    """Return the KV bytes of a token on each of `ranks` tensor-parallel GPUs; each GPU holds whole KV heads."""
     return sum(
         group.bytes_per_token * math.ceil(group.num_kv_heads / ranks) / group.num_kv_heads
         for group in model.kv_cache_groups(kv_cache_dtype)
@@ -246,8 +250,8 @@ def _gpu_kv_bytes(model: ModelSpec, kv_cache_dtype: str, ranks: int) -> float:
 def _layer_drafter(target: ResolvedPool, speculator: Speculator) -> ModelDrafter:
     """Return the drafter of EAGLE or MTP: one decoder layer on the target's hidden states.
 
-    It shares the embedding and LM head, and runs on the tensor-parallel GPUs of one stage. Ranks that share experts
-    also share the experts of this layer.
+    The layer shares the target's embedding and LM head, and runs on the tensor-parallel GPUs of one pipeline stage.
+    Ranks that share the target's experts also share the experts of this layer.
     """
     model, ranks = layer_model(target.model, speculator), target.pool.tensor_parallel_size
     one_stage = target.pool.model_copy(update={"pipeline_parallel_size": 1, "max_loras": None})
@@ -272,7 +276,8 @@ def _layer_drafter(target: ResolvedPool, speculator: Speculator) -> ModelDrafter
 
 
 def layer_model(model: ModelSpec, speculator: Speculator) -> ModelSpec:
-    """Return the drafting layer as a model: the checkpoint's MTP layer, or one dense decoder layer of its size.
+    """Return the drafting layer as a model: the checkpoint's MTP layer, or one dense decoder layer of the model's
+    size.
 
     The projection of `fused_inputs` hidden states to one is counted as additional feed-forward width with the same
     parameters, FLOPs and bytes. Raises InvalidInput if the model has no MTP layer or no attention layer.
@@ -311,7 +316,10 @@ def layer_model(model: ModelSpec, speculator: Speculator) -> ModelSpec:
 
 
 def _dense_width(model: ModelSpec, group: LayerGroup) -> DenseFeedForward:
-    """Return the model's dense width; for an MoE model, the width of a token's experts (assumed: drafts are dense)."""
+    """Return the feed-forward width of a drafting layer: the model's, or the total width of a token's experts.
+
+    The second is an assumption, because drafting layers of MoE models are assumed to be dense.
+    """
     dense = (g.feed_forward for g in model.layer_groups if isinstance(g.feed_forward, DenseFeedForward))
     own = next(dense, None)
     if own is not None:
@@ -330,10 +338,11 @@ def _dense_width(model: ModelSpec, group: LayerGroup) -> DenseFeedForward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayersDrafter(Drafter):
-    """The target's first layers and LM head (LayerSkip, Draft & Verify), without additional weights or KV.
+    """The target's first layers and its LM head as drafter (LayerSkip, Draft & Verify); no additional weights or KV.
 
-    The target's KV already contains their results for a draft. Verification could therefore start after them, which is
-    not modelled; LayerSkip's own code does this and saves at most the drafting layers' share of verification.
+    The target's KV cache already contains what these layers computed for a draft. Verification could therefore start
+    after them, which is not modelled; LayerSkip's own code does this and saves at most these layers' share of
+    verification.
     """
 
     model: ModelSpec
@@ -353,7 +362,7 @@ class LayersDrafter(Drafter):
 
 
 def make_layers_drafter(target: ResolvedPool, speculator: Speculator) -> LayersDrafter:
-    """Return the drafter of the first layers. Raises InvalidInput if no layer remains for verification."""
+    """Return the drafter of the target's first layers. Raises InvalidInput if none is left to verify."""
     model, said = target.model, target.pool.draft_layers
     drafting = max(round(model.num_layers * speculator.layers_share), 1) if said is None else said
     if drafting >= model.num_layers:
@@ -369,7 +378,7 @@ def make_layers_drafter(target: ResolvedPool, speculator: Speculator) -> LayersD
 
 
 def first_layers(model: ModelSpec, count: int) -> ModelSpec:
-    """Return the model's first `count` layers with its LM head, as a model."""
+    """Return a model that consists of the model's first `count` layers and its LM head."""
     groups = (
         replace(group, layers=tuple(layer for layer in group.layers if layer < count))
         for group in model.layer_groups

@@ -1,8 +1,8 @@
 """Lossy methods: threshold ("typical") acceptance and early exit, which change the generated text.
 
-Rejection sampling accepts a draft with min(1, p/q) and resamples rejected ones, so the output follows the target's
-distribution p for any draft distribution q. A threshold on p alone accepts more drafts but biases the output towards
-q.
+Rejection sampling accepts a draft with probability min(1, p/q) and resamples rejected drafts, so the output follows
+the target's distribution p for any draft distribution q. A threshold on p alone accepts more drafts but biases the
+output towards q.
 """
 
 import math
@@ -15,9 +15,10 @@ from capacity.pool.drafting.textbook import check_rate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdAcceptance:
-    """Acceptance at one position of a draft: rates of the threshold and of rejection sampling, and the output error.
+    """Acceptance at one position of a draft: rates of threshold and rejection sampling, and the error of the output.
 
-    `distance`: total variation from the target, i.e. the fraction of tokens that differ; 0 for rejection sampling.
+    `distance`: total variation distance from the target's distribution, which is the fraction of tokens that differ;
+    it would be 0 with rejection sampling.
     """
 
     acceptance_rate: float
@@ -28,7 +29,7 @@ class ThresholdAcceptance:
 def threshold_acceptance(
     target: Sequence[float], draft: Sequence[float], threshold: float
 ) -> ThresholdAcceptance:
-    """Return the acceptance if drafts are accepted when the target's probability is at least `threshold`.
+    """Return the acceptance if each draft is accepted whose probability in the target is at least `threshold`.
 
     Rejected drafts are replaced by samples from the target. `target` and `draft` are probabilities of the same tokens.
     Raises InvalidInput.
@@ -46,9 +47,10 @@ def threshold_acceptance(
 
 
 def early_exit_share(layers_share: float, exit_rate: float, batch_size: int) -> float:
-    """Return the mean fraction of layers that a step runs if each row may exit after `layers_share` at `exit_rate`.
+    """Return the mean fraction of layers that a step runs with early exit.
 
-    A batch continues while any of its B rows does: s·e^B + 1 - e^B. The speed-up is at most the inverse; CALM (arXiv
+    Each request may exit after the fraction `layers_share` of the layers, with probability `exit_rate`. A batch
+    continues while any of its B requests does: s·e^B + 1 - e^B. The speed-up is at most the inverse; CALM (arXiv
     2207.07061) measures up to 3 times with T5 at batch 1. The KV of the skipped layers, which later tokens need, is
     not modelled.
     """

@@ -1,8 +1,8 @@
-"""Cost of a speculative round for a batch, from the step model, and the batch size at which it stops paying off.
+"""Cost of a drafting round for a batch, from the step model, and the batch size at which drafting stops paying off.
 
 A round drafts k tokens, verifies them in one target step over batch x (k + 1) rows, and yields the accepted tokens
-plus one. The cost includes verification at its modelled time, the draft's own steps, weights and KV, and padding to
-graph sizes.
+plus one. Its cost includes the modelled time of the verification step, the draft's own steps, weights and KV, and
+padding to CUDA graph sizes.
 """
 
 import math
@@ -32,7 +32,7 @@ from capacity.step.setting import HostTime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One round of a batch compared with a plain decode step. Times in seconds; `speedup` in tokens per second."""
+    """One drafting round of a batch; times in seconds. `speedup`: tokens/s over those of plain decode."""
 
     batch_size: int
     draft_tokens: int
@@ -60,13 +60,13 @@ class Round:
 
     @property
     def verify_cost(self) -> float:
-        """Return verification time over plain step time; the textbook formula assumes 1."""
+        """Return the time of the verification step divided by a plain step's; the textbook formula assumes 1."""
         return self.verify_s / self.plain_step_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftMemory:
-    """KV cache memory that drafting uses, per GPU of the target's group (bytes) and in tokens."""
+    """Memory that drafting uses on each of the target's GPUs (bytes), and KV capacity (tokens)."""
 
     draft_weights_bytes: float
     draft_kv_bytes_per_token: float
@@ -77,9 +77,9 @@ class DraftMemory:
 class Speculation:
     """A target pool with a drafting method. Raises InvalidInput if the method does not suit the model.
 
-    `draft`: the resolved draft model, only for `draft-model`; default: the target's own. Its step times are those of
-    its own pool, which may use fewer GPUs than the target. Not modelled: the kernels of the rejection sampler (some
-    tens of microseconds), and requests that finish inside a round.
+    `draft`: the resolved draft model, only for the method `draft-model`; default: `target.draft`. Its step times are
+    those of its own pool, which may use fewer GPUs than the target. Not modelled: the kernels of the rejection sampler
+    (some tens of microseconds), and requests that finish inside a round.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Speculation:
         self._verifying: dict[int, StepModel] = {}
 
     def verification_model(self, nodes: int) -> StepModel:
-        """Return the target's step model for `nodes` drafts per request, with graphs captured for these rows."""
+        """Return the target's step model for `nodes` drafts per request, with CUDA graphs to match."""
         if nodes not in self._verifying:
             plain = self.target.step_setting
             drafting = replace(plain, draft_rows=nodes)
@@ -107,9 +107,10 @@ class Speculation:
         draft_tokens: int | None = None,
         tree_tokens: int | None = None,
     ) -> Round:
-        """Return a round of `batch_size` requests at `context_tokens` of context each.
+        """Return the drafting round of `batch_size` requests with `context_tokens` tokens of context each.
 
-        `tree_tokens`: nodes verified per request; None: the method's number, scaled by the depth.
+        `draft_tokens`: draft depth; None: the method's default. `tree_tokens`: nodes verified per request; None: the
+        method's number, scaled by the depth.
         """
         k = self.speculator.depth(draft_tokens)
         check_drafts(k)
@@ -140,9 +141,9 @@ class Speculation:
         )
 
     def best_round(self, batch_size: int, context_tokens: int, *, longest: int = 8) -> Round:
-        """Return the round of 0 to `longest` drafts with the most tokens per second; 0 drafts means no speculation.
+        """Return the round with the most tokens per second among 0 to `longest` drafts; 0 drafts means no speculation.
 
-        For a tree, the search also covers its size, from a chain to the method's own tree.
+        For a tree, the search also covers the number of nodes, from a chain to the method's own tree.
         """
         candidates = [
             self.round_of(batch_size, context_tokens, k, nodes)
@@ -152,16 +153,16 @@ class Speculation:
         return max(candidates, key=lambda candidate: candidate.speedup)
 
     def largest_batch(self, context_tokens: int) -> int:
-        """Return the most requests in a step, by max_num_seqs and the KV cache with the draft. Raises DoesNotFit."""
+        """Return the most requests in a step, limited by max_num_seqs and KV cache. Raises DoesNotFit."""
         return min(self.concurrent_requests(context_tokens), self.target.max_num_seqs)
 
     def concurrent_requests(self, tokens: int) -> int:
-        """Return how many requests of `tokens` tokens fit in the KV cache with the draft. Raises DoesNotFit."""
+        """Return how many requests of `tokens` fit in the KV cache in addition to the draft. Raises DoesNotFit."""
         memory, held = self.memory(), self.target.concurrent_requests(tokens)
         return held * memory.kv_capacity_tokens_after // max(memory.kv_capacity_tokens_before, 1)
 
     def break_even_batch(self, context_tokens: int, draft_tokens: int | None = None) -> int | None:
-        """Return the smallest batch at which a round is no faster than plain steps; None if above `largest_batch`."""
+        """Return the smallest batch at which drafting is no faster; None if it exceeds `largest_batch`."""
         largest = max(self.largest_batch(context_tokens), 1)
         return first_failing(
             lambda batch: self.round_of(batch, context_tokens, draft_tokens).speedup > 1, largest
@@ -182,8 +183,8 @@ class Speculation:
     def memory_plan(self) -> MemoryPlan:
         """Return the target's memory plan including the draft, as the engine counts it.
 
-        The draft's layers use the target's blocks, which become larger: vLLM 0.28 on MiniMax-M3 with EAGLE3 has 22,912
-        bytes per token and GPU, 256 of them for the draft.
+        The draft's layers use the target's blocks, which become larger. For example, vLLM 0.28 with MiniMax-M3 and
+        EAGLE3 has 22,912 bytes per token and GPU, and 256 of them belong to the draft.
         """
         drafter, plan = self.drafter, self.target.memory
         spare = 0  # unused GPU bytes if the KV cache size is set explicitly
@@ -249,9 +250,10 @@ def memory_with_draft(resolved: ResolvedPool) -> MemoryPlan:
 
 
 class DraftedSteps:
-    """Step times of a target that drafts; each step with drafts includes the time to draft them.
+    """Step times of a target that drafts; the time of each step with drafts includes the time to draft them.
 
-    Nodes of a tree are rows, as in a chain: `shape.draft_tokens` counts nodes, `draft_tokens` is the depth.
+    Each node of a tree is one row of the step, as in a chain: `shape.draft_tokens` counts nodes, and the argument
+    `draft_tokens` is the depth.
     """
 
     def __init__(self, speculation: Speculation, draft_tokens: int) -> None:
@@ -272,21 +274,21 @@ class DraftedSteps:
         return step + picoseconds(self._drafter.seconds(self._work(shape)))
 
     def joint_ps(self, shapes: Sequence[StepShape]) -> int:
-        """Return the step time of data-parallel ranks that run steps and drafts in lockstep, in picoseconds."""
+        """Return the time, in picoseconds, of a step of data-parallel ranks that run steps and drafts in lockstep."""
         step = self._steps.joint_ps(shapes)
         if not any(map(self._drafts, shapes)):
             return step
         return step + picoseconds(self._drafter.joint_seconds(list(map(self._work, shapes))))
 
     def step_cost(self, shape: StepShape) -> StepCost:
-        """Return the step's table with rows for drafting."""
+        """Return the step's cost table including the rows of drafting."""
         cost = self._steps.step_cost(shape)
         if not self._drafts(shape):
             return cost
         return StepCost(operators=(*cost.operators, *self._drafter.costs(self._work(shape))))
 
     def _drafts(self, shape: StepShape) -> bool:
-        """Return whether the step has work for the drafter: drafts, or prompts that it also computes."""
+        """Return whether the step has drafts, or prompts that the drafter also computes."""
         return bool(shape.draft_tokens or (shape.prefill_tokens and self._drafter.reads_prompts))
 
     def _work(self, shape: StepShape) -> DraftWork:
@@ -300,7 +302,7 @@ class DraftedSteps:
         return None
 
     def step_data(self) -> DraftedData | None:
-        """Return these times for a compiled engine; None for a custom drafter."""
+        """Return these step times as data for the compiled simulator; None for drafters that it does not support."""
         drafter = self._drafter
         if type(drafter) is ModelDrafter:
             return DraftedData(
@@ -316,6 +318,6 @@ class DraftedSteps:
         return None
 
     def _batch_seconds(self, sequences: int) -> float:
-        """Return the seconds to draft for `sequences` requests if the time does not depend on context length."""
+        """Return the seconds to draft for `sequences` requests, if the context does not matter."""
         work = DraftWork(sequences, 1, self._draft_tokens, self._nodes, self._round_tokens)
         return self._drafter.seconds(work)

@@ -1,4 +1,4 @@
-"""Drafting methods as data (`speculators.toml`), each with its published acceptance."""
+"""Drafting methods as data (`speculators.toml`), each with its published acceptance rate or length."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ Kind = Literal["draft-model", "self-draft", "lookup", "lookahead", "layers", "he
 
 
 class Speculator(Spec):
-    """One drafting method: the cost parameters of a round and its acceptance.
+    """One drafting method: the cost parameters of a drafting round and its acceptance.
 
-    Exactly one is set: `acceptance_rate` (equal for each draft), `acceptance_by_position` (each draft, given those
-    before it), `accepted_length` (tokens per round of `draft_tokens`, including the bonus token), or
-    `accepted_lengths` (the same by number of drafts, from 0). With `tree_tokens`, rates apply to the first candidate
-    at each position, and `capacity.pool.drafting.tree` computes the effect of its siblings; a length applies to the
-    whole tree.
+    Exactly one is set: `acceptance_rate` (equal for each draft), `acceptance_by_position` (of each draft, if all
+    earlier drafts were accepted), `accepted_length` (tokens per round of `draft_tokens`, including the bonus token),
+    or `accepted_lengths` (the same for each number of drafts, from 0). With `tree_tokens`, rates apply to the first
+    candidate at each position, and `capacity.pool.drafting.tree` computes the effect of the other candidates; a length
+    applies to the whole tree.
 
-    `lookahead` verifies `guesses` n-grams and a Jacobi window of `window_tokens` positions, both as many rows deep as
-    it drafts. `layers` drafts with the first `layers_share` of the target's layers.
+    `lookahead` verifies `guesses` n-grams and a Jacobi window of `window_tokens` positions; both have as many rows as
+    the draft depth. `layers` drafts with the first `layers_share` of the target's layers.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Speculator(Spec):
     basis: Literal["datasheet", "measured", "fitted", "assumed"] = "assumed"
 
     def with_acceptance(self, acceptance: str) -> Speculator:
-        """Return the method with acceptance "0.7", "0.92,0.72" by position, or "length:2.3". Raises InvalidInput."""
+        """Return the method with a rate "0.7", rates "0.92,0.72" or "length:2.3". Raises InvalidInput."""
         fields = {**self.model_dump(), **NO_ACCEPTANCE, "source": "given", "date": "", "basis": "assumed"}
         text, separator, length = acceptance.partition("length:")
         try:
@@ -97,7 +97,7 @@ class Speculator(Spec):
         return Speculator(**fields | {"acceptance_model": "", "acceptance_setting": ""})
 
     def with_task_length(self, task: str) -> Speculator:
-        """Return the method with the length published for one of its tasks."""
+        """Return the method with the accepted length that was published for `task`."""
         own = {
             "accepted_length": self.accepted_lengths_by_task[task],
             "acceptance_model": f"{self.acceptance_model}, {task}",
@@ -113,41 +113,45 @@ class Speculator(Spec):
 
     @property
     def length_spread(self) -> float:
-        """Return the standard deviation of log tokens per round if the acceptance comes from a third party."""
+        """Return the standard deviation of ln(tokens per round); 0 if the user gave the acceptance."""
         return LENGTH_SPREAD if self.source != "given" else 0.0
 
     def with_depth(self, draft_tokens: int | None) -> Speculator:
-        """Return the method with this draft depth; None: unchanged. Its published length no longer applies then."""
+        """Return the method with this draft depth (None: unchanged); its published length no longer applies."""
         if draft_tokens is None or draft_tokens == self.draft_tokens:
             return self
         nodes = None if self.tree_tokens is None else self.verified_tokens(draft_tokens)
         return self.model_copy(update={"draft_tokens": draft_tokens, "tree_tokens": nodes})
 
     def as_chain(self) -> Speculator:
-        """Return the method without a tree: only the first candidate at each position."""
+        """Return the method as a chain: only the first candidate of its tree at each position."""
         if self.tree_tokens is None:
             return self
         changed: dict[str, object] = {"name": self.name.removesuffix(TREE), "tree_tokens": None}
         if self.accepted_length is not None:
             changed |= {"accepted_length": None, "acceptance_rate": self._first_rate, "basis": "assumed"}
-            changed["source"] = f"first candidates of its tree, extracted: {self.source}"
+            changed["source"] = f"computed for the first candidates of its tree, from: {self.source}"
         return Speculator(**self.model_dump() | changed)
 
     def depth(self, draft_tokens: int | None) -> int:
-        """Return the draft depth of a round: `draft_tokens`, or the method's default if None."""
+        """Return the draft depth of a round: `draft_tokens`, or the method's default if it is None."""
         return self.draft_tokens if draft_tokens is None else draft_tokens
 
     def tokens_per_round(self, draft_tokens: int, tree_tokens: int | None = None) -> float:
-        """Return the expected tokens of a round with draft depth `draft_tokens` (and `tree_tokens` nodes in total).
+        """Return the expected tokens per request of a round with draft depth `draft_tokens` (and `tree_tokens` nodes
+        in total).
 
         A length measured at one depth is converted to a uniform rate for other depths. Rates by position repeat the
-        last one beyond the given positions.
+        last rate beyond the given positions.
         """
         check_drafts(draft_tokens)
         return expected_tokens_by_position(self.rates(draft_tokens, tree_tokens))
 
     def rates(self, draft_tokens: int, tree_tokens: int | None = None) -> tuple[float, ...]:
-        """Return the acceptance at each depth, given the previous depth's; `tree_tokens` None: `verified_tokens`."""
+        """Return the acceptance rate at each depth, if the draft at the previous depth was accepted.
+
+        `tree_tokens`: nodes of the tree; None: `verified_tokens`.
+        """
         nodes = self.verified_tokens(draft_tokens) if tree_tokens is None else tree_tokens
         first = self.first_rates(draft_tokens)
         if self.kind == "lookahead" or (self.tree_tokens is None and nodes == draft_tokens):
@@ -155,7 +159,7 @@ class Speculator(Spec):
         return tree_rates(first, nodes, exponent=self.rank_exponent)
 
     def first_rates(self, draft_tokens: int) -> tuple[float, ...]:
-        """Return the acceptance of the first candidate at each depth, given that all earlier ones were accepted."""
+        """Return the acceptance rate of the first candidate at each depth, if all earlier ones were accepted."""
         if self.acceptance_by_position is not None:
             return _extend(self.acceptance_by_position, draft_tokens)
         if self.accepted_lengths is not None:
@@ -172,7 +176,7 @@ class Speculator(Spec):
         return first_rate_of_length(length, depth, self.tree_tokens, exponent=self.rank_exponent)
 
     def verified_tokens(self, draft_tokens: int) -> int:
-        """Return the rows per request that a round verifies, excluding the last token; for a tree, its scaled nodes."""
+        """Return the rows per request that a round verifies, except the last token; for a tree, scaled nodes."""
         if self.kind == "lookahead" and draft_tokens:
             return draft_tokens * (self.window_tokens + self.guesses) - 1
         if self.tree_tokens is None or not draft_tokens:
@@ -180,7 +184,7 @@ class Speculator(Spec):
         return max(draft_tokens, round(self.tree_tokens * draft_tokens / max(self.draft_tokens, 1)))
 
     def describe_shape(self, draft_tokens: int) -> str:
-        """Return a description of the drafts that a round verifies."""
+        """Return a description of the drafts that a round verifies: a chain, a tree, or n-grams."""
         rows = self.verified_tokens(draft_tokens)
         if self.kind == "lookahead":
             return (
@@ -192,7 +196,7 @@ class Speculator(Spec):
         return f"a tree of {rows} drafts, depth {draft_tokens}"
 
     def tree_sizes(self, draft_tokens: int) -> tuple[int, ...]:
-        """Return the candidate tree sizes at a depth: a chain, then doubling up to the method's own size."""
+        """Return the numbers of nodes to try at a depth: a chain, then doubled up to the method's own tree."""
         if self.kind == "lookahead":  # its window is no set of candidates
             return (self.verified_tokens(draft_tokens),)
         most, sizes = self.verified_tokens(draft_tokens), [draft_tokens]
@@ -202,7 +206,7 @@ class Speculator(Spec):
 
 
 def _rates_of_lengths(lengths: Sequence[float]) -> tuple[float, ...]:
-    """Return the rates for accepted lengths at 0, 1, 2, ... drafts: each gain divided by the previous gain.
+    """Return the acceptance rates for accepted lengths at 0, 1, 2, ... drafts: each gain divided by the previous gain.
 
     Published lengths come from separate runs, so a gain may exceed the previous one; the rate is then 1.
     """
@@ -227,7 +231,7 @@ def speculators() -> dict[str, Speculator]:
 
 
 def check_draft_settings(pool: Pool) -> None:
-    """Raise InvalidInput for a draft setting in a pool without drafting."""
+    """Raise InvalidInput if a pool without a drafting method has a draft setting."""
     if pool.speculator is None and pool.without_drafts != pool:
         raise InvalidInput(
             "draft settings need a drafting method: add --speculator (eagle3, ngram, mtp, ...) or --draft MODEL"
@@ -235,14 +239,16 @@ def check_draft_settings(pool: Pool) -> None:
 
 
 def pool_speculator(pool: Pool, model: ModelSpec | None = None) -> Speculator:
-    """Return the pool's drafting method, with its acceptance if it sets one. Raises UnknownName and InvalidInput."""
+    """Return the method with the pool's acceptance and depth. Raises UnknownName and InvalidInput."""
     return configure_speculator(pool, find_speculator(pool.speculator or "", model))
 
 
 def configure_speculator(pool: Pool, speculator: Speculator) -> Speculator:
     """Return the drafting method with the pool's acceptance and depth. Raises InvalidInput."""
     if (pool.draft is None) == (speculator.kind == "draft-model"):
-        wanted = "needs a draft model: add --draft MODEL" if pool.draft is None else "takes no --draft MODEL"
+        wanted = (
+            "needs a draft model: add --draft MODEL" if pool.draft is None else "uses no --draft: remove it"
+        )
         raise InvalidInput(f"speculation by {speculator.name} {wanted}")
     if pool.draft_layers is not None and speculator.kind != "layers":
         raise InvalidInput(
@@ -257,7 +263,7 @@ def configure_speculator(pool: Pool, speculator: Speculator) -> Speculator:
 
 
 def _apply_engine_defaults(pool: Pool, speculator: Speculator) -> Speculator:
-    """Return the method at the engine's default depth, and as a tree if the engine drafts trees."""
+    """Return the method with the engine's default draft depth, as a tree if the engine drafts trees by default."""
     defaults = find_engine(pool.engine).default_drafts
     depth, nodes = defaults.get(speculator.name) or defaults.get(speculator.kind) or (0, 0)
     if not depth or speculator.tree_tokens is not None:
@@ -269,7 +275,7 @@ def _apply_engine_defaults(pool: Pool, speculator: Speculator) -> Speculator:
 
 
 def find_speculator(name: str, model: ModelSpec | None = None) -> Speculator:
-    """Return the drafting method of this name, with the acceptance measured on `model` if known. Raises UnknownName."""
+    """Return the drafting method `name`, with the acceptance on `model` if known. Raises UnknownName."""
     known, kept = speculators(), drafting_name(name)
     if kept not in known:
         raise UnknownName("speculation method", name, known)

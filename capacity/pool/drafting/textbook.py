@@ -10,10 +10,11 @@ LONGEST_DRAFT = 64
 
 
 def expected_tokens(acceptance: float, draft_tokens: int) -> float:
-    """Return the tokens of a round with uniform acceptance: (1 - a^(k+1)) / (1 - a), including the bonus token.
+    """Return the expected tokens of a drafting round with uniform acceptance a and k drafts, including the bonus
+    token.
 
-    Wrong if acceptance falls with the position (0.92, 0.72, 0.36 for DeepSeek-R1's first three drafts) or if a request
-    ends inside a round. Source: Leviathan et al., arXiv 2211.17192, equation 1.
+    (1 - a^(k+1)) / (1 - a); wrong if acceptance falls with the position (0.92, 0.72, 0.36 for DeepSeek-R1's first
+    three drafts) or if a request ends inside a round. Source: Leviathan et al., arXiv 2211.17192, equation 1.
     """
     check_rate(acceptance)
     check_drafts(draft_tokens)
@@ -23,7 +24,10 @@ def expected_tokens(acceptance: float, draft_tokens: int) -> float:
 
 
 def expected_tokens_by_position(acceptance: Sequence[float]) -> float:
-    """Return the tokens of a round, 1 + a1 + a1·a2 + ...; `acceptance`: of each draft, given those before it."""
+    """Return the expected tokens of a drafting round: 1 + a1 + a1·a2 + ...
+
+    `acceptance`: rate of each draft, if all earlier drafts were accepted.
+    """
     total = reached = 1.0
     for rate in acceptance:
         check_rate(rate)
@@ -33,12 +37,12 @@ def expected_tokens_by_position(acceptance: Sequence[float]) -> float:
 
 
 def textbook_speedup(acceptance: float, draft_tokens: int, draft_cost: float) -> float:
-    """Return E(a, k) / (k·c + 1) with c = draft step over target step: Leviathan et al., theorem 3.8.
+    """Return the speed-up E(a, k) / (k·c + 1), where c is draft step over target step: Leviathan et al., theorem 3.8.
 
-    Wrong if verification is not free. At large batch (compute-bound) the k + 1 rows of every request cost up to k + 1
-    times a plain step, and a mixture of experts also loads the additional experts of the drafts. The formula also
-    derives c from parameter counts, but launch overhead dominates a small draft: 68M parameters are 1/100 of 7B, while
-    the step takes 1/20 of the time or more.
+    Wrong if verification takes longer than a plain step. At large batch (compute-bound) the k + 1 rows of every
+    request cost up to k + 1 times a plain step, and an MoE model also loads the additional experts of the drafts. It
+    is also wrong to derive c from parameter counts, because launch overhead dominates a small draft: 68M parameters
+    are 1/100 of 7B, while the step takes 1/20 of the time or more.
     """
     if not draft_cost >= 0:
         raise InvalidInput(f"draft cost {draft_cost}: must be at least 0 (draft step over target step)")
@@ -46,7 +50,7 @@ def textbook_speedup(acceptance: float, draft_tokens: int, draft_cost: float) ->
 
 
 def acceptance_of_length(tokens_per_round: float, draft_tokens: int) -> float:
-    """Return the uniform acceptance that gives a length: the inverse of `expected_tokens`. Raises InvalidInput."""
+    """Return the uniform acceptance for `tokens_per_round`: inverse of `expected_tokens`. Raises InvalidInput."""
     check_drafts(draft_tokens)
     if not 1 <= tokens_per_round <= draft_tokens + 1:
         raise InvalidInput(
@@ -67,7 +71,7 @@ def rate_of_tokens(tokens_of: Callable[[float], float], tokens_per_round: float)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextbookEntry:
-    """One published figure and the formula's value; if they differ, the formula variant that gives the figure."""
+    """One published number and the formula's value; `explained_by`: why they differ."""
 
     quantity: str
     acceptance: float
@@ -90,19 +94,20 @@ _SHARES = ((0.5, 1), (0.8, 1), (0.8, 4))  # arguments (a, k) of share_speedup
 def _variants(acceptance: float, drafts: int) -> dict[str, float]:
     return {
         "exponent K instead of K + 1 (without the bonus token)": expected_tokens(acceptance, drafts - 1),
-        "accepted drafts of K + 1, without the bonus token": acceptance * expected_tokens(acceptance, drafts),
-        "accepted drafts of K, without the bonus token": expected_tokens(acceptance, drafts) - 1,
+        "accepted drafts out of K + 1, without the bonus token": acceptance
+        * expected_tokens(acceptance, drafts),
+        "accepted drafts out of K, without the bonus token": expected_tokens(acceptance, drafts) - 1,
     }
 
 
 def textbook_table() -> tuple[TextbookEntry, ...]:
     """Return a published table of tokens per round (K = 4, 8) and speed-up (K = 5, c = 0.05) with formula values.
 
-    An entry agrees if the formula rounds to it. Otherwise the matching variants are named. If none matches, the entry
-    gives the exponent that would replace K + 1: between K and K + 1 the bonus token is lost part of the time, below K
-    some drafts add nothing. The published speed-ups are all lower than E/(K·c + 1), by 5 to 23 %, as if each
-    verification cost 1.06 to 1.37 plain steps. Source of the published figures: the table quoted in this project's
-    issue on techniques, 2026-11.
+    An entry agrees if the formula's value rounds to it. Otherwise the formula variants that match are named. If none
+    matches, the entry has the exponent that would replace K + 1: between K and K + 1 the bonus token is lost in some
+    rounds, below K some drafts add nothing. The published speed-ups are all lower than E/(K·c + 1), by 5 to 23 %, as
+    if each verification cost 1.06 to 1.37 plain steps. Source of the published numbers: the table quoted in this
+    project's issue on techniques, 2026-11.
     """
     rows = [
         _make_entry("tokens per round", a, k, published, expected_tokens(a, k), _variants(a, k), digits=2)
@@ -124,7 +129,7 @@ def textbook_table() -> tuple[TextbookEntry, ...]:
 
 
 def share_speedup(acceptance: float, draft_tokens: int, draft_cost: float) -> float:
-    """Return T/(T_d·a·k + T·(1 - a·k)) with T_d = c·T, a tutorial formula that is always wrong.
+    """Return the speed-up T/(T_d·a·k + T·(1 - a·k)) with T_d = c·T, a tutorial formula that is always wrong.
 
     It treats a·k, the number of accepted drafts, as a fraction of the tokens. A round's cost is therefore 0 at a·k =
     1/(1 - c) and negative beyond. It also ignores verification and rejected drafts.
@@ -160,7 +165,7 @@ def _make_entry(
 
 
 def effective_exponent(acceptance: float, tokens_per_round: float) -> float:
-    """Return n with (1 - a^n)/(1 - a) = `tokens_per_round`; K + 1 if the formula holds. Raises InvalidInput."""
+    """Return the n for which (1 - a^n)/(1 - a) = `tokens_per_round` (formula: K + 1). Raises InvalidInput."""
     left = 1.0 - tokens_per_round * (1.0 - check_rate(acceptance))
     if not 0 < acceptance < 1 or not 0 < left < 1:
         raise InvalidInput(
@@ -171,17 +176,17 @@ def effective_exponent(acceptance: float, tokens_per_round: float) -> float:
 
 
 def _explain_by_exponent(acceptance: float, drafts: int, published: float) -> str:
-    """Return an explanation of an entry that no variant matches."""
+    """Return the explanation of a published number that no formula variant gives."""
     exponent = effective_exponent(acceptance, published)
     effective = f"the formula with an exponent of {exponent:.1f} instead of {drafts + 1}"
     if exponent >= drafts:
         share = (published - expected_tokens(acceptance, drafts - 1)) / acceptance**drafts
         return f"{effective}: the bonus token counts in {share:.0%} of the rounds that accept all drafts"
-    return f"{effective}: equivalent to {drafts + 1 - exponent:.1f} of {drafts} drafts missing"
+    return f"{effective}: as if {drafts + 1 - exponent:.1f} of {drafts} drafts were missing"
 
 
 def check_rate(rate: float) -> float:
-    """Return the rate. Raises InvalidInput if it is not a fraction."""
+    """Return `rate` unchanged. Raises InvalidInput if it is not from 0 to 1."""
     if not 0 <= rate <= 1:
         raise InvalidInput(f"acceptance {rate}: must be from 0 to 1")
     return rate

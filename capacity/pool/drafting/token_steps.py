@@ -1,4 +1,4 @@
-"""Step times of a pool for closed forms: time per token of every request, with or without drafting."""
+"""Step times of a pool, with or without drafting, for the closed-form estimates."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -11,7 +11,7 @@ from capacity.step.setting import HostTime
 
 
 class TokenSteps:
-    """Step times of a pool; with drafting, decode takes the time per token of a round.
+    """Step times of a pool; with drafting, a decode step takes the time of a drafting round per token that it yields.
 
     A round yields several tokens, so the decode part of each step is the round's time divided by its tokens.
     `speculation` is None if the pool does not draft. Raises InvalidInput if the drafting method does not suit the
@@ -28,11 +28,11 @@ class TokenSteps:
             self._drafts = self.speculation.speculator.depth(resolved.pool.num_speculative_tokens)
 
     def largest_batch(self, tokens: int) -> int:
-        """Return the most requests that a rank runs at once, in addition to any drafter. Raises DoesNotFit."""
+        """Return the most requests that one rank runs at once; a drafter's memory is subtracted. Raises DoesNotFit."""
         return min(self.concurrent_requests(tokens), self.resolved.max_num_seqs)
 
     def concurrent_requests(self, tokens: int) -> int:
-        """Return how many requests a rank's KV cache holds in addition to any drafter. Raises DoesNotFit."""
+        """Return how many requests fit in a rank's KV cache; a drafter's memory is subtracted. Raises DoesNotFit."""
         if self.speculation is not None:
             return self.speculation.concurrent_requests(tokens)
         return self.resolved.concurrent_requests(tokens)
@@ -50,11 +50,14 @@ class TokenSteps:
         return self.resolved.step_model.step_seconds(shape) + self._added_seconds([shape])
 
     def joint_seconds(self, shapes: Sequence[StepShape]) -> float:
-        """Return the seconds of a step of lockstep data-parallel ranks; drafting saves what the fullest rank saves."""
+        """Return the seconds of one step of data-parallel ranks that run in lockstep.
+
+        With drafting, the change of decode time is the largest of any rank.
+        """
         return self.resolved.step_model.joint_seconds(shapes) + self._added_seconds(shapes)
 
     def step_cost(self, shape: StepShape) -> StepCost:
-        """Return the step's table; with drafting, that of a whole round, which yields `tokens_per_step`."""
+        """Return the step's cost table; with drafting, the table of a whole round, which yields `tokens_per_step`."""
         if self._drafted_steps is None or self.speculation is None:
             return self.resolved.step_model.step_cost(shape)
         nodes = self.speculation.speculator.verified_tokens(self._drafts)
@@ -65,9 +68,9 @@ class TokenSteps:
         return None if self.speculation is None else DraftedSteps(self.speculation, self._drafts)
 
     def _added_seconds(self, shapes: Sequence[StepShape]) -> float:
-        """Return the seconds that drafting adds to a step per token yielded.
+        """Return the seconds that drafting adds to the time per token of a step.
 
-        Usually negative for decode rows and positive for prompts, which a draft model also computes.
+        Usually negative for decode, and positive for prompts, which a draft model also computes.
         """
         if self.speculation is None:
             return 0.0

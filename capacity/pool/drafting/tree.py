@@ -1,9 +1,10 @@
-"""Draft trees: the candidates worth verifying together, and the expected number accepted.
+"""Draft trees: which candidates to verify together, and the expected number of accepted drafts.
 
 A node is a draft that follows the drafts on its path. Its siblings are other candidates for the same position, and the
-target accepts at most one of them. A round therefore yields one token plus, for each depth, the probability that one
-of its nodes is on the target's path: the sum of the nodes' path probabilities. The best tree of n nodes consists of
-the n most probable paths; a parent is at least as probable as its children, so it is always included before them.
+target accepts at most one of them. A drafting round therefore yields one token plus, for each depth, the probability
+that one of its nodes is on the target's path: the sum of the nodes' path probabilities. The best tree of n nodes
+consists of the n most probable paths; a parent is at least as probable as its children, so it is always included
+before them.
 
 Source: Chen et al., Sequoia, arXiv 2402.12374, positional acceptance; EAGLE-2, arXiv 2406.16858, selects the same way.
 """
@@ -23,14 +24,13 @@ MAX_NODES = 4096
 
 
 def candidate_rate(first: float, rank: int, *, exponent: float = REJECTION_EXPONENT) -> float:
-    """Return the probability that the `rank`-th best candidate (from 1) is the target's choice; `first`: of the best.
+    """Return the probability that the target accepts the `rank`-th best candidate (from 1).
 
-    No candidate is more likely than the first; this limits the power law if `first` is below 0.23.
+    `first`: probability of the best candidate. No candidate is more likely than the first; this limits the power law
+    if `first` is below 0.23.
     """
     if rank < 1 or not 0 <= first <= 1:
-        raise InvalidInput(
-            f"candidate {rank} with a first rate of {first}: must be at least 1 and from 0 to 1"
-        )
+        raise InvalidInput(f"rank {rank} must be at least 1, and the first rate {first} from 0 to 1")
     if rank == 1:
         return first
     gained = math.pow(rank - 1, -exponent) - math.pow(rank, -exponent)
@@ -41,9 +41,9 @@ def candidate_rate(first: float, rank: int, *, exponent: float = REJECTION_EXPON
 def depth_reach(
     first_rates: tuple[float, ...], nodes: int, *, exponent: float = REJECTION_EXPONENT
 ) -> tuple[float, ...]:
-    """Return the probability that a round accepts a draft at each depth, for the best tree of `nodes` nodes.
+    """Return the probability that a drafting round accepts a draft at each depth, for the best tree of `nodes` nodes.
 
-    `first_rates`: probability of the first candidate at each depth, given the path before it; its length is the
+    `first_rates`: probability of the first candidate at each depth, if the path to it was accepted; its length is the
     maximum depth. A tree with as many nodes as depths may be wider than a chain if that is better. Raises
     InvalidInput.
     """
@@ -67,7 +67,7 @@ def depth_reach(
 def tree_rates(
     first_rates: tuple[float, ...], nodes: int, *, exponent: float = REJECTION_EXPONENT
 ) -> tuple[float, ...]:
-    """Return the acceptance at each depth, given acceptance at the previous depth, for the simulator."""
+    """Return the acceptance rate at each depth, if the previous depth was accepted, as the simulator uses it."""
     rates, reached = [], 1.0
     for reach in depth_reach(first_rates, nodes, exponent=exponent):
         rates.append(min(1.0, reach / reached) if reached > 0 else 0.0)
@@ -79,7 +79,10 @@ def tree_rates(
 def first_rate_of_length(
     tokens_per_round: float, depth: int, nodes: int, *, exponent: float = REJECTION_EXPONENT
 ) -> float:
-    """Return the first candidate's rate for a length from 1 to depth + 1 of the best tree. Raises InvalidInput."""
+    """Return the first candidate's acceptance rate at which the best tree yields `tokens_per_round`.
+
+    Raises InvalidInput unless `tokens_per_round` is from 1 to depth + 1.
+    """
     if not 1 <= tokens_per_round <= depth + 1:
         raise InvalidInput(
             f"an accepted length of {tokens_per_round} from a tree of depth {depth}: must be from 1 to {depth + 1}"

@@ -5,9 +5,10 @@ kind of mixer and feed-forward has one builder function, registered here by its 
 layer groups are merged, so a step evaluates about a dozen of them for any depth. Tensor parallelism divides heads and
 widths; with more ranks than KV heads, the KV heads are replicated.
 
-Layers that llama.cpp's `-ngl` leaves to the CPU: the CPU computes steps of few rows; for many rows the GPU reads their
-weights over PCIe. Attention and the small kernels always run on the CPU, where their KV is. Not modelled: hidden
-states that cross PCIe twice a step (16 KiB per row), and that llama.cpp replays no CUDA graph for split layers.
+For layers that llama.cpp's `-ngl` leaves to the CPU, the CPU computes steps with few rows; in steps with many rows the
+GPU reads their weights over PCIe. Attention and the small kernels of these layers always run on the CPU, where their
+KV is. Not modelled: hidden states cross PCIe twice a step (16 KiB per row), and llama.cpp replays no CUDA graph for
+models that are split between CPU and GPU.
 """
 
 import math
@@ -36,11 +37,11 @@ MIN_GPU_OFFLOAD_ROWS = 32.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operators:
-    """Operators of a step, grouped by what they depend on.
+    """Operators of a step, grouped by what their time depends on.
 
-    `per_token`: the number of rows, padded to a CUDA graph's. `per_sample`: the number of sampled rows. `per_context`:
-    also the contexts. `shared`: the mean rows of all data-parallel ranks, for experts and the exchange of tokens
-    before and after them; empty without such ranks.
+    `per_token`: the number of rows, padded to the size of a CUDA graph. `per_sample`: the number of sampled rows.
+    `per_context`: rows and contexts. `shared`: the mean rows of all data-parallel ranks, for experts and the exchange
+    of tokens before and after them; empty if the ranks do not share experts.
     """
 
     per_token: tuple[Operator, ...]
@@ -51,7 +52,7 @@ class Operators:
 
 
 def build_operators(build: Builder) -> Operators:
-    """Build all operators of one step. Raises UnsupportedModel for a layer without a builder function here."""
+    """Build all operators of one step. Raises UnsupportedModel for a kind of layer without a builder function."""
     per_token: list[Operator] = [*embedding(build)]
     per_context: list[Operator] = []
     for layers in _layer_operators(build):
@@ -74,12 +75,12 @@ def build_operators(build: Builder) -> Operators:
 
 
 def _operator_rows(operator: Operator) -> RowCount:
-    """Return the rows that an operator is computed over."""
+    """Return the function that counts the rows of a step that this operator computes."""
     return getattr(operator, "rows", all_tokens)
 
 
 def _layer_operators(build: Builder) -> Iterator[MixerOperators]:
-    """Yield products and attention of all layers, including those on the CPU."""
+    """Yield matrix multiplications and attention of all layers, including layers on the CPU."""
     cpu_layers = build.setting.cpu_layers
     if not cpu_layers:
         yield from (_group_operators(group, build) for group in build.model.layer_groups)
@@ -109,8 +110,10 @@ def _group_operators(group: LayerGroup, build: Builder) -> MixerOperators:
 
 @singledispatch
 def mixer_operators(mixer: Mixer, group: LayerGroup, build: Builder) -> MixerOperators:  # noqa: ARG001
-    """Build the products, norms and attention of a layer's token mixer."""
-    raise UnsupportedModel(build.model.model_type, f"{type(mixer).__name__} has no operators in a step")
+    """Build the matrix multiplications, norms and attention of a layer's token mixer."""
+    raise UnsupportedModel(
+        build.model.model_type, f"the step model has no operators for {type(mixer).__name__}"
+    )
 
 
 mixer_operators.register(Attention, grouped.operators)
@@ -122,7 +125,7 @@ mixer_operators.register(Recurrence, linear.recurrence_operators)
 
 @mixer_operators.register
 def _side_by_side(mixer: ParallelMixer, group: LayerGroup, build: Builder) -> MixerOperators:
-    """Build attention and recurrence one after the other, because engines run them on one stream."""
+    """Build a mixer of parallel attention and recurrence; the two run in sequence, because engines use one stream."""
     first = mixer_operators(mixer.attention, group, build)
     second = linear.recurrence_operators(mixer.recurrence, group, build, norms=False)
     return MixerOperators(
@@ -132,14 +135,16 @@ def _side_by_side(mixer: ParallelMixer, group: LayerGroup, build: Builder) -> Mi
 
 @mixer_operators.register
 def _no_mixer(mixer: NoMixer, group: LayerGroup, build: Builder) -> MixerOperators:  # noqa: ARG001
-    """Build only the norm before the feed-forward."""
+    """Build the only operator of a layer without a token mixer: the norm before the feed-forward."""
     return MixerOperators(products=[build.elementwise(group, rope_values=0.0, cache_bytes=0.0)], attention=[])
 
 
 @singledispatch
 def feed_forward_operators(part: FeedForward, group: LayerGroup, build: Builder) -> list[Operator]:  # noqa: ARG001
     """Build the operators of a layer's feed-forward, dense or routed."""
-    raise UnsupportedModel(build.model.model_type, f"{type(part).__name__} has no operators in a step")
+    raise UnsupportedModel(
+        build.model.model_type, f"the step model has no operators for {type(part).__name__}"
+    )
 
 
 feed_forward_operators.register(DenseFeedForward, feed_forward.dense)
@@ -148,7 +153,7 @@ feed_forward_operators.register(NoFeedForward, lambda _part, _group, _build: [])
 
 
 def merge_operators(operators: Iterable[Operator]) -> tuple[Operator, ...]:
-    """Merge operators of equal keys. Raises TypeError for objects that do not implement `Operator`."""
+    """Merge operators that have the same key. Raises TypeError for objects that do not implement `Operator`."""
     by_key: dict[Hashable, Operator] = {}
     for operator in operators:
         _require_operator(type(operator))
@@ -165,7 +170,7 @@ def _require_operator(kind: type) -> None:
 
 
 def embedding(build: Builder) -> Iterator[Operator]:
-    """Build the embedding look-up of each row, and the model's products outside of layers."""
+    """Build the embedding look-up of each row, and the model's matrix multiplications outside of layers."""
     yield build.traffic(
         "embedding", kernels=1.0, bytes_per_row=2 * build.model.hidden_size * ACTIVATION_BYTES
     )
@@ -207,7 +212,7 @@ def head(build: Builder) -> Iterator[Operator]:
 
 
 def communication(build: Builder) -> Iterator[Operator]:
-    """Build the all-reduces of tensor parallelism and the sends between pipeline stages."""
+    """Build the all-reduces of tensor parallelism, and the sends between pipeline stages."""
     setting, model = build.setting, build.model
     if setting.tensor_parallel_size > 1:
         yield build.all_reduce(
@@ -234,7 +239,7 @@ def communication(build: Builder) -> Iterator[Operator]:
 
 
 def host_products(by_cpu: list[Operator], by_gpu: list[Operator]) -> Iterator[Operator]:
-    """Yield the products of CPU layers twice: on the CPU for few rows, on the GPU over PCIe for many rows."""
+    """Yield the GEMMs of CPU layers twice: on the CPU for few rows, on the GPU over PCIe for many rows."""
     for operator in by_cpu:
         if isinstance(operator, Gemm):
             below = min(operator.below_rows, MIN_GPU_OFFLOAD_ROWS)
@@ -255,7 +260,7 @@ def name_as_cpu(operator: Operator) -> Operator:
 
 
 def cpu_builder(build: Builder) -> Builder:
-    """Return the builder for the CPU's layers: the same engine and formats, with the CPU's rates."""
+    """Return the builder for the layers on the CPU: the same engine and formats, with the rates of the host CPU."""
     cpu = build.setting.host_cpu
     assert cpu is not None, "CPU layers need a CPU"
     return Builder(replace(build.setting, profile=cpu, host_weight_share=0.0))

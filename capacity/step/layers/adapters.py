@@ -1,10 +1,10 @@
-"""LoRA: two more kernels per linear layer, which multiply every row by the factors of its request's adapter.
+"""LoRA: two more kernels per linear layer, which multiply each token by the factors of its request's adapter.
 
-The first kernel shrinks a row to the rank of the adapter; the second expands it and adds it to the layer's output.
-Layers that engines pack (q, k and v; gate and up) share their kernels. Each kernel reads the factors of all adapters
-in the step: at most the number of slots, and at most the number of rows. Not modelled: adapters of different ranks
-(kernels compute with `--max-lora-rank` for all), and steps without any adapter, for which newer releases capture
-separate graphs.
+The first kernel shrinks a token's input to the rank of the adapter; the second expands it and adds it to the layer's
+output. Layers that engines pack (q, k and v; gate and up) share their kernels. Each kernel reads the factors of all
+adapters in the step: at most the number of adapter slots, and at most the number of rows. Not modelled: adapters of
+different ranks (kernels compute with `--max-lora-rank` for all), and steps without any adapter, for which newer
+releases capture separate graphs.
 """
 
 from collections import defaultdict
@@ -44,15 +44,15 @@ class PackedLayers:
 
     @property
     def factor_values(self) -> float:
-        """Return the number of values in both factors of one adapter, per unit of rank."""
+        """Return the number of values in both factors of one adapter of rank 1."""
         return self.slices * self.inputs + self.outputs
 
 
 def packed_layers(model: ModelSpec, tensor_parallel_size: int) -> Iterator[PackedLayers]:
-    """Yield the adapted layers of a model on one of its tensor-parallel GPUs, grouped in packs.
+    """Yield the linear layers that LoRA adapts, on one tensor-parallel GPU, grouped in packs.
 
-    The factor on the divided side of the matrix is divided too; the other is replicated on every GPU (vLLM without
-    --fully-sharded-loras: lora/layers/column_parallel_linear.py, row_parallel_linear.py).
+    Of an adapter's two factors, the one on the divided side of the matrix is divided too; the other is replicated on
+    every GPU (vLLM without --fully-sharded-loras: lora/layers/column_parallel_linear.py, row_parallel_linear.py).
     """
     packs: dict[tuple[object, ...], list[ParameterPart]] = defaultdict(list)
     for part in model.parameter_parts():
@@ -78,7 +78,7 @@ def packed_layers(model: ModelSpec, tensor_parallel_size: int) -> Iterator[Packe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterProducts(Repeated):
-    """Shrink and expand kernels of all packs of layers, for all rows of a step."""
+    """LoRA's shrink and expand kernels of all packs of layers, for all rows of a step."""
 
     packs: tuple[PackedLayers, ...]
     rank: int
@@ -100,7 +100,7 @@ class AdapterProducts(Repeated):
         return flops, moved, max(BOUNDS, key=lambda bound: parts[bound])
 
     def _parts(self, rows: float) -> tuple[float, float]:
-        """Return the launch seconds, and the seconds to move and multiply data."""
+        """Return the seconds of the kernel launches, and the seconds to move and multiply the data."""
         flops_per_s = COMPUTE_FRACTION * self.flops_per_s
         bytes_per_s = self.bandwidth_fraction * self.device.hbm_bytes_per_s
         moving = 0.0
@@ -113,7 +113,7 @@ class AdapterProducts(Repeated):
         return 2.0 * rows * self.rank * pack.factor_values
 
     def _bytes(self, pack: PackedLayers, rows: float) -> float:
-        """Return the bytes of the adapters' factors and, for each row, its input, shrunk values and updated output."""
+        """Return the bytes of the adapters' factors and, per row, its input, shrunk values and output."""
         factors = min(self.max_loras, rows) * self.rank * pack.factor_values * FACTOR_BYTES
         of_row = 2 * pack.inputs + SHRUNK_BYTES * pack.slices * self.rank + 2 * 2 * pack.outputs
         return factors + rows * of_row
@@ -127,8 +127,8 @@ def operators(build: Builder) -> list[AdapterProducts]:
     packs = tuple(packed_layers(build.model, setting.tensor_parallel_size))
     kernels = KERNELS * sum(len(pack.layers) for pack in packs)
     build.notes.append(
-        f"LoRA adds {kernels:,.0f} kernels per step of {KERNEL_S * 1e6:.1f} us each (measured with vLLM without work), "
-        f"plus the time to read factors and rows; every row is assumed to have an adapter, with {setting.max_loras} "
+        f"LoRA adds {kernels:,.0f} kernels per step of {KERNEL_S * 1e6:.1f} us each (vLLM, no adapter in use), "
+        f"plus the time to read adapters and inputs; every request is assumed to use one of {setting.max_loras} "
         "adapters per step"
     )
     return [

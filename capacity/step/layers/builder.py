@@ -1,4 +1,4 @@
-"""Builder of operators: the rates and links of one setting, and the products, norms and attention on them."""
+"""Builder of a step's operators: it has the rates and links of one setting, and builds GEMMs, norms and attention."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -30,13 +30,13 @@ KERNELS_OF_MOE = 2.0  # top-k of the router, and the sum with the shared experts
 FLOATS = ("fp32", "fp16", "bf16")  # a GPU without rates of one of these multiplies in another
 
 AttentionWork = Callable[[StepShape], tuple[float, float, float, float]]
-"""FLOPs, bytes, rows of KV heads and the mean context of decode rows, of one layer. It is a frozen dataclass, so that
+"""FLOPs, bytes, requests x KV heads and mean decode context of one layer. It is a frozen dataclass, so that
 equal operators merge, and `capacity.step.export` finds the constants of its formula in its fields."""
 NO_WORK = (0.0, 0.0, 0.0, 0.0)
 
 
 class MixerOperators(NamedTuple):
-    """Operators of the layers of one group: those that depend only on rows, and those that depend on contexts."""
+    """Operators of one group of layers: `products` depend only on rows, `attention` depends on contexts."""
 
     products: list[Operator]
     attention: list[Operator]
@@ -44,7 +44,7 @@ class MixerOperators(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredFormat:
-    """Format and kernel of a matrix in `count` layers; `bits_per_weight` is the mean over its parts by size."""
+    """Format and kernel of a matrix in `count` layers; `bits_per_weight`: mean over its parts by size."""
 
     weight_format: WeightFormat
     execution: Execution
@@ -53,7 +53,7 @@ class StoredFormat:
 
 
 class Builder:
-    """Builder of the operators of one setting; `notes` report substitutes for missing kernels.
+    """Builder of the operators of one setting; `notes` name the substitutes that it uses for missing kernels.
 
     `error_factor`: possible error, up or down, of kernels that only third parties measured; 1 if there are none.
     """
@@ -76,10 +76,10 @@ class Builder:
     def formats(
         self, kind: PartKind, parts: Sequence[str], group: LayerGroup | None
     ) -> Iterator[StoredFormat]:
-        """Yield the formats in which these parts of a group's layers are multiplied (`group` None: parts outside of
+        """Yield the storage formats of the weights `parts` in a group's layers (`group` None: parts outside of
         layers).
 
-        Layers whose parts have different formats are separate items. If the parts of one product have several formats,
+        Layers whose parts have different formats are separate items. If the parts of one GEMM have several formats,
         the item has the mean bits of all of them and the kernel of the format with the most weights. Raises
         InvalidInput as `execution` does.
         """
@@ -101,9 +101,9 @@ class Builder:
             yield StoredFormat(main, self.execution(main), bits, count)
 
     def execution(self, stored: WeightFormat) -> Execution:
-        """Return the kernel and compute type for a format.
+        """Return the kernel and compute type for weights in the format `stored`.
 
-        Raises InvalidInput if this GPU has neither tensor cores nor a fallback for it.
+        Raises InvalidInput if this GPU has neither tensor cores for the format nor a fallback.
         """
         execution = self.setting.execution(stored)
         dtype = execution.compute_dtype
@@ -117,12 +117,12 @@ class Builder:
         return execution
 
     def assume(self, note: str, factor: float) -> None:
-        """Record that an operator's time is not measured: add a note, and widen the error factor."""
+        """Record that an operator's time is not measured: add a note, and raise the error factor."""
         self.notes.append(note)
         self.error_factor = max(self.error_factor, factor)
 
     def kernel_without_table(self, kernel: str) -> WeightKernel | None:
-        """Return the kernel if its times come from third-party figures, and widen the error factor; else None."""
+        """Return the kernel if its times come from third-party measurements, and raise the error factor; else None."""
         found = weight_kernels().get(kernel)
         if found is not None:
             self.error_factor = max(self.error_factor, found.error_factor)
@@ -148,11 +148,11 @@ class Builder:
         repeats: int = 1,
         rows: RowCount = all_tokens,
     ) -> list[Gemm]:
-        """Build products of [rows, k] with [k, n] weights of `parts`, `repeats` per layer of a group (None: once in
-        all).
+        """Build GEMMs of [rows, k] with [k, n] weights of `parts`, `repeats` per layer of `group` (None: once per
+        step).
 
-        The result has several products if layers or numbers of rows use different kernels. For layers of one phase,
-        only the rows of that phase count.
+        The result has several GEMMs if layers or numbers of rows use different kernels. For layers of one phase
+        (encoder or decoder), only the rows of that phase count.
         """
         rows = self.group_rows(group, rows)
         return [
@@ -174,7 +174,7 @@ class Builder:
     def projections(
         self, group: LayerGroup, kind: PartKind, module: str, *rows: tuple[str, float, float, Sequence[str]]
     ) -> list[Gemm]:
-        """Build the products of each layer's own matrices; a row is a name, inputs, outputs, and parts in `module`."""
+        """Build the GEMMs of each layer; an item of `rows`: name, inputs, outputs, parts in `module`."""
         return [
             gemm
             for name, k, n, parts in rows
@@ -184,7 +184,7 @@ class Builder:
         ]
 
     def group_rows(self, group: LayerGroup | None, rows: RowCount = all_tokens) -> RowCount:
-        """Return the rows that pass through these layers: all rows, except for an encoder or its decoder."""
+        """Return the row count of these layers: all rows, or the rows of one phase for an encoder or its decoder."""
         if group is None or rows is not all_tokens:
             return rows
         return {"all": all_tokens, "prompt": prompt_tokens, "output": sampled_tokens}[group.phase]
@@ -192,7 +192,7 @@ class Builder:
     def products(
         self, name: str, products: Sequence[Product], group: LayerGroup, *, rows: RowCount = all_tokens
     ) -> list[Gemm]:
-        """Build each of these products, once per layer of the group, on the busiest tensor-parallel rank."""
+        """Build a GEMM for each of `products`, once per layer of the group, on the busiest tensor-parallel rank."""
         ranks = self.setting.tensor_parallel_size
         return [
             gemm
@@ -211,7 +211,7 @@ class Builder:
     def _gemms_by_rows(
         self, name: str, stored: StoredFormat, *, k: float, n: float, **product: Any
     ) -> Iterator[Gemm]:
-        """Yield a product for each kernel, with the range of rows for which the engine uses it."""
+        """Yield a GEMM for each kernel that the engine uses, with the range of rows for which it uses the kernel."""
         kernel, native = stored.execution.kernel, stored.execution.compute_dtype
         weights, copied = k * n * (stored.bits_per_weight / 8), k * n * ACTIVATION_BYTES
         share = product.pop("host_share")
@@ -262,7 +262,7 @@ class Builder:
         constants: AttentionCoefficients,
         flops_per_s: float | None = None,
     ) -> Attention:
-        """Build the attention of `count` layers with the given constants, for kernels that no table has."""
+        """Build the attention of `count` layers with the given constants, if no profile has any."""
         rate = flops_per_s or self.peak("bf16")
         return Attention(
             name=name, count=count, work=work, flops_per_s=rate, device=self.device, constants=constants
@@ -273,7 +273,7 @@ class Builder:
     ) -> AllReduce:
         """Build the all-reduces among the tensor-parallel ranks, with the kernels that the engine uses.
 
-        `before_norm`: a norm follows, and engines fuse it with the all-reduce.
+        `before_norm`: whether a norm follows, which engines fuse with the all-reduce.
         """
         setting, family, one_shot_rows = self.setting, None, 0.0
         if before_norm and setting.engine is not None:
@@ -294,9 +294,9 @@ class Builder:
     def context_exchange(self, layers: int, *, query_values: float, output_values: float) -> list[Transfer]:
         """Build the transfers of decode context parallelism: queries before attention, outputs after it.
 
-        Each rank computes the heads of all ranks over its part of the tokens. `query_values` and `output_values` are
-        16-bit values of one rank's heads. Not modelled: the sums of exponents, and gathering the context of later
-        prompt chunks.
+        Each rank computes the heads of all ranks over its part of the tokens. `query_values` and `output_values`:
+        number of 16-bit values in one rank's heads. Not modelled: the sums of exponents, and gathering the context of
+        later prompt chunks.
         """
         ranks = self.setting.decode_context_parallel_size
         if ranks == 1:
@@ -325,7 +325,7 @@ class Builder:
         flops_per_row: float = 0.0,
         rows: RowCount = all_tokens,
     ) -> Traffic:
-        """Build memory-bound kernels."""
+        """Build memory-bound kernels that move `bytes_per_row` for each row."""
         return Traffic(
             name=name,
             kernels=kernels,
@@ -339,8 +339,8 @@ class Builder:
     def elementwise(
         self, group: LayerGroup, *, rope_values: float, cache_bytes: float, kernels: float = 0.0
     ) -> Traffic:
-        """Build the norms with the residual (read and written), rope in place, and the KV cache write of each
-        layer."""
+        """Build the small kernels of each layer: norms with the residual (read and written), RoPE in place, KV cache
+        write."""
         norms = self.model.norms_per_layer if group.norms is None else group.norms
         hidden = self.model.hidden_size
         routing = KERNELS_OF_MOE if group.is_moe else 0.0
@@ -355,5 +355,5 @@ class Builder:
 
 
 def activation_bits(compute_dtype: str) -> float:
-    """Return the bits per activation that a product reads, including group scales."""
+    """Return the bits per activation that a GEMM of this compute type reads, including group scales."""
     return {"fp32": 32.0, "fp8": 8.0, "int8": 8.0, "fp4": 4.5}.get(compute_dtype, 16.0)

@@ -1,4 +1,4 @@
-"""DeepSeek-V4's compressed attention: a window of tokens, and multi-token entries, some selected by an indexer."""
+"""DeepSeek-V4's compressed attention: a window, and multi-token entries that an indexer may select."""
 
 from capacity.model.compressed import CompressedAttention
 from capacity.model.layers import LayerGroup
@@ -11,9 +11,9 @@ KERNELS_OF_COMPRESSION = 6.0  # gates, softmax over an entry's tokens, norm, rop
 
 
 def operators(mixer: CompressedAttention, group: LayerGroup, build: Builder) -> MixerOperators:
-    """Build projections, the compressor, and attention over the window and over the entries beyond it."""
+    """Build projections, the compressor, and attention over the window and over the compressed entries."""
     build.assume(
-        "compressed attention is timed as latent attention over the same number of entries (assumed), because no "
+        "times of compressed attention are assumed: latent attention over the same number of entries, because no "
         "kernel of it was measured",
         ROOFLINE_ERROR,
     )
@@ -50,7 +50,7 @@ def operators(mixer: CompressedAttention, group: LayerGroup, build: Builder) -> 
 
 
 def _attention(mixer: CompressedAttention, group: LayerGroup, build: Builder, heads: float) -> list[Operator]:
-    """Build attention: the window as one KV head, and the entries as a latent with part of an entry per token."""
+    """Build attention over the window (one KV head), and over entries (latents, a part of one per token)."""
     flops, entry = 4.0 * heads * mixer.head_dim, mixer.entry_bytes(build.kv_cache)
     row_bytes = 2 * heads * mixer.head_dim * ACTIVATION_BYTES
     count, rate = group.num_layers, mixer.compress_rate

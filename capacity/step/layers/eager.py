@@ -1,4 +1,4 @@
-"""Attention by kernels other than the fitted ones: without FlashAttention, and by its older versions."""
+"""Attention kernels that the user may select instead of the fitted ones: eager, or old FlashAttention."""
 
 from dataclasses import dataclass, fields, replace
 
@@ -20,7 +20,7 @@ def select_attention_kernel(
     heads: float,
     kv_heads: float,
 ) -> tuple[Operator, Operator]:
-    """Return prefill and decode attention by the fitted kernels, or by the kernel that the user named."""
+    """Return prefill and decode attention with the kernel that the user named, or the fitted one."""
     kernel = build.attention_kernel
     engine, architecture = build.setting.engine, build.setting.profile.architecture
     if kernel is None:
@@ -45,7 +45,7 @@ def _slow_down(prefill: Attention, slowdown: float) -> Attention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsplitDecode(Attention):
-    """Decode attention that does not split contexts: only as many SMs work as there are query heads in the batch."""
+    """Decode attention that does not split contexts, so that at most one SM works for each query head in the batch."""
 
     heads: float  # query heads per GPU
 
@@ -57,11 +57,11 @@ class UnsplitDecode(Attention):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EagerAttention(Repeated):
-    """`count` layers of attention without fusion: products over the whole square, and scores that pass through HBM.
+    """`count` layers of attention without fusion: it computes all query-key pairs, and scores are written to HBM.
 
-    `decode`: of decode rows, else of prefill. Masked causal scores are computed and moved too, and so are scores
-    outside of a prompt's window. The prompts of a step count as equally long. The time is at least that of the
-    `fitted` kernel, because this formula has no lower bound of its own.
+    `decode`: whether it is the attention of decode, else of prefill. Masked causal scores are computed and moved too,
+    and so are scores outside of a prompt's window. The prompts of a step count as equally long. The time is at least
+    that of the `fitted` kernel, because this formula has no lower bound of its own.
     """
 
     fitted: Attention
@@ -80,7 +80,7 @@ class EagerAttention(Repeated):
     device: Device
 
     def _work(self, shape: StepShape) -> tuple[float, float]:
-        """Return FLOPs and bytes of one layer."""
+        """Return the FLOPs and bytes of one layer."""
         if self.decode:
             sequences, queries = shape[7], shape[7] + shape[8]
             context = shape[10] if self.windowed else shape[9]

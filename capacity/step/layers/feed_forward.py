@@ -1,4 +1,4 @@
-"""Feed-forwards: dense ones, and mixtures of experts with the exchange of tokens between GPUs."""
+"""Feed-forward layers: dense, or a mixture of experts with the exchange of tokens between GPUs."""
 
 from typing import Literal
 
@@ -40,12 +40,12 @@ FP32_ROUTER = GemmCoefficients(
         date="2026-11-23",
     ),
 )
-EARLY_KERNELS = "experts in FP8 blocks with {}: timed with kernels of later releases, which are faster"
+EARLY_KERNELS = "experts in FP8 blocks with {}: times are based on later releases, whose kernels are faster"
 SHARED_OPERATORS = ("experts", EXCHANGE)  # operators that data-parallel ranks share
 
 
 def dense(part: DenseFeedForward, group: LayerGroup, build: Builder) -> list[Operator]:
-    """Build the gate and up product, the down product, and the activation between them."""
+    """Build a dense feed-forward: the gate and up GEMM, the activation, and the down GEMM."""
     return _products("", ("mlp", "dense_ffn"), part.intermediate_size, group, build, gated=part.gated)
 
 
@@ -76,7 +76,7 @@ def mixture(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Ope
 
 
 def _router(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Gemm]:
-    """Build the product that scores each expert for each token, in 16 or 32 bits."""
+    """Build the GEMM of the router, which scores each expert for each token, in 16 or 32 bits."""
     hidden, scored = build.model.hidden_size, part.num_experts + part.zero_experts
     if not part.router_in_fp32:
         return build.gemm("router", "router", k=hidden, n=scored, parts=("mlp.gate",), group=group)
@@ -99,7 +99,7 @@ def _router(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Gem
 
 
 def _shared_gate(group: LayerGroup, build: Builder) -> list[Operator]:
-    """Build the gate that scales the shared expert by one number per row: product, sigmoid and scaling."""
+    """Build the gate that scales the shared expert by one number per row: GEMM, sigmoid and scaling."""
     hidden = build.model.hidden_size
     parts = ("mlp.shared_expert_gate",)
     return [
@@ -114,12 +114,12 @@ def _shared_gate(group: LayerGroup, build: Builder) -> list[Operator]:
 
 
 def routing_gamma_shape(part: MoEFeedForward) -> float:
-    """Return the shape of the gamma distribution of the experts' popularities."""
+    """Return the shape of the gamma distribution of the experts' popularities; it is larger for balanced routers."""
     return BALANCED_ROUTING_GAMMA_SHAPE if part.balanced_router else ROUTING_GAMMA_SHAPE
 
 
 def _experts(part: MoEFeedForward, stored: StoredFormat, build: Builder, ranks: int) -> Experts:
-    """Build the routed experts of the layers that are stored in this format."""
+    """Build the routed experts of the layers that store them in this format."""
     setting, execution = build.setting, stored.execution
     hidden = part.latent_size or build.model.hidden_size
     intermediate = part.expert_intermediate_size / (1 if setting.expert_parallel else ranks)
@@ -148,10 +148,12 @@ def _experts(part: MoEFeedForward, stored: StoredFormat, build: Builder, ranks: 
 
 
 def _expert_table(kernel: Kernel, build: Builder) -> str:
-    """Return the name of the expert constants for a kernel: those of the chosen backend, or of the engine's default.
+    """Return the key of the expert constants for a kernel, with the backend that the user chose or the engine's
+    default.
 
-    The tables describe FlashInfer's kernels on datacentre Blackwell, and Triton's, CUTLASS's or TensorRT-LLM's
-    elsewhere, as engines choose them. A backend without constants uses the table's, with a note.
+    The fitted constants describe FlashInfer's kernels on datacentre Blackwell, and Triton's, CUTLASS's or
+    TensorRT-LLM's on other GPUs, as engines choose them. A backend without constants uses the fitted ones, with a
+    note.
     """
     untabled, setting = build.kernel_without_table(kernel), build.setting
     if untabled is not None:
@@ -174,14 +176,14 @@ def _expert_table(kernel: Kernel, build: Builder) -> str:
 
 
 def add_matrix_walk(constants: MoeCoefficients, rows: float) -> MoeCoefficients:
-    """Return the constants with the walk through `rows` rows of an expert's matrices added to the fixed time."""
+    """Return the constants with the loop over `rows` rows of an expert's matrices moved into the fixed time."""
     return constants.model_copy(
         update={"fixed_s": constants.fixed_s + constants.per_k_s * rows, "per_k_s": 0.0}
     )
 
 
 def apply_uneven_loads(constants: MoeCoefficients) -> MoeCoefficients:
-    """Convert constants of equally loaded experts to the uneven loads of real routers."""
+    """Return constants measured with equally loaded experts, converted to the uneven loads of real routers."""
     rates = ("compute_fraction", "routed_fraction")
     return constants.model_copy(
         update={name: getattr(constants, name) * UNEVEN_LOAD_FRACTION for name in rates}
@@ -197,7 +199,7 @@ def _products(
     *,
     gated: bool,
 ) -> list[Operator]:
-    """Build gate and up, down, and the activation. `parts`: the prefix of the part names, and their kind."""
+    """Build gate and up, the activation, and down. `parts`: the prefix of the weights' names, and their kind."""
     of, kind = parts
     hidden, layers, wide = build.model.hidden_size, group.num_layers, 2 if gated else 1
     width = intermediate / build.setting.tensor_parallel_size
@@ -218,11 +220,11 @@ def _products(
 
 
 def _exchange(part: MoEFeedForward, group: LayerGroup, build: Builder, ranks: int) -> Transfer:
-    """Build the exchange of tokens with the GPUs of their experts.
+    """Build the exchange of tokens with the GPUs that hold their experts.
 
     GPUs with direct links exchange all tokens (all-gather, then reduce-scatter: vLLM's default). Other GPUs send each
-    token only to the GPUs of its experts (all-to-all). A GPU of a tensor-parallel rank sends its share of the rank's
-    tokens.
+    token only to the GPUs of its experts (all-to-all). Each GPU of a tensor-parallel rank sends an equal share of the
+    rank's tokens.
     """
     setting = build.setting
     link = setting.find_link(ranks)

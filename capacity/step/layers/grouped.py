@@ -18,7 +18,7 @@ VALUES_OF_FULL_QK_NORM = 4.0
 
 
 def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOperators:
-    """Build QKV and output products, rope and norms, and the attention of prefill and decode."""
+    """Build QKV and output GEMMs, RoPE and norms, and the attention of prefill and decode."""
     hidden, ranks, layers = build.model.hidden_size, build.setting.tensor_parallel_size, group.num_layers
     heads, kv_heads = shard(mixer.num_heads, ranks), shard(mixer.num_kv_heads, ranks)
     width, value_width = heads * mixer.head_dim, heads * mixer.value_head_dim
@@ -79,7 +79,7 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
 
 
 def _cross_products(mixer: Attention, group: LayerGroup, build: Builder) -> Iterator[Operator]:
-    """Build cross-attention: queries and output of the decoder's rows, keys and values of the prompt's rows."""
+    """Build cross-attention GEMMs: queries and output for decoder rows, keys and values for prompt rows."""
     hidden, ranks = build.model.hidden_size, build.setting.tensor_parallel_size
     width = shard(mixer.num_heads, ranks) * mixer.head_dim
     query, output = ("cross query", hidden, width, ("q_proj",)), ("cross output", width, hidden, ("o_proj",))
@@ -92,7 +92,7 @@ def _cross_products(mixer: Attention, group: LayerGroup, build: Builder) -> Iter
 
 
 def shard(count: float, ranks: int) -> float:
-    """Return the heads on the busiest rank, at least one because undivided heads are replicated."""
+    """Return the heads on the busiest rank; at least one, because engines do not split a head."""
     return max(1.0, math.ceil(count / ranks))
 
 
@@ -106,7 +106,7 @@ class _Work:
 
 
 class PrefillWork(_Work):
-    """FLOPs, bytes and rows of prefill: attended pairs, KV of the whole context once, queries and outputs."""
+    """FLOPs, bytes and rows of prefill; bytes: the KV of the whole context once, and queries and outputs."""
 
     __slots__ = ()
 
@@ -117,7 +117,7 @@ class PrefillWork(_Work):
 
 
 class DecodeWork(_Work):
-    """FLOPs, bytes and rows of decode: each row reads its KV once, for any number of drafts."""
+    """FLOPs, bytes and rows of decode; the KV of each request is read once, for any number of drafts."""
 
     __slots__ = ()
 

@@ -43,7 +43,7 @@ SPARSE_DECODE_COMPUTE_FRACTION = 0.41
 
 
 def operators(mixer: LatentAttention, group: LayerGroup, build: Builder) -> MixerOperators:
-    """Build MLA: prefill expands the latent of its context to heads; decode absorbs the expansion into the query."""
+    """Build MLA: prefill expands the latents of its context to heads; decode absorbs the expansion into the query."""
     heads, hidden = shard(mixer.num_heads, build.setting.tensor_parallel_size), build.model.hidden_size
     latent, rope, value = mixer.kv_lora_rank, mixer.qk_rope_head_dim, mixer.v_head_dim
     indexer = mixer.indexer
@@ -76,7 +76,7 @@ def operators(mixer: LatentAttention, group: LayerGroup, build: Builder) -> Mixe
 def _attention(
     mixer: LatentAttention, group: LayerGroup, build: Builder, heads: float
 ) -> list[Attention | Transfer]:
-    """Build prefill attention over expanded heads, decode attention over the latent, and the sparse indexer."""
+    """Build prefill attention over expanded heads, decode attention over the latents, and the sparse indexer."""
     expanded, absorbed = mixer.qk_head_dim + mixer.v_head_dim, 2 * mixer.kv_lora_rank + mixer.qk_rope_head_dim
     top_k = mixer.indexer.top_k if mixer.indexer else None
     shared = build.setting.decode_context_parallel_size
@@ -114,18 +114,18 @@ def _attention(
 
 
 def _note_backend(build: Builder) -> None:
-    """Add a note if the engine needs a non-default backend to read FP8 latents fast."""
+    """Add a note if the engine reads FP8 latents fast only with an attention backend that is not its default."""
     engine, architecture = build.setting.engine, build.setting.profile.architecture
     backend = None if engine is None else engine.fp8_latent_backend.get(architecture)
     if engine is not None and backend is not None and build.kv_cache.name.startswith("fp8"):
         build.notes.append(
-            f"FP8 KV of latent attention is timed with --attention-backend {backend}, because {engine.name}'s default "
+            f"times of FP8 latent attention assume --attention-backend {backend}, because {engine.name}'s default "
             f"on {architecture} is slower than 16-bit KV: it converts the whole KV pool in every step"
         )
 
 
 def sparse_prefill(decode: "DecodeWork", heads: float, group: LayerGroup, build: Builder) -> Attention:
-    """Build the prefill of prompts longer than decode's top-k: the same work as decode, row by row."""
+    """Build sparse prefill for prompts longer than the top-k: each row does the work of a decode row."""
     assert decode.top_k is not None
     padding = 1.0 if decode.fills else _head_padding(heads, build)
     work = SparsePrefillWork(
@@ -159,7 +159,7 @@ def _short_prompts_dense(build: Builder) -> bool:
 
 
 def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, heads: float) -> list[Gemm]:
-    """Build the products down to the latents, and the query expansion if queries have a latent."""
+    """Build the GEMMs from the hidden state to the latents, and the query expansion if queries have a latent."""
     hidden, latent = build.model.hidden_size, mixer.kv_lora_rank + mixer.qk_rope_head_dim
     width, rank, to_latent = heads * mixer.qk_head_dim, mixer.q_lora_rank, "kv_a_proj_with_mqa"
     into: tuple[str, float, float, tuple[str, ...]] = ("kv_a", hidden, latent, (to_latent,))
@@ -172,7 +172,7 @@ def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, h
 def _indexer_products(
     mixer: LatentAttention, indexer: SparseIndexer, group: LayerGroup, build: Builder
 ) -> list[Operator]:
-    """Build the indexer's products: queries from their latent, keys and head gates from the hidden state.
+    """Build the indexer's GEMMs: queries from the query latent, keys and head gates from the hidden state.
 
     All of them are replicated on every rank.
     """
@@ -199,8 +199,10 @@ class _Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillWork(_Work):
-    """Work of prefill over expanded heads; sparse attention does it for prompts of at most `top_k` tokens, or
-    never."""
+    """Work of prefill over expanded heads; with sparse attention, only for prompts of at most `top_k` tokens.
+
+    Without `short_dense`, sparse attention does not use it for any prompt.
+    """
 
     short_dense: bool = True
 
@@ -213,9 +215,10 @@ class PrefillWork(_Work):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparsePrefillWork(_Work):
-    """Work of absorbed prefill of prompts longer than `top_k` (by the mean context): each row reads its own latents.
+    """Work of absorbed prefill of prompts with a mean context above `top_k`: each row reads its own latents.
 
-    It covers all prompts if short ones do not run dense. `fills`: the kernel also multiplies empty slots of the top-k.
+    It applies to all prompts if short ones are also computed sparsely (`short_dense` False). `fills`: whether the
+    kernel also multiplies empty slots of the top-k.
     """
 
     top_k: int
@@ -233,10 +236,11 @@ class SparsePrefillWork(_Work):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeWork(_Work):
-    """Work of absorbed decode.
+    """Work of decode over latents, with the expansion absorbed into the query.
 
-    Sparse attention reads at most `top_k` tokens per row, computed from the mean context, which gives a lower bound.
-    `fills`: the kernel also multiplies empty slots of the top-k.
+    With sparse attention, each row reads at most `top_k` tokens; this is applied to the mean context, so the result is
+    an upper bound for requests of different lengths. `fills`: whether the kernel also multiplies empty slots of the
+    top-k.
     """
 
     fills: bool = False
@@ -258,7 +262,7 @@ def indexer_operator(
 ) -> Attention:
     """Build the indexer, which scores every context token for every query in FP8.
 
-    `rate` tokens share one key. The indexer is replicated on every rank.
+    `rate`: number of tokens that share one key. The indexer is replicated on every rank.
     """
     return build.attention_with(
         "sparse indexer",
@@ -274,7 +278,7 @@ def indexer_operator(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexerWork:
-    """Work of the indexer: every context token for every query, and the keys of all contexts."""
+    """Work of the indexer: FLOPs for every pair of query and context token, bytes of the keys of all contexts."""
 
     flops_per_pair: float
     context_bytes: float  # key of one token

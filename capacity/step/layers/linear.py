@@ -1,7 +1,7 @@
-"""Layers that keep a fixed-size state per sequence.
+"""Layers that keep a fixed-size state per sequence: linear attention and other recurrences.
 
-Gated DeltaNet has measured constants. The recurrences without measured kernels are Mamba, Mamba-2, Kimi's delta and
-lightning attention, and convolutions.
+Gated DeltaNet has measured constants. Mamba, Mamba-2, Kimi's delta and lightning attention, and convolutions are
+recurrences without measured kernels.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ _SCAN = AttentionCoefficients(
 
 
 def recurrence_constants(heads: float, flops_per_s: float) -> AttentionCoefficients:
-    """Return constants of the chunked delta rule in Triton, for `heads` value heads on a GPU of this peak.
+    """Return constants of the chunked delta rule in Triton, for `heads` value heads on a GPU of peak `flops_per_s`.
 
     Measured (flash-linear-attention 0.4.2, the four kernels, one prompt of 8,192 tokens; flashinfer PRs 3001, 3788 and
     3866, 2026): 0.26 ms for 8 heads and 1.05 ms for 64 on H100; 0.34 for 8, 0.42 for 16 and 0.65 for 48 on B200. The
@@ -49,7 +49,7 @@ def recurrence_constants(heads: float, flops_per_s: float) -> AttentionCoefficie
 
 
 def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> MixerOperators:
-    """Build the products in and out, and the recurrence."""
+    """Build the input and output GEMMs of linear attention, and its recurrence."""
     hidden, ranks, layers = build.model.hidden_size, build.setting.tensor_parallel_size, group.num_layers
     keys, values = mixer.key_dim / ranks, mixer.value_dim / ranks
     heads = shard(mixer.num_value_heads, ranks)
@@ -87,7 +87,7 @@ def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> Mixe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecurrenceWork:
-    """Work of the recurrence: products and traffic of each token, and each sequence's state, read and written."""
+    """Work of the recurrence: FLOPs and bytes of each token, and each sequence's state, read and written once."""
 
     flops_per_pair: float  # per token
     row_bytes: float
@@ -102,12 +102,12 @@ class RecurrenceWork:
 def recurrence_operators(
     mixer: Recurrence, group: LayerGroup, build: Builder, *, norms: bool = True
 ) -> MixerOperators:
-    """Build the products of a recurrence, and its state updates: one read and write per sequence and step.
+    """Build the GEMMs of a recurrence, and its state updates: one read and write per sequence and step.
 
-    `norms`: whether the layer has its own norms, instead of sharing those of parallel attention.
+    `norms`: whether the layer has its own norms; False if it shares them with parallel attention.
     """
     build.assume(
-        f"{mixer.kind} layers are timed by a roofline (assumed), because no kernel of them was measured",
+        f"times of {mixer.kind} layers are roofline estimates (assumed), because their kernels were not measured",
         ROOFLINE_ERROR,
     )
     ranks = build.setting.tensor_parallel_size

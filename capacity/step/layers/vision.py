@@ -1,4 +1,4 @@
-"""Vision and audio encoders: patches or frames pass through their layers like a prefill through a model."""
+"""Vision and audio encoders: they process patches or frames as a model processes a prompt in prefill."""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ WEIGHT_BITS = 16.0  # quantized checkpoints keep their encoders at 16 bits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderOperator:
-    """The encoder's operators as one row of the cost table: those over patches and those over tokens."""
+    """An encoder as one row of the cost table: the sum of its operators over patches and its operators over tokens."""
 
     name: str
     hears: bool  # audio clips instead of images
@@ -62,7 +62,7 @@ class EncoderOperator:
         return before + [(operator, projected) for operator in self.of_tokens]
 
     def _patches(self, tokens: int, pairs: int) -> int:
-        """Return the patches of all images or clips of a step, which have equal sizes: `pairs` is items x tokens²."""
+        """Return the patches of all (equally large) images or clips of a step; `pairs`: items x tokens²."""
         patches = tokens * self.patches_per_token
         if self.padded_patches is None:
             return patches
@@ -72,9 +72,10 @@ class EncoderOperator:
 
 
 def encoder_operator(build: Builder, encoder: VisionEncoder) -> EncoderOperator:
-    """Build the encoder under tensor parallelism, which divides heads and widths and replicates patches and projector.
+    """Build the operator of an encoder; tensor parallelism divides its heads and widths, and replicates its projector.
 
-    The images of a step are one batch (vLLM groups them by kind), so a step pays its fixed times once.
+    Each GPU processes all patches. The images of a step are one batch (vLLM groups them by kind), so a step pays its
+    fixed times once.
     """
     ranks, layers, width = build.setting.tensor_parallel_size, encoder.num_layers, encoder.hidden_size
     heads = shard(encoder.num_heads, ranks)

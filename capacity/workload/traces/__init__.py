@@ -1,4 +1,4 @@
-"""Read workloads from trace files; the format is recognised by the content of a file, not by its name."""
+"""Read workloads from trace files; the format is recognised by a file's content, not by its name."""
 
 import os
 from pathlib import PurePath
@@ -22,13 +22,14 @@ def read_trace(
     spread_ticks: bool = False,
     concurrent_sessions: int | None = None,
 ) -> Workload:
-    """Return the requests of a trace file, plain or gzipped, `-` for standard input; the first `limit` in file order.
+    """Return the requests of a trace file (plain or gzipped; `-` for standard input), or the first `limit` in file
+    order.
 
     Supports all formats of `formats/`: tables and JSON lines. `block_tokens` and `seconds_per_unit` override the
-    values inferred from block hashes and timestamps. `spread_ticks` spreads the requests of a coarse clock.
-    `concurrent_sessions`: number of users who replay recorded sessions. The file is read line by line: at most 10
-    million requests, 4 Gi characters, 16 Mi characters per line. Raises MalformedFile, one line of text with file,
-    line, field and value.
+    values inferred from block hashes and timestamps. `spread_ticks`: whether to spread requests with the same
+    timestamp of a coarse clock. `concurrent_sessions`: number of users who replay recorded sessions. The file is read
+    line by line: at most 10 million requests, 4 Gi characters, 16 Mi characters per line. Raises MalformedFile, whose
+    message is one line with file, line number, field and value.
     """
     if limit is not None and limit < 1:
         raise InvalidInput(f"the number of requests to read must be at least 1, not {limit}")
@@ -55,13 +56,13 @@ def read_trace(
 
 
 def trace_titles() -> str:
-    """Return the formats as a list in text."""
+    """Return the titles of all trace formats as a list in text."""
     titles = sorted(entry.title for entry in trace_formats())
     return f"{', '.join(titles[:-1])} or {titles[-1]}"
 
 
 def _first_line(lines: TraceLines) -> FirstLine:
-    """Return the first line that is not blank, as a table's header or a JSON object; raises MalformedFile."""
+    """Return the first line that is not blank: the header of a table, or a JSON object. Raises MalformedFile."""
     text = next((line for line in lines if line.strip()), None)
     if text is None:
         lines.reject("the file is empty")

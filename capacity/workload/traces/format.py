@@ -1,4 +1,4 @@
-"""Interface of a trace format: how its first line is recognised, its reader, and its name."""
+"""Interface of a trace format: its name, its reader, and the test of a file's first line that recognises it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from capacity.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOptions:
-    """Options of trace readers; each format uses those that apply to it."""
+    """Options of trace readers; each format ignores those that do not apply to it."""
 
     name: str
     limit: int | None = None
@@ -33,7 +33,10 @@ class Table(NamedTuple):
 
 
 class JsonLines(NamedTuple):
-    """First object of a JSON file, from a line or from the single document; `rest`: other objects of an array."""
+    """The first JSON object of a file, which is its first line or the start of a single document.
+
+    `rest`: the other objects, if the document is an array.
+    """
 
     record: Mapping[str, object]
     rest: tuple[Mapping[str, object], ...] = ()
@@ -44,7 +47,7 @@ FirstLine = Table | JsonLines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFormat:
-    """One format. To add one, write a module in `formats/` with a `FORMAT`, or a table in its `tables.toml`."""
+    """One trace format. To add one, write a module with a `FORMAT` in `formats/`, or a table in `tables.toml`."""
 
     name: str
     title: str  # name in lists of formats

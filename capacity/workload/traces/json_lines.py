@@ -1,4 +1,4 @@
-"""JSON objects of a trace, one per line, and their fields; every error is one line of text."""
+"""JSON objects of a trace, one per line, and their fields; error messages have one line."""
 
 import json
 from typing import NoReturn
@@ -10,7 +10,7 @@ MAX_DOCUMENT_CHARACTERS = 1 << 28
 
 
 def json_record(lines: TraceLines, line: str) -> dict[str, object]:
-    """Return one line as a JSON object; raises MalformedFile."""
+    """Parse one line as a JSON object. Raises MalformedFile."""
     record = _decode(lines, line)
     if not isinstance(record, dict):
         lines.reject(f"is not a JSON object: {short_repr(line.strip())}; a trace has one object per line")
@@ -27,7 +27,7 @@ def _decode(lines: TraceLines, text: str) -> object:
 
 
 def json_document(lines: TraceLines, first: str) -> JsonLines:
-    """Return the whole file as one object, or as an array of objects; raises MalformedFile."""
+    """Parse the whole file, whose first line is `first`, as one JSON object or array. Raises MalformedFile."""
     texts, characters = [first], len(first)
     for line in lines:
         texts.append(line)
@@ -44,7 +44,7 @@ def json_document(lines: TraceLines, first: str) -> JsonLines:
 
 
 def json_number(lines: TraceLines, field: str, value: object) -> float:
-    """Return a JSON field as a finite number of at least 0."""
+    """Return `value` as a finite number of at least 0; errors name `field`. Raises MalformedFile."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         lines.reject(f"{field} {short_repr(value)} is not a number")
     if not value < float("inf") or abs(value) > 1e300:
@@ -57,7 +57,7 @@ def json_number(lines: TraceLines, field: str, value: object) -> float:
 
 
 def json_tokens(lines: TraceLines, field: str, value: object) -> int:
-    """Return the tokens in a JSON field: a whole number of at least 0."""
+    """Return `value` as a whole number of tokens, at least 0; errors name `field`. Raises MalformedFile."""
     if type(value) is not int:
         number = json_number(lines, field, value)
         if number != int(number):

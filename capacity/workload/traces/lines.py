@@ -1,4 +1,4 @@
-"""Lines of a trace file, plain or gzipped, with limits on all sizes; every error is one line of text."""
+"""Lines of a trace file, plain or gzipped, with limits on all sizes; error messages have one line."""
 
 import gzip
 import io
@@ -26,7 +26,7 @@ _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
 class TraceLines:
-    """Iterator over the lines of one open trace that tracks the current line number.
+    """Iterator over the lines of one open trace; it tracks the current line number for errors.
 
     Raises MalformedFile for damaged compression, invalid text, and lines or files beyond the limits.
     """
@@ -60,11 +60,11 @@ class TraceLines:
             self.reject(f"cannot be read: {error.strerror or error}")
 
     def reject(self, problem: str) -> NoReturn:
-        """Raise MalformedFile about the current line."""
+        """Raise MalformedFile with the problem and the current line number."""
         raise MalformedFile(self.path, problem, where=f"line {max(self.number, 1)}")
 
     def allows_rows(self, rows: int) -> bool:
-        """Return whether a trace may have this many rows."""
+        """Return whether `rows` is at most the number of rows that a trace may have."""
         return rows <= MAX_ROWS
 
     def count_row(self, rows: int) -> None:
@@ -85,13 +85,13 @@ def open_trace(path: str | os.PathLike[str]) -> Iterator[TraceLines]:
 
 
 def short_repr(value: object) -> str:
-    """Return a value for an error message: ASCII, quoted, short."""
+    """Return a value for an error message: in ASCII, quoted and shortened."""
     text = ascii(value)
     return text if len(text) <= 48 else f"{text[:44]}...{text[0]}"
 
 
 def parse_token_count(lines: TraceLines, field: str, text: str) -> tuple[int, bool]:
-    """Return the tokens of a field and whether it was not written in plain digits; reject values below 1."""
+    """Return the tokens of a field, at least 1, and whether its text is not plain digits."""
     text = text.strip()
     if text.isdigit() and text.isascii() and len(text) < 18:
         count, plain = int(text), True
@@ -105,7 +105,7 @@ def parse_token_count(lines: TraceLines, field: str, text: str) -> tuple[int, bo
 
 
 def check_tokens(lines: TraceLines, field: str, count: int, written: object) -> None:
-    """Reject a token count below 0 or above the limit of any model; the caller handles 0."""
+    """Raise MalformedFile for a token count below 0 or above the limit of any model; the caller must check for 0."""
     if count < 0:
         lines.reject(f"{field} {short_repr(written)} is negative; a request has at least 1 token")
     if count > MAX_REQUEST_TOKENS:
@@ -115,7 +115,7 @@ def check_tokens(lines: TraceLines, field: str, count: int, written: object) -> 
 
 
 def parse_number(lines: TraceLines, field: str, text: str) -> float:
-    """Return a field as a finite number; reject anything else."""
+    """Parse a field as a finite number. Raises MalformedFile."""
     text = text.strip()
     if not text:
         lines.reject(f"{field} is empty")
@@ -130,17 +130,17 @@ def parse_number(lines: TraceLines, field: str, text: str) -> float:
 
 
 def parse_seconds(lines: TraceLines, field: str, text: str) -> float:
-    """Return a field as a time, finite and not negative."""
+    """Parse a field as a time in seconds, finite and not negative. Raises MalformedFile."""
     value = parse_number(lines, field, text)
     if value < 0:
-        lines.reject(f"{field} {short_repr(text.strip())} is negative; times run from 0")
+        lines.reject(f"{field} {short_repr(text.strip())} is negative; times must be at least 0")
     if value > MAX_CLOCK_S:
         lines.reject(f"{field} {short_repr(text.strip())} is too large: at most {MAX_CLOCK_S:g} s")
     return value
 
 
 def count_from_first(arrival_s: FloatArray, notices: list[str]) -> FloatArray:
-    """Return the arrivals; if they must be calendar times, count from the first and add a notice."""
+    """Return the arrivals; if they are large enough to be calendar times, subtract the first and add a notice."""
     first_s = float(arrival_s.min())
     if first_s < EPOCH_LIKE_S:
         return arrival_s
@@ -153,7 +153,7 @@ def _buffer(stream: IO[bytes]) -> io.BufferedReader:
 
 
 def _decode_text(binary: io.BufferedReader) -> IO[str]:
-    """Return the stream as UTF-8 text, with or without a BOM, with any line ends; keep invalid bytes for messages."""
+    """Return the stream as UTF-8 text, with or without BOM, any line ends; keep invalid bytes for messages."""
     try:
         compressed = binary.peek(2)[:2] == b"\x1f\x8b"
     except OSError as error:

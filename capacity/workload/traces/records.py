@@ -1,4 +1,4 @@
-"""Read requests from JSON records, which have several alternative names for times and token counts."""
+"""Read requests from JSON records whose times and token counts have several alternative field names."""
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ _MAX_DEPTH = 4  # maximum nesting of dotted names
 
 
 def json_records(lines: TraceLines, first: JsonLines) -> Iterator[Record]:
-    """Yield all records of a file, from its lines or from its single array."""
+    """Yield all records of a file: one from each line, or the items of its single array."""
     yield first.record
     yield from first.rest
     for line in lines:
@@ -30,7 +30,7 @@ def json_records(lines: TraceLines, first: JsonLines) -> Iterator[Record]:
 
 
 def flatten_record(record: Record, prefix: str = "", depth: int = 0) -> dict[str, object]:
-    """Return nested objects with dotted names; OpenTelemetry `attributes` keep their own names."""
+    """Return a record with dotted names for nested fields; OpenTelemetry `attributes` keep their own names."""
     found: dict[str, object] = {}
     for name, value in record.items():
         if name == "attributes":
@@ -43,7 +43,7 @@ def flatten_record(record: Record, prefix: str = "", depth: int = 0) -> dict[str
 
 
 def _attributes(value: object) -> dict[str, object]:
-    """Return attributes as an object, from an object or from an OTLP list of keys with typed values."""
+    """Return OpenTelemetry attributes as a dict; the input is a dict or an OTLP list of keys with typed values."""
     if isinstance(value, Mapping):
         return dict(value)
     found: dict[str, object] = {}
@@ -56,7 +56,7 @@ def _attributes(value: object) -> dict[str, object]:
 
 
 def _parse_whole_number(value: object) -> object:
-    """Convert OTLP's 64-bit numbers, which are text."""
+    """Return the number in an OTLP 64-bit integer, which is written as text; return other values unchanged."""
     return (
         int(value)
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20
@@ -66,7 +66,7 @@ def _parse_whole_number(value: object) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """Alternative names of one format for a request's time, tokens and session; the first match applies."""
+    """Alternative field names of one format for time, tokens and session; the first present one applies."""
 
     name: str
     times: tuple[str, ...]
@@ -75,7 +75,7 @@ class Names:
     sessions: tuple[str, ...] = ()
 
     def names_of(self, record: Record) -> tuple[str, str, str] | None:
-        """Return the names of a record's time, prompt tokens and output tokens."""
+        """Return the field names of time, prompt tokens and output tokens in a record; None if one is missing."""
         time, prompt, output = (
             first_name_in(record, names) for names in (self.times, self.prompts, self.outputs)
         )
@@ -84,17 +84,17 @@ class Names:
 
 @cache
 def record_names() -> Mapping[str, Names]:
-    """Return the names of each format. Raises MalformedFile."""
+    """Return the alternative field names of each format. Raises MalformedFile."""
     return read_rows(Path(__file__).with_name("formats") / "records.toml", Names)
 
 
 def first_name_in(record: Record, names: Sequence[str]) -> str | None:
-    """Return the first of `names` in the record."""
+    """Return the first of `names` that the record has, or None."""
     return next((name for name in names if record.get(name) is not None), None)
 
 
 class Requests:
-    """Requests read so far: times since 1970 or another origin, and tokens."""
+    """Collects requests while a trace is read: times since 1970 or another origin, and token counts."""
 
     def __init__(self, lines: TraceLines) -> None:
         self.lines = lines
@@ -110,7 +110,7 @@ class Requests:
         return len(self.sent_ns)
 
     def add(self, record: Record, time: str, prompt: str, output: str, session: str | None = None) -> None:
-        """Add a request by the names of its fields; a request without an answer is only counted."""
+        """Add a request from a record; the arguments are field names. A request without an answer is only counted."""
         lines = self.lines
         output_tokens = json_tokens(lines, output, _parse_whole_number(record[output]))
         prompt_tokens = json_tokens(lines, prompt, _parse_whole_number(record[prompt]))
@@ -125,7 +125,7 @@ class Requests:
         lines.count_row(len(self))
 
     def _nanoseconds(self, field: str, value: object) -> int:
-        """Return the nanoseconds of a date with time, or of s, ms, us or ns since 1970, inferred from the magnitude."""
+        """Return nanoseconds since 1970 of a date, or of s, ms, us or ns, inferred from the magnitude."""
         value = _parse_whole_number(value)
         if isinstance(value, str):
             return self.clock.nanoseconds(self.lines, field, value)
@@ -142,7 +142,7 @@ class Requests:
         return ns
 
     def workload(self, name: str, notices: Sequence[str] = ()) -> Workload:
-        """Return the requests, on a clock that starts at the first one. Raises MalformedFile if there are none."""
+        """Return the requests as a workload that starts at the first one. Raises MalformedFile if empty."""
         if not len(self):
             self.lines.reject("has no request with a time, prompt and output tokens")
         if self.empty:

@@ -31,7 +31,7 @@ from capacity.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvSchema:
-    """Columns of one kind of table, and the meaning of its clock and its zeros."""
+    """Columns of one kind of table, and the meaning of its timestamps and of 0 tokens."""
 
     name: str
     title: str
@@ -46,7 +46,7 @@ class CsvSchema:
 
     @property
     def required(self) -> tuple[str, str, str]:
-        """Return the three columns that define a request."""
+        """Return the names of the three required columns: arrival, prompt tokens and output tokens."""
         return self.arrival, self.prompt, self.output
 
 
@@ -63,7 +63,7 @@ _PLAIN_CALENDAR = r"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}{}[0-9]{{2}}:[0-9]{{2}}:[0-9
 
 
 def table_format(schema: CsvSchema) -> TraceFormat:
-    """Return the format of one kind of table, recognised by its three required columns."""
+    """Return the trace format for one kind of table, which is recognised by its three required columns."""
     return TraceFormat(
         name=schema.name,
         title=schema.title,
@@ -91,7 +91,7 @@ def _read(schema: CsvSchema, lines: TraceLines, first: FirstLine, options: Trace
 
 
 def parse_header(lines: TraceLines, first_line: str) -> Table:
-    """Return the column names, with the delimiter that gives most of them; raises MalformedFile."""
+    """Parse the column names, with the delimiter that gives most of them. Raises MalformedFile."""
     split: dict[str, list[str]] = {}
     for delimiter in ",;\t":
         try:
@@ -103,7 +103,7 @@ def parse_header(lines: TraceLines, first_line: str) -> Table:
 
 
 def reject_table(lines: TraceLines, table: Table, needed: str) -> NoReturn:
-    """Raise MalformedFile for unknown columns; `needed` lists columns of the known formats."""
+    """Raise MalformedFile for a table with unknown columns; `needed` lists the columns of known formats."""
     columns = short_repr(",".join(table.columns))
     if all(re.fullmatch(r"[0-9.:+\- T]*", column) for column in table.columns):
         lines.reject(f"the header is missing: the first line is {columns}; columns must be named {needed}")
@@ -111,7 +111,7 @@ def reject_table(lines: TraceLines, table: Table, needed: str) -> NoReturn:
 
 
 class _Columns:
-    """Columns of one table during reading."""
+    """Collects the columns of one table while it is read."""
 
     def __init__(self, lines: TraceLines, schema: CsvSchema, header: Sequence[str]) -> None:
         self.lines = lines
@@ -134,7 +134,7 @@ class _Columns:
         return None if column is None else self.index.get(column.casefold())
 
     def read(self, lines: Iterator[str], delimiter: str, limit: int | None) -> None:
-        """Read up to `limit` requests: plain lines in chunks, other lines row by row."""
+        """Read up to `limit` requests: chunks of plain numbers at once, other lines row by row."""
 
         def rows(source: Iterator[str]) -> Iterator[list[str]]:
             return csv.reader(source, delimiter=delimiter, strict=True)
@@ -152,13 +152,13 @@ class _Columns:
         self._read_rows(rows(lines), limit)
 
     def _number_lines(self, chunk: list[str], before: int) -> Iterator[str]:
-        """Yield buffered lines and set the line number of each."""
+        """Yield the lines of a chunk and update the current line number; `before`: line number before the chunk."""
         for place, line in enumerate(chunk, start=before + 1):
             self.lines.number = place
             yield line
 
     def _read_plain(self, chunk: list[str], delimiter: str) -> bool:
-        """Add all rows of a chunk at once; return False and add nothing if a row needs individual parsing."""
+        """Parse all rows of a chunk at once; if a row must be parsed individually, return False and add nothing."""
         text = "".join(chunk)
         if not text.isascii() or not self.lines.allows_rows(len(self.prompt_tokens) + len(chunk)):
             return False
@@ -227,7 +227,7 @@ class _Columns:
         return count
 
     def workload(self, name: str) -> Workload:
-        """Return the columns as a sorted workload with its notices."""
+        """Return the requests as a workload in order of arrival, with notices of skipped rows."""
         notices: list[str] = []
         if self.rewritten:
             notices.append(self.rewritten)
@@ -258,13 +258,13 @@ class _Columns:
 
 
 class CalendarClock:
-    """Convert dates with times to nanoseconds since 1970; a time without a zone is UTC."""
+    """Converts dates with times to nanoseconds since 1970; a time without a time zone is UTC."""
 
     def __init__(self) -> None:
         self._minutes: dict[tuple[str, str, str | None], int] = {}
 
     def nanoseconds(self, lines: TraceLines, field: str, text: str) -> int:
-        """Return nanoseconds exactly: Azure writes seven decimals, more than datetime supports."""
+        """Return exact nanoseconds since 1970; Azure traces have seven decimals, more than datetime supports."""
         match = _CALENDAR.fullmatch(text.strip())
         if match is None:
             lines.reject(f"{field} {short_repr(text)} is not a time such as 2023-11-16 18:15:46.6805900")
@@ -286,7 +286,7 @@ class CalendarClock:
         return minute_ns + int(second) * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
 
     def plain_nanoseconds(self, lines: TraceLines, field: str, texts: Sequence[str]) -> IntArray | None:
-        """Return nanoseconds of many times in one format without a zone; None if one differs or is invalid."""
+        """Return the nanoseconds of times in one format without a zone; None if one differs or is invalid."""
         width, form = len(texts[0]), _PLAIN_CALENDAR.format(" T"["T" in texts[0]])
         if not 19 <= width <= 29 or width == 20 or any(len(text) != width for text in texts):
             return None
@@ -302,7 +302,7 @@ class CalendarClock:
 
 
 def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Yield buffered lines in chunks; an error is raised after the lines before it."""
+    """Yield lists of consecutive lines; if reading a line fails, the lines before it are yielded first."""
     chunk, size = list[str](), 0
     try:
         for line in lines:
@@ -320,7 +320,7 @@ def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
 
 
 def _plain_counts(texts: Sequence[str]) -> IntArray | None:
-    """Return token counts if all are a few plain digits and above 0; otherwise None."""
+    """Return token counts if all texts are short, only digits and not 0; otherwise None."""
     if not "".join(texts).isdigit() or not all(0 < len(text) < 8 for text in texts):
         return None
     counts = np.array(list(map(int, texts)), dtype=np.int64)
@@ -328,7 +328,7 @@ def _plain_counts(texts: Sequence[str]) -> IntArray | None:
 
 
 def _plain_seconds(texts: Sequence[str]) -> FloatArray | None:
-    """Return times as `seconds` parses them; None if it would reject one, or would strip it first."""
+    """Return times in seconds; None if `parse_seconds` would reject one of them, or if one contains whitespace."""
     if not _PLAIN_NUMBERS.issuperset("".join(texts)):
         return None
     try:
@@ -339,5 +339,5 @@ def _plain_seconds(texts: Sequence[str]) -> FloatArray | None:
 
 
 def as_ints(values: array[int]) -> IntArray:
-    """Return a view of an integer array."""
+    """Return a numpy view of an array of 64-bit integers."""
     return np.frombuffer(values, dtype=np.int64)

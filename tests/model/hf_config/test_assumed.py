@@ -54,7 +54,7 @@ def test_an_unknown_kind_of_layer_is_read_as_full_attention_and_said() -> None:
     kinds = ["sliding_attention", "holographic_attention"] * 2
     model = read(model_type="new", layer_types=kinds, sliding_window=64)
     assert windows(model) == [64, None, 64, None]
-    assert "layer_types 'holographic_attention' (as full attention)" in model.notes[0]
+    assert "layer_types 'holographic_attention' (read as full attention)" in model.notes[0]
 
 
 def test_biases_and_norms_by_their_flags() -> None:
@@ -87,7 +87,7 @@ def test_an_activation_that_has_a_gate_or_none_goes_by_the_norms_and_says_so() -
         part = model.layer_groups[0].feed_forward
         assert isinstance(part, DenseFeedForward)
         assert part.gated is gated
-        assert "does not show whether there is a gate" in model.notes[0]
+        assert "is used with and without a gate" in model.notes[0]
     stated = read(**tanh, norm_epsilon=1e-5, use_gated_mlp=True)
     assert stated.layer_groups == read(model_type="new").layer_groups
     assert "says nothing" not in stated.notes[0]

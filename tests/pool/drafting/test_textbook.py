@@ -67,7 +67,7 @@ def test_the_published_textbook_table_disagrees_where_it_does() -> None:
     assert [(e.acceptance, e.draft_tokens) for e in tokens if e.agrees] == [(0.5, 4), (0.5, 8)]
     assert "exponent K " in table["tokens per round", 0.7, 4].explained_by
     assert "exponent K " in table["tokens per round", 0.9, 8].explained_by
-    assert "accepted drafts of K + 1" in table["tokens per round", 0.9, 4].explained_by
+    assert "accepted drafts out of K + 1" in table["tokens per round", 0.9, 4].explained_by
     for acceptance, drafts, exponent, why in (
         (0.8, 4, 4.1, "bonus token counts in 12%"),
         (0.95, 4, 4.6, "bonus token counts in 65%"),

@@ -37,7 +37,7 @@ def test_the_state_is_read_and_written_once_a_step_by_each_sequence() -> None:
 def test_their_time_is_assumed_and_the_answer_says_so() -> None:
     plain, hybrid = steps_of(read()), steps_of(read(model_type="bamba", attn_layer_indices=[0], **MAMBA2))
     assert (plain.basis == "assumed", hybrid.basis) == (False, "assumed")
-    assert any("mamba2 layers are timed by a roofline (assumed)" in note for note in hybrid.notes)
+    assert any("times of mamba2 layers are roofline estimates (assumed)" in note for note in hybrid.notes)
     assert hybrid.residuals("decode").high > plain.residuals("decode").high
 
 

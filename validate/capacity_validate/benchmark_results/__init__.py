@@ -1,7 +1,7 @@
-"""Readers of benchmark result files: detect the tool, and return the measurements and the workload that it sent.
+"""Readers of benchmark result files: detect the tool that wrote a file, and return its measurements and workload.
 
-Each tool has a table of the fields in its file and a function for the rest. `_FORMATS` lists the tools in the order in
-which a file is tried. A value that the file lacks is None.
+`tools.toml` maps each tool's plain fields; a function per tool reads the others. `_FORMATS` lists the formats in the
+order in which they are tried. A value that the file lacks is None.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ _FORMATS = (LLAMA_BENCH, *INFERENCE_PERF, GUIDELLM, TRTLLM_BENCH, *VLLM_OFFLINE,
 
 
 def read_results(path: str | Path, text: str | None = None) -> list[MeasuredRun]:
-    """Return every run in a result file; `text` is its content if it was read before. Raises MalformedFile."""
+    """Return every run in a result file. If its content was already read, pass it as `text`. Raises MalformedFile."""
     path = Path(path)
     text = (read_text(path, "a benchmark result") if text is None else text).strip()
     if is_metrics(text):
@@ -60,7 +60,7 @@ def read_results(path: str | Path, text: str | None = None) -> list[MeasuredRun]
 
 
 def _detect_format(path: Path, values: Sequence[Any]) -> ResultFormat:
-    """Return the format of the JSON values. Raises MalformedFile."""
+    """Return the result format that recognises these JSON values. Raises MalformedFile if none does."""
     if not isinstance(values[0], list) and any(not isinstance(value, dict) for value in values):
         raise MalformedFile(path, "mixes objects and lists, which no supported tool writes")
     for layout in _FORMATS:

@@ -1,6 +1,7 @@
 """Results of clients that measure any server: guidellm, inference-perf (Kubernetes), AIPerf and genai-perf (NVIDIA).
 
-`inter_token_latency` of guidellm and AIPerf is our TPOT; guidellm's `time_per_output_token` includes the first token.
+`inter_token_latency` of guidellm and AIPerf is our TPOT; guidellm's `time_per_output_token` is not, because it
+includes the first token.
 """
 
 from collections.abc import Sequence
@@ -104,12 +105,12 @@ def _read_inference_perf(path: Path, document: Document) -> MeasuredRun:
 
 
 def _read_inference_perf_requests(path: Path, entries: Sequence[Any]) -> MeasuredRun:
-    """Read `per_request_lifecycle_metrics.json`, which has the time of every token; older versions use other names."""
+    """Read `per_request_lifecycle_metrics.json`, which records every token's time; field names differ by version."""
     rows = []
     samples: dict[str, list[float]] = {"ttft": [], "tpot": [], "e2el": []}
     for entry in entries:
         if not isinstance(entry, dict) or "start_time" not in entry:
-            raise MalformedFile(path, "is a list, but not of inference-perf requests")
+            raise MalformedFile(path, "is a list whose entries are not requests of inference-perf")
         info = entry.get("info") or {}
         response = info.get("response_metrics") or info
         tokens, times = response.get("output_tokens") or 0, response.get("output_token_times") or []
@@ -167,7 +168,7 @@ def _read_aiperf(path: Path, document: Document) -> MeasuredRun:
 
 
 def _aiperf_load(config: Document) -> Document:
-    """Return the load: `loadgen` (AIPerf up to 0.11), `phases` (later, without warm-up), or genai-perf's stimulus."""
+    """Return the load: `loadgen` (AIPerf up to 0.11), the first measured phase (later), or genai-perf's stimulus."""
     phases = config.get("phases")
     if isinstance(phases, dict):
         phases = [phases] if "type" in phases else [{"name": name, **phase} for name, phase in phases.items()]

@@ -39,7 +39,7 @@ def _read_llama_bench(path: Path, documents: Sequence[Any]) -> list[MeasuredRun]
 
 
 def _read_test(path: Path, entry: Document) -> MeasuredRun | None:
-    """Return one test; None if it times prompt and generation together, or a prompt at a depth."""
+    """Return one test as a run; None if it times prompt and generation together, or a prompt after a context."""
     prompt, generated = to_count(entry.get("n_prompt")), to_count(entry.get("n_gen"))
     depth, rate = to_count(entry.get("n_depth")), to_number(entry.get("avg_ts"))
     if rate is None or rate <= 0 or (prompt is None) == (generated is None) or (prompt and depth):
@@ -96,7 +96,7 @@ def _read_trtllm_bench(path: Path, document: Document) -> MeasuredRun:
 
 
 def _read_throughput(path: Path, document: Document) -> MeasuredRun:
-    """Read a run whose requests all start at once; `total_num_tokens` includes prompt tokens."""
+    """Read `vllm bench throughput`: all requests start at the same time; `total_num_tokens` includes prompt tokens."""
     return measured_run(
         "vllm bench throughput", path, document, latencies={}, request_rate=math.inf, in_process=True
     )

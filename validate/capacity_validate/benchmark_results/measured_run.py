@@ -23,7 +23,7 @@ STATISTICS = ("mean", *(f"p{percent}" for percent in PERCENTILES))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestColumns:
-    """Per-request values of the successful requests, in order of sending. None: not in the file. Times in s."""
+    """Per-request values of the successful requests, in the order sent. Times are in s; None: not in the file."""
 
     prompt_tokens: Sequence[int]
     output_tokens: Sequence[int]
@@ -62,7 +62,7 @@ class MeasuredRun:
 
     @property
     def engine(self) -> str | None:
-        """Return the engine if the tool measures only one engine."""
+        """Return the engine if the tool can measure only one engine, otherwise None."""
         engine: str | None = TOOLS.get(self.tool, {}).get("engine")
         return engine
 
@@ -81,7 +81,7 @@ class MeasuredRun:
         )
 
     def workload(self) -> Workload | None:
-        """Return the requests as they were sent; None if the file lacks per-request lengths."""
+        """Return the requests as they were sent; None if the file lacks per-request lengths or start times."""
         columns = self.requests
         if columns is None:
             return None
@@ -99,7 +99,7 @@ class MeasuredRun:
         )
 
     def _arrivals_s(self, columns: RequestColumns) -> FloatArray | None:
-        """Return arrivals from 0 s. In a closed loop, starts depend on server speed, so use scheduled times or 0."""
+        """Return arrivals from 0 s, or None. In a closed loop they are scheduled times or 0, not start times."""
         times = columns.start_s
         if self.concurrency is not None:
             times = columns.scheduled_s
@@ -125,7 +125,7 @@ class ResultFormat:
         read: Callable[[Path, Document], MeasuredRun],
         recognises: Callable[[Document], bool],
     ) -> ResultFormat:
-        """Return the format of a file whose JSON objects are one run each; the first object identifies the tool."""
+        """Return the format of files in which each JSON object is one run and the first object names the tool."""
         return cls(
             tools=tools,
             recognises=lambda documents: recognises(documents[0]),
@@ -149,14 +149,16 @@ def parse_documents(path: Path, text: str) -> Iterator[Any]:
             hint = "" if position else "; give a server log to compare with --server-log FILE"
             raise MalformedFile(path, f"not JSON: {error}{hint}", where=f"from line {line}") from None
         if not isinstance(value, dict | list):
-            raise MalformedFile(path, f"contains only one value of type {type(value).__name__}, not a result")
+            raise MalformedFile(
+                path, f"contains a value of type {type(value).__name__}, not a benchmark result"
+            )
         yield printable_values(value)
         while position < len(text) and text[position] in " \t\r\n,":
             position += 1
 
 
 def to_number(value: object) -> float | None:
-    """Return a finite number, or None."""
+    """Return the value as a float; None if it is not a number or its magnitude is 1e15 or more."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) < MAX_NUMBER else None  # NaN compares false
@@ -182,13 +184,13 @@ def summarise_ms(values_s: Sequence[float]) -> dict[str, float]:
     """Return mean and percentiles in ms, computed as the benchmark clients do."""
     array = np.asarray(values_s, dtype=float)
     if not (np.abs(array) < MAX_NUMBER).all():
-        raise ValueError("a time is not a number of seconds")
+        raise ValueError("a time is not a finite number of seconds")
     found = Distribution.from_values(array * 1e3)
     return {} if found is None else {name: found.statistics[name] for name in STATISTICS}
 
 
 def request_lists(document: Document, *names: str) -> list[list[Any]] | None:
-    """Return per-request arrays of equal length; None if one is missing."""
+    """Return the named per-request arrays; None if one is missing or empty, or if their lengths differ."""
     columns = [document.get(name) for name in names]
     if not all(isinstance(column, list) and column for column in columns):
         return None
@@ -204,7 +206,7 @@ def finite_statistics(statistics: Mapping[str, object], factor: float = 1.0) -> 
 
 
 def percentiles(document: object, factor: float = 1.0, *, mean: str = "mean") -> dict[str, float]:
-    """Return a tool's statistics under our names, times `factor`; `mean` is the tool's name of the mean."""
+    """Return mean and percentiles under this package's names, times `factor`; `mean` is the tool's key of the mean."""
     if not isinstance(document, Mapping):
         return {}
     tails = {f"p{p}": document.get(f"p{p}") for p in (90, 95, 99)}
@@ -214,7 +216,7 @@ def percentiles(document: object, factor: float = 1.0, *, mean: str = "mean") ->
 
 
 def flat_latencies(document: Document, names: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """Return latencies from keys such as `mean_ttft_ms`; `names` maps our metric to the tool's."""
+    """Return statistics in ms by metric, from keys such as `mean_ttft_ms`; `names` maps our metrics to the tool's."""
     return {
         metric: percentiles(
             {s: document.get(f"{s}_{name}_ms") for s in ("mean", "median", "p90", "p95", "p99")}
@@ -251,7 +253,7 @@ def measured_run(
     latencies: Mapping[str, Mapping[str, float]],
     **others: Any,
 ) -> MeasuredRun:
-    """Build a run from a tool's JSON object and field table; `others` are fields that need more than a path."""
+    """Build a run from a tool's JSON object and its field table in TOOLS; `others` are fields not in the table."""
     table = TOOLS[tool]
     paths = table.get("fields", {})
     fields = {name: _READERS.get(name, to_number)(value_at(document, where)) for name, where in paths.items()}
@@ -273,9 +275,9 @@ def run_of_requests(
     failed: int,
     notices: tuple[str, ...] = (),
 ) -> MeasuredRun:
-    """Build a run from per-request rows: start, end, prompt tokens, output tokens, in order of start.
+    """Build a run from one row per request, sorted by start: start s, end s, prompt tokens, output tokens.
 
-    `samples` maps a metric to its latencies in s.
+    `samples` maps each metric to the latencies of the requests in s.
     """
     if not rows:
         raise MalformedFile(path, "has no successful request")

@@ -30,16 +30,16 @@ _HISTOGRAMS = {  # latencies of a request; the first name found is used
 
 
 def is_metrics(text: str) -> bool:
-    """Return whether a text is a scrape, judged by its first line."""
+    """Return whether a text is a scrape of vLLM's or SGLang's metrics, judged by its first line."""
     return _BEGINS.match(text) is not None
 
 
 def read_metrics(path: str | Path, text: str) -> MeasuredRun:
-    """Return the means of one scrape as a run. Raises MalformedFile if it has no served request or several models."""
+    """Return the means of one scrape as a run. Raises MalformedFile for no completed request or several models."""
     engine, values, models = _sum_samples(path, text)
     if len(models) > 1:
         raise MalformedFile(
-            path, f"contains metrics of several models ({', '.join(sorted(models))}): scrape one"
+            path, f"contains metrics of several models ({', '.join(sorted(models))}): scrape a server of one"
         )
 
     def mean(*names: str) -> float | None:
@@ -87,7 +87,7 @@ def _served_requests(engine: str, values: Mapping[str, float]) -> int:
 
 
 def _sum_samples(path: str | Path, text: str) -> tuple[str, dict[str, float], set[str]]:
-    """Return the engine, its values by name (summed over labels, without buckets), and its models."""
+    """Return the engine, each metric's sum over its labels (without histogram buckets), and the model names."""
     values: dict[str, float] = {}
     models: set[str] = set()
     for sample in filter(None, (_LINE.fullmatch(line.strip()) for line in text.splitlines())):
@@ -100,5 +100,5 @@ def _sum_samples(path: str | Path, text: str) -> tuple[str, dict[str, float], se
     engines = {name.partition(":")[0] for name in values}
     if len(engines) != 1:
         wrong = "of both vLLM and SGLang" if engines else "of neither vLLM nor SGLang"
-        raise MalformedFile(path, f"is a scrape {wrong}: give the /metrics of one engine")
+        raise MalformedFile(path, f"contains metrics {wrong}: give the /metrics of one engine")
     return engines.pop(), values, models

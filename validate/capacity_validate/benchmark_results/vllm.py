@@ -77,12 +77,12 @@ def _vllm_requests(document: Document) -> tuple[RequestColumns | None, tuple[str
             start_s=start_s or None,
             scheduled_s=scheduled_s or None,
         ),
-        (f"{lost} failed requests are not replayed",) if lost else (),
+        (f"{lost} failed requests are not simulated",) if lost else (),
     )
 
 
 def _detailed_latencies(document: Document) -> dict[str, dict[str, float]]:
-    """Return latencies from per-request arrays. Without a summary, E2E is `latencies` or TTFT plus the gaps."""
+    """Return latency statistics from per-request arrays; E2E is `latencies`, or else TTFT plus the ITLs."""
     columns = request_lists(document, "ttfts", "output_lens", "itls")
     if columns is None or isinstance(columns[0][0], str):
         return {}
@@ -107,7 +107,7 @@ VLLM = ResultFormat.of_objects(
 
 
 def _read_sglang(path: Path, document: Document) -> MeasuredRun:
-    """Read a line of `sglang.bench_serving`: it has no start times, and arrivals are Poisson only."""
+    """Read one run of `sglang.bench_serving`. Its file has no start times; its client sends only Poisson arrivals."""
     columns = request_lists(document, "input_lens", "output_lens")
     requests = None
     if columns is not None:

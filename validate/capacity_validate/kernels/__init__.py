@@ -1,4 +1,4 @@
-"""Real kernels, one builder per operator: inputs, the timed call, and a check against higher precision."""
+"""Real kernels to measure. Each operator has a builder of the inputs, the timed calls, and a check of the result."""
 
 import importlib
 import math
@@ -31,7 +31,7 @@ CPU_POOL_BYTES = 96 * 2**20  # size of the small model's weights, larger than an
 
 
 class Unsupported(Exception):
-    """This build or device lacks the kernel; the text names it."""
+    """Raised if this torch build or device lacks a kernel; the message names what is missing."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class KernelContext:
         return self.device != "cpu"
 
     def copy_count(self, bytes_per_set: int) -> int:
-        """Return the number of weight or cache sets to rotate over, so that no call finds its set in the cache."""
+        """Return how many copies of weights or caches to rotate over, so that no call finds its data in the cache."""
         if not self.on_cuda:
             return rotations(bytes_per_set, CPU_POOL_BYTES // 2, most=64)
         wanted = rotations(bytes_per_set, self.cache_bytes)
         return max(1, min(wanted, int(self.memory_limit_bytes // max(1, bytes_per_set))))
 
     def random(self, *shape: int, dtype: Any, scale: float = 1.0) -> Any:
-        """Return normally distributed values; zeros would run faster than real data."""
+        """Return normally distributed values. (With zeros, kernels would run faster than on real data.)"""
         values = self.torch.empty(*shape, device=self.device, dtype=dtype)
         return values.normal_(0.0, scale, generator=self.generator)
 
@@ -77,7 +77,7 @@ class KernelContext:
 
     @cached_property
     def captures(self) -> GraphCapturer:
-        """Return the object that captures CUDA graphs for cases that are graphs themselves."""
+        """Return the object that captures CUDA graphs for cases that measure a graph launch."""
         return GraphCapturer(self.torch, self.device)
 
     @property
@@ -96,7 +96,7 @@ class KernelContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedCase:
-    """Calls over rotated inputs. `check` returns the relative error of a fresh result; `tolerance` is its limit."""
+    """A case ready to time. `calls` use inputs in turn; `check` returns a relative error, limited by `tolerance`."""
 
     calls: Sequence[Callable[[], object]]
     check: Callable[[], float] | None = None
@@ -110,7 +110,7 @@ class PreparedCase:
 
 
 def attempt(call: Callable[[], Any]) -> None:
-    """Run a kernel once. Raises Unsupported if this build or device rejects it; out-of-memory errors pass through."""
+    """Run a kernel once. Raises Unsupported if this build or device rejects it; other errors include out of memory."""
     try:
         call()
     except (RuntimeError, NotImplementedError, ValueError, AttributeError) as error:
@@ -120,7 +120,7 @@ def attempt(call: Callable[[], Any]) -> None:
 
 
 def prepare(case: Case, bench: KernelContext) -> PreparedCase:
-    """Return the inputs and calls of a case. Raises Unsupported if this build or device cannot run it."""
+    """Return a case with its inputs and calls. Raises Unsupported if this build or device cannot run it."""
     if case.operator not in MODULES:
         raise InvalidInput(f"no kernel for operator {case.operator!r}; known: {', '.join(MODULES)}")
     if (reason := bench.missing.get(case.kernel)) is not None:
@@ -131,7 +131,7 @@ def prepare(case: Case, bench: KernelContext) -> PreparedCase:
 
 
 def relative_error(torch: Any, out: Any, reference: Any) -> float:
-    """Return norm(out - ref) / norm(ref) (Frobenius), on the device of `out`; NaN counts as an infinite error."""
+    """Return norm(out - reference) / norm(reference), Frobenius norms in float64; infinity if the result has NaN."""
     out, reference = out.detach().double(), reference.detach().double().to(out.device)
     error = float(
         torch.linalg.vector_norm(out - reference) / torch.linalg.vector_norm(reference).clamp_min(1e-30)
@@ -140,10 +140,10 @@ def relative_error(torch: Any, out: Any, reference: Any) -> float:
 
 
 def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
-    """Return the peak bytes of live tensors made by a call, which distinguishes O(N) attention from O(N^2).
+    """Return the peak bytes of tensors that a call creates; this distinguishes O(N) from O(N^2) attention memory.
 
-    Observed at torch's operator dispatch: a storage counts from its first tensor until the last one is freed. A
-    kernel's internal scratch memory is excluded.
+    Tensors are observed at torch's operator dispatch: a storage counts from its first tensor until the last one is
+    freed. A kernel's internal scratch memory is excluded.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_iter
@@ -187,7 +187,7 @@ def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
 
 
 def peak_bytes(bench: KernelContext, call: Callable[[], object]) -> float:
-    """Return the memory that a call needs in addition to its inputs: allocator peak on a GPU, live tensors on a CPU."""
+    """Return the peak bytes of a call in addition to its inputs: allocator peak on a GPU, live tensors on a CPU."""
     if not bench.on_cuda:
         return live_peak_bytes(bench.torch, call)
     cuda = bench.torch.cuda

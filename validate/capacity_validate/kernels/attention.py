@@ -1,6 +1,6 @@
-"""Attention over a KV cache: prefill by backend, contiguous and paged decode, and MLA with absorbed products.
+"""Attention over a KV cache: prefill by backend, contiguous and paged decode, and MLA with absorbed projections.
 
-If installed, FlashAttention 3 and FlashInfer are measured next to torch's kernels to show what engines reach on the
+If installed, FlashAttention 3 and FlashInfer are measured too, to show the performance of engines' kernels on the
 card; the fit uses the harness's own kernels. Source of their calls: Dao-AILab/flash-attention,
 hopper/flash_attn_interface.py; docs.flashinfer.ai, 2026-11.
 """
@@ -39,7 +39,7 @@ DecodeParts = tuple[Sequence[Callable[[], Any]], Callable[[], float], float]
 
 
 def prefill_attention(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare causal attention of whole prompts by one SDPA backend; its memory is measured too."""
+    """Prepare causal attention of whole prompts with one SDPA backend or package; its memory is measured too."""
     batch, heads, kv_heads, d = case["batch"], case["heads"], case["kv_heads"], case["head_dim"]
     tokens, dtype = case["tokens"], bench.dtype(case.kernel)
     item = dtype.itemsize
@@ -99,7 +99,8 @@ def _sdpa_call(bench: KernelContext, backend: Any, q: Any, k: Any, v: Any) -> Ca
 def reference_attention(
     torch: Any, q: Any, k: Any, v: Any, *, first_position: int | None = None, positions: Any = None
 ) -> Any:
-    """Return softmax attention in float64 on the inputs' device. [batch, heads, queries, d]; KV heads serve groups.
+    """Return softmax attention in float64 on the inputs' device. Tensors are [batch, heads, tokens, d]; `k` and `v`
+    may have fewer heads (GQA).
 
     The causal mask uses `first_position` (the first query's position in the context) or the `positions` of all
     queries; with neither, every query attends to every key.
@@ -118,14 +119,14 @@ def reference_attention(
 
 
 def sample_indices(count: int, most: int) -> list[int]:
-    """Return up to `most` of `count` indices, including both ends."""
+    """Return up to `most` evenly spaced indices below `count`, including the first and the last."""
     if count <= most:
         return list(range(count))
     return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})
 
 
 def sampled_error(torch: Any, q: Any, k: Any, v: Any, out: Any, *, positions: Any = None) -> float:
-    """Return the relative error of some KV heads and their query heads, because all heads in float64 take seconds."""
+    """Return the relative error of `out` for a sample of KV heads, because all heads in float64 would take seconds."""
     groups = q.shape[1] // k.shape[1]
     chosen = sample_indices(k.shape[1], CHECKED_KV_HEADS)
     queries = [head * groups + member for head in chosen for member in range(groups)]
@@ -134,14 +135,14 @@ def sampled_error(torch: Any, q: Any, k: Any, v: Any, out: Any, *, positions: An
 
 
 def _prefill_error(torch: Any, q: Any, k: Any, v: Any, call: Callable[[], Any]) -> float:
-    """Return the relative error of some rows of the first prompt."""
+    """Return the relative error of `call` for a sample of query positions of the first prompt."""
     places = sample_indices(q.shape[2], CHECKED_ROWS)
     out = call()[:1, :, places]
     return sampled_error(torch, q[:1, :, places], k[:1], v[:1], out, positions=places)
 
 
 def decode_attention(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare decode of one token per sequence, over caches of equal context: contiguous, or paged by a block table."""
+    """Prepare decode of one token per sequence, all with equal contexts, from a contiguous or a paged cache."""
     build = _paged_decode if case.variant in ("paged", "flashinfer") else _contiguous_decode
     calls, check, cache_bytes = build(case, bench)
     values = case["batch"] * case["heads"] * case["head_dim"]  # number of query values
@@ -226,7 +227,7 @@ def _paged_decode(case: Case, bench: KernelContext) -> DecodeParts:
 
 
 def mla_prefill(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare causal MLA attention of whole prompts, with expanded keys and values; values are narrower than keys."""
+    """Prepare causal MLA attention of whole prompts, with expanded keys and (narrower) values."""
     from capacity_validate.kernels.causal import causal_attention
 
     batch, heads, tokens, dtype = case["batch"], case["heads"], case["tokens"], bench.dtype(case.kernel)
@@ -299,7 +300,7 @@ def import_package(name: str) -> Any:
 
 
 def prefill_call(name: str, q: Any, k: Any, v: Any) -> Callable[[], Any]:
-    """Return a call of a package's causal attention on [batch, heads, tokens, d], in the package's own layout."""
+    """Return a call of a package's causal attention. Inputs are [batch, heads, tokens, d], converted to its layout."""
     found = import_package(name)
     rows = [x.transpose(1, 2).contiguous() for x in (q, k, v)]  # [batch, tokens, heads, d]
     if name == "fa3":

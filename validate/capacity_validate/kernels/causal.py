@@ -1,8 +1,8 @@
 """Causal attention of new tokens at the end of a longer context: prefill, chunked prefill, and verification.
 
-FlashAttention does not accept a boolean mask, and other kernels may write out all scores. The mask is therefore given
-as lower-right aligned, which FlashAttention accepts. The kernels that ran are counted because the step model prices
-FlashAttention.
+FlashAttention does not accept a boolean mask, and other kernels may store all scores in memory. The mask is therefore
+given as lower-right aligned, which FlashAttention accepts. The kernels that ran are counted because the step model
+assumes FlashAttention.
 """
 
 from collections import Counter
@@ -17,9 +17,9 @@ FLASH = "flash"
 def causal_attention(
     q: Any, k: Any, v: Any, *, scale: float | None = None, used: Counter[str] | None = None
 ) -> Any:
-    """Attend [1, heads, new, d] to [1, KV heads, context, d]; query i sees all but the last new - 1 - i tokens.
+    """Return attention of the last `new` tokens of a context: [1, heads, new, d] to [1, KV heads, context, d].
 
-    `used` counts calls by kernel. Values may be narrower than keys, as in MLA.
+    Query i sees the first context - new + i + 1 tokens. `used` counts calls by kernel. As in MLA, v may be narrower.
     """
     if not q.is_cuda:
         return _run_with_mask(q, k, v, scale=scale)
@@ -34,7 +34,7 @@ def causal_attention(
 
 
 def supports_flash(q: Any, k: Any, v: Any) -> bool:
-    """Return whether torch would run FlashAttention on these tensors, by dtype, width, groups and card."""
+    """Return whether torch would run FlashAttention on these tensors, given dtype, shape, GQA groups and card."""
     from torch.backends.cuda import SDPAParams, can_use_flash_attention
 
     grouped = k.shape[1] != q.shape[1]
@@ -55,7 +55,7 @@ def _flash_attention(q: Any, k: Any, v: Any, *, scale: float | None) -> Any:
 
 
 def _run_with_mask(q: Any, k: Any, v: Any, *, scale: float | None) -> Any:
-    """Run with a written-out mask, unless the whole context is new; keys and values repeat for the heads of a group."""
+    """Run attention with an explicit mask (or torch's causal flag if all tokens are new); KV heads are repeated."""
     new, context = q.shape[2], k.shape[2]
     if (groups := q.shape[1] // k.shape[1]) > 1:
         k, v = (part.repeat_interleave(groups, dim=1) for part in (k, v))

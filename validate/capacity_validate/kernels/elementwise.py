@@ -13,7 +13,7 @@ CHAIN = 64  # tiny kernels in a row, to time a launch
 
 
 def bandwidth(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare `copy` (read and write `bytes`) or `read` (sum them). Bytes count both directions."""
+    """Prepare `copy` (of `bytes` bytes, each read and written) or `read` (a sum). Traffic counts both directions."""
     torch, count = bench.torch, case["bytes"] // 4
     copies = bench.copy_count(count * 4 * (2 if case.variant == "copy" else 1))
     sources = [bench.random(count, dtype=torch.float32) for _ in range(copies)]
@@ -40,7 +40,7 @@ def bandwidth(case: Case, bench: KernelContext) -> PreparedCase:
 
 
 def elementwise(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare kernels between products; `layer` runs a layer's in order. Inputs were just written: no rotation."""
+    """Prepare a kernel between matrix multiplications, or a layer's (`layer`). Inputs are in cache, as in a model."""
     builders = {"norm": _norm, "rope": _rope, "activation": _activation, "layer": _layer}
     if case.variant not in builders:
         raise Unsupported(f"no elementwise kernel {case.variant!r}")
@@ -66,7 +66,7 @@ def _norm(case: Case, bench: KernelContext) -> PreparedCase:
 
 
 def _rope(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare the rotation of queries and keys, with the write of keys and values to the paged cache."""
+    """Prepare rotary embedding of queries and keys, with the write of keys and values to the paged cache."""
     from capacity_validate.kernels.fused import rope_and_cache, rope_tables
 
     torch, rows, dtype = bench.torch, case["rows"], bench.dtype(case.kernel)
@@ -134,7 +134,7 @@ def _activation(case: Case, bench: KernelContext) -> PreparedCase:
 
 
 def _layer(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare the kernels between the products of one layer: two norms, rope with cache write, activation."""
+    """Prepare the kernels between one layer's matrix multiplications: two norms, rope with cache write, activation."""
     norm, rope, activation = _norm(case, bench), _rope(case, bench), _activation(case, bench)
 
     def call() -> Any:
@@ -162,7 +162,7 @@ def _prepare_traffic(
 
 
 def launch(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare a chain of tiny kernels, timed as a whole: `eager` one by one, `graph` as one CUDA graph."""
+    """Prepare a chain of tiny kernels, timed as a whole: `eager` launches each, `graph` is one CUDA graph."""
     torch = bench.torch
     x = torch.zeros(case.get("values", 32), device=bench.device)
 
@@ -183,7 +183,7 @@ def launch(case: Case, bench: KernelContext) -> PreparedCase:
 
 
 def transfer(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare a transfer of `bytes`, `to device` or `to host`."""
+    """Prepare a copy of `bytes` bytes between host and GPU; the variant is `to device` or `to host`."""
     if not bench.on_cuda:
         raise Unsupported("a CPU has no separate device memory for transfers")
     torch, count = bench.torch, case["bytes"]

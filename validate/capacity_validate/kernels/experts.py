@@ -1,4 +1,4 @@
-"""Mixture of experts: route, gather each expert's tokens, three products per expert, weighted scatter."""
+"""Mixture of experts: route tokens, gather each expert's tokens, multiply by three matrices, scatter the results."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ DOUBLED_ROWS = 1024  # weight rows converted to float64 at a time
 
 
 def moe(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare random top-k routing over gated experts; `grouped`: one kernel for all experts, `loop`: one each."""
+    """Prepare an MoE layer with random top-k routing: `grouped` runs all experts in one kernel, `loop` in turn."""
     torch = bench.torch
     tokens, experts, top_k = case["tokens"], case["experts"], case["top_k"]
     hidden, width, dtype = case["hidden"], case["intermediate"], bench.dtype(case.kernel)
@@ -55,10 +55,11 @@ def moe(case: Case, bench: KernelContext) -> PreparedCase:
 
 
 def grouped_in_one_kernel(torch: Any, device: str, dtype: Any) -> bool:
-    """Return whether torch has a native grouped product for this GPU; otherwise it reads the group ends on the host.
+    """Return whether torch has a native grouped matrix multiplication for this device and dtype.
 
-    The native kernel needs bf16 on a data-centre Hopper or Blackwell. The fallback is a loop, which no CUDA graph can
-    capture. Source: pytorch, aten/src/ATen/native/cuda/GroupedBlas.cpp.
+    The native kernel needs bf16 on a data-centre Hopper or Blackwell. Otherwise torch loops over groups and reads
+    their ends on the host, which no CUDA graph can capture. Source: pytorch,
+    aten/src/ATen/native/cuda/GroupedBlas.cpp.
     """
     if device == "cpu" or dtype is not torch.bfloat16 or not hasattr(torch, "_grouped_mm"):
         return False
@@ -83,7 +84,7 @@ class ExpertWeights(NamedTuple):
 
 
 def looped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chosen: Any) -> Any:
-    """Run each active expert in turn, for a CPU or a GPU without a grouped product. A graph cannot capture this."""
+    """Return the layer's output, expert by expert, for devices without grouped kernels. No graph can capture this."""
     linear = torch.nn.functional.linear
     out = torch.zeros_like(x)
     order, counts = _sort_by_expert(torch, chosen, weights.num_experts)
@@ -102,7 +103,7 @@ def looped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chos
 
 
 def grouped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chosen: Any) -> Any:
-    """Run all experts in two grouped products (bf16, on GPUs for which torch has the kernel)."""
+    """Return the layer's output by two grouped matrix multiplications (bf16, on GPUs for which torch has them)."""
     order, counts = _sort_by_expert(torch, chosen, weights.num_experts)
     ends = torch.cumsum(counts, dim=0).to(torch.int32)
     rows = torch.div(order, chosen.shape[1], rounding_mode="floor")
@@ -117,7 +118,7 @@ def grouped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, cho
 
 
 def _sort_by_expert(torch: Any, chosen: Any, num_experts: int) -> tuple[Any, Any]:
-    """Return (token, choice) pairs sorted by expert, and the number of pairs per expert."""
+    """Return the flat indices of (token, choice) pairs sorted by expert, and the number of pairs per expert."""
     flat = chosen.flatten()
     counts = torch.zeros(num_experts, dtype=flat.dtype, device=flat.device)
     counts.scatter_add_(0, flat, torch.ones_like(flat))
@@ -125,7 +126,7 @@ def _sort_by_expert(torch: Any, chosen: Any, num_experts: int) -> tuple[Any, Any
 
 
 def _reference(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chosen: Any) -> Any:
-    """Return the result in float64 on the weights' device, in parts, because a whole expert would take gigabytes."""
+    """Return the layer's output in float64, some weight rows at a time because a whole expert takes gigabytes."""
     rows = []
     for token in range(x.shape[0]):
         total = 0.0

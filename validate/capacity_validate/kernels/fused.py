@@ -1,4 +1,4 @@
-"""The kernels between matrix products as engines run them: one launch each on a GPU, plain torch on a CPU.
+"""Fused kernels that engines run between matrix multiplications: one launch each on a GPU, plain torch on a CPU.
 
 The step model counts four per layer: two norms with their residual sums, rope with the cache write, the activation.
 """
@@ -12,7 +12,7 @@ ACTIVATION_BLOCK = 1024
 
 
 def add_norm(x: Any, residual: Any, weight: Any, epsilon: float) -> tuple[Any, Any]:
-    """Return the RMS norm of x + residual, and that sum, which is the next residual."""
+    """Return the RMS norm of x + residual, and x + residual itself, which is the next residual."""
     return (fused_add_norm if x.is_cuda else plain_add_norm)(x, residual, weight, epsilon)
 
 
@@ -24,7 +24,7 @@ def plain_add_norm(x: Any, residual: Any, weight: Any, epsilon: float) -> tuple[
 def rope_and_cache(
     q: Any, k: Any, v: Any, *, positions: Any, tables: tuple[Any, Any], keys: Any, values: Any, slots: Any
 ) -> Any:
-    """Return rotated queries; write rotated keys, and values, to `slots` of the caches. [rows, heads, d]."""
+    """Return rotated queries [tokens, heads, d]; write rotated keys, and values, to `slots` of the caches."""
     if q.is_cuda:
         return fused_rope_and_cache(q, k, v, positions, tables, keys, values, slots)
     q, k = rotate(q, positions, tables), rotate(k, positions, tables)
@@ -33,7 +33,7 @@ def rope_and_cache(
 
 
 def silu_and_mul(gate_up: Any) -> Any:
-    """Return SiLU(gate) · up, with both in one tensor."""
+    """Return SiLU(gate) · up; `gate_up` contains both halves in its last dimension."""
     if gate_up.is_cuda and gate_up.dim() == 2 and gate_up.is_contiguous():
         return fused_gated(gate_up)
     gate, up = gate_up.chunk(2, dim=-1)
@@ -48,14 +48,14 @@ def rope_tables(head_dim: int, positions: int, *, base: float, device: str, dtyp
 
 
 def rotate(x: Any, positions: Any, tables: tuple[Any, Any]) -> Any:
-    """Return the rotary embedding of [rows, heads, d], with halves paired as in Llama."""
+    """Return the rotary embedding of x [tokens, heads, d]; dimension i is paired with i + d / 2, as in Llama."""
     cos, sin = tables[0][positions], tables[1][positions]
     first, second = x.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
 def write_cache(keys: Any, values: Any, k: Any, v: Any, slots: Any) -> None:
-    """Write [rows, KV heads, d] to `slots` of caches [blocks, block size, KV heads, d]."""
+    """Write keys and values [tokens, KV heads, d] to `slots` of caches [blocks, block size, KV heads, d]."""
     keys.view(-1, *keys.shape[2:]).index_copy_(0, slots, k)
     values.view(-1, *values.shape[2:]).index_copy_(0, slots, v)
 

@@ -1,8 +1,9 @@
-"""Matrix products as in engines: bf16, fp16, fp32, TF32, FP8 per tensor, row or block, INT8, W4A16, MXFP8, NVFP4.
+"""Matrix multiplications as in engines: bf16, fp16, fp32, TF32, FP8 (three kinds), INT8, W4A16, MXFP8, NVFP4.
 
-Block scales: FP8 with one scale per 1 x 128 activations and 128 x 128 weights, MXFP8, and NVFP4, all by
-`torch._scaled_mm`. Support depends on the card: FP8 blocks on Hopper with CUDA 12.9, MX and NVFP4 on Blackwell. Source
-of the layouts: pytorch, test/test_scaled_matmul_cuda.py and aten/src/ATen/native/cuda/ScaledBlas.cpp (2.11).
+FP8 has scales per tensor, row or block. Block scales: FP8 with one scale per 1 x 128 activations and 128 x 128
+weights, MXFP8, and NVFP4, all by `torch._scaled_mm`. Support depends on the card: FP8 blocks on Hopper with CUDA 12.9,
+MX and NVFP4 on Blackwell. Source of the layouts: pytorch, test/test_scaled_matmul_cuda.py and
+aten/src/ATen/native/cuda/ScaledBlas.cpp (2.11).
 """
 
 from collections.abc import Callable
@@ -37,7 +38,7 @@ Product = Callable[[], Any]
 
 
 def gemm(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare [m, k] x [k, n] with weights stored [n, k], as in checkpoints."""
+    """Prepare [m, k] x [k, n] in the case's format; weights are stored as [n, k], as in checkpoints."""
     builders = {
         "fp8": partial(_scaled_product, row_wise=False),
         "fp8_rowwise": partial(_scaled_product, row_wise=True),
@@ -71,7 +72,7 @@ def gemm(case: Case, bench: KernelContext) -> PreparedCase:
 def _check_product(
     bench: KernelContext, call: Product, a: Any, w: Any
 ) -> tuple[Product, Callable[[], float]]:
-    """Return `call`, and its error on a corner of the product against float64; `a` and `w` must cover the corner."""
+    """Return `call` and a function that checks a corner of its result against float64; `a` and `w` must cover it."""
     a, w = a[:CHECK_ROWS], w[:CHECK_COLUMNS]
 
     def check() -> float:
@@ -84,7 +85,7 @@ def _check_product(
 def _plain_products(
     case: Case, bench: KernelContext, copies: int = 1
 ) -> list[tuple[Product, Callable[[], float]]]:
-    """Return calls with rotating weights; activations stay, because the previous kernel has just written them."""
+    """Return unquantized multiplications with different weights and the same activations, which are in cache."""
     torch, dtype = bench.torch, bench.dtype(case.kernel)
     if case.kernel == "tf32" and not bench.on_cuda:
         raise Unsupported("a CPU has no TF32")
@@ -105,10 +106,10 @@ def _plain_products(
 def _scaled_product(
     case: Case, bench: KernelContext, *, row_wise: bool
 ) -> tuple[Product, Callable[[], float]]:
-    """Return a product of random FP8 values with one scale per row, or one scale for all."""
+    """Return a multiplication of random FP8 values with one scale per row, or else one per tensor, and its check."""
     torch = bench.torch
     if not hasattr(torch, "float8_e4m3fn") or not hasattr(torch, "_scaled_mm"):
-        raise Unsupported(f"torch {torch.__version__} has no FP8 product")
+        raise Unsupported(f"torch {torch.__version__} has no FP8 matrix multiplication")
     k = case["k"]
     a, w = (_quantize_fp8(bench, rows, k, 1, k if row_wise else None) for rows in (case["m"], case["n"]))
     scale_b = w.scales.T.contiguous() if row_wise else w.scales
@@ -130,7 +131,7 @@ def _scaled_product(
 def _int8_product(case: Case, bench: KernelContext) -> tuple[Product, Callable[[], float]]:
     torch = bench.torch
     if not hasattr(torch, "_int_mm"):
-        raise Unsupported(f"torch {torch.__version__} has no INT8 product")
+        raise Unsupported(f"torch {torch.__version__} has no INT8 matrix multiplication")
     if bench.on_cuda and case["m"] <= 16:
         raise Unsupported("torch._int_mm needs more than 16 rows on a GPU")
 
@@ -149,7 +150,7 @@ def _int8_product(case: Case, bench: KernelContext) -> tuple[Product, Callable[[
 
 
 def _int4_product(case: Case, bench: KernelContext) -> tuple[Product, Callable[[], float]]:
-    """Return torch's weight-only INT4 product, with one scale and zero point per 128 inputs."""
+    """Return torch's weight-only INT4 multiplication (one scale and zero point per 128 inputs), and its check."""
     torch, n, k = bench.torch, case["n"], case["k"]
     if k % INT4_GROUP or n % 64:
         raise Unsupported(f"W4A16 needs k in multiples of {INT4_GROUP} and n in multiples of 64")
@@ -189,7 +190,7 @@ CORNER = 128  # rows that a check needs in full precision
 
 
 class BlockScaled(NamedTuple):
-    """Values in the product's format, their scales in its layout, and the first rows in float32."""
+    """A quantized matrix: its values and scales in the layout of the kernel, and its first rows in float32."""
 
     values: Any
     scales: Any
@@ -197,7 +198,7 @@ class BlockScaled(NamedTuple):
 
 
 def block_scaled_product(case: Case, bench: KernelContext) -> tuple[Product, Callable[[], float]]:
-    """Return a product with block scales, and its check. Raises Unsupported."""
+    """Return a multiplication with block scales, and its check. Raises Unsupported."""
     torch = bench.torch
     formats: dict[str, Callable[..., BlockScaled]]
     formats = {"fp8_block": _quantize_fp8_blocks, "mxfp8": _quantize_mxfp8, "nvfp4": _quantize_nvfp4}
@@ -220,7 +221,7 @@ def block_scaled_product(case: Case, bench: KernelContext) -> tuple[Product, Cal
 
 
 def _random_pieces(bench: KernelContext, rows: int, columns: int) -> Any:
-    """Yield random float32 values some rows at a time, with the index of the first row."""
+    """Yield a random float32 matrix in groups of rows, each with the index of its first row."""
     for start in range(0, rows, ROWS_AT_A_TIME):
         yield start, bench.random(min(ROWS_AT_A_TIME, rows - start), columns, dtype=bench.torch.float32)
 
@@ -256,7 +257,7 @@ def _quantize_fp8_blocks(bench: KernelContext, rows: int, columns: int, *, weigh
 
 
 def _quantize_mxfp8(bench: KernelContext, rows: int, columns: int, *, weights: bool) -> BlockScaled:  # noqa: ARG001
-    """Return FP8 values with one power-of-two scale per 32 values."""
+    """Return MXFP8 values: FP8 with one power-of-two scale per 32 values."""
     torch = bench.torch
     values = torch.empty(rows, columns, device=bench.device, dtype=torch.float8_e4m3fn)
 
@@ -270,7 +271,7 @@ def _quantize_mxfp8(bench: KernelContext, rows: int, columns: int, *, weights: b
 
 
 def _quantize_nvfp4(bench: KernelContext, rows: int, columns: int, *, weights: bool) -> BlockScaled:  # noqa: ARG001
-    """Return FP4 values, two per byte with the even one low, and one FP8 scale per 16 values."""
+    """Return NVFP4 values, two per byte (the even one in the low half), with one FP8 scale per 16 values."""
     torch = bench.torch
     packed = torch.empty(rows, columns // 2, device=bench.device, dtype=torch.uint8)
     steps = torch.tensor(FP4_VALUES, device=bench.device)
@@ -296,7 +297,7 @@ def _quantize_micro_blocks(
     block: int,
     quantized: Callable[[Any], tuple[Any, Any, Any]],
 ) -> BlockScaled:
-    """Quantize blocks along a row, some rows at a time; return scales in tiles."""
+    """Quantize a random matrix into `values`, in blocks along each row, some rows at a time; scales are in tiles."""
     if columns % block:
         raise Unsupported(f"blocks of {block} need a width that is a multiple of {block}, not {columns}")
     scales, corner = [], None
@@ -311,7 +312,8 @@ def _quantize_micro_blocks(
 
 
 def tile_scales(torch: Any, scales: Any) -> Any:
-    """Return [rows, blocks] scales in tiles of 128 x 4, with rows that are 32 apart side by side; padded with zeros."""
+    """Return scales [rows, blocks] in the kernel's layout: tiles of 128 x 4, padded with zeros; in a tile, rows r, r +
+    32, r + 64 and r + 96 are adjacent."""
     rows, columns = scales.shape
     tall, wide = -(-rows // SCALE_ROWS), -(-columns // SCALE_COLUMNS)
     padded = torch.zeros(tall * SCALE_ROWS, wide * SCALE_COLUMNS, device=scales.device, dtype=scales.dtype)

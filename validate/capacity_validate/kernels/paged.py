@@ -1,6 +1,6 @@
-"""Attention over a paged KV cache: a Triton kernel that reads a block table, or a gather if Triton is missing.
+"""Attention over a paged KV cache: a Triton kernel that reads a block table on a GPU, a gather of the blocks on a CPU.
 
-Caches are [blocks, block size, KV heads, head size]; a table row holds a sequence's block ids in order.
+Caches are [blocks, block size, KV heads, head size]; row i of the block table lists the block ids of sequence i.
 """
 
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ def paged_decode_attention(
     chunked: bool = False,
     sinks: Any = None,
 ) -> Any:
-    """Attend one query row per sequence, [batch, heads, d] -> the same; row i sees its first `contexts[i]` tokens.
+    """Return decode attention [batch, heads, d] of one query per sequence; sequence i has `contexts[i]` tokens.
 
-    With `window_tokens`, a row sees only the last tokens, or with `chunked` those of its own chunk. `sinks` has one
-    logit per head, for a key that every row sees and whose value is zero. `contexts_cpu` are the contexts on the host,
-    for the gather; without them it reads them from the device.
+    With `window_tokens`, a query sees only the last tokens of its sequence, or with `chunked` only its own chunk.
+    `sinks` has one logit per head, of an additional key that every query sees and whose value is zero. `contexts_cpu`
+    are the contexts on the host for the CPU version; if omitted, they are read from the device.
     """
     if query.is_cuda:
         return _triton_decode(
@@ -67,14 +67,14 @@ def paged_decode_attention(
 
 
 def first_visible_token(context: int, window_tokens: int | None, *, chunked: bool) -> int:
-    """Return the first token that the last of `context` tokens sees."""
+    """Return the position of the first token that the last of `context` tokens sees."""
     if window_tokens is None:
         return 0
     return (context - 1) // window_tokens * window_tokens if chunked else max(0, context - window_tokens)
 
 
 def append_sink(k: Any, v: Any, sinks: Any, visible: Any) -> tuple[Any, Any, Any]:
-    """Append a zero key and value, and return them with the bias that makes its logit the sink's.
+    """Return k and v with a zero token appended, and the attention bias that gives this token the sink's logit.
 
     [heads, tokens, d]; `sinks` [heads, queries or 1]; `visible` [queries, tokens]. Source: gpt-oss's model card.
     """
@@ -85,7 +85,7 @@ def append_sink(k: Any, v: Any, sinks: Any, visible: Any) -> tuple[Any, Any, Any
 
 
 def gather_context(cache: Any, blocks: Any, tokens: int, *, first: int = 0) -> Any:
-    """Return tokens `first` to `tokens` of one sequence as [KV heads, tokens, d]."""
+    """Return the cached tokens `first` to `tokens` - 1 of one sequence as [KV heads, tokens, d]."""
     block_size = cache.shape[1]
     used = blocks[first // block_size : -(-tokens // block_size)]
     start = first - first // block_size * block_size
@@ -104,7 +104,7 @@ def _triton_decode(
     chunked: bool = False,
     sinks: Any = None,
 ) -> Any:
-    """Run split-K flash decoding: one program per slice of a sequence and KV head; a second kernel joins the slices."""
+    """Run split-K flash decoding: one program per context slice and KV head; a second kernel merges the slices."""
     query = query.contiguous()
     batch, heads, d = query.shape
     kv_heads, block_size = keys.shape[2], keys.shape[1]
@@ -130,7 +130,7 @@ def _triton_decode(
 
 @lru_cache(maxsize=512)
 def _split_count(programs: int, max_context: int, index: int | None) -> int:
-    """Return the number of context slices: enough for two waves, each at least 256 tokens, a power of two."""
+    """Return the number of context slices, a power of two: two waves of programs, at least 256 tokens a slice."""
     units = torch.cuda.get_device_properties(index or 0).multi_processor_count
     wanted = max(1, min(2 * units // max(1, programs), max_context // 256, 64))
     return 1 << (int(wanted).bit_length() - 1)

@@ -1,4 +1,4 @@
-"""Triton kernels between the products, fused as in engines, and paged decode attention.
+"""Triton kernels that engines fuse between matrix multiplications, and paged decode attention.
 
 Imported on GPUs only, because torch's CUDA builds include Triton.
 """
@@ -33,7 +33,7 @@ def rope_and_cache(
     q_row, k_row, v_row, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr,
     WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Process one head of one row: rotate queries to `out`, rotate keys to the cache, copy values to it.
+    """Process one head of one token: write a rotated query to `out`, or a rotated key and its value to the caches.
 
     HALF is D / 2, WIDTH is HALF rounded up to a power of two. Caches are [slots, KV heads, D].
     """
@@ -64,7 +64,7 @@ def rope_and_cache(
 
 @triton.jit
 def silu_and_multiply(gate_up, out, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
-    """Compute SiLU(gate) · up for one block of one row; [rows, 2·COLUMNS] -> [rows, COLUMNS]."""
+    """Compute SiLU(gate) · up for one block of one token; [tokens, 2·COLUMNS] -> [tokens, COLUMNS]."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     ok = columns < COLUMNS
@@ -81,7 +81,7 @@ def paged_decode(
     GROUP: tl.constexpr, GROUP_PADDED: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
     TILE: tl.constexpr, CHUNKED: tl.constexpr, SPLITS, HEADS,
 ):  # fmt: skip
-    """Attend one slice of a sequence and KV head by online softmax over tiles; WIDTH is D as a power of two."""
+    """Attend to a context slice for one KV head by online softmax over tiles. WIDTH: D rounded up to a power of 2."""
     row = tl.program_id(0)
     kv_head = tl.program_id(1)
     slice_id = tl.program_id(2)
@@ -139,7 +139,7 @@ def combine_slices(
     partial, summary, out, sinks, D: tl.constexpr, WIDTH: tl.constexpr, SPLITS_PADDED: tl.constexpr,
     SINKS: tl.constexpr, SPLITS, HEADS,
 ):  # fmt: skip
-    """Join slices by their maxima and sums; empty slices have weight 0, a sink has weight but adds no value."""
+    """Merge the slices of a context by their maxima and sums. Empty slices have weight 0; a sink only adds weight."""
     row = tl.program_id(0)
     head = tl.program_id(1)
     slices = tl.arange(0, SPLITS_PADDED)

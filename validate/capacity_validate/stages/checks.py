@@ -1,4 +1,4 @@
-"""Stages that check techniques, memory, and collectives between processes; they time no steps of the model."""
+"""Stages that check techniques and memory and measure collectives; they time no steps of the model."""
 
 import time
 from dataclasses import replace

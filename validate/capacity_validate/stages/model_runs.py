@@ -1,7 +1,7 @@
-"""Runs of the whole model: short serving runs, and speculative decoding with a shallow draft of it.
+"""Stages that run the whole model: short serving runs, and speculative decoding with its first layers as draft model.
 
-Serving: the continuous-batching loop at a share of the throughput predicted by the calibrated step model. Speculation:
-accepted lengths, equal output, speed-up.
+Serving: the continuous-batching loop at a fraction of the throughput that the calibrated step model predicts.
+Speculation: accepted lengths, equal output, speed-up.
 """
 
 import math
@@ -65,7 +65,7 @@ def serving_stage(session: Session, results: StageResults) -> None:
 def _executor(
     session: Session, stage: ServingStage, model: Transformer
 ) -> tuple[Transformer | GraphedTransformer, dict[str, float]]:
-    """Return the transformer and the memory of its graphs; it has decode graphs if a GPU can capture its steps."""
+    """Return the model to serve with and its graphs' memory; decode steps use CUDA graphs if possible."""
     if not session.on_gpu or not model.capturable:
         return model, {}
     longest = stage.prompt_tokens[1] + stage.output_tokens[1]
@@ -77,7 +77,7 @@ def _executor(
 
 
 def _request_rate(stage: ServingStage, steps: StepModel) -> float:
-    """Return `load_fraction` of a full batch's throughput, by the step model."""
+    """Return the request rate: `load_fraction` of the predicted throughput with half of the batch in use."""
     prompt = sum(stage.prompt_tokens) // 2
     output = sum(stage.output_tokens) / 2
     seats = max(1, stage.max_num_seqs // 2)
@@ -139,7 +139,7 @@ def speculation_stage(session: Session, results: StageResults) -> None:
 
 
 def _length_finding(run: SpeculativeRun) -> Finding:
-    """Check the accepted length of a real run: with acceptance `agreement`, lengths scatter as computed."""
+    """Check a real run's mean accepted length against the formula for its agreement, within 5 standard errors."""
     a, k = run.agreement, run.draft_tokens
     probabilities = [a**i * (1 - a) for i in range(k)] + [a**k]
     mean = sum((i + 1) * p for i, p in enumerate(probabilities))
@@ -159,6 +159,6 @@ def _token_finding(run: SpeculativeRun, *, exact: bool) -> Finding:
         name=f"speculative decoding, k={run.draft_tokens}, agreement {run.agreement:g}: tokens are the target's",
         value=run.doubt,
         limit=EXACT_DOUBT if exact else ROUNDED_DOUBT,
-        detail=f"gap to the first choice over the largest logit; {run.equal_tokens} of {run.tokens} tokens equal plain "
-        "decoding, which differs permanently after one rounding difference",
+        detail=f"logit gap to the first choice / largest logit; {run.equal_tokens} of {run.tokens} tokens equal plain "
+        "decoding (after one rounding difference, later tokens differ too)",
     )

@@ -1,4 +1,4 @@
-"""The results that stages add to."""
+"""The results of a validation run, to which each stage adds."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -1,7 +1,7 @@
-"""Kernels and steps of a whole model, timed in alternation; then steps of a second model, which are never fitted.
+"""Stages that time kernels and whole-model steps in alternation, then steps of a second model, which no fit uses.
 
-Constants come from kernels, the loop's host time from the first model. Only a second model (a mixture of experts if
-the campaign has one) can show the error of the constants on another model.
+Constants are fitted to kernels, and the loop's host time to steps of the first model. Only a second model (a mixture
+of experts if the campaign has one) can show the error of the constants on another model.
 """
 
 import math
@@ -42,7 +42,7 @@ KERNELS_SHARE = 0.5
 
 
 def step_stage(session: Session, results: StageResults) -> None:
-    """Build the model, time every case, and report the load of the machine."""
+    """Build the model, time every case, and record how busy the machine was."""
     _build_model(session, results)
     session = session.with_model(results.whole, None)
     model = session.transformer
@@ -69,7 +69,7 @@ def step_stage(session: Session, results: StageResults) -> None:
     drift = results.outcome.drift
     text = f"the same cases took {drift:+.0%} longer in the last pass than in the first"
     if session.on_gpu and abs(drift) > DRIFT:
-        results.broken.append(f"{text}: heat, or other processes on the card; measure again")
+        results.broken.append(f"{text}, due to heat or other processes on the card; measure again")
     elif abs(drift) > DRIFT_CPU:
         results.remarks.append(f"noisy: {text}")
     results.remarks += telemetry_remarks(telemetry, top_hz=session.facts.sm_clock_max_hz)
@@ -78,7 +78,7 @@ def step_stage(session: Session, results: StageResults) -> None:
 
 
 def _build_model(session: Session, results: StageResults) -> None:
-    """Build the campaign's transformer with layers cut to fit the device; report a cut, or why it cannot run."""
+    """Build the campaign's transformer with the layers that fit; add a remark if layers were cut or it cannot run."""
     stage = session.plan.transformer
     if stage is None:
         return
@@ -101,7 +101,7 @@ def _build_model(session: Session, results: StageResults) -> None:
 
 
 def _unsupported_reason(session: Session, spec: ModelSpec) -> str | None:
-    """Return the reason why the harness or this device cannot run a model; None if both can."""
+    """Return why the harness or this device cannot run a model; None if it can run."""
     try:
         require_supported(spec)
     except UnsupportedModel as refusal:
@@ -113,7 +113,7 @@ def _unsupported_reason(session: Session, spec: ModelSpec) -> str | None:
 def _make_transformer(
     session: Session, stage: TransformerStage, model: ModelSpec, cache_bytes: float, *, seed: int
 ) -> Transformer:
-    """Allocate a model with a KV cache for the stage's points, or of at most `cache_bytes`."""
+    """Return a transformer whose KV cache is large enough for the stage's cases, limited to `cache_bytes`."""
     contexts = [(point.batch, point.context) for point in stage.decode]
     contexts += [(1, tokens) for tokens in (*stage.prefill, stage.kv_tokens)]
     needed = max(batch * math.ceil(tokens / BLOCK) for batch, tokens in contexts)
@@ -161,7 +161,7 @@ def _step_calls(session: Session, bench: KernelContext) -> Callable[[Case], Prep
 
 
 def _time_half_depth(session: Session, runner: CaseRunner) -> None:
-    """If layers were cut, time the longest prefill and the last decode point at half the depth."""
+    """If layers were cut, also time the longest prefill and the last decode case with half of the remaining layers."""
     whole, stage = session.whole, session.plan.transformer
     if whole is None or whole.transformer is None or whole.half_depth is None or stage is None:
         return
@@ -178,7 +178,7 @@ def _time_half_depth(session: Session, runner: CaseRunner) -> None:
 
 
 def interleave(cases: list[Case], steps: list[Case]) -> list[Case]:
-    """Distribute whole-model steps among the first half of the kernels, so that both are timed in the same minutes."""
+    """Spread whole-model steps over the first half of the kernel cases, so both are timed in the same minutes."""
     if not steps:
         return cases
     every = max(1, len(cases) // (2 * len(steps)))
@@ -242,7 +242,7 @@ EAGER = "eager"  # decode steps on a GPU without a graph, launched kernel by ker
 def step_cases(
     stage: TransformerStage, model: ModelSpec, *, eager: bool = False, of: str = "model"
 ) -> list[Case]:
-    """Return all points of a stage; `of`: fitted "model" or "unseen" steps; `eager`: decode without CUDA graphs."""
+    """Return a stage's cases. `of`: "model" (to fit) or "unseen" (to hold out); `eager`: decode without graphs."""
     layers = model.num_layers
     variant = EAGER if eager else ""
     prefills = [make_case(f"{of} prefill", model.dtype, tokens=n, layers=layers) for n in stage.prefill]
@@ -257,7 +257,7 @@ def step_cases(
 
 @dataclass(frozen=True, slots=True)
 class StepRunner:
-    """Build the call of a step case: tokens in, the sampled tokens read back, as in an engine."""
+    """Builds calls of whole-model steps: send the tokens, run, and read the sampled tokens, as in an engine."""
 
     model: Transformer
     generator: Any
@@ -279,7 +279,7 @@ class StepRunner:
         return InputRow(tokens=ids, computed=computed, blocks=blocks)
 
     def _blocks(self, sequences: int, tokens: int) -> list[Any]:
-        """Return arrays of scattered blocks, as allocated by a pool that has served for a while."""
+        """Return the block ids of each sequence, scattered as in a pool that has served requests for some time."""
         each = math.ceil(tokens / BLOCK)
         if sequences * each > self.model.num_blocks:
             held = self.model.num_blocks * BLOCK

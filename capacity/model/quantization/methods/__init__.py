@@ -1,7 +1,7 @@
-"""Readers of each `quant_method`: from its own keys to a `Recipe`.
+"""Readers of quantization configs, one per `quant_method`; each returns a `Recipe`.
 
-Keys by method: transformers 5.23 `utils/quantization_config.py`, compressed-tensors 0.12 `quant_args.py`, vLLM 0.33
-`model_executor/layers/quantization/`, read 2026-11.
+Sources of the keys of each method: transformers 5.23 `utils/quantization_config.py`, compressed-tensors 0.12
+`quant_args.py`, vLLM 0.33 `model_executor/layers/quantization/`, read 2026-11.
 """
 
 from collections.abc import Callable

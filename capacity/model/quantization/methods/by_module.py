@@ -1,4 +1,4 @@
-"""Methods with formats by module or group of modules: compressed-tensors, NVIDIA ModelOpt, AMD Quark."""
+"""Quantization methods whose formats vary by module: compressed-tensors, NVIDIA ModelOpt, AMD Quark."""
 
 from pathlib import Path
 
@@ -97,11 +97,11 @@ def _compressed_fp8(weights: Fields, strategy: str) -> WeightFormat:
 
 
 _MODELOPT_ALGORITHMS: Table = read_data(Path(__file__).with_name("modelopt_algorithms.json"))
-"""The format of each, and whether only weights are quantized."""
+"""The weight format of each ModelOpt algorithm, and whether only weights are quantized."""
 
 
 def modelopt(fields: Fields) -> Recipe:
-    """Read both forms: `hf_quant_config.json` nests the fields under `quantization`, `config.json` does not."""
+    """Read a config of ModelOpt, from `hf_quant_config.json` (fields under `quantization`) or from `config.json`."""
     inner = fields.section("quantization") or fields
     algorithm = inner.text("quant_algo").lower()
     if algorithm == "mixed_precision":
@@ -125,7 +125,7 @@ def _modelopt_format(fields: Fields, algorithm: str) -> WeightFormat:
 
 
 def _apply_group_size(fields: Fields, made: WeightFormat) -> WeightFormat:
-    """Return the format with the file's group size; raises MalformedFile if the algorithm does not support it."""
+    """Return the format with the config's group size; raises MalformedFile if the format has another size."""
     if not fields.has("group_size"):
         return made
     size = read_group_size(fields, "group_size")
@@ -133,15 +133,15 @@ def _apply_group_size(fields: Fields, made: WeightFormat) -> WeightFormat:
         return grouped_int_format(4, size, zero_point=False)
     own = {"nvfp4": 16, "mxfp4": 32, "mxfp8": 32}.get(made.name.partition("-")[0])
     if own is not None and size != own:
-        raise fields.problem("group_size", f"{size}, but {made.name} has groups of {own}")
+        raise fields.problem("group_size", f"{size} is not supported; {made.name} has groups of {own}")
     return made
 
 
 def _modelopt_mixed(fields: Fields) -> Recipe:
-    """Read `quantized_layers`, which lists modules with their algorithms; other modules stay at 16 bit."""
+    """Read ModelOpt's `quantized_layers`, which lists modules with their algorithms; other modules stay at 16 bit."""
     layers = fields.section("quantized_layers")
     if layers is None or not layers.values:
-        raise fields.problem("quantized_layers", "missing under MIXED_PRECISION")
+        raise fields.problem("quantized_layers", "missing; MIXED_PRECISION requires it")
     names: dict[tuple[str, WeightFormat], list[str]] = {}
     for module in layers.values:
         section = layers.section(module)

@@ -1,4 +1,4 @@
-"""Methods with one format for all quantized matrices: AWQ, GPTQ, FP8, MXFP4, bitsandbytes."""
+"""Quantization methods with one format for all quantized matrices: AWQ, GPTQ, FP8, MXFP4, bitsandbytes."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def awq(fields: Fields) -> Recipe:
 
 
 def gptq(fields: Fields) -> Recipe:
-    """Read GPTQ and AutoRound; zero points are stored even if they are all equal (`sym`)."""
+    """Read a config of GPTQ or AutoRound. Zero points are counted even for symmetric formats, which store them too."""
     bits = fields.count("bits")
     if bits not in (2, 3, 4, 8):
         raise fields.problem("bits", f"{bits} is not one of 2, 3, 4, 8")
@@ -44,7 +44,7 @@ def gptq(fields: Fields) -> Recipe:
 def _gptq_dynamic(
     fields: Fields, bits: int, group: int
 ) -> tuple[ModulePatterns, tuple[tuple[ModulePatterns, WeightFormat], ...]]:
-    """Read GPTQModel's `dynamic`: `-:regex` is not quantized, `+:regex` has its own bits and group size."""
+    """Read GPTQModel's `dynamic`: `-:regex` modules are not quantized, `+:regex` ones have other bits or groups."""
     dynamic = fields.section("dynamic")
     ignored = [str(name) for name in fields.items("modules_to_not_convert") or []]
     overrides: list[tuple[ModulePatterns, WeightFormat]] = []
@@ -82,7 +82,7 @@ def fp8(fields: Fields) -> Recipe:
 
 
 def fbgemm_fp8(fields: Fields) -> Recipe:
-    """Read FBGEMM's FP8, with one FP32 scale per output."""
+    """Read a config of FBGEMM's FP8, which has one FP32 scale per output row."""
     return Recipe(
         method="fbgemm_fp8",
         default=replace(find_format("fp8-channel"), name="fp8-channel-fp32", scale_bits=32),
@@ -91,7 +91,7 @@ def fbgemm_fp8(fields: Fields) -> Recipe:
 
 
 def mxfp4(fields: Fields) -> Recipe:
-    """Read MXFP4 of routed experts only, as in gpt-oss and vLLM's `Mxfp4Config`."""
+    """Read a config of MXFP4 for routed experts only, as in gpt-oss and vLLM's `Mxfp4Config`."""
     return Recipe(
         method="mxfp4",
         default=find_format("mxfp4"),

@@ -1,4 +1,4 @@
-"""Contents of a checkpoint's `quantization_config` in one form for all methods, and readers that methods share."""
+"""A checkpoint's `quantization_config` in the same form for all methods, and functions that readers share."""
 
 import re
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from capacity.model.quantization.weight_format import WeightFormat, find_format
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """Formats of one method: the format of most matrices, unquantized modules, and formats by module."""
+    """Formats that a quantization config defines: of most matrices, and by module; and unquantized modules."""
 
     method: str
     default: WeightFormat
@@ -23,7 +23,7 @@ class Recipe:
 
 
 def module_names(fields: Fields, *keys: str) -> ModulePatterns:
-    """Return the module names in any of `keys`; raises MalformedFile for a bad regular expression."""
+    """Return the module names that the fields `keys` list; raises MalformedFile for a bad regular expression."""
     listed: list[str] = []
     for key in keys:
         for name in fields.items(key) or []:
@@ -41,7 +41,7 @@ def make_patterns(fields: Fields, key: str, names: list[str], *, lists: int = 1)
 
 
 def read_group_size(fields: Fields, *keys: str, default: int = 128) -> int:
-    """Return the group size, -1 for one scale per output; raises MalformedFile for 0."""
+    """Return the group size; -1: one scale per output row. Raises MalformedFile for 0."""
     size = fields.count(*keys, default=default, minimum=-1, maximum=1 << 20)
     if size == 0:
         key = next(key for key in keys if fields.has(key))
@@ -50,7 +50,7 @@ def read_group_size(fields: Fields, *keys: str, default: int = 128) -> int:
 
 
 def fp8_block_format(fields: Fields, key: str) -> WeightFormat:
-    """Return FP8 with a scale per block if `key` gives [rows, columns], else with one scale per matrix."""
+    """Return FP8 with a scale per block if field `key` has [rows, columns] of a block, else per matrix."""
     block = fields.items(key)
     if block is None:
         return find_format("fp8")
@@ -71,7 +71,7 @@ def float4_format(fields: Fields, group_size: int) -> WeightFormat:
 
 
 def make_weight_only(weight_format: WeightFormat) -> WeightFormat:
-    """Return a format of the same bytes whose weights are dequantized to 16 bit before the product."""
+    """Return a format with the same bytes whose weights are dequantized to 16 bit before the matrix multiplication."""
     kernel = weight_format.fallback_kernel or weight_format.kernel
     return replace(
         weight_format,
@@ -89,7 +89,7 @@ def method_suffix(weight_format: WeightFormat) -> str:
 
 
 def kv_cache_scheme(fields: Fields) -> str | None:
-    """Return the KV cache's format, given as an object or as a name ("FP8")."""
+    """Return the KV cache format in `kv_cache_scheme`, an object or a name ("FP8"); None if there is none."""
     named = fields.values.get("kv_cache_scheme")
     if isinstance(named, str) and named.lower() in ("fp8", "int8"):
         return named.lower()

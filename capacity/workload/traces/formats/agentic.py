@@ -25,11 +25,12 @@ _COLUMNS = ("t", "in", "out", "prefix_parent", "prefix_blocks", "api_time", "thi
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
     """Read sessions as a closed loop: a request is sent a think time after the previous one of its thread completes.
 
-    A subagent's first request follows the latest of the main thread. Duplicate sessions and requests without an answer
-    are skipped. With `concurrent_sessions`, this many users replay one session after another; the next session goes to
-    the user who finished first in the recording. Otherwise all sessions start at 0. Recorded block hashes are never
-    shared between sessions. It is therefore assumed that sessions with equal `tool_tokens` (and `system_tokens`) share
-    the tools and system prompt at the start of their first large prompt. Raises MalformedFile.
+    A subagent's first request follows the latest request of the main thread. Duplicate sessions and requests without
+    an answer are skipped. With `concurrent_sessions`, this many users replay one session after another; the next
+    session is replayed by the user who finished first in the recording. Otherwise all sessions start at 0. Different
+    sessions never have equal block hashes in the recording. It is therefore assumed that sessions with equal
+    `tool_tokens` (and `system_tokens`) share the tools and system prompt at the start of their first large prompt.
+    Raises MalformedFile.
     """
     assert isinstance(first, JsonLines)
     limit, users = options.limit, options.concurrent_sessions
@@ -46,7 +47,7 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
 
 
 class _Sessions:
-    """Requests of all sessions during reading."""
+    """Collects the requests of all sessions while a trace is read."""
 
     def __init__(self, lines: TraceLines, concurrent_sessions: int | None) -> None:
         self.lines = lines
@@ -66,7 +67,7 @@ class _Sessions:
         return len(self.columns["arrival_s"])
 
     def add(self, record: Mapping[str, object]) -> None:
-        """Add one session."""
+        """Add the requests of one session."""
         lines = self.lines
         if missing := [key for key in _KEYS if key not in record]:
             lines.reject(f"has no {missing[0]!r}; it has {short_repr(', '.join(map(str, record)))}")
@@ -126,11 +127,11 @@ class _Sessions:
             heapq.heappush(self.users, (end_s, user, last))
 
     def text_number(self, key: object) -> int:
-        """Return the number of a text, the same for the same key."""
+        """Return the id of the text with this key; equal keys have equal ids."""
         return self.texts.setdefault(key, len(self.texts))
 
     def workload(self, name: str) -> Workload:
-        """Return the requests as a workload, with notices of skipped ones."""
+        """Return the requests as a workload, with notices of the skipped requests."""
         notices: list[str] = []
         if self.duplicates:
             notices.append(f"{self.duplicates:,} duplicate sessions skipped")
@@ -176,7 +177,10 @@ class _Session:
         self.prompts: list[list[tuple[int, int]]] = []
 
     def add_prompt(self, where: str, tokens: int, parent: object, blocks: object, *, main: bool) -> None:
-        """Add a prompt from its parent's first blocks, or from tools and system prompt, and new text."""
+        """Add a prompt: the first blocks of its parent, or tools and system prompt, and then new text.
+
+        `where` names the request in errors; `main`: whether it belongs to the main thread and not to a subagent.
+        """
         lines = self._lines
         index = len(self.prompts)
         if type(parent) is not int or not -1 <= parent < index:
@@ -198,7 +202,7 @@ class _Session:
 
 
 def _first_tokens(segments: list[tuple[int, int]], tokens: int) -> list[tuple[int, int]]:
-    """Return the segments of the first `tokens` tokens, or all of them."""
+    """Return the segments of the first `tokens` tokens; all segments if there are fewer tokens."""
     taken: list[tuple[int, int]] = []
     for text, length in segments:
         if tokens <= 0:

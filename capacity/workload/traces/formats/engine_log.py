@@ -1,4 +1,4 @@
-"""Request logs with one JSON object per line: OpenTelemetry spans and logs, AIPerf records, an engine's own."""
+"""Request logs with one JSON object per line: OpenTelemetry spans and logs, AIPerf records, or an engine's own log."""
 
 from collections.abc import Iterator, Mapping
 
@@ -23,7 +23,7 @@ JAEGER = "data"  # an export of Jaeger's: traces, each a list of spans with tags
 
 
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
-    """Read requests by the usual names of times and token counts; other records are skipped.
+    """Read requests from records whose times and token counts have a known field name; other records are skipped.
 
     Times are dates, or seconds, ms, us or ns since 1970. Raises MalformedFile.
     """
@@ -38,12 +38,12 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
             rows.add(request, *named, session=first_name_in(request, NAMES.sessions))
             if options.limit is not None and len(rows) >= options.limit:
                 return rows.workload(options.name)
-    notices = (f"{others:,} records without a time and token counts skipped",) if others else ()
+    notices = (f"{others:,} records skipped that lack a time or token counts",) if others else ()
     return rows.workload(options.name, notices)
 
 
 def _requests(record: Record) -> Iterator[Record]:
-    """Yield a record, or the spans or log records in it, with dotted names."""
+    """Yield a record, or the spans or log records that it contains, with dotted names for nested fields."""
     outer = next((key for key in NESTED if key in record), None)
     if outer is not None:
         scopes, records = NESTED[outer]

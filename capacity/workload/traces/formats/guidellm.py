@@ -11,7 +11,7 @@ NAMES = record_names()["guidellm"]
 
 
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
-    """Return the successful requests of the benchmark with the most of them. Raises MalformedFile."""
+    """Return the successful requests of the benchmark that has the most successful requests. Raises MalformedFile."""
     assert isinstance(first, JsonLines)
     benchmarks = first.record["benchmarks"]
     runs = [_successful_requests(each) for each in benchmarks] if isinstance(benchmarks, list) else []

@@ -25,10 +25,9 @@ _POSSIBLE_BLOCK_TOKENS = tuple(2**power for power in range(14))
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
     """Read requests with `timestamp`, `input_length`, `output_length`, optional `max_tokens` and `hash_ids`.
 
-    Raises MalformedFile.
-
     The block size is the one that matches the number of hashes in every row. Timestamps are milliseconds with
-    Mooncake's 512-token blocks and seconds with 16-token blocks; otherwise milliseconds if all are whole numbers.
+    Mooncake's 512-token blocks and seconds with 16-token blocks; with other blocks, milliseconds if all are whole
+    numbers. Raises MalformedFile.
     """
     assert isinstance(first, JsonLines)
     block_tokens, seconds_per_unit = options.block_tokens, options.seconds_per_unit
@@ -42,7 +41,7 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
 
 
 class _Rows:
-    """Requests of one file during reading."""
+    """Collects the requests of one file while it is read."""
 
     def __init__(self, lines: TraceLines, block_sizes: tuple[int, ...]) -> None:
         self.lines = lines
@@ -115,7 +114,7 @@ class _Rows:
         self.hashes_in_row.append(len(hashes))
 
     def _add_chat(self, chat: object, parent: object) -> None:
-        """Add a chat to its parent's session; -1 or an unknown parent starts a new one."""
+        """Add a chat to its parent's session; -1 or an unknown parent starts a new session."""
         for field, value in (("chat_id", chat), ("parent_chat_id", parent)):
             if not isinstance(value, int | str | None):
                 self.lines.reject(f"{field} {short_repr(value)} is not a number")
@@ -127,7 +126,7 @@ class _Rows:
         self.session.append(number)
 
     def workload(self, name: str, seconds_per_unit: float | None, *, spread_ticks: bool) -> Workload:
-        """Return the rows as a workload, with notices of the assumptions."""
+        """Return the requests as a workload, with notices of the assumptions about units and block size."""
         notices: list[str] = []
         block_tokens = self._block_tokens()
         content = None if block_tokens is None else self._content(block_tokens)
@@ -173,7 +172,7 @@ class _Rows:
 
 
 def _handle_ticks(workload: Workload, *, spread: bool) -> Workload:
-    """Report, or spread, requests that share a few equally spaced timestamps."""
+    """Spread requests that share a few equally spaced timestamps (`spread`), or add a notice about them."""
     ticks_s = np.unique(workload.arrival_s)
     if len(ticks_s) < 10 or len(workload) < 3 * len(ticks_s):
         if spread:

@@ -1,4 +1,4 @@
-"""Result of a Prometheus range query: requests per interval and their lengths, from histograms."""
+"""Read the result of a Prometheus range query: requests per interval, and histograms of their lengths."""
 
 import math
 import re
@@ -33,7 +33,7 @@ class Histogram(NamedTuple):
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
     """Generate the counted requests of each interval at random times, with lengths drawn from the buckets.
 
-    Series of several servers are added. A counter that decreases was reset. Raises MalformedFile.
+    Counts of several servers are added up. A counter that decreases was reset. Raises MalformedFile.
     """
     assert isinstance(first, JsonLines)
     series = _series(lines, first.record)
@@ -55,7 +55,7 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
         name=options.name,
         source=lines.path,
         notices=(
-            f"{span}: requests from the increase of the counters, at random times within each interval; lengths are "
+            f"{span}: requests counted by the query arrive at random times within each interval; lengths are "
             "drawn uniformly within the histograms' buckets",
         ),
         remark=False,
@@ -74,7 +74,7 @@ def _series(lines: TraceLines, record: Mapping[str, object]) -> list[Mapping[str
 
 
 def _histogram(lines: TraceLines, series: list[Mapping[str, object]], name: re.Pattern[str]) -> Histogram:
-    """Return the increase of each bucket between instants of the query, summed over servers."""
+    """Return the increase of each bucket between consecutive samples of the query, summed over servers."""
     rises: dict[float, dict[float, float]] = {}  # by upper bound and time
     samples = 0
     for entry in series:
@@ -126,10 +126,11 @@ def _number(lines: TraceLines, field: str, value: object) -> float:
 
 
 def _draw_lengths(histogram: Histogram, coming: IntArray, rng: np.random.Generator) -> IntArray:
-    """Draw a length for each request of each interval: a bucket by its share, then uniformly within the bucket.
+    """Draw a length for each request of each interval: a bucket with probability by its count, then uniformly within
+    it.
 
-    An interval with empty buckets uses the totals of all intervals. The last bucket has no upper bound; its width is
-    its lower bound.
+    An interval whose buckets are empty uses the totals of all intervals. The last bucket has no upper bound; its width
+    is assumed to be its lower bound.
     """
     upper = histogram.bounds.copy()
     upper[-1] = 2 * upper[-2] if len(upper) > 1 else 2.0

@@ -107,7 +107,7 @@ def test_what_is_no_request_or_has_no_answer_is_counted(tmp_path: Path) -> None:
     text += json.dumps({"timestamp": 1e12, "prompt_tokens": 5, "completion_tokens": 0}) + "\n"
     workload = read(tmp_path, text)
     assert len(workload) == 3
-    assert "1 records without a time and token counts skipped" in workload.notices
+    assert "1 records skipped that lack a time or token counts" in workload.notices
     assert "1 requests without an answer (0 tokens) skipped" in workload.notices
 
 
