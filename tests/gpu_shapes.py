@@ -127,7 +127,7 @@ def gpu_shapes(monkeypatch: Any, *, capability: tuple[int, int] = (9, 0)) -> Ite
     launches = Launches()
     card = SimpleNamespace(multi_processor_count=132, major=capability[0], minor=capability[1])
     for module in (fused, paged):
-        monkeypatch.setattr(module, "kernels_of_triton", lambda: launches)
+        monkeypatch.setattr(module, "load_triton_kernels", lambda: launches)
     monkeypatch.setattr(torch, "Generator", NoGenerator)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: capability)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _=None: card)

@@ -45,7 +45,7 @@ def test_each_pool_serves_its_own_model_as_it_would_alone() -> None:
         pool = found.pools[place]
         assert (pool.model, pool.requests, pool.answered) == (model, 60, 60)
         assert pool.kv_capacity_tokens == capacity.fit(model, gpu=gpu).kv_capacity_tokens
-        assert pool.latencies_ms["ttft"].match == pytest.approx(1e3 * ttft.mean())
+        assert pool.latencies_ms["ttft"].mean == pytest.approx(1e3 * ttft.mean())
     assert [pool.usd_per_hour for pool in found.pools] == [0.5, 3.0]
     assert found.cost is not None
     assert found.cost.usd_per_hour == 3.5

@@ -50,6 +50,6 @@ def test_the_capacity_does_not_depend_on_the_offered_rate() -> None:
     """Loads far below, close to and far above the capacity are all compared with one value."""
     drawn = MACHINE.requests(1.0, 2000)
     first, *others = (
-        MACHINE.capacity(drawn.at_rate(rate), probe_capacity) for rate in (1e-3, 1.0, 5.0, 100.0)
+        MACHINE.capacity(drawn.set_rate(rate), probe_capacity) for rate in (1e-3, 1.0, 5.0, 100.0)
     )
     assert others == [first] * 3

@@ -242,7 +242,7 @@ def test_replicas_that_share_nothing_are_runs_of_their_own() -> None:
     found = simulate(workload, [setup] * 3, router="round-robin").records
     for replica in range(3):
         rows = np.arange(replica, 301, 3)
-        part = alone(workload.take(rows), setup).records
+        part = alone(workload.select(rows), setup).records
         for column in COLUMNS:
             np.testing.assert_array_equal(getattr(found, column)[rows], getattr(part, column))
 
@@ -335,7 +335,7 @@ def test_pools_apart_by_length_are_deployments_of_their_own(limit: int) -> None:
     together = simulate(workload, [slow, slow, fast], router="by-prompt-length")
     short = workload.prompt_tokens <= limit
     for rows, pool in ((np.flatnonzero(short), [slow, slow]), (np.flatnonzero(~short), [fast])):
-        apart = simulate(workload.take(rows), pool, router="least-outstanding")
+        apart = simulate(workload.select(rows), pool, router="least-outstanding")
         for column in COLUMNS:
             found = getattr(together.records, column)[rows]
             np.testing.assert_array_equal(found, getattr(apart.records, column), column)

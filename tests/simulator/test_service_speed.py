@@ -43,13 +43,13 @@ PAGE = speed.PAGE.read_text(encoding="utf-8")
 )
 def test_no_row_has_fallen_off_a_cliff(case: Any) -> None:
     block = speed.block_of(PAGE)
-    least = speed.group_rows(block)[case.key] / speed.calibration_of(block) / SLOWER
+    least = speed.rows_of(block)[case.key] / speed.calibration_of(block) / SLOWER
     found = speed.measured(case, quick=True)
     assert found.requests_per_s / speed.timeouts_per_s() > least
 
 
 def test_the_handbook_has_the_rows_of_the_program() -> None:
-    assert list(speed.group_rows(speed.block_of(PAGE))) == [case.key for case in CASES]
+    assert list(speed.rows_of(speed.block_of(PAGE))) == [case.key for case in CASES]
     for size in speed.SIZES:
         assert f"\n| {size:,} | " in speed.block_of(PAGE)
     for peer in speed.PEERS:
@@ -68,7 +68,7 @@ def test_a_block_is_written_in_the_place_of_the_last() -> None:
     )
     block = "\n".join([f"| **{case.section}** |" + " |" * 6, speed.row(measured), speed.machine([1.5e6])])
     page = speed.written(PAGE, block)
-    assert speed.group_rows(speed.block_of(page)) == {case.key: 123_000.0}
+    assert speed.rows_of(speed.block_of(page)) == {case.key: 123_000.0}
     assert speed.calibration_of(speed.block_of(page)) == 1.5e6
     assert page.partition(speed.START)[0] == PAGE.partition(speed.START)[0]
     assert page.partition(speed.END)[2] == PAGE.partition(speed.END)[2]

@@ -30,7 +30,7 @@ kinds = (
     (28, 4, 128, 0, False, False), (6, 6, 96, 0, False, False), (8, 2, 64, 37, True, False), (8, 2, 64, 0, False, True),
 )
 for splits, some in ((1, kinds[:2]), (4, kinds)):
-    paged._splits = lambda *_: splits
+    paged._split_count = lambda *_: splits
     for heads, kv_heads, d, window, chunked, sunk in some:
         generator = torch.Generator().manual_seed(1)
         keys, values = (torch.randn(32, 16, kv_heads, d, generator=generator) for _ in range(2))
@@ -42,7 +42,7 @@ for splits, some in ((1, kinds[:2]), (4, kinds)):
             query, keys, values, table, torch.tensor(contexts), 100, window, chunked=chunked, sinks=sinks
         )
         for row, context in enumerate(contexts):
-            first = paged.first_seen(context, window or None, chunked=chunked)
+            first = paged.first_visible_token(context, window or None, chunked=chunked)
             k, v = (c[table[row]].flatten(0, 1)[first:context].transpose(0, 1)[None] for c in (keys, values))
             expected = reference_attention(torch, query[row][None, :, None], k, v)[0, :, 0]
             if sinks is not None:
@@ -90,13 +90,13 @@ torch.Tensor.is_cuda = True  # the paths of a GPU, on tensors that the interpret
 from dataclasses import replace
 from capacity_validate.kernels import causal, paged
 from capacity_validate.small_models import cut_layers, small_model
-from capacity_validate.technique_checks import cached_against_uncached
+from capacity_validate.technique_checks import cache_difference
 from capacity_validate.transformer import Transformer
 
-causal.takes_flash = lambda *_: False
-paged._splits = lambda *_: 2
+causal.supports_flash = lambda *_: False
+paged._split_count = lambda *_: 2
 spec = replace(cut_layers(small_model("tiny-mqa"), 1), vocab_size=64)
-print(cached_against_uncached(Transformer(spec, device="cpu", num_blocks=32)))
+print(cache_difference(Transformer(spec, device="cpu", num_blocks=32)))
 """
 
 _COMPILATION = """

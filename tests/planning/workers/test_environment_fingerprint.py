@@ -32,7 +32,7 @@ def test_another_process_finds_the_same() -> None:
     named = NamedInputs(models=("llama-3.2-1b", "deepseek-r1"))
     code = (
         "import json; from capacity.planning.workers.environment_fingerprint import *; "
-        f"print(json.dumps(likeness(Named(models={named.models!r}))))"
+        f"print(json.dumps(environment_fingerprint(NamedInputs(models={named.models!r}))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert difference(environment_fingerprint(named), json.loads(done.stdout)) is None

@@ -53,7 +53,7 @@ def test_one_set_of_experts_is_enough_where_memory_is_short(monkeypatch: pytest.
         return rotating(self, count, *shape, **options)
 
     monkeypatch.setattr(KernelContext, "rotating_tensors", counted)
-    monkeypatch.setattr(KernelContext, "copies", lambda *_: 1)
+    monkeypatch.setattr(KernelContext, "copy_count", lambda *_: 1)
     prepared(LOOPED)
     assert set(made) == {1}
 
