@@ -1,4 +1,4 @@
-"""`plan`: find the deployments that meet the service levels for a model and its traffic."""
+"""`plan`: find the deployments of a model that meet the SLO on its traffic, and rank them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ def plan(
     progress: Progress | None = None,
     **options: Any,
 ) -> Plan:
-    """Find and rank the cheapest deployments that meet the service levels on the traffic, with evidence and prices.
+    """Find and rank the cheapest deployments that meet the SLO on the traffic, with simulation results and prices.
 
-    `slo` as "ttft:p95:500ms", or "ttft:500" for 500 ms of every request (`goodput_target` of them); without any, the
-    levels of the `use_case`. `workers` processes, including this one, simulate in parallel; a script that uses more
-    than one must guard its own code with `if __name__ == "__main__"`. `cluster` (tcp://host:port) simulates on a Dask
-    cluster instead, and in this process. `progress(snapshot)` is called as answers improve. Raises DoesNotFit if no
-    engine of the space holds the model; a plan without `ranked` reports what prevents an answer.
+    `slo`: "ttft:p95:500ms" limits a percentile; "ttft:500" limits each request to 500 ms, and the fraction
+    `goodput_target` of the requests must meet it. Without any, the SLO of the `use_case` applies. `workers` processes,
+    including this one, simulate in parallel; a script that uses more than one must guard its own code with `if
+    __name__ == "__main__"`. `cluster` (tcp://host:port) simulates on a Dask cluster and in this process instead.
+    `progress(snapshot)` is called repeatedly during the search. Raises DoesNotFit if the model fits no engine of the
+    search space; a plan without `ranked` reports what prevents an answer.
     """
     from capacity.deployment.routers import make_router
     from capacity.planning.search.plan_answer import run_search

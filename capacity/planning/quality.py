@@ -1,8 +1,8 @@
-"""Quality loss of narrower formats: published changes of task scores, each with its source.
+"""Quality loss of lower-precision formats: published changes of benchmark scores, each with its source.
 
 The values are in `capacity.techniques.quantization_methods`; this module selects those that apply to a format. Scores
-differ between models, tasks and recipes: they are third-party measurements of some models, not predictions for yours.
-A format without a published score has an unknown loss, never zero.
+differ between models, tasks and quantization recipes: they are third-party measurements of a few models, not
+predictions for yours. A format without a published score has an unknown loss, never zero.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SIXTEEN_BIT = ("bf16", "fp16", "fp32", "auto")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityChange:
-    """Lost fraction of a benchmark score, median and worst of the published values; None: unknown."""
+    """Loss of a benchmark score as a fraction: median and worst of the published values; None: unknown."""
 
     typical_loss_fraction: float | None
     worst_loss_fraction: float | None
@@ -55,7 +55,7 @@ class QualityChange:
         return self.is_within(EVALUATION_NOISE)
 
     def is_within(self, max_loss_fraction: float | None) -> bool:
-        """Return whether even the worst published loss is allowed; an unknown loss is allowed only without a limit."""
+        """Return whether even the worst published loss is within the limit (None: no limit); an unknown one is not."""
         if max_loss_fraction is None:
             return True
         return self.worst_loss_fraction is not None and self.worst_loss_fraction <= max_loss_fraction
@@ -70,10 +70,10 @@ AS_PUBLISHED = QualityChange(
 
 
 def published_quality(family: str, params: float) -> QualityChange | None:
-    """Return the published change of a family of formats for a model of `params` parameters; None if there is none.
+    """Return the published loss of a family of formats for a model of `params` parameters; None if none is published.
 
-    Values of models more than SIMILAR_SIZE times smaller or larger count only if there are no others: the same format
-    loses more on a 7B than on a 70B. Values without a model size always count.
+    Values measured on models more than SIMILAR_SIZE times smaller or larger count only if there are no others, because
+    the same format loses more on a 7B than on a 70B model. Values without a model size always count.
     """
     figures = [
         each for name in METHODS.get(family, ()) for each in find_method(name).quality if each.loss_fractions
@@ -108,10 +108,11 @@ def quality_change(
     *,
     params: float,
 ) -> QualityChange:
-    """Return the loss of serving `checkpoint`, of `params` parameters, as `scheme` with that KV cache; both losses add
+    """Return the quality loss of serving `checkpoint` with weights in `scheme` and this KV cache dtype; the losses add
     up.
 
-    The loss from evicting KV is unknown because it depends on task and budget.
+    `params` is the model's number of parameters. The loss from KV eviction is unknown because it depends on task and
+    budget.
     """
     parts = []
     if scheme.name != checkpoint.name and scheme.quantized:
@@ -133,7 +134,7 @@ def quality_change(
 
 
 def quality_of(resolved: ResolvedPool, model: ModelSpec) -> QualityChange:
-    """Return the quality loss of serving the checkpoint of `model` as the pool does."""
+    """Return the quality loss of serving the checkpoint of `model` in the formats of the pool."""
     own = resolved.pool.kv_eviction
     return quality_change(
         resolved.scheme, model.checkpoint, resolved.kv_cache_dtype, own, params=model.total_params

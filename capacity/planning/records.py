@@ -1,4 +1,4 @@
-"""Records of the planner: ranked deployments, rejections with reasons, and extent of the search."""
+"""Records of the planner: ranked deployments, rejected candidates with reasons, and counts of the search."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """Rejected candidate with its reason; `replicas` None: any number."""
+    """Rejected candidate with the reason; `replicas` None: rejected with any number of replicas."""
 
     pool: Pool
     replicas: int | None
@@ -58,7 +58,7 @@ class Rejection:
     def from_candidate(
         cls, candidate: Candidate, kind: Kind, reason: str, *, replicas: int | None
     ) -> Rejection:
-        """Return the rejection of a candidate."""
+        """Return the rejection record of an engine or of a prefill-decode pair."""
         alone = Rejection(pool=candidate.pool, replicas=replicas, kind=kind, reason=reason)
         if candidate.prefill is None:
             return alone
@@ -67,7 +67,7 @@ class Rejection:
 
     @property
     def engine(self) -> str:
-        """Return a short description of the hardware."""
+        """Return a short description of the engine: GPU, parallelism, weight format, and draft method."""
         parts = [self.pool.gpu, self._parallelism]
         parts += [text for text in (self.pool.quantization, self.pool.speculator) if text is not None]
         return " ".join(parts)
@@ -79,7 +79,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRejection(Rejection):
-    """Rejected pair: `pool` decodes, and `prefill_replicas` of `prefill` were tried (None: any number)."""
+    """Rejected pair; `pool` decodes, and `prefill_replicas` prefill replicas were tried (None: any number)."""
 
     prefill: Pool
     prefill_replicas: int | None
@@ -104,9 +104,10 @@ class LaunchLine:
 class Ranked(WrittenRecord):
     """Deployment that meets the SLO.
 
-    `trial` uses step times at the required confidence, `predicted` uses predicted step times (None if not run).
-    `launch` has a line for each role; it is empty for a baseline that cannot be launched. `confidence` is the highest
-    level of `step_error.LEVELS` at which the SLO still held.
+    `trial` is the evaluation with step times at the required confidence, `predicted` that with predicted step times
+    (None if not run). `launch` has a command for each kind of server; it is empty if the engine is only a baseline
+    that cannot be launched. `confidence` is the highest tested level of `step_error.LEVELS` at which the SLO is still
+    met.
     """
 
     FIRST: ClassVar[tuple[str, ...]] = ("label", "pools", "pool", "replicas", "router")
@@ -130,12 +131,12 @@ class Ranked(WrittenRecord):
 
     @property
     def tokens_per_s_per_gpu(self) -> float:
-        """Return the output tokens/s per GPU at the served load."""
+        """Return the output tokens/s per GPU in the trial."""
         return self.trial.output_tokens_per_s / self.num_gpus
 
     @property
     def label(self) -> str:
-        """Return the label of the candidate."""
+        """Return the one-line label of the deployment."""
         return self.candidate.label
 
     @property
@@ -165,7 +166,7 @@ class Conditional(WrittenRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One simulated deployment of the Pareto fronts."""
+    """Simulated deployment, as a point of a Pareto front."""
 
     label: str
     gpu: str
@@ -178,13 +179,13 @@ class Point:
 
     @property
     def worst_ratio(self) -> float:
-        """Return the worst level's latency divided by its limit."""
+        """Return the highest ratio of latency to limit of all SLOs."""
         return max((level.ratio for level in self.levels), default=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Miss:
-    """Part of the SLO that nothing in the search space meets: the best value found, and its candidate."""
+    """SLO that no deployment in the search space meets: the best value found, and the candidate with this value."""
 
     slo: str
     limit: str
@@ -195,10 +196,11 @@ class Miss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchCounts(WrittenRecord):
-    """Extent of the search.
+    """Counts of the search.
 
-    `points` counts the replicas within the limits over all engines that can run: what brute force would simulate.
-    `excluded` and `bounded` are engines without a simulation; `simulated` is distinct points.
+    `points` is the number of combinations of an engine and a number of replicas within the limits, over all engines
+    that can run; an exhaustive search would simulate each. `excluded` and `bounded` count engines that exact checks
+    and bounds rejected without simulation; `simulated` counts distinct deployments.
     """
 
     LAST: ClassVar[tuple[str, ...]] = ("simulated_fraction",)
@@ -212,19 +214,20 @@ class SearchCounts(WrittenRecord):
 
     @property
     def simulated_fraction(self) -> float:
-        """Return the simulated fraction of the points."""
+        """Return the fraction of `points` that was simulated."""
         return self.simulated / self.points if self.points else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(AnswerRecord):
-    """Result of a plan: `ranked` best first, empty if nothing meets the SLO (`misses` then gives the cause).
+    """Result of `plan`: deployments that meet the SLO in `ranked`, the best first; if there are none, `misses` has the
+    cause.
 
-    `conditional` are deployments with a lower objective that lose quality or whose drafts are not measured for this
-    model; they are in `ranked` only if the search names them explicitly.
+    `conditional` are deployments with a lower objective that lose quality or use drafts whose acceptance is not
+    measured for this model; they are in `ranked` only if the user names the format or draft method.
 
-    `proved`: every cheaper candidate was excluded, bounded or simulated. Otherwise the search `ended` early, and
-    better candidates may exist among the unresolved.
+    `proved`: every candidate with a lower objective was excluded, rejected by a bound, or simulated. Otherwise the
+    search ended early (`ended`), and better candidates may exist among the `unresolved` ones.
     """
 
     SCHEMA: ClassVar[str] = "capacity/plan/v1"
@@ -260,12 +263,12 @@ class Plan(AnswerRecord):
 
     @property
     def best(self) -> Ranked | None:
-        """Return the answer, or None."""
+        """Return the best deployment; None if none meets the SLO."""
         return self.ranked[0] if self.ranked else None
 
     @property
     def proof(self) -> str:
-        """Return how certain it is that the answer is the best, in words."""
+        """Return a sentence that states whether the best deployment is proved to be the best, and if not, why."""
         if self.proved:
             return "every cheaper candidate was excluded by a bound or simulated"
         unresolved = self.counts.unresolved
@@ -276,5 +279,5 @@ class Plan(AnswerRecord):
 
     @property
     def reasons(self) -> dict[str, int]:
-        """Return the number of rejected candidates by kind of reason."""
+        """Return the number of rejected candidates for each kind of reason."""
         return dict(Counter(rejection.kind for rejection in self.rejected))

@@ -27,14 +27,14 @@ ROUND_TOKENS = 1024  # multiple to which a context length from the traffic is ro
 
 
 def as_list(value: Any) -> Any:
-    """Return `a,b,c` as a tuple; other values unchanged."""
+    """Return text such as `a,b,c` as a tuple, a number as a tuple of one; other values unchanged."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return (value,) if isinstance(value, (int, float)) else value
 
 
 def _listed_or_default(value: Any) -> Any:
-    """Return as `as_list`, with None for `default` (none, checkpoint, auto)."""
+    """Return the value as in `as_list`, with None for words that mean the default (none, checkpoint, auto)."""
     listed = as_list(value)
     if not isinstance(listed, (tuple, list)):
         return listed
@@ -46,7 +46,7 @@ def _drafting_names(ways: tuple[str | None, ...]) -> tuple[str | None, ...]:
 
 
 def _parse_time_limit(value: Any) -> Any:
-    """Return 0 (no limit) for `inf` and None."""
+    """Return 0 (no limit) for `inf`, `none` and None; other values unchanged."""
     return 0.0 if value is None or str(value).strip().lower() in ("inf", "infinity", "none") else value
 
 
@@ -112,19 +112,19 @@ SEARCHED_FIELDS = (
     "speculative_config", "kv_transfer_config", "replicas", "role", "model", "route_up_to_tokens",
     "route_up_to_requests", "route_escalation_rate",
 )  # fmt: skip
-"""Pool fields that a search decides: axes with other names, and fields that follow from them."""
+"""Pool fields that the search sets: axes under another name, and fields derived from axes."""
 
 FIXED_FIELDS: Fields = {
     name: (field.annotation, field)
     for name, field in Pool.model_fields.items()
     if name not in SEARCHED_FIELDS and name not in Axes.model_fields
 }
-"""All other pool fields that are not axes: the same in every deployment of a search."""
+"""All other pool fields that are not axes; they are the same in every deployment of a search."""
 
 if TYPE_CHECKING:
 
     class Search(Axes):
-        """Axes, and settings that are the same for all deployments."""
+        """Axes of the search, and settings that are the same for all deployments."""
 
         language_model_only: bool = False
 
@@ -134,7 +134,7 @@ else:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """Deployment: `replicas` of a pool behind a router; with `prefill`, that pool only decodes."""
+    """Deployment: `replicas` replicas of a pool behind a router; with `prefill`, another pool computes the prompts."""
 
     pool: Pool
     replicas: int
@@ -144,13 +144,13 @@ class Candidate:
 
     @property
     def num_gpus(self) -> int:
-        """Return the GPUs in use, not rounded up to whole instances."""
+        """Return the number of GPUs in use, not rounded up to whole instances."""
         prefill = 0 if self.prefill is None else self.prefill.num_gpus * self.prefill_replicas
         return self.pool.num_gpus * self.replicas + prefill
 
     @property
     def is_plain(self) -> bool:
-        """Return whether it has neither drafts nor separate prefill engines."""
+        """Return whether the deployment uses neither drafts nor separate prefill engines."""
         return self.prefill is None and self.pool.speculator is None
 
     @property
@@ -170,7 +170,7 @@ class Candidate:
 
     @property
     def engine(self) -> str:
-        """Return a short name of one engine, by its GPUs."""
+        """Return a short name of the engine: GPU and parallelism."""
         return _engines(self.pool)
 
     @property
@@ -223,8 +223,8 @@ DRAFTS, DISAGGREGATED_PENALTY, ROUTED = 4, 8, 2  # their contributions to oddnes
 
 
 def complexity_penalty(pool: Pool, *, apart: bool = False, router: str = ROUND_ROBIN) -> int:
-    """Return the distance of a deployment from the engine's defaults; among equals, the lowest is tried and chosen
-    first."""
+    """Return the distance of a deployment from the engine's defaults; the smallest is preferred among equal
+    objectives."""
     changed = sum(bool(getattr(pool, name) != Pool.model_fields[name].default) for name in SETTINGS)
     return (
         changed
@@ -235,7 +235,7 @@ def complexity_penalty(pool: Pool, *, apart: bool = False, router: str = ROUND_R
 
 
 def rounded_context(tokens: int) -> int:
-    """Return the context length for requests of at most this many tokens."""
+    """Return the context length to configure for requests of up to this many tokens, rounded up to `ROUND_TOKENS`."""
     return -(-tokens // ROUND_TOKENS) * ROUND_TOKENS
 
 
@@ -244,10 +244,10 @@ TUNING = ("max_num_batched_tokens", "chunked_prefill", "prefix_caching")  # tuni
 
 
 def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
-    """Yield every engine of the space on one GPU type, those without drafts and tuning first. Raises InvalidInput.
+    """Yield every engine of the search space on one GPU type, first those without drafts. Raises InvalidInput.
 
-    Engines with drafts or with several data-parallel ranks use the first value of `TUNING`. No engine has both, unless
-    the user names the draft methods.
+    Engines with drafts or with several data-parallel ranks only use the first value of each axis in `TUNING`. Drafts
+    and several data-parallel ranks are combined only if the user names the draft methods.
     """
     first = tuple(getattr(search, name)[0] for name in TUNING)
     asked = bool(search.speculators)
@@ -278,9 +278,9 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
 
 
 def _formats(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
-    """Return the weight formats, without the checkpoint's own format a second time by name.
+    """Return the weight formats to search; None is the format of the checkpoint, which is not repeated by name.
 
-    By default, a 16-bit checkpoint may be quantized; one published in fewer bits is served unchanged.
+    By default, a 16-bit checkpoint may be quantized; a checkpoint published in fewer bits is served unchanged.
     """
     from capacity.base.errors import CapacityError
     from capacity.model.quantization import scheme_for
@@ -303,7 +303,7 @@ def _without_tuning(search: Search) -> Search:
 
 
 def speculators(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
-    """Return the draft methods to search, by default the model's MTP layer or an EAGLE-3 head, and a given draft."""
+    """Return the draft methods to search; default: none, the model's MTP layer or EAGLE-3, and a given draft model."""
     given = () if search.draft is None else (DRAFT_MODEL,)
     return search.speculators or (None, "eagle3" if model.mtp is None else "mtp", *given)
 
@@ -323,7 +323,7 @@ def _drafts(search: Search, model: ModelSpec) -> Iterator[Fields]:
 
 
 def _parallelisms(search: Search, *, has_experts: bool) -> Iterator[Fields]:
-    """Yield parallelism settings; data-parallel ranks form one engine only with experts, otherwise replicas."""
+    """Yield parallelism settings; without experts no data parallelism, which would be the same as replicas."""
     axes = itertools.product(
         search.tensor_parallel_sizes,
         search.pipeline_parallel_sizes,
@@ -342,11 +342,11 @@ def _parallelisms(search: Search, *, has_experts: bool) -> Iterator[Fields]:
 
 
 def pairs(search: Search, gpu: str, model: ModelSpec) -> Iterator[tuple[Pool, Pool]]:
-    """Yield every pair of a prefill and a decode engine on one GPU type, in the same formats.
+    """Yield every pair of a prefill and a decode engine on one GPU type, with the same formats.
 
-    Each side has its own parallelism. `TUNING` is at its first value, and only decode engines vary in `max_num_seqs`.
-    Both sides draft equally because the drafter needs its KV on both. Drafts and data-parallel ranks are included only
-    if they are named (`asked_apart`), because each multiplies the pairs.
+    Each engine has its own parallelism. Axes in `TUNING` are at their first value, and only decode engines vary in
+    `max_num_seqs`. Both engines use the same drafts because the drafter needs its KV on both. Drafts and data-parallel
+    ranks are included only if the user names them (`disaggregated_axes`), because each multiplies the number of pairs.
     """
     drafts, ranks = disaggregated_axes(search, model)
     narrowed = _without_tuning(search)
@@ -365,6 +365,6 @@ def pairs(search: Search, gpu: str, model: ModelSpec) -> Iterator[tuple[Pool, Po
 
 
 def disaggregated_axes(search: Search, model: ModelSpec) -> tuple[bool, bool]:
-    """Return whether drafts, and data-parallel ranks, are searched in disaggregated deployments."""
+    """Return whether disaggregated deployments are searched with drafts, and whether with data-parallel ranks."""
     asked = model.is_moe and "data_parallel_sizes" in search.model_fields_set
     return any(search.speculators), asked and search.data_parallel_sizes != (1,)

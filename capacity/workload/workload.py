@@ -35,10 +35,10 @@ OPTIONAL: Mapping[str, Check] = {  # optional columns and their checks
 class Workload:
     """Requests sorted by arrival; columns are read-only arrays of equal length.
 
-    *Open loop*: request i is sent at `arrival_s[i]`. *Closed loop*: with `concurrency`, requests are sent in order, each
-    at its arrival or when fewer than `concurrency` are in flight at the client, the later of the two. *Sessions*: if
-    `after_request[i]` is not -1, request i is sent `think_s[i]` after request `after_request[i]` (an earlier row) completes
-    at the client. Its `arrival_s` is then nominal: the time in its trace, or the time if serving took no time.
+    *Open loop*: request i is sent at `arrival_s[i]`. *Closed loop*: with `concurrency`, requests are sent in order,
+    each at its arrival or when fewer than `concurrency` are in flight at the client, the later of the two. *Sessions*:
+    if `after_request[i]` is not -1, request i is sent `think_s[i]` after request `after_request[i]` (an earlier row)
+    completes at the client. Its `arrival_s` is then nominal: the time in its trace, or the time without serving time.
     `session[i]` groups the turns of one conversation, for routers.
 
     `max_tokens[i]` is the number of output tokens that the request allows, which some engines reserve; if it is below

@@ -1,1 +1,1 @@
-"""Cost of a deployment, and of hosted APIs and batch APIs for the same load."""
+"""Cost of a deployment, and cost of the same load on hosted APIs and batch APIs."""

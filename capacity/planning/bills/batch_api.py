@@ -1,7 +1,8 @@
-"""Cost of a deferrable job: on a provider's batch API, on GPUs rented for it, or in idle hours of your own GPUs.
+"""Cost of a job that can wait: on a provider's batch API, on GPUs rented for the job, or in idle hours of your own
+GPUs.
 
-A batch API is cheaper because answers may come late: it sells idle hours. Rented GPUs run at full load until the job
-is done. Your own GPUs are already paid for, so the job adds only energy.
+A batch API is cheaper because its answers may arrive hours later, so the provider can use idle GPUs. Rented GPUs run
+at full load until the job is done. Your own GPUs are already paid for, so the job adds only energy.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ USER_PROVIDER = "user"  # provider of a price given by the user
 
 
 class BatchPrice(Spec):
-    """Discount for answers that may come late, as a multiple of the regular price."""
+    """Discount of a batch API; answers may arrive `window_hours` later, at `multiple` times the regular price."""
 
     name: str
     provider: str
@@ -43,10 +44,10 @@ class BatchPrice(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchApiCost:
-    """Cost of a job on a batch API, compared with GPUs rented for it at `own_usd_per_document`.
+    """Cost of a job on a batch API; `own_usd_per_document` is the cost on GPUs rented for the job.
 
-    `in_time`: the API's window ends before the deadline. `break_even_utilization`: fraction of full load above which
-    rented GPUs are cheaper; None if they are not even at full load.
+    `in_time`: the API's completion window is at most the deadline. `break_even_utilization`: fraction of full load
+    above which rented GPUs are cheaper than the API; None if they are more expensive even at full load.
     """
 
     api: str
@@ -63,9 +64,10 @@ class BatchApiCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleJob:
-    """Job in the idle hours of GPUs that are already paid for; `usd_paid_anyway` is their share of the bill.
+    """Job in the daily idle hours of GPUs that are already paid for.
 
-    The work takes `hours`, spread over `days` (the last one may be partial); `kwh` is its only extra cost.
+    The work takes `hours` of GPU time, spread over `days` (the last day may be partial). `usd_paid_anyway` is the rent
+    of these hours, which is due with or without the job; the only extra cost is the energy, `kwh`.
     """
 
     hours_per_day: float
@@ -78,12 +80,12 @@ class IdleJob:
 
 @lru_cache(maxsize=1)
 def batch_prices() -> dict[str, BatchPrice]:
-    """Return all dated discounts of the package. Raises MalformedFile."""
+    """Return all batch discounts in the package's price list, by name; each has a date. Raises MalformedFile."""
     return read_rows(TABLE, BatchPrice)
 
 
 def find_batch_prices(names: str) -> tuple[BatchPrice, ...]:
-    """Return the discounts with these comma-separated names, or `all`. Raises UnknownName."""
+    """Return the batch discounts with these comma-separated names, or all for `all`. Raises UnknownName."""
     known = batch_prices()
     if names.strip().lower() == "all":
         return tuple(known.values())
@@ -100,13 +102,13 @@ def batch_api_costs(
     full: Rates,
     full_ends: tuple[float, float],
 ) -> tuple[BatchApiCost, ...]:
-    """Return the cost of the job with each discount that applies to one of the prices, the cheapest first.
+    """Return the cost of the job for each pair of an API price and a discount that applies to it, the cheapest first.
 
-    A listed price has its own provider's discounts; a given price has any that is named. Prompt caches are ignored
-    because their discount does not always combine with this one. `full_ends`: 90 % interval of a request's time at
-    full load, relative to its prediction.
+    A price from the price list gets only the discounts of its provider; a price given by flags gets every discount
+    that the user names. Prompt-cache discounts are ignored because a provider may not combine them with the batch
+    discount. `full_ends`: 90 % interval of a request's time at full load, relative to its prediction.
 
-    Raises InvalidInput without an API price, and for `all` discounts of a given price.
+    Raises InvalidInput without an API price, and for `all` discounts with only a price given by flags.
     """
     if billing.batch_api is None or job is None:
         return ()
@@ -116,7 +118,9 @@ def batch_api_costs(
         )
     every = billing.batch_api.strip().lower() == "all"
     if every and apis and all(api.provider == USER_PROVIDER for api in apis):
-        raise InvalidInput(f"--batch-api all needs --api: name one discount ({', '.join(batch_prices())})")
+        raise InvalidInput(
+            f"--batch-api all needs --api: add it, or name one discount ({', '.join(batch_prices())})"
+        )
     own = job.usd_per_document
     costs = []
     for discount in find_batch_prices(billing.batch_api):
@@ -142,7 +146,7 @@ def batch_api_costs(
 
 
 def idle_job(billing: Billing, full: Rates, *, watts: float, usd_per_hour: float) -> IdleJob | None:
-    """Return the job at full load on all replicas in their daily idle hours; None if these are not given."""
+    """Return the job at full load on all replicas in their daily idle hours; None without idle hours or a job."""
     if billing.idle_hours_per_day is None or billing.documents is None or billing.deadline_hours is None:
         return None
     hours_per_day, hours = billing.idle_hours_per_day, billing.documents / full.requests_per_s / 3600

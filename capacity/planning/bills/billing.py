@@ -1,8 +1,9 @@
-"""Bill of a deployment: at the served load and at full load, compared with an API, on spot, and for a deadline.
+"""Bill of a deployment at the served load and at full load; comparisons with APIs, spot capacity and batch jobs.
 
-All values follow from a price, a rate and lengths. Whole instances are billed, idle or not; a month has 730 hours.
-Input and output tokens share the bill by the GPU time of prefill and decode (`cost_estimate.RULE`). Power and energy
-are provisioned, not measured: each GPU counts at full power with host and cooling, idle or not.
+All values follow from a price, a request rate and request lengths. Whole instances are billed, idle or not; a month
+has 730 hours. Input and output tokens share the bill in proportion to the GPU time of prefill and decode
+(`cost_estimate.TOKEN_PRICE_RULE`). Power and energy are provisioned, not measured: each GPU counts at full power plus
+host and cooling, idle or not.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class Rates:
 class LoadCost:
     """Cost and provisioned energy of one load.
 
-    `usd_per_million_tokens`, `kwh_per_million_tokens` and `co2_g_per_million_tokens` count input and output tokens
-    together. `prefill_share` is the fraction of the bill that input tokens carry.
+    `usd_per_million_tokens`, `kwh_per_million_tokens` and `co2_g_per_million_tokens` are per million input and output
+    tokens together. `prefill_share` is the fraction of the bill that is charged to input tokens.
     """
 
     requests_per_s: float
@@ -73,17 +74,18 @@ class LoadCost:
 
     @property
     def kwh_per_million_output_tokens(self) -> float:
-        """Return the provisioned kWh of a million output tokens, on the basis of `joules_per_output_token`."""
+        """Return the provisioned energy per million output tokens in kWh; all energy counts."""
         return self.joules_per_output_token * MILLION / 3.6e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakEven:
-    """Comparison of your own GPUs with an API: monthly bills at the offered load, and the load at which they are
+    """Monthly bills of your own GPUs and of an API at the offered load, and the break-even load, at which they are
     equal.
 
-    If the load overloads the replicas in the bill, your own bill is that of the replicas that serve it. `possible`:
-    these can serve the break-even load. `api` names the price and its source.
+    If the billed replicas cannot serve the offered load, `own_usd_per_month` is the bill of enough replicas to serve
+    it. `possible`: the replicas in `own_usd_per_month` can serve the break-even load. `api` names the price and its
+    source.
     """
 
     api: str
@@ -98,7 +100,7 @@ class BreakEven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotCost:
-    """Interruptible capacity: a replica is useful for `useful_fraction` of the paid hours."""
+    """Cost of interruptible capacity; a replica serves requests during `useful_fraction` of the paid hours."""
 
     useful_fraction: float
     usd_per_useful_hour: float
@@ -108,7 +110,7 @@ class SpotCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchJob:
-    """Documents by a deadline at full load: the fewest replicas that meet it, and their bill in whole instances."""
+    """Batch job at full load: the fewest replicas that meet the deadline, and their bill in whole instances."""
 
     documents: int
     deadline_hours: float
@@ -125,10 +127,11 @@ class BatchJob:
 class Bill(AnswerRecord):
     """Cost of a deployment.
 
-    `served`, `verdict`, `offered_requests_per_s`, `needed` and `utilization` are None without a load;
-    `offered_requests_per_s` also for a closed loop. If more requests arrive than are served, `served` is `full`.
-    `levels` are the service levels of the simulated run at predicted step times, in `slo_window`, the worst window of
-    longer traffic. `break_even` compares with the given API prices, `apis` with those of the price list.
+    `served`, `verdict`, `offered_requests_per_s`, `needed` and `utilization` are None if no load is given;
+    `offered_requests_per_s` is also None for a closed loop. If more requests arrive than can be served, `served`
+    equals `full`. `levels` are the service levels of the simulated run at predicted step times; for traffic longer
+    than `slo_window`, they describe its worst window, given in `slo_window`. `break_even` uses the API price given by
+    flags, `apis` the prices of the price list.
     """
 
     SCHEMA: ClassVar[str] = "capacity/cost/v1"
@@ -174,7 +177,7 @@ class Bill(AnswerRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedRun:
-    """Simulation of the traffic: verdict, steady-state served load, and levels; empty without a load."""
+    """Result of simulating the traffic: verdict, steady-state load, and SLO results; empty without a load."""
 
     verdict: Judgement | None = None
     verdict_reason: str | None = None
@@ -203,7 +206,7 @@ def make_bill(
     full_ends: tuple[float, float] = (1.0, 1.0),
     warnings: tuple[str, ...] = (),
 ) -> Bill:
-    """Return the bill of `billing.replicas` engines; `full` and `served` are the loads of all of them together.
+    """Return the bill of `billing.replicas` engines; `full` and `served` are total loads over all these engines.
 
     `full_ends`: 90 % interval of a request's time at full load, relative to its prediction.
     """
@@ -255,7 +258,7 @@ def make_bill(
 
 
 def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -> LoadCost:
-    """Return the unit costs of a load. Input and output tokens at their prices add up to the bill."""
+    """Return the unit costs of a load; input and output tokens at their unit costs add up to the bill."""
     if not rates.requests_per_s > 0:
         raise InvalidInput(f"requests_per_s is {rates.requests_per_s}: must be above 0")
     units = unit_costs(hourly_usd, **asdict(rates))
@@ -281,7 +284,7 @@ def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -
 
 
 def own_api(billing: Billing) -> ApiPrice | None:
-    """Return the API price given by flags; None without one."""
+    """Return the API price given by flags; None if no price flag is set. Raises InvalidInput if only one is set."""
     if billing.api_input_price is None and billing.api_output_price is None:
         return None
     if billing.api_input_price is None or billing.api_output_price is None:
@@ -299,7 +302,7 @@ def own_api(billing: Billing) -> ApiPrice | None:
 def break_even(
     hourly_usd: float, rates: Rates, full: Rates, api: ApiPrice, *, cached_fraction: float = 0.0
 ) -> BreakEven:
-    """Return the load above which the GPUs, at a fixed bill, are cheaper than the API, which charges per token."""
+    """Return the load above which the GPUs, whose bill is fixed, are cheaper than the API, which charges per token."""
     each = api.usd_per_request(rates.input_tokens, rates.output_tokens, cached_fraction)
     if each == 0:
         raise InvalidInput("a free API has no break-even: give prices above 0")
@@ -318,7 +321,8 @@ def break_even(
 
 
 def spot_cost(price: Price, billing: Billing, gpus_per_replica: int) -> SpotCost | None:
-    """Return the cost with interruptions; each interruption costs a restart.
+    """Return the cost of interruptible replicas, which restart after each interruption; None if no interruptions are
+    given.
 
     The useful fraction is 1 / (1 + interruptions per hour x restart hours).
     """
@@ -336,9 +340,9 @@ def spot_cost(price: Price, billing: Billing, gpus_per_replica: int) -> SpotCost
 
 
 def batch_job(price: Price, billing: Billing, gpus_per_replica: int, full: Rates) -> BatchJob | None:
-    """Return the fewest replicas that finish `documents` by the deadline at full load; None if no job is given.
+    """Return the batch job with the fewest replicas that finish `documents` by the deadline; None if no job is given.
 
-    Interruptions, if given, lengthen the job. The bill covers the hours of the job.
+    All replicas run at full load. Interruptions, if given, lengthen the job. The bill covers the hours of the job.
     """
     if billing.documents is None and billing.deadline_hours is None:
         return None

@@ -42,11 +42,11 @@ def cost(
     download: bool = False,
     **options: Any,
 ) -> Bill:
-    """Return the bill of `replicas` engines.
+    """Return the bill of `replicas` engines at the served load and at full load.
 
-    With a `request_rate`, `requests_per_day`, `concurrency` or a trace, the served load is simulated, without warm-up
-    and drain. Without one, only the full load is costed, from `input_len` and `output_len`. For longer traffic, `slo`
-    must hold in the worst `slo_window`.
+    The served load is simulated if `request_rate`, `requests_per_day`, `concurrency` or a trace gives a load; warm-up
+    and drain are left out. Otherwise only the full load is billed, from `input_len` and `output_len`. If the traffic
+    is longer than `slo_window`, the worst window of this length must meet `slo`.
 
     Raises DoesNotFit, and InvalidInput without a price (`price_tier`, or `price`).
     """
@@ -115,12 +115,12 @@ def cost(
 
 
 def _rates_of(engines: ResolvedPool, load: ServedLoad) -> Rates:
-    """Return a load with its prefill fraction of GPU time."""
+    """Return the rates of a served load, including the fraction of busy GPU time in prefill."""
     return make_from(Rates, load, prefill_share=prefill_share([(engines, engines.pool.replicas)], load))
 
 
 def _apis(model: str, billing: Billing) -> tuple[tuple[ApiPrice, ...], tuple[str, ...]]:
-    """Return the requested list prices, or all of a custom list; and a note if there are none."""
+    """Return the API prices of `model` from the named providers or a custom list, and a note if there are none."""
     if billing.api is None and billing.api_price_file is None:
         return (), ()
     table = None if billing.api_price_file is None else read_api_prices(billing.api_price_file)
@@ -135,7 +135,7 @@ def _apis(model: str, billing: Billing) -> tuple[tuple[ApiPrice, ...], tuple[str
 
 def _cautions(price: Price, billing: Billing) -> Iterator[str]:
     if billing.interruptions_per_hour and price.tier not in ("spot", "given"):
-        yield f"Interruptions are billed at the {price.tier} price; interruptible capacity has --price-tier spot."
+        yield f"Interruptions are billed at the {price.tier} price; set --price-tier spot for interruptible capacity."
 
 
 def _run_of(
@@ -146,7 +146,7 @@ def _run_of(
     slos: tuple[Slo, ...],
     slo_window: str,
 ) -> ServedRun:
-    """Simulate the traffic on the engines, with more requests if these are too few for a verdict.
+    """Simulate the traffic on the engines; repeat with more requests if the run is too short for a verdict.
 
     Raises InvalidInput if no request is served.
     """
@@ -165,7 +165,9 @@ def _run_of(
     load = steady_load(run.records, verdict, requests, [(engines, engines.pool.replicas)])
     warnings = [] if requests.part is None else [f"The load is {requests.part}."]
     if requests.is_closed_loop and verdict.steady is None:
-        warnings.append("Without a steady state, warm-up and drain are billed. Increase --num-prompts.")
+        warnings.append(
+            "The run has no steady state, so the bill includes warm-up and drain. Increase --num-prompts."
+        )
     levels, window = evaluate_slos_in_windows(
         slos, requests, run.records, run.summary, slo_window, steady=verdict.is_stable
     )

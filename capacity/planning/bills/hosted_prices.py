@@ -1,6 +1,6 @@
-"""Prices of hosted APIs by model, from a dated list with sources or a custom list, with prompt-cache discounts.
+"""Prices of hosted APIs by model, with prompt-cache discounts, from the package's dated list or from a custom list.
 
-An empty cached multiple means that no discount is published; cached input then costs the full price.
+If the cached multiple is empty, the provider publishes no cache discount, so cached input is charged the full price.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ NUMBERS = {  # columns with the value of an empty cell
 class ApiPrice:
     """API price in $ per 1M tokens.
 
-    A prompt token from the API's cache costs `cached_multiple` of the regular price. If any are cached, the others
-    cost `cache_write_multiple`.
+    A prompt token read from the API's prompt cache costs `cached_multiple` times the regular price. If part of the
+    input is cached, each other input token costs `cache_write_multiple` times the regular price.
     """
 
     provider: str = "user"
@@ -49,7 +49,7 @@ class ApiPrice:
         return f"{self.provider} {self.model}, {self.date} ({self.source})" if self.date else self.source
 
     def usd_per_request(self, input_tokens: float, output_tokens: float, cached_fraction: float) -> float:
-        """Return the cost of one request in $; the prompt cache serves `cached_fraction` of its input."""
+        """Return the cost of one request in $; `cached_fraction` of its input is read from the prompt cache."""
         write = self.cache_write_multiple if cached_fraction > 0 else 1.0
         plain = (1 - cached_fraction) * write + cached_fraction * self.cached_multiple
         usd = input_tokens * plain * self.usd_per_million_input + output_tokens * self.usd_per_million_output
@@ -58,7 +58,7 @@ class ApiPrice:
 
 @lru_cache(maxsize=1)
 def api_price_list() -> tuple[ApiPrice, ...]:
-    """Return all dated API prices of the package."""
+    """Return all API prices in the package's price list; each has a date."""
     return read_api_prices(TABLE)
 
 
@@ -87,9 +87,11 @@ def _price(row: Mapping[str, str | None], path: str | Path, where: str) -> ApiPr
 def find_api_prices(
     model: str, providers: str, *, table: tuple[ApiPrice, ...] | None = None
 ) -> tuple[ApiPrice, ...]:
-    """Return the prices of `model` from the named providers ("DeepInfra,SambaNova"), or from `all` (may be empty).
+    """Return the prices of `model` from comma-separated providers ("DeepInfra,SambaNova"), or from `all` (may be
+    empty).
 
-    Raises InvalidInput if a provider is named and the model has no price, and UnknownName for a provider without one.
+    Raises InvalidInput if a provider is named but the list has no price of the model, UnknownName if only others have
+    one.
     """
     listed = api_price_list() if table is None else table
     of_model = [price for price in listed if price.model.lower() == model.lower()]

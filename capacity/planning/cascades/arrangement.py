@@ -1,9 +1,8 @@
-"""Arrangement of a cascade: the share of requests that reaches each tier, its cost and its latency.
+"""Arrangement of a cascade: the share of requests that reaches each tier, and the cascade's cost and latency.
 
-a cache answers h of all; of the rest, m = 1 - h,
-by answer: the small model gets m, the large one m e, one after the other
-by prompt: the small model gets m (1 - e), the large one m e, one or the other
-e is the escalation rate
+With cache hit rate h, escalation rate e, and m = 1 - h (the fraction of requests that miss the cache):
+- escalate by answer: the small model gets m, then the large model gets m e of these
+- escalate by prompt: the small model gets m (1 - e), the large model m e; each request reaches one model
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ EQUAL_COST_TOLERANCE = 1e-9  # relative difference within which two bills are eq
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """Semantic cache: hit rate, time and cost of a lookup, and cost of its store.
+    """Semantic cache: hit rate, lookup time in seconds, cost per lookup, and cost of its storage per hour.
 
-    `embedder`: engines that embed every prompt, if the lookup price does not include embedding.
+    `embedder`: your own engines that embed every prompt; None if the lookup price includes embedding.
     """
 
     hit_rate: float
@@ -35,15 +34,15 @@ class Cache:
 
     @property
     def embedding(self) -> Quantity:
-        """Return the cost of embedding one prompt on these engines at scale, in $."""
+        """Return the cost of embedding one prompt on the embedder's engines at scale, in $; 0 without an embedder."""
         return _exact_quantity(0.0) if self.embedder is None else self.embedder.usd_at_scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrangement:
-    """Optional cache, optional small model, and the large model, at a rate of requests per second.
+    """Cascade of an optional cache, an optional small model, and the large model, at one request rate.
 
-    `client_s`: round-trip time between client and router; the router is next to your own engines.
+    `client_s`: round-trip time between client and router; the network time between router and engines is neglected.
     """
 
     requests_per_s: float
@@ -58,12 +57,12 @@ class Arrangement:
 
     @property
     def missed(self) -> float:
-        """Return the fraction of requests that a model must answer."""
+        """Return the fraction of requests that miss the cache, so a model must answer them."""
         return 1.0 if self.cache is None else 1 - self.cache.hit_rate
 
     @property
     def small_share(self) -> float:
-        """Return the fraction of all requests that the small model answers or starts."""
+        """Return the fraction of all requests that reach the small model, including those that it escalates."""
         if self.small is None:
             return 0.0
         return self.missed * (1.0 if self.by_answer else 1 - self.escalation_rate)
@@ -75,18 +74,18 @@ class Arrangement:
 
     @property
     def sides(self) -> list[tuple[Side, float]]:
-        """Return each side with the fraction of all requests that reaches it."""
+        """Return each tier (large model, small model, embedder) with the fraction of requests that reaches it."""
         embedder = None if self.cache is None else self.cache.embedder
         every = ((self.large, self.large_share), (self.small, self.small_share), (embedder, 1.0))
         return [(side, share) for side, share in every if side is not None]
 
     def usd_at_scale(self) -> Quantity:
-        """Return the cost per request at scale (many engines), in $."""
+        """Return the cost per request in $ at scale, where rounding to whole engines is negligible."""
         large, *others = (side.usd_at_scale.scale(share) for side, share in self.sides)
         return _sum_quantities([large, _exact_quantity(self._overhead_usd), *others])
 
     def usd_per_hour(self) -> Quantity:
-        """Return the cost per hour in whole engines, in $."""
+        """Return the cost per hour in $, with the number of engines rounded up."""
         rate = self.requests_per_s
         large, *others = (side.usd_per_hour(share * rate) for side, share in self.sides)
         return _sum_quantities(
@@ -95,7 +94,7 @@ class Arrangement:
 
     @property
     def _overhead_usd(self) -> float:
-        """Return the cost per request without the models: lookup, store and judge, in $."""
+        """Return the cost per request in $ of everything but the models: cache lookup, cache storage and judge."""
         judged = 0.0 if self.small is None else self.missed * self.judge_usd
         if self.cache is None:
             return judged
@@ -105,10 +104,11 @@ class Arrangement:
     def paths(
         self, large: AnswerTimes | None, small: AnswerTimes | None, embedder: AnswerTimes | None = None
     ) -> tuple[list[RequestPath], list[RequestPath]] | None:
-        """Return the paths to the first and to the last token from the times of each model; None if a time is unknown.
+        """Return the request paths to the first token and those to the last token, from the times of each model.
 
-        A judged answer is shown after the judgement, so its first token arrives with its last. The client's distance
-        counts once per request, even if several models process it.
+        None if the times of a model are unknown. An answer that is judged first is shown only after the judgement, so
+        its first token arrives with its last. The round trip to the client counts once per request, even if several
+        models process the request.
         """
         judge = Stage.constant(self.judge_s)
         before = () if self.cache is None else (Stage.constant(self.cache.lookup_s),)
@@ -140,30 +140,30 @@ class Arrangement:
         return first, last
 
     def _distance(self, asked: tuple[AnswerTimes, ...]) -> tuple[Stage, ...]:
-        """Return the stage that corrects the client's distance to one round trip; times of an API are used as given."""
+        """Return a stage that reduces the client round trips in the times to one; an API's times are not corrected."""
         counted = sum(waits.client_s for waits in asked)
         more = self.client_s - counted
         return (Stage.constant(more),) if more and (counted or not asked) else ()
 
     def with_escalation(self, escalation_rate: float) -> Arrangement:
-        """Return a copy with another escalation rate."""
+        """Return a copy with `escalation_rate`."""
         return replace(self, escalation_rate=escalation_rate)
 
     def with_hit_rate(self, hit_rate: float) -> Arrangement:
-        """Return a copy with another hit rate of the cache."""
+        """Return a copy whose cache has `hit_rate`."""
         assert self.cache is not None
         return replace(self, cache=replace(self.cache, hit_rate=hit_rate))
 
     @property
     def large_model_only(self) -> Arrangement:
-        """Return the large model alone."""
+        """Return the arrangement with only the large model, for comparison."""
         return Arrangement(requests_per_s=self.requests_per_s, large=self.large, client_s=self.client_s)
 
     def break_even_escalation(self) -> Quantity | None:
-        """Return the highest escalation rate at which this costs no more than the large model alone, at scale.
+        """Return the highest escalation rate at which the cascade costs no more than the large model alone, at scale.
 
-        None if it costs more even at 0. The interval combines the highest cost of the small model with the lowest of
-        the large one, and the reverse.
+        None if the cascade costs more even at rate 0. The interval combines the highest cost of the small model with
+        the lowest cost of the large one, and the reverse.
         """
         assert self.small is not None
         small, large = self.small.usd_at_scale, self.large.usd_at_scale
@@ -178,7 +178,7 @@ class Arrangement:
         )
 
     def _break_even_rate(self, small_usd: float, large_usd: float) -> float | None:
-        """Solve cost(e) = a + b e = cost of the large model for e."""
+        """Return e (at most 1) at which the cost a + b e equals that of the large model; None if a is higher."""
         embedded = 0.0 if self.cache is None else self.cache.embedding.value
         none = self._overhead_usd + embedded + self.missed * small_usd
         slope = self.missed * (large_usd - (0.0 if self.by_answer else small_usd))
@@ -187,14 +187,15 @@ class Arrangement:
         return 1.0 if none + slope <= large_usd else (large_usd - none) / slope
 
     def break_even_escalation_here(self) -> float | None:
-        """Return the break-even escalation rate in whole engines, by search; None if no rate breaks even."""
+        """Return the highest break-even escalation rate with whole engines, by search; None if no rate breaks even."""
         most = self.large_model_only.usd_per_hour().value
         return _last_rate_within(lambda rate: self.with_escalation(rate).usd_per_hour().value, most)
 
     def break_even_hits(self) -> Quantity | None:
-        """Return the hit rate above which the cache pays off at scale: its cost divided by the cost of a miss.
+        """Return the hit rate above which the cache saves money at scale: cost per lookup and storage divided by cost
+        of a miss.
 
-        None if no rate is high enough.
+        None if no hit rate is high enough.
         """
         assert self.cache is not None
         missed = replace(self, cache=None).usd_at_scale()
@@ -209,7 +210,7 @@ class Arrangement:
         )
 
     def break_even_hits_here(self) -> float | None:
-        """Return the hit rate above which the cache pays off in whole engines, by search; None if there is none."""
+        """Return the hit rate above which the cache saves money with whole engines, by search; None if none does."""
         most = replace(self, cache=None).usd_per_hour().value
         most_missed = _last_rate_within(
             lambda missed: self.with_hit_rate(1 - missed).usd_per_hour().value, most
@@ -218,7 +219,7 @@ class Arrangement:
 
 
 def _last_rate_within(usd: Callable[[float], float], most: float) -> float | None:
-    """Return the highest rate up to which no bill exceeds `most`; None if the bill at rate 0 does."""
+    """Return the highest rate (0 to 1) up to which no bill exceeds `most`; None if the bill at rate 0 exceeds it."""
     found = None
     for step in range(STEPS + 1):
         if usd(step / STEPS) > most * (1 + EQUAL_COST_TOLERANCE):
@@ -232,7 +233,7 @@ def _exact_quantity(value: float) -> Quantity:
 
 
 def _sum_quantities(parts: Iterable[Quantity]) -> Quantity:
-    """Return the sum; errors may coincide, so its interval ends are the sums of the ends."""
+    """Return the sum. The ends of its interval are the sums of the ends, because all errors may have the same sign."""
     parts = list(parts)
     lows, highs = [part.low for part in parts], [part.high for part in parts]
     return Quantity(

@@ -1,6 +1,6 @@
 """Cost and savings of a cascade: a semantic cache, a small model, or both in front of a large model.
 
-Hit and escalation rates are inputs of the user because quality depends on them; this module does not judge answers.
+The user gives the hit rate and the escalation rate because they depend on answer quality, which is not modelled here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ PREFIX_FIELDS = ("enable_prefix_caching", "kv_offloading_size")
 def cascade(
     model: str | Path | ModelSpec,
     *,
-    simulate: Annotated[bool, Flag("Also run both models as one deployment, request by request.")] = False,
+    simulate: Annotated[
+        bool, Flag("Also simulate both models as one deployment, request by request.")
+    ] = False,
     profiles: str | Path | None = None,
     download: bool = False,
     **options: Any,
@@ -48,9 +50,9 @@ def cascade(
     """Compare a cascade with `model` alone: cost, latency and break-even rates.
 
     The cascade puts a semantic cache (`cache_hit_rate`), a small model (`small`, `escalation_rate`), or both in front
-    of `model`. Each model runs on GPUs (the pool's; `small_gpu`) or on an API (`api`, `small_api`, or their prices).
-    `request_rate` or `requests_per_day` gives the load. `simulate` also runs both models as one deployment. Raises
-    DoesNotFit, and InvalidInput for invalid settings.
+    of `model`. Each model runs on GPUs (`model` on those of the pool, `small` on `small_gpu`) or on an API (`api` and
+    `small_api`, or prices given by flags). `request_rate` or `requests_per_day` gives the load. `simulate` also runs
+    both models as one deployment. Raises DoesNotFit, and InvalidInput for invalid settings.
     """
     pool, traffic_fields, prices, own = split(options, Pool, Traffic, Cost, Cascade)
     asked: Cascade = build(Cascade, own)
@@ -74,7 +76,7 @@ def cascade(
     elif pool:
         raise InvalidInput(
             f"{next(iter(pool))!r} applies to engines on GPUs, but {model} runs on an API: leave it out (the small "
-            "model's GPU is small_gpu)"
+            "model's GPU is set with small_gpu)"
         )
     _check_load(traffic)
     sides = Sides(asked, traffic, cost, profiles, download)
@@ -135,7 +137,7 @@ def _arrangement_of(
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Builder of the sides of a cascade from the request."""
+    """Builder of the tiers of a cascade (large model, small model, embedder) from the user's settings."""
 
     asked: Cascade
     traffic: Traffic
@@ -144,7 +146,7 @@ class Sides:
     download: bool
 
     def hosted_side(self, price: ApiPrice, name: str) -> HostedSide:
-        """Return an API side; `name` is its field."""
+        """Return the tier on an API; `name` ("api" or "small_api") is the prefix of its settings."""
         ttft_s, tpot_s = getattr(self.asked, f"{name}_ttft_s"), getattr(self.asked, f"{name}_tpot_s")
         output = self._output_len(name != "api")
         return HostedSide(price, float(self.traffic.input_len or 1), float(output), ttft_s, tpot_s)
@@ -152,8 +154,8 @@ class Sides:
     def own_side(
         self, model: str | Path | ModelSpec, pool: Pool, *, small: bool = False, output_len: int | None = None
     ) -> OwnSide:
-        """Return a side on engines of a pool. Raises DoesNotFit, and InvalidInput without a price or for lengths that
-        are too long."""
+        """Return the tier on engines of a pool. Raises DoesNotFit, and InvalidInput without a GPU price or for
+        requests longer than the context."""
         resolved = resolve(model, pool, profiles=self.profiles, download=self.download)
         if small and pool.tensor_parallel_size == 1 and self.asked.small_tensor_parallel_size is None:
             size = None if resolved.memory.fits else resolved.smallest_tensor_parallel_size
@@ -168,7 +170,7 @@ class Sides:
         return OwnSide(resolved, price, traffic, self.asked.target_utilization)
 
     def small(self, large: Side) -> Side | None:
-        """Return the side of the small model; None without one."""
+        """Return the tier of the small model; None if the cascade has no small model."""
         asked = self.asked
         if asked.small is None:
             return None
@@ -187,7 +189,7 @@ class Sides:
         return self.own_side(asked.small, build(Pool, fields), small=True)
 
     def embedder(self, large: Side, small: Side | None) -> OwnSide | None:
-        """Return the side that embeds prompts; None if embeddings are bought. Raises as `own`."""
+        """Return the engines that embed prompts; None without an embedding model. Raises as `own_side`."""
         asked = self.asked
         if asked.embedding_model is None:
             return None
@@ -202,7 +204,7 @@ class Sides:
 
 
 def api_price(model: str, asked: Cascade, name: str) -> ApiPrice | None:
-    """Return the API price of a side, given or of a named provider; None for a side on GPUs. Raises InvalidInput."""
+    """Return the API price of a tier, from flags or the named provider; None for GPUs. Raises InvalidInput."""
     provider, given_in, given_out = (
         getattr(asked, field) for field in (name, f"{name}_input_price", f"{name}_output_price")
     )

@@ -1,7 +1,8 @@
-"""Latency distribution of requests that take different paths: stages in sequence, paths mixed by their shares.
+"""Latency distribution of requests that follow different paths; a path has a share of the requests and its stages in
+sequence.
 
-Stages of a path are assumed to be independent. The 90 % intervals of stages are propagated by computing the result
-with all stages at their low and at their high end, because their errors may coincide.
+Stage times of a path are assumed to be independent. Errors of the stages may have the same sign, so the 90 % interval
+of the result is computed with all stages at the low end of their interval and with all at the high end.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MAX_POINTS = 512  # limit per stage when stages are added, because all pairs of 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stage:
-    """Time of one stage in seconds, one value per simulated request; `mean_ends` or `p95_ends` None: no interval."""
+    """Time of one stage in seconds, one value per simulated request; `..._ends`: relative 90 % interval, or None."""
 
     seconds: Times
     mean_ends: Ends | None = EXACT
@@ -33,17 +34,17 @@ class Stage:
 
     @classmethod
     def constant(cls, seconds: float) -> Stage:
-        """Return a stage with the same known time for every request."""
+        """Return a stage that takes `seconds` for every request, without error."""
         return cls(seconds=np.array([seconds]))
 
     def ends(self, statistic: Statistic) -> Ends | None:
-        """Return the interval of this statistic, relative to its value."""
+        """Return the 90 % interval of the mean or the p95, relative to its value; None if unknown."""
         return self.mean_ends if statistic == "mean" else self.p95_ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestPath:
-    """Path of a share of the requests: stages in sequence."""
+    """Path that a share of the requests follows: stages in sequence."""
 
     share: float
     stages: tuple[Stage, ...]
@@ -61,7 +62,7 @@ def mixture_latency(ways: Sequence[RequestPath], statistic: Statistic) -> Quanti
 
 
 def _statistic_at(ways: Sequence[RequestPath], statistic: Statistic, end: int | None) -> float:
-    """Return the statistic with every stage at one end of its interval; None: as predicted."""
+    """Return the statistic with all stages at the low (0) or high (1) end of their interval; None: as predicted."""
     if statistic == "mean":
         return sum(
             way.share * sum(float(_times_at(stage, statistic, end).mean()) for stage in way.stages)
@@ -83,14 +84,14 @@ def _times_at(stage: Stage, statistic: Statistic, end: int | None) -> Times:
 
 
 def _thin_out(times: Times) -> Times:
-    """Return at most `MOST_POINTS` points of the distribution, at the centres of equal parts."""
+    """Return at most `MAX_POINTS` times of the same distribution, at equally spaced quantiles."""
     if len(times) <= MAX_POINTS:
         return times
     return np.quantile(times, (np.arange(MAX_POINTS) + 0.5) / MAX_POINTS)
 
 
 def _quantile(times: Times, weights: Times, part: float) -> float:
-    """Return the weighted quantile, interpolated between neighbouring times."""
+    """Return the weighted quantile at fraction `part`, interpolated between neighbouring times."""
     order = np.argsort(times, kind="stable")
     times, reached = times[order], np.cumsum(weights[order])
     middles = (reached - weights[order] / 2) / reached[-1]

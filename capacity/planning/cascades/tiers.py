@@ -1,7 +1,7 @@
-"""Sides of a cascade, your own engines or an API, with the cost and the latency at a request rate.
+"""Cost and latency of one tier of a cascade, on your own engines or on an API, at a request rate.
 
-Your own engines are counted in whole numbers, so that each runs at most at the target fraction of its full load, as in
-`capacity cost`. Their latency comes from simulating one engine at its share of the arrivals.
+Your own engines are counted in whole numbers: the fewest that keep each engine at or below the target fraction of its
+full load, as in `capacity cost`. Their latency is that of one simulated engine at its share of the arrivals.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ UNSTEADY_VERDICTS = ("saturated", "overloaded")  # verdicts with a growing queue
 
 
 class AnswerTimes(NamedTuple):
-    """Times to the first and to the last token; `warning` if the queue grows.
+    """Times to the first and to the last token of an answer; `warning` if the queue grows.
 
-    `client_s`: the round trip between client and server, included in both; unknown, so 0, for an API.
+    `client_s`: round-trip time between client and server that both times include; 0 for an API, where it is unknown.
     """
 
     ttft: Stage
@@ -43,42 +43,42 @@ class AnswerTimes(NamedTuple):
 
 
 class Side(ABC):
-    """Side that answers requests: cost of a request at scale, cost of a rate here, and latency."""
+    """Tier that processes requests: cost per request at scale, hourly cost at a request rate, and latency."""
 
     @property
     @abstractmethod
     def usd_at_scale(self) -> Quantity:
-        """Return the cost of a request in $ with many engines, each at its target."""
+        """Return the cost per request in $ with many engines, each at the target fraction of its full load."""
 
     @property
     @abstractmethod
     def place(self) -> str:
-        """Return a short description of where the side runs."""
+        """Return a short description of the API or of the GPUs and engine."""
 
     def engines(self, _: float, /) -> int | None:
-        """Return the number of engines for this rate; None for an API."""
+        """Return the number of engines that this request rate needs; None for an API."""
         return None
 
     def billed_gpus(self, _: float, /) -> int | None:
-        """Return the number of billed GPUs; None for an API."""
+        """Return the number of GPUs billed at this request rate; None for an API."""
         return None
 
     def utilization(self, _: float, /) -> float | None:
-        """Return the load of these engines as a fraction of full load; None for an API."""
+        """Return the load of the engines at this request rate as a fraction of full load; None for an API."""
         return None
 
     @abstractmethod
     def usd_per_hour(self, requests_per_s: float, /) -> Quantity:
-        """Return the cost per hour at this rate, in $."""
+        """Return the cost per hour in $ at this request rate."""
 
     @abstractmethod
     def waits(self, requests_per_s: float, /) -> AnswerTimes | None:
-        """Return the times of an answer at this rate; None if they are not given."""
+        """Return the times to the first and last token at this request rate; None for an API without them."""
 
 
 @dataclass(frozen=True)
 class HostedSide(Side):
-    """API, paid per token, with latencies measured by the user."""
+    """Tier on an API that charges per token; the user gives its latencies."""
 
     price: ApiPrice
     input_tokens: float
@@ -107,7 +107,7 @@ class HostedSide(Side):
 
 @dataclass(frozen=True)
 class OwnSide(Side):
-    """Engines of one pool, each at `target` of its full load; `traffic` without its rate."""
+    """Tier on engines of one pool, each at fraction `target` of its full load; the rate in `traffic` is unused."""
 
     resolved: ResolvedPool
     price: Price
@@ -120,7 +120,7 @@ class OwnSide(Side):
         return f"{gpus} x {self.resolved.profile.name}, {self.resolved.engine.label}"
 
     def _traffic_at(self, requests_per_s: float) -> Traffic:
-        """Return the traffic at another rate."""
+        """Return the traffic of this tier at a given request rate."""
         said = {name: getattr(self.traffic, name) for name in self.traffic.model_fields_set - RATES}
         return build(Traffic, {**said, "request_rate": requests_per_s})
 
@@ -171,7 +171,7 @@ class OwnSide(Side):
         )
 
     def simulate_share(self, requests_per_s: float, /) -> Simulation:
-        """Simulate one engine at its share of the arrivals, as `capacity simulate` does."""
+        """Simulate one engine at its share of the tier's request rate, as `capacity simulate` does."""
         each = requests_per_s / max(self.engines(requests_per_s), 1)
         pool = self.resolved.pool.model_dump(exclude_unset=True, exclude={"model"})
         return simulate(self.resolved.model, **pool, **self._traffic_at(each).model_dump(exclude_unset=True))
@@ -182,7 +182,7 @@ RATES = {"request_rate", "requests_per_day", "users", "think_time_s", "response_
 
 
 def answer_times(answer: Simulation) -> AnswerTimes:
-    """Return the times of a simulation's requests with their intervals."""
+    """Return the times to the first and last token of the completed requests, with their intervals."""
     verdict, records = answer.verdict, answer.run.records
     warning = None
     if verdict is not None and verdict.verdict in UNSTEADY_VERDICTS:

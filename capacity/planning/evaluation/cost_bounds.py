@@ -1,8 +1,8 @@
-"""Lower bounds on replicas and latencies of an engine on a workload, without simulation.
+"""Lower bounds on the replicas and latencies of an engine for a workload, without simulation.
 
-Bounds use the same step times as the simulation, so an error of the step model cannot make the two disagree. `SLACK`
-covers the approximations of the bounds (mean contexts and prompts). A candidate that a bound excludes cannot meet the
-SLO under any schedule.
+The bounds use the step times of the simulation, so an error of the step model affects both equally. `SLACK` covers the
+approximations of the bounds (mean contexts and prompt lengths). A candidate that a bound excludes cannot meet the SLO
+under any schedule.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ StepSeconds = Callable[[StepShape], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Totals and means of a workload, as the bounds need them.
+    """Totals and means of a workload that the bounds use.
 
-    `computed_input_tokens` is the mean prompt minus the tokens that an unlimited prefix cache could supply.
+    `computed_input_tokens` is the mean prompt length minus the tokens that an unlimited prefix cache could supply.
     `offered_per_s` is the arrival rate of an open loop; None for a closed loop or if all requests arrive at once.
     `endless`: the requests are a sample of traffic that continues at this rate.
     """
@@ -54,7 +54,7 @@ class Load:
 
     @classmethod
     def average(cls, workloads: Sequence[Workload], *, endless: bool = False) -> Load:
-        """Return the totals of one traffic, averaged over its replications."""
+        """Return the totals of one traffic, averaged over its draws `workloads`."""
         prompts = np.concatenate([w.prompt_tokens for w in workloads])
         outputs = np.concatenate([w.output_tokens for w in workloads])
         contexts = prompts + (outputs + 1) / 2
@@ -80,7 +80,7 @@ class Load:
 
 
 def _unshared_tokens(workload: Workload) -> float:
-    """Return the mean prompt tokens that even an unlimited cache must compute once, without generated answers."""
+    """Return the mean prompt tokens that must be computed even with an unlimited cache; answers count as cached."""
     content = workload.content
     if content is None:
         return float(workload.prompt_tokens.mean())
@@ -95,9 +95,9 @@ def _unshared_tokens(workload: Workload) -> float:
 class Bound:
     """Bounds of an engine before simulation.
 
-    `min_replicas`: fewer cannot serve the load. `reason`: why no number of replicas can meet the SLO; None if one
-    might. `ratio`: worst latency of an empty engine divided by its limit. `work_s`: engine time of one request at the
-    best batch size that the limits allow.
+    `min_replicas`: fewer replicas cannot serve the load. `reason`: why no number of replicas can meet the SLO; None if
+    one might. `ratio`: the highest latency of an otherwise empty engine divided by its limit. `work_s`: engine time of
+    one request in seconds at the best batch size within the latency limits.
     """
 
     min_replicas: int
@@ -108,16 +108,17 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafting:
-    """Speculative round: rows to verify per request, and the mean and maximum of the tokens it yields."""
+    """Speculative decoding step: draft tokens per request (`rows`), and mean and maximum of the tokens it yields."""
 
     rows: int = 0
     tokens: float = 1.0
     most_tokens: int = 1
 
     def tokens_at(self, share: float) -> float:
-        """Return the most tokens per round of a request at percentile `share` (a fraction) of slowness.
+        """Return an upper bound on the tokens per step of a request at percentile `share` (a fraction) of TPOT.
 
-        The mean is valid only from `LUCKY` (0.9) on; below it, return the maximum.
+        From `MEAN_VALID_SHARE` (0.9) on, the bound is the mean plus `SLACK` (1 without drafts); below, where requests
+        may draw more tokens than the mean, it is the maximum.
         """
         return (
             self.tokens * (1 + SLACK if self.rows else 1)
@@ -141,7 +142,8 @@ def bound_engine(
 ) -> Bound:
     """Return the bounds of one engine on `load`; `role` is prefill, decode or both.
 
-    `alone_seconds`: step times of one request, if `step_seconds` are those of equally busy data-parallel ranks.
+    `step_seconds` may be the step times of data-parallel ranks that are equally busy; `alone_seconds` are then the
+    step times if only one rank has a request.
     """
     # a prefill engine bounds the waiting time, a decode engine the TPOT
     waits, paces = role != "decode", role != "prefill"
@@ -163,10 +165,12 @@ def bound_engine(
 
 
 def _least_replicas(load: Load, goal: Goal, fast_s: float, any_s: float, in_flight: int) -> int:
-    """Return the replicas whose time, from the first arrival to the last deadline, suffices for the work due by then.
+    """Return the fewest replicas that can finish, between the first arrival and the last deadline, the work due by
+    then.
 
-    Requests whose first token is due are finished except for those in flight. Of these, all but the fraction that may
-    miss the TPOT limit run in batches small enough to meet it. Endless traffic has no last deadline.
+    Each request must have its first token by its deadline, and all but `in_flight` requests are then finished. All but
+    the fraction that may miss the TPOT limit take `fast_s` of engine time, in batches small enough to meet it; the
+    others take `any_s`. Endless traffic has no last deadline, so its replicas must also keep up with the arrival rate.
     """
     waits = [slo for slo in goal.slos if slo.includes_wait]
     if not waits:
@@ -189,8 +193,8 @@ def _share(percentile: float | None, goal: Goal) -> float:
 
 
 class _Batches:
-    """Engine time of one request by decode batch size, with the prompts' share of the work; and latencies of a single
-    request."""
+    """Engine time of one request, prefill included, at each decode batch size; and latencies of a request on an empty
+    engine."""
 
     def __init__(
         self, resolved: ResolvedPool, step_seconds: StepSeconds, load: Load, role: Role, drafting: Drafting
@@ -218,9 +222,10 @@ class _Batches:
         self._times = [self._time(batch) for batch in sorted(sizes)]
 
     def request_s(self, gap_s: float) -> float:
-        """Return the lowest engine time of a request in batches whose mean time between tokens is at most `gap_s`.
+        """Return the lowest engine time of a request over the batch sizes whose mean time between tokens is at most
+        `gap_s`.
 
-        If no batch is fast enough, use a batch of one request; the latency bound covers that case.
+        If no batch size is fast enough, use one request; the latency bound rejects the engine in that case.
         """
         if not self._decoded:
             return self.prefill_s
@@ -228,10 +233,9 @@ class _Batches:
         return min(allowed, default=self._times[0][1])
 
     def _time(self, batch: int) -> tuple[float, float]:
-        """Return (mean time between tokens, engine time per request), with prompts in decode steps or in separate
-        ones.
+        """Return the mean time between tokens and the engine time per request at a batch size, in seconds.
 
-        The faster of the two is used.
+        Prompts are computed either in the decode steps or in separate steps; the faster of the two counts.
         """
         if not self._decoded:
             return 0.0, self.prefill_s
@@ -264,7 +268,7 @@ class _Batches:
     def least_latencies(
         self, step_seconds: StepSeconds, slos: Sequence[Slo], goal: Goal
     ) -> tuple[float, str | None]:
-        """Return the worst ratio of an empty engine's latency to its limit, and the reason if it exceeds 1."""
+        """Return the highest ratio of latency to limit on an empty engine, and a text that names the missed SLO."""
         resolved, load, drafting = self._resolved, self._load, self._drafting
         worst, reason = 0.0, None
         for slo in slos:
@@ -294,5 +298,5 @@ class _Batches:
 
 
 def _lower_percentile(values: npt.NDArray[Any], share: float) -> float:
-    """Return the highest order statistic that does not exceed the percentile."""
+    """Return the percentile at fraction `share` of sorted values, rounded down to an existing value."""
     return float(values[math.floor((len(values) - 1) * share)])

@@ -1,7 +1,8 @@
 """Simulate one deployment on the traffic, with the simulator's cluster and router, and compare it with the SLO.
 
-Identical replicas under round robin share nothing. If arrivals do not wait for answers, replica 0 of R receives every
-R-th request and can represent all replicas in a first evaluation. A final answer always simulates all replicas.
+With round-robin routing, identical replicas do not affect each other. If arrivals do not wait for answers, each of R
+replicas receives every R-th request, so one replica can represent all of them in a first evaluation. A final answer
+always simulates all replicas.
 """
 
 from __future__ import annotations
@@ -40,8 +41,7 @@ MIN_SAMPLE_REQUESTS = 400  # requests of one replica that may represent all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineGroup:
-    """Identical engines of a deployment; `factors` scale their predicted step times. `made`: cached setup of one
-    engine."""
+    """Identical engines of a deployment; `factors` scale their step times. `made`: existing setup of one engine."""
 
     resolved: ResolvedPool
     replicas: int = 1
@@ -56,7 +56,7 @@ class EngineGroup:
 
 
 def deployment_label(resolved: ResolvedPool) -> str:
-    """Return model, GPUs and engine in one line."""
+    """Return a one-line label with model, GPUs and engine."""
     gpus = f"{resolved.pool.num_gpus} x {resolved.profile.name}"
     if resolved.pool.replicas > 1:
         gpus = f"{resolved.pool.replicas} replicas of {gpus}"
@@ -64,13 +64,13 @@ def deployment_label(resolved: ResolvedPool) -> str:
 
 
 def stretch_steps(resolved: ResolvedPool, factors: Factors) -> EngineSetup:
-    """Return the setup of one engine with step times scaled by `factors`. Raises InvalidInput."""
+    """Return the simulator setup of one engine with step times scaled by `factors`. Raises InvalidInput."""
     setup = engine_setup(resolved)
     return replace(setup, step_times=ScaledSteps(setup.step_times, factors))
 
 
 def most_replicas(workload: Workload) -> int:
-    """Return the largest number of replicas that leaves none idle."""
+    """Return the largest number of replicas among which every replica receives a request."""
     if workload.concurrency is not None:
         return min(workload.concurrency, len(workload))
     return len(workload) if workload.session is None else len(np.unique(workload.session))
@@ -106,12 +106,14 @@ def evaluate_engines(
     check: Check = None,
     begun: list[SimulationResult] | None = None,
 ) -> Evaluation:
-    """Simulate the deployment on each of `workloads` (replications of one traffic) and judge all requests together.
+    """Simulate the deployment on each of `workloads` (draws of one traffic) and compare all requests together with the
+    SLO.
 
-    `give_up` stops once the requests so far make a miss certain, or in long runs very likely (`outlook`, `hopeless`).
-    `sample` simulates one replica of a long run if replicas share nothing. `first_draw`: for short runs, the first of
-    `workloads` is enough if it meets the SLO. A deployment that stalls has failed. `begun`: existing runs of the first
-    workloads; filled if more may follow. `check` is called repeatedly; an exception it raises ends the trial.
+    `give_up`: stop once the requests so far make a miss certain (`cannot_meet_slo`), or in long runs very likely
+    (`projected_miss_ratio`). `sample`: in a long run, simulate one replica to represent all if they do not affect each
+    other. `first_draw`: in a short run, the first of `workloads` suffices if it meets the SLO. A deployment that
+    stalls misses the SLO. `begun`: existing runs of the first workloads; runs that a later evaluation can reuse are
+    added to it. `check` is called repeatedly; an exception that it raises ends the evaluation.
     """
     first, total = workloads[0], sum(len(workload) for workload in workloads)
     # number of independent replicas, each with the same number of requests
@@ -157,10 +159,10 @@ def evaluate_engines(
 
 
 def _busiest_first(workload: Workload) -> list[Workload]:
-    """Split the requests into stretches of 1/`FIRST_LOOK` of them, at least `LEAST_LOOK`; the busiest stretch comes
-    first.
+    """Split the requests into consecutive stretches and return them, the busiest first.
 
-    A stretch on its own has latencies no worse than within the whole run.
+    A stretch has about 1/`STRETCH_DIVISOR` of the requests, at least `MIN_STRETCH_REQUESTS`. Its latencies are no
+    worse when it is simulated alone, on an empty engine, than within the whole run.
     """
     total = len(workload)
     count = min(max(total // STRETCH_DIVISOR, MIN_STRETCH_REQUESTS), total)
@@ -184,9 +186,9 @@ def served_load_of(
 ) -> ServedLoad | None:
     """Return the load that `pools` serve in steady state; None if the trial completed no request.
 
-    `offered_per_s` is the open-loop request rate; the served rate is limited to `capacity_per_s` (None: estimated from
-    step times). None: closed loop, served at the trial's rate. For generated open-loop requests, use the means of the
-    length distributions.
+    `offered_per_s` is the request rate of an open loop; the served rate is at most `capacity_per_s` (None: estimated
+    from step times). If `offered_per_s` is None, the loop is closed and the served rate is that of the trial. For
+    generated open-loop requests, mean lengths are those of the length distributions.
     """
     if not trial.requests_per_s:
         return None

@@ -1,4 +1,4 @@
-"""Context of evaluation: one model and one traffic for many deployments, in one process or several."""
+"""Context that evaluates many deployments on one model and one traffic, in one process or in several."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ from capacity.workload.windows import Window, take_busiest_window
 
 
 class OutOfTime(Exception):
-    """The time limit was reached during a search; results so far are kept."""
+    """A search reached its time limit; its results so far are kept."""
 
 
 class EvaluationRequest(NamedTuple):
-    """Request to evaluate one candidate; `confidence` None: step times as predicted. See `try_engines`.
+    """Request to evaluate one candidate, with the options of `evaluate_engines`.
 
-    `first_tokens`: end every request with its first token and judge only limits on the time to it. `whole`: judge the
-    whole traffic window by window, if the search uses its busiest window.
+    `confidence`: probability with which step times are not exceeded; None: as predicted. `first_tokens`: end every
+    request with its first token and compare only latencies from arrival to first token with their limits. `whole`: if
+    the search uses only the busiest window of the traffic, evaluate the whole traffic window by window.
     """
 
     candidate: Candidate
@@ -54,16 +55,17 @@ class EvaluationRequest(NamedTuple):
 
 
 def first_request(candidate: Candidate, confidence: float | None) -> EvaluationRequest:
-    """Return the request for a quick evaluation, in which one replica and one draw may represent all."""
+    """Return the request for a quick evaluation: one replica may represent all replicas, and one draw all draws."""
     return EvaluationRequest(candidate, confidence, sample=True, first_draw=True)
 
 
 @dataclass(kw_only=True)
 class EvaluationContext:
-    """Model, traffic (its replications) and goal; pools are resolved once and share step models.
+    """Model, draws of the traffic, and SLO for the evaluation of candidates; resolved pools and step models are
+    cached.
 
-    With `windows` (busiest first), `workloads` holds the requests of the busiest window and `whole` all of them. With
-    `steady` traffic, candidates for which these draws are too short are judged on longer ones.
+    With `windows` (busiest first), `workloads` holds the requests of the busiest window and `whole` all requests. With
+    `steady` traffic, a candidate for which these draws are too short is evaluated on longer ones.
     """
 
     model: ModelSpec
@@ -84,7 +86,7 @@ class EvaluationContext:
     _longer: dict[int, EvaluationContext] = field(default_factory=dict, repr=False)
 
     def for_workloads(self, workloads: Sequence[Workload]) -> EvaluationContext:
-        """Return the context for these draws, or for their busiest `slo_window` if they are longer than one.
+        """Return a context for these draws, or for their busiest window if they are longer than `slo_window`.
 
         Raises InvalidInput if `slo_window` is not a duration.
         """
@@ -101,23 +103,23 @@ class EvaluationContext:
         )
 
     def busy_load(self, load: Load) -> Load:
-        """Return the load of the busiest window, which the bounds use; `load` is that of all requests."""
+        """Return the load of the busiest window for the bounds; `load` is the load of all requests."""
         if not self.windows:
             return load
         return replace(Load.average(self.workloads), longest_request_tokens=load.longest_request_tokens)
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave out caches: worker processes resolve pools themselves."""
+        """Return the state to pickle without caches, because worker processes resolve pools themselves."""
         kept = ("_resolved", "_models", "_setups", "_begun", "_looks", "_longer")
         return {**self.__dict__, **{name: {} for name in kept}}
 
     def add(self, resolved: ResolvedPool) -> None:
-        """Add a resolved pool with its step model."""
+        """Add a resolved pool to the cache, and share its step model with pools that have the same step times."""
         self._resolved[resolved.pool] = resolved
         self._share_steps(resolved)
 
     def resolve_pool(self, pool: Pool) -> ResolvedPool:
-        """Return the resolved pool; raises what `resolve` raises."""
+        """Return the resolved pool, from the cache if possible. Raises as `resolve`."""
         resolved = self._resolved.get(pool)
         if resolved is None:
             resolved = self._resolved[pool] = resolve(self.model, pool, profiles=self.profiles)
@@ -125,7 +127,7 @@ class EvaluationContext:
         return resolved
 
     def _share_steps(self, resolved: ResolvedPool) -> None:
-        """Reuse the step model, and its tables, of another pool with the same steps."""
+        """Reuse the step model, with its cached step times, of another pool that has the same step times."""
         pool = resolved.pool
         near = (pool.gpu, pool.quantization, pool.tensor_parallel_size, resolved.max_num_seqs)
         others = self._models.setdefault(near, [])
@@ -149,10 +151,11 @@ class EvaluationContext:
         return setup
 
     def context_of(self, candidate: Candidate, *, check: Check = None) -> EvaluationContext:
-        """Return the context to judge a candidate in: this one, or one with longer draws if these are too short.
+        """Return the context in which to evaluate a candidate: this one, or one with longer draws if these are too
+        short.
 
-        The choice depends only on the traffic, the goal and the candidate, not on other candidates. A clear miss needs
-        no longer draws.
+        The choice depends only on the traffic, the SLO and the candidate, not on other candidates. A candidate that
+        clearly misses the SLO needs no longer draws.
         """
         if self.steady is None:
             return self
@@ -231,7 +234,7 @@ class EvaluationContext:
 def run_task(
     arena: EvaluationContext, task: EvaluationRequest, left_s: float = math.inf
 ) -> Evaluation | None:
-    """Run a task on a worker with its own clock; return None if it takes longer than `left_s`."""
+    """Run an evaluation on a worker, with the worker's clock; return None if it takes longer than `left_s` seconds."""
     until_s = time.monotonic() + left_s
 
     def check() -> None:

@@ -1,6 +1,7 @@
-"""Run trials on demand: requested ones in this process, likely next ones on workers in the meantime.
+"""Run evaluations (trials) on demand; worker processes run the trials that will probably be requested next.
 
-Trials and their order do not depend on the number of workers; only the time limit can change what is completed.
+The requested trials and their order do not depend on the number of workers; only the time limit can change how many
+are completed.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ Ahead = Callable[[], Sequence[EvaluationRequest]]
 
 @dataclass(kw_only=True)
 class EvaluationPool:
-    """Run trials until `until_s` (by `time.monotonic`), then raise OutOfTime; `tick` is called meanwhile.
+    """Runner of trials until `until_s` (by `time.monotonic`), when it raises OutOfTime; `tick` is called repeatedly.
 
-    `workers` includes this process; a `cluster` adds its own workers, which look up what is `named` there. `trials`
-    are the requested trials, `seconds` the time of each.
+    `workers` includes this process; a `cluster` adds its own workers, which look up the inputs in `named` by name.
+    `trials` are the requested trials with their results, `seconds` their durations.
     """
 
     arena: EvaluationContext
@@ -59,7 +60,7 @@ class EvaluationPool:
         check_workers(self.workers)
 
     def __enter__(self) -> EvaluationPool:
-        """Open the cluster, if any. Raises InvalidInput if it does not exist."""
+        """Connect to the cluster, if one is set. Raises InvalidInput if it does not exist."""
         if self.cluster is not None:
             self.workers = self._open().workers + 1
         return self
@@ -67,7 +68,7 @@ class EvaluationPool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the workers, even during a trial."""
+        """Stop the workers, also in the middle of a trial."""
         self._crew = None
         self._stack.__exit__(OutOfTime, OutOfTime(), None)
 
@@ -84,13 +85,13 @@ class EvaluationPool:
             self.tick()
 
     def best_known(self, ask: EvaluationRequest) -> Evaluation | None:
-        """Return the most complete known trial of a candidate, or None."""
+        """Return the most complete result that exists for the candidate of `ask`, or None."""
         full = ask._replace(sample=False, first_draw=False)
         whole = self.trials.get(full._replace(whole=True))
         return whole or self.trials.get(full) or self.trials.get(ask)
 
     def trial(self, ask: EvaluationRequest, ahead: Ahead = tuple) -> Evaluation:
-        """Return the requested trial; `ahead` returns likely next requests. Raises OutOfTime."""
+        """Return the result of a trial; `ahead` returns the trials that will probably follow. Raises OutOfTime."""
         self.check()
         known = self.best_known(ask)
         if known is not None:
@@ -106,7 +107,7 @@ class EvaluationPool:
         return self.trials[ask]
 
     def run_all(self, tasks: Sequence[EvaluationRequest]) -> list[Evaluation | None]:
-        """Return the trials of `tasks` in order; None for those that the time limit or Ctrl-C prevented."""
+        """Return the results of `tasks` in order; None for each that the time limit or Ctrl-C prevented."""
         futures = [self._submit(task) for task in tasks]
         trials: list[Evaluation | None] = []
         for task, future in zip(tasks, futures, strict=True):
@@ -131,7 +132,7 @@ class EvaluationPool:
         return ask._replace(intervals=self.intervals and not ask.sample)
 
     def _has_workers(self) -> bool:
-        """Return whether workers are available; start them once the search has run long enough."""
+        """Return whether workers are available; start them if the search has run long enough."""
         now_s = time.monotonic()
         worth_it = now_s - self._begun_s > WORKERS_AFTER_S and self.until_s - now_s > WORKERS_FOR_S
         if self._crew is None and self.workers > 1 and worth_it:
@@ -153,7 +154,7 @@ class EvaluationPool:
         return self._crew.submit(run_task, task, self.until_s - time.monotonic())
 
     def _send(self, ask: EvaluationRequest, ahead: Ahead) -> None:
-        """Submit to the workers the requests that are likely to follow `ask`."""
+        """Submit the trials that will probably follow `ask` to idle workers."""
         self._collect()
         for other in ahead():
             if len(self._futures) >= self.workers:
@@ -164,7 +165,7 @@ class EvaluationPool:
                     self._futures[other] = future
 
     def _run_another(self, ahead: Ahead) -> None:
-        """While a worker runs the requested trial, run another likely one here, or wait."""
+        """Run another probable trial in this process while a worker runs the requested one; wait if there is none."""
         self.check()
         other = next((ask for ask in ahead() if ask not in self._found and ask not in self._futures), None)
         if other is None:
@@ -173,7 +174,7 @@ class EvaluationPool:
             self._run(other)
 
     def _collect(self) -> None:
-        """Collect the finished trials of the workers."""
+        """Store the results of trials that workers have finished."""
         for ask, future in list(self._futures.items()):
             if future.done():
                 del self._futures[ask]
@@ -182,7 +183,7 @@ class EvaluationPool:
                     self._found[ask] = trial
 
     def _result(self, future: Future[Evaluation | None]) -> Evaluation | None:
-        """Return a worker's trial; None if its time was up or it died, so the trial runs here and reports any error."""
+        """Return a worker's result; None if it ran out of time or died, so that the trial runs in this process."""
         assert self._crew is not None
         while not future.done():
             self.check()

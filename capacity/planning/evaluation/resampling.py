@@ -1,4 +1,4 @@
-"""Draw the same traffic several times with different seeds to measure the effect of chance."""
+"""Draw the same traffic with several seeds to measure the effect of random arrivals and lengths."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ def resample_traffic(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyTraffic:
-    """Traffic at a steady rate without a fixed length; every draw is a sample of it.
+    """Traffic at a constant mean rate without a fixed number of requests; each draw is a sample of it.
 
-    The required length of a sample depends on the deployment's end-to-end latency, with step times at `confidence`.
+    The number of requests that a sample needs depends on the deployment's end-to-end latency, with step times that are
+    not exceeded with probability `confidence`.
     """
 
     traffic: Traffic
@@ -45,7 +46,7 @@ class SteadyTraffic:
     def from_traffic(
         cls, traffic: Traffic, workload: Workload | None, max_model_len: int, confidence: float
     ) -> SteadyTraffic | None:
-        """Return None for traffic with a fixed length: a closed loop, a trace, a day, or a `workload`."""
+        """Return the traffic; None if its length is fixed: closed loop, trace, day, `num_prompts` or `workload`."""
         rate, has_length = traffic.request_rate, traffic.num_prompts is not None or traffic.trace is not None
         endless = rate is not None and 0 < rate < math.inf and not has_length and traffic.arrivals == "steady"
         if workload is not None or not endless:
@@ -53,10 +54,10 @@ class SteadyTraffic:
         return cls(traffic=traffic, max_model_len=max_model_len, confidence=confidence)
 
     def requests_for(self, workloads: Sequence[Workload], mean_e2e_s: float) -> int | None:
-        """Return the requests that a draw needs to reach steady state if each takes `mean_e2e_s`; None if these
-        suffice.
+        """Return the number of requests that a draw needs to reach steady state; None if `workloads` are long enough.
 
-        It is the number of the first draw times a power of two, so that most deployments share their draws.
+        `mean_e2e_s` is the mean end-to-end latency. The number is that of the first draw times a power of two, so that
+        most deployments use the same draws.
         """
         first, most = workloads[0], MAX_REQUESTS // len(workloads)
         if first.is_closed_loop or first.span_s >= SHORTEST_RUN * mean_e2e_s or len(first) >= most:
@@ -65,7 +66,7 @@ class SteadyTraffic:
         return min(len(first) << math.ceil(math.log2(max(needed / len(first), 2))), most)
 
     def draw(self, requests: int, workloads: Sequence[Workload]) -> tuple[Workload, ...]:
-        """Return longer draws; no request exceeds the longest of `workloads`, for which the engines were sized."""
+        """Return longer draws; none has a request longer than those in `workloads`, for which engines are sized."""
         longest = max(int((w.prompt_tokens + w.output_tokens).max()) for w in workloads)
         traffic = self.traffic.model_copy(update={"num_prompts": requests})
         drawn = resample_traffic(traffic, None, len(workloads), self.max_model_len)

@@ -1,4 +1,4 @@
-"""Compare simulation results with the service levels, and detect certain misses early."""
+"""Compare simulation results with the SLO, and detect early that it cannot be met."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ BOOTSTRAP_DRAWS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """Service levels, and the fraction of requests that must meet those without a percentile."""
+    """SLO limits; `goodput_target` is the fraction of requests that must meet the limits without a percentile."""
 
     slos: tuple[Slo, ...]
     goodput_target: float = 0.99
 
     def may_miss(self, slo: Slo) -> float:
-        """Return the fraction of requests that may exceed a limit."""
+        """Return the fraction of requests that may exceed the limit of an SLO."""
         return 1 - self.goodput_target if slo.percentile is None else 1 - slo.percentile / 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """Result of one service level in a run.
+    """Result for one SLO in a run.
 
-    `value_s` is its percentile, or None for a limit on each request. `good_fraction` is the fraction of requests
-    within the limit. `ratio` is latency divided by limit (above 1: missed), of the percentile or, for a limit on each
-    request, of the slowest among the `required_fraction` that must meet it. `low_s` to `high_s` is the 90 % interval
-    of `value_s` from resampling blocks of time, None if not requested.
+    `value_s` is the latency at the SLO's percentile; None for a limit on each request. `good_fraction` is the fraction
+    of requests within the limit. `ratio` is latency divided by limit (above 1: missed). For a limit on each request,
+    this latency is that of the slowest of the `required_fraction` fastest requests. `low_s` to `high_s` is the 90 %
+    interval of `value_s` from resampling blocks of time; None if not requested.
     """
 
     slo: str
@@ -61,13 +61,13 @@ class Level:
 
     @property
     def includes_wait(self) -> bool:
-        """Return whether the latency counts from the arrival."""
+        """Return whether the latency is measured from the arrival, so that it includes queueing."""
         return METRICS[self.slo.partition(":")[0]].from_arrival
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowLevels:
-    """Levels over the requests of one window; `judged`: the SLO must hold in it."""
+    """SLO results over the requests of one window; `judged`: the SLO must be met in this window."""
 
     window: Window
     judged: bool
@@ -75,7 +75,7 @@ class WindowLevels:
 
     @property
     def ratio(self) -> float:
-        """Return the worst level's latency divided by its limit."""
+        """Return the highest ratio of latency to limit of all SLOs."""
         return max((level.ratio for level in self.levels), default=0.0)
 
 
@@ -83,8 +83,8 @@ class WindowLevels:
 class Evaluation:
     """Result of a simulated deployment.
 
-    `seen`: "all" requests, a "sample" (one replica that represents the others), or "given up" once the SLO could no
-    longer be met; values then cover the simulated part.
+    `seen` is "all" (all requests were simulated), "sample" (one replica or one draw represented the others), or "given
+    up" (the simulation stopped because the SLO could no longer be met; values then cover the simulated part).
     """
 
     levels: tuple[Level, ...]
@@ -106,19 +106,19 @@ class Evaluation:
 
     @property
     def ratio(self) -> float:
-        """Return the worst level's latency divided by its limit; at most 1 if the SLO is met."""
+        """Return the highest ratio of latency to limit of all SLOs; at most 1 if all are met."""
         return max((self.joint_ratio, *(level.ratio for level in self.levels)))
 
     @property
     def decode_missed(self) -> bool:
-        """Return whether a limit on decode alone was missed."""
+        """Return whether a limit on a latency without queueing, such as TPOT, was missed."""
         return any(level.ratio > 1 and not level.includes_wait for level in self.levels)
 
 
 def evaluate_slos(
     runs: Sequence[SimulationResult], goal: Goal, *, seen: Seen, replicas: int = 1, intervals: bool = False
 ) -> Evaluation:
-    """Compare the runs with the goal; `replicas` scales the rates if one replica represents that many."""
+    """Compare the runs with the SLO; rates are multiplied by `replicas`, the number that one run represents."""
     tables = [run.records for run in runs]
     tpot = latencies_s(tables, "tpot")
     levels, joint = _levels(runs, goal, intervals=intervals)
@@ -159,11 +159,11 @@ def evaluate_windows(
     goal: Goal,
     busiest: Evaluation,
 ) -> Evaluation:
-    """Judge the goal in each of `windows` in runs of the whole `workloads`; return the levels of the worst judged
+    """Compare runs of the whole `workloads` with the SLO in each of `windows`; return the result of the worst judged
     window.
 
-    `busiest` is the trial of the busiest window alone; levels on gaps between tokens come from it because runs do not
-    record gaps by time.
+    `busiest` is the result of simulating the busiest window alone. SLOs on gaps between tokens take their value from
+    it, because runs do not record the time of each gap.
     """
     owed = replace(goal, slos=tuple(slo for slo in goal.slos if slo.applies_to_requests))
     found: list[tuple[WindowLevels, list[SimulationResult]]] = []
@@ -191,7 +191,7 @@ def evaluate_windows(
 def _levels(
     runs: Sequence[SimulationResult], goal: Goal, *, intervals: bool
 ) -> tuple[tuple[Level, ...], float]:
-    """Return the levels over all requests, and latency divided by limit of all limits on each request together."""
+    """Return the result of each SLO, and the ratio of latency to limit over all limits on each request together."""
     tables = [run.records for run in runs]
     each = {slo: _ratios_of_requests(tables, slo) for slo in goal.slos if slo.percentile is None}
     joint = _ratio_at(np.max(list(each.values()), axis=0), goal.goodput_target) if each else 0.0
@@ -205,7 +205,7 @@ def _levels(
 
 
 def _ratios_of_requests(tables: Sequence[RequestTable], slo: Slo) -> Floats:
-    """Return each request's latency divided by the limit: `NEVER_S` for failed requests, 0 for TPOT of one output
+    """Return each request's latency divided by the limit: `FAILED_LATENCY_S` if failed, 0 for TPOT of one output
     token."""
     ratios = []
     for table in tables:
@@ -218,7 +218,7 @@ def _ratios_of_requests(tables: Sequence[RequestTable], slo: Slo) -> Floats:
 
 
 def _ratio_at(ratios: Floats, share: float) -> float:
-    """Return the lowest ratio that at least this fraction of the requests does not exceed."""
+    """Return the smallest ratio that at least the fraction `share` of the requests does not exceed."""
     count = len(ratios)
     if not count:
         return FAILED_LATENCY_S
@@ -229,7 +229,7 @@ def _ratio_at(ratios: Floats, share: float) -> float:
 
 
 def _level_of_each(slo: Slo, ratios: Floats, goal: Goal, *, met: bool) -> Level:
-    """Return the level of a limit on each request; `met`: enough requests meet all such limits together."""
+    """Return the result for a limit on each request; `met`: enough requests meet all such limits together."""
     return Level(
         slo=str(slo),
         limit_s=slo.limit_s,
@@ -268,8 +268,7 @@ def _level(slo: Slo, runs: Sequence[SimulationResult], *, intervals: bool) -> Le
 
 
 def _gap_s(slo: Slo, percentile: float, runs: Sequence[SimulationResult]) -> float | None:
-    """Return the highest percentile of token gaps among the runs. Raises InvalidInput if runs do not record the
-    percentile."""
+    """Return the highest percentile of gaps between tokens of all runs. Raises InvalidInput if it is not recorded."""
     if percentile not in PERCENTILES:
         known = ", ".join(f"p{p}" for p in PERCENTILES)
         raise InvalidInput(f"{slo}: the percentile of {slo.metric} must be one of {known}")
@@ -304,7 +303,7 @@ def percentiles_of_draws(blocks: Sequence[Floats], draws: npt.NDArray[np.int64],
 def _index_of_rank(
     reached: npt.NDArray[np.int64], times: npt.NDArray[np.int64], ranks: npt.NDArray[Any]
 ) -> npt.NDArray[np.int64]:
-    """Return, for each draw, the index in the sorted values of the value with its rank, by bisection."""
+    """Return, for each draw, the index in the sorted values at which the draw reaches the given rank, by bisection."""
     low = np.zeros(len(times), dtype=np.int64)
     high = np.full(len(times), len(reached) - 1)
     while (low < high).any():
@@ -317,10 +316,11 @@ def _index_of_rank(
 def projected_miss_ratio(
     runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: float, alone: bool
 ) -> float:
-    """Return the requests beyond a limit divided by those permitted, for the worst level; above 1 the SLO is missed.
+    """Return the number of requests beyond a limit divided by the permitted number, the highest of all limits.
 
-    The runs are stretches of a part that holds the fraction `share` of all `total` requests. `alone`: judge that part
-    alone; otherwise the other parts may compensate for one that is twice as bad as allowed.
+    Above 1, the SLO is missed. The runs are stretches of a part that contains the fraction `share` of all `total`
+    requests. `alone`: only this part counts. Otherwise the other parts may compensate, so twice the number is
+    permitted.
     """
     part = min(1.0, share * (1 if alone else 2))
     return max(
@@ -334,15 +334,16 @@ def cannot_meet_slo(
 ) -> bool:
     """Return whether too many requests exceed a limit for the remaining requests to compensate.
 
-    `share` 1: certain, because more are bad than may be of all `total`. Below 1, it is the simulated fraction in equal
-    parts and the rest is assumed to be as bad: more than 1 + 1/parts times the allowed fraction must be bad.
+    With `share` 1, a miss is certain: more requests exceed the limit than all `total` requests permit. Below 1,
+    `share` is the fraction simulated so far, in `parts` equal parts, and the other requests are assumed to be similar;
+    the limit is then 1 + 1/`parts` times the permitted number in this fraction.
     """
     part = min(1.0, share * (1 + 1 / parts))
     return any(bad > math.ceil(total * permitted * part) + 1 for bad, permitted in _misses(runs, goal))
 
 
 def _misses(runs: Sequence[SimulationResult], goal: Goal) -> Iterator[tuple[int, float]]:
-    """Yield the number of requests beyond each limit, and the fraction permitted."""
+    """Yield, for each limit, the number of requests that exceed it and the permitted fraction of requests."""
     tables = [run.records for run in runs]
     for slo in goal.slos:
         if slo.applies_to_requests:
@@ -350,7 +351,7 @@ def _misses(runs: Sequence[SimulationResult], goal: Goal) -> Iterator[tuple[int,
 
 
 def latencies_s(tables: Iterable[RequestTable], metric: str) -> Floats:
-    """Return one metric of all requests (TPOT: those with at least two output tokens), `NEVER_S` for failed ones."""
+    """Return one latency of all requests (TPOT: with two or more output tokens); `FAILED_LATENCY_S` if failed."""
     columns = [_column(table, metric) for table in tables]
     return np.concatenate(columns) if columns else np.empty(0)
 

@@ -1,8 +1,8 @@
-"""Error of step times as a distribution, to state the probability that a verdict holds.
+"""Error distribution of predicted step times, to compute the probability that the SLO is met.
 
-Measured / predicted is assumed to be log-normal on either side; the ends of the 90 % interval of `estimate` are its 5
-% and 95 % points. Prefill and decode are assumed to err together, which is the pessimistic case: a slow GPU is slow in
-both.
+Measured / predicted step time is assumed to be log-normal, with separate spreads above and below 1; the ends of the 90
+% interval of `estimate` are its 5 % and 95 % points. Prefill and decode errors are assumed to be fully correlated,
+which is the pessimistic case: a GPU that is slow in one is slow in both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factors:
-    """Factors on predicted step times."""
+    """Factors by which predicted step times of prefill and decode are multiplied."""
 
     prefill: float = 1.0
     decode: float = 1.0
@@ -49,10 +49,10 @@ def factors_at(resolved: ResolvedPool, confidence: float | None) -> Factors:
 
 
 class ScaledSteps:
-    """Step times scaled by one factor for steps with prefill and another for pure decode.
+    """Step times multiplied by one factor for steps with prefill tokens and by another for pure decode steps.
 
-    Steps that verify drafts have no affine pieces. They are interpolated between two knots of the context, like plain
-    steps in the step model, so most are looked up and not computed.
+    Times of steps that verify drafts are interpolated linearly in the context length between two knots, as the step
+    model does for plain decode steps, so most are looked up and not computed.
     """
 
     def __init__(self, steps: StepTimes, factors: Factors) -> None:
@@ -62,14 +62,14 @@ class ScaledSteps:
         self._drafted: dict[tuple[int, int, int], tuple[float, float]] = {}
 
     def step_seconds(self, shape: StepShape) -> float:
-        """Return the step time in seconds, for bounds."""
+        """Return the scaled time of a step in seconds."""
         factor = self._factors.prefill if shape.prefill_tokens else self._factors.decode
         if isinstance(self._steps, StepModel):
             return self._steps.step_seconds(shape) * factor
         return self._steps.step_ps(shape) / PS_PER_S * factor
 
     def step_cost(self, shape: StepShape) -> StepCost:
-        """Return the step model's operator table with every operator scaled equally."""
+        """Return the step model's cost of each operator, with all times multiplied by the same factor."""
         assert isinstance(self._steps, StepModel)
         factor = self._factors.prefill if shape.prefill_tokens else self._factors.decode
         operators = self._steps.step_cost(shape).operators
@@ -86,17 +86,17 @@ class ScaledSteps:
         return self._on_line(shape)
 
     def step_data(self) -> ScaledData:
-        """Return these times for a compiled engine."""
+        """Return these step times in the form that the compiled engine uses."""
         return ScaledData(inner=self._steps, prefill=self._factors.prefill, decode=self._factors.decode)
 
     def joint_ps(self, shapes: Sequence[StepShape]) -> int:
-        """Return the time of a joint step of data-parallel ranks; the prefill factor applies if any of them has a
-        prefill."""
+        """Return the time of a joint step of data-parallel ranks in ps; the prefill factor applies if any rank
+        prefills."""
         factor = self._factors.prefill if any(shape[1] for shape in shapes) else self._factors.decode
         return max(1, round(cast("JointStepTimes", self._steps).joint_ps(shapes) * factor))
 
     def _on_line(self, shape: StepShape) -> int:
-        """Interpolate the step time between the context's lower and upper knot."""
+        """Return the step time in ps, interpolated between the context lengths of the neighbouring knots."""
         bits = max(shape[9].bit_length() - KNOT_BITS, 0)
         low, width = shape[9] >> bits << bits, 1 << bits
         line = self._drafted.get((shape[7], shape[8], low))

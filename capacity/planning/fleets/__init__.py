@@ -1,1 +1,1 @@
-"""Fleets: several pools behind a router by request length."""
+"""Fleets: several pools of replicas behind a router that splits requests by length."""

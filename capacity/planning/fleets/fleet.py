@@ -1,9 +1,10 @@
-"""`fleet`: pools of different GPUs behind a router that splits requests by length, with the best thresholds.
+"""`fleet`: find the cheapest pools of different GPUs behind a router that splits requests by length, and the
+thresholds.
 
-Pools behind a router by length do not affect each other. Each pool is planned separately, exactly, on the requests
-that reach it, and the cheapest pools of every threshold are compared with one pool for all. The fraction of requests
-beyond a limit is the mean over pools, so the permitted misses of the fleet are divided between them, equally or with
-more for the longest requests. The best fleet is then simulated again with all pools behind their router.
+Pools behind such a router do not affect each other. Each pool is planned separately on exactly the requests that the
+router sends to it. The cheapest pools for every threshold are compared with one pool for all requests. The fraction of
+requests beyond a limit is the mean over pools, so the permitted misses of the fleet are divided between the pools,
+equally or with more for the longest requests. The best fleet is then simulated again with all pools behind the router.
 """
 
 from __future__ import annotations
@@ -64,14 +65,14 @@ def fleet(
     progress: Progress | None = None,
     **options: Any,
 ) -> FleetPlan:
-    """Find the cheapest fleet that meets the service levels: one pool, or a pool for short requests and one for long
-    ones.
+    """Find the cheapest fleet that meets the SLO: one pool, or separate pools for short and long requests.
 
-    For traffic longer than `slo_window`, each pool meets the levels in its own busiest window, as in `plan`, and all
-    pools together in the busiest window of all requests. Every threshold of `split_at` is planned, each pool on its
-    GPUs as in `plan`, and compared with one pool for all; with `max_pools` above 2, all choices of more thresholds as
-    well. `spare_replicas` and `availability` add a reserve to each pool, which is part of the cost. `peak_to_mean`
-    adds the bill of a day. `workers` as for `plan`. Raises DoesNotFit if no engine holds the model, and InvalidInput.
+    Every threshold of `split_at` is planned, each pool on its GPUs as in `plan`, and compared with one pool for all
+    requests; with `max_pools` above 2, all combinations of several thresholds as well. For traffic longer than
+    `slo_window`, each pool must meet the SLO in its own busiest window, as in `plan`, and all pools together in the
+    busiest window of all requests. `spare_replicas` and `availability` add spare replicas to each pool, included in
+    the cost. `peak_to_mean` adds the bill of a day. `workers` as for `plan`. Raises DoesNotFit if the model fits no
+    engine, and InvalidInput.
     """
     search, traffic, cost, split_fields = split(options, Search, Traffic, Cost, Split)
     ways: Split = build(Split, split_fields)
@@ -99,7 +100,7 @@ def fleet(
 
 
 def _check_pools(ways: Split) -> None:
-    """Raise InvalidInput for settings that distinguish pools if there is only one."""
+    """Raise InvalidInput if `max_pools` is 1 and a setting applies only to several pools."""
     if ways.max_pools > 1:
         return
     ways_out = {"split_at": "leave it out", "short_gpus": "give --gpus", "long_gpus": "give --gpus"}
@@ -111,7 +112,7 @@ def _check_pools(ways: Split) -> None:
 
 
 def _search(fields: Mapping[str, Any], ways: Split) -> Search:
-    """Return the search space of each pool. Raises InvalidInput for settings that a fleet does not support."""
+    """Return the search space that all pools share. Raises InvalidInput for settings that a fleet does not support."""
     if wrong := sorted(name for name in UNSUPPORTED_SEARCH_FIELDS & set(fields) if name != "objective"):
         raise InvalidInput(
             f"--{wrong[0]} is fixed in a fleet, which routes by request length and serves aggregated (prefill and "
@@ -127,7 +128,7 @@ def _search(fields: Mapping[str, Any], ways: Split) -> Search:
 def _plan(
     layouts: Layouts, windows: Sequence[Window], best: Layout | None, proof: FleetProof | None
 ) -> FleetPlan:
-    """Build the answer, with its day if requested."""
+    """Return the answer of `fleet`, with the bill of a day if requested."""
     pools, asked, ways = layouts.pools, layouts.pools.asked, layouts.pools.ways
     first = asked.workloads[0]
     return make_from(
@@ -154,7 +155,7 @@ def _plan(
 
 
 def _conditional(layouts: Layouts, best: Layout | None) -> dict[str, tuple[Conditional, ...]]:
-    """Return conditional alternatives for the pools of the best layout; without one, those for a single pool."""
+    """Return the conditional alternatives to each pool of the best layout; without one, to a single pool."""
     sides = layouts.sides.get(() if best is None else best.thresholds_tokens, ())
     labels = ["all"] if best is None else [pool.label for pool in best.pools]
     return {
@@ -165,9 +166,9 @@ def _conditional(layouts: Layouts, best: Layout | None) -> dict[str, tuple[Condi
 
 
 def _day(layouts: Layouts, best: Layout | None) -> FleetDay | None:
-    """Return the bill of a day whose peak is the planned load; None without `peak_to_mean`.
+    """Return the bill of a day whose peak is the planned load; None without `peak_to_mean` or without a best layout.
 
-    Each hour is a separate steady load, and starting replicas takes no time.
+    Each hour is planned as a separate steady load; starting replicas is assumed to take no time.
     """
     asked, ways = layouts.pools.asked, layouts.pools.ways
     if best is None or ways.peak_to_mean is None:
@@ -199,7 +200,7 @@ def _day(layouts: Layouts, best: Layout | None) -> FleetDay | None:
 
 
 def _warnings(layouts: Layouts, best: Layout | None) -> tuple[str, ...]:
-    """Return notes about the pools of the answer; without one, about all pools tried."""
+    """Return notes about the pools of the best layout; without a best layout, about all pools tried."""
     sides = layouts.pools.sides if best is None else layouts.sides[best.thresholds_tokens]
     asked = layouts.pools.asked
     rarely = []  # pools whose permitted misses exceed those of all requests together
@@ -207,20 +208,20 @@ def _warnings(layouts: Layouts, best: Layout | None) -> tuple[str, ...]:
         share = max(side.goal.may_miss(slo) for slo in side.goal.slos)
         if side.goal != asked.goal and share > max(map(asked.goal.may_miss, asked.goal.slos)):
             rarely.append(
-                f"Up to {share:.0%} of the {pool.label} requests may exceed the limits, which hold for all requests "
-                "together. Use --slo-of pool to require them of each pool."
+                f"Up to {share:.0%} of the {pool.label} requests may exceed the limits, which apply to all requests "
+                "together. Use --slo-of pool to apply them to each pool."
             )
     of_pools = (text for side in sides for text in side.warnings)
     return tuple(dict.fromkeys((*rarely, *of_pools, *asked.workloads[0].notices)))
 
 
 def _router(layout: Layout, ways: Split) -> str:
-    """Return the router in front of all pools: that of a single pool, or one by length."""
+    """Return the name of the fleet's router: by length, or for a single pool the router within it."""
     return ROUTERS[ways.split_by] if len(layout.pools) > 1 else layout.pools[0].router
 
 
 def _best_proved(layouts: Layouts, arena: EvaluationContext) -> tuple[Layout | None, FleetProof | None]:
-    """Return the best layout whose pools together meet the levels; reject better ones that miss them."""
+    """Return the best layout whose pools together meet the SLO in simulation; reject better layouts that miss it."""
     while (best := layouts.best) is not None:
         proof = _proof(best, layouts.pools, arena)
         if proof.met:
@@ -230,7 +231,7 @@ def _best_proved(layouts: Layouts, arena: EvaluationContext) -> tuple[Layout | N
 
 
 def _proof(best: Layout, pools: PoolPlanner, arena: EvaluationContext) -> FleetProof:
-    """Simulate all pools behind their router on all requests, at the requested confidence."""
+    """Simulate all pools behind their router on all requests, with step times at the requested confidence."""
     asked = pools.asked
     engines = []
     for place, pool in enumerate(best.pools):
@@ -247,9 +248,10 @@ def _proof(best: Layout, pools: PoolPlanner, arena: EvaluationContext) -> FleetP
 def _replicas_by_share(
     pool: FleetPool, arena: EvaluationContext, confidence: float, shares: Sequence[float]
 ) -> dict[float, int]:
-    """Return the fewest replicas that meet the SLO at each fraction of the peak, at most those of the peak.
+    """Return the fewest replicas that meet the SLO at each load in `shares`, given as fractions of the peak load.
 
-    Fractions rise, and fewer replicas than a smaller load needs are not tried.
+    `shares` must be ascending, because the search starts from the replicas of the previous load. The result is at most
+    the replicas of the pool at the peak.
     """
     found: dict[float, int] = {}
     replicas = 1

@@ -1,7 +1,8 @@
-"""Layouts of a fleet: one pool for all, two pools with a threshold, or more pools with more thresholds.
+"""Layouts of a fleet: one pool for all requests, two pools with a threshold, or more pools with more thresholds.
 
-Pools do not affect each other, so the cost of each is independent and the cheapest of many pools is found exactly: for
-every last threshold and every division of the permitted misses, by dynamic programming over the lower thresholds.
+Pools do not affect each other, so the cost of each depends only on its requests. The cheapest combination of three or
+more pools is exact: for every last threshold and every division of the permitted misses, dynamic programming finds the
+lower thresholds.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ CostOf = Callable[[int, int], float]  # cost of the part between two places; inf
 
 @dataclass(kw_only=True)
 class Layouts:
-    """All layouts tried, in order, and the pools of those found."""
+    """Layouts tried so far, in order; `sides` has the pools of each layout by its thresholds."""
 
     pools: PoolPlanner
     thresholds: Sequence[int]
@@ -39,7 +40,7 @@ class Layouts:
     sides: dict[tuple[int, ...], Sequence[PoolPlan]] = field(default_factory=dict)
 
     def try_layouts(self, most_pools: int) -> None:
-        """Try one pool, two pools with every threshold, and the best of 3 to `most_pools` pools."""
+        """Plan one pool, two pools with every threshold, and the best layout of each count up to `most_pools`."""
         self.pools.runs_left = self._runs(most_pools)
         for threshold in (None, *self.thresholds) if most_pools > 1 else (None,):
             # in order, so that layouts that cannot be cheaper than earlier ones are skipped
@@ -49,11 +50,11 @@ class Layouts:
 
     @property
     def best(self) -> Layout | None:
-        """Return the best layout so far."""
+        """Return the best layout so far; None if no layout meets the SLO."""
         return best_of(self.tried)
 
     def reject(self, layout: Layout, reason: str) -> None:
-        """Reject a layout, and try again those that were skipped because it seemed cheaper."""
+        """Reject a layout, then plan those that were skipped because they cannot be cheaper than it."""
         self.tried[self.tried.index(layout)] = replace(
             layout, outcome="no answer", reason=reason, objective=None
         )
@@ -62,14 +63,14 @@ class Layouts:
                 self.tried[place] = self._layout_at(other.threshold_tokens)
 
     def _runs(self, most_pools: int) -> int:
-        """Return the maximum number of plans: two for one pool, and those of all spans with all goals."""
+        """Return the maximum number of pool plans: two for one pool, plus one for each length range and goal."""
         count = len(self.thresholds)
         each = 1 if self.pools.ways.slo_of == "pool" else 1 + len(LONG_SHARES)
         between = math.comb(count, 2) if most_pools > 2 else 0
         return 2 + each * (2 * count * (most_pools > 1) + 2 * between)
 
     def _layout_at(self, threshold: int | None) -> Layout:
-        """Return the cheapest pools with this threshold; stop early if they cannot be the best."""
+        """Return the cheapest layout with this threshold (None: one pool) over all divisions of the misses."""
         first: Layout | None = None
         spans: tuple[Span, ...] = (Span(),)
         if threshold is not None:
@@ -87,7 +88,7 @@ class Layouts:
     def _layout_for_goals(
         self, threshold: int | None, spans: Sequence[Span], goals: Sequence[Goal]
     ) -> tuple[Layout, Sequence[PoolPlan]]:
-        """Return the cheapest pools that meet these goals."""
+        """Return the layout of the cheapest pools that meet these goals, and the plans of its pools."""
         thresholds = () if threshold is None else (threshold,)
         leader = self.best
         sides: list[PoolPlan] = []
@@ -104,7 +105,7 @@ class Layouts:
         return _planned_layout(thresholds, sides), sides
 
     def _goals(self, longest: Span) -> Sequence[tuple[Goal, Goal]]:
-        """Return pairs of goals to try: that of all pools but the longest, and that of the pool for the longest
+        """Return pairs of goals to try: one for every pool of shorter requests, and one for the pool of the longest
         requests."""
         goal = self.pools.asked.goal
         if self.pools.ways.slo_of == "pool":
@@ -113,7 +114,7 @@ class Layouts:
         return goals_of_pools(goal, share) if share else []
 
     def _layout_of_count(self, count: int) -> Layout:
-        """Return the cheapest layout of exactly `count` pools, if it costs less than the best so far."""
+        """Return the cheapest layout of `count` pools; without pools if the best so far costs no more."""
         leader, sides = self.best, self._cheapest_of(count)
         thresholds = tuple(side.span.up_to for side in sides if side.span.up_to is not None)
         proved = all(side.proved for side in self.pools.sides)
@@ -124,11 +125,11 @@ class Layouts:
             return _rejected_layout((), "not reached", NOT_EVALUATED, proved=False, num_pools=count)
         if leader is None:
             return _rejected_layout((), "no answer", "nothing meets the SLO", proved=proved, num_pools=count)
-        why = f"{count} pools cost at least as much as the best layout with any thresholds"
+        why = f"with any thresholds, {count} pools cost at least as much as the best layout"
         return _rejected_layout((), "cannot be cheaper", why, proved=proved, num_pools=count)
 
     def _cheapest_of(self, count: int) -> Sequence[PoolPlan]:
-        """Return the pools; empty if `count` pools cost at least as much as the best so far."""
+        """Return the plans of the cheapest `count` pools; empty if the best layout so far costs no more."""
         leader, least = self.best, self.pools.lowest_cost()
         limit = math.inf if leader is None else leader.objective or 0.0
         found: Sequence[PoolPlan] = ()
@@ -150,7 +151,7 @@ class Layouts:
     def _cheapest_before(
         self, places: Sequence[int], count: int, goal: Goal, *, least: float, below: float
     ) -> Sequence[PoolPlan]:
-        """Return the cheapest `count` pools for requests up to the last of `places`; each pool meets the goal."""
+        """Return the cheapest `count` pool plans up to the last threshold; empty if none costs less than `below`."""
         limits = (None, *places)
 
         def side(start: int, end: int) -> PoolPlan:
@@ -198,7 +199,7 @@ def _rejected_layout(
 
 
 class Partition(NamedTuple):
-    """Partition of a line; `ends` are the places where its parts end, the last at the end of the line."""
+    """Division of the positions 0 to n into consecutive parts; `ends` are the last positions of the parts."""
 
     cost: float
     ends: tuple[int, ...]
@@ -207,11 +208,12 @@ class Partition(NamedTuple):
 def cheapest_partition(
     places: int, parts: int, cost_of: CostOf, *, floor: float = 0.0, below: float = math.inf
 ) -> Partition | None:
-    """Return the cheapest way to cut 0 to `places` into `parts` parts; None if none costs less than `below`.
+    """Return the cheapest division of the positions 0 to `places` into `parts` parts; None if none costs less than
+    `below`.
 
-    The cost of a part does not depend on other parts, so the cheapest way to reach a place remains optimal (dynamic
-    programming over places). No part costs less than `floor`, which avoids computing costs that cannot matter. Ties go
-    to the earliest cuts.
+    `cost_of(start, end)` is the cost of one part; it does not depend on the other parts, so the cheapest division up
+    to a position remains optimal (dynamic programming over positions). No part costs less than `floor`, which avoids
+    computing costs that cannot improve the result. Of equal costs, the division with the earliest cuts is returned.
     """
     reached = {0: Partition(0.0, ())}
     for left in range(parts - 1, -1, -1):

@@ -35,11 +35,11 @@ MAX_MISSED_PERCENT = (
     50.0  # percent of a pool's requests; above it, even a queue that grows without bound could pass
 )
 POOL_ROUTER = "least-outstanding"  # router within a pool, as in the routers by length
-NOT_EVALUATED = "not evaluated because the search was stopped before it"
+NOT_EVALUATED = "not evaluated before the search was stopped"
 
 
 class Span(NamedTuple):
-    """Range of lengths in tokens: more than `above` and at most `up_to`; None: no such limit."""
+    """Range of request lengths in tokens: more than `above` and at most `up_to`; a limit of None does not apply."""
 
     above: int | None = None
     up_to: int | None = None
@@ -47,7 +47,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolPlan:
-    """Result of planning one pool: its requests, its goal, and the pool or the reason why there is none."""
+    """Result of planning one pool: its requests, its goal, and the pool or the reason why no pool was found."""
 
     span: Span
     part: Sequence[Workload]
@@ -63,7 +63,7 @@ class PoolPlan:
 
 @dataclass(kw_only=True)
 class PoolPlanner:
-    """Planner of pools that plans each span and goal once; `runs_left` plans share the remaining time."""
+    """Planner that plans each span and goal once; the remaining time is divided over `runs_left` plans."""
 
     asked: PlanRequest
     ways: Split
@@ -76,9 +76,9 @@ class PoolPlanner:
     _sides: dict[tuple[Span, Goal], PoolPlan] = field(default_factory=dict, repr=False)
 
     def side(self, span: Span, goal: Goal) -> PoolPlan:
-        """Return the cheapest pool for the requests of `span` that meets `goal`.
+        """Return the plan of the cheapest pool that meets `goal` for the requests of `span`.
 
-        Raises DoesNotFit if the span covers all requests.
+        Raises DoesNotFit if the span covers all requests and the model does not fit.
         """
         known = self._sides.get((span, goal))
         if known is None:
@@ -86,17 +86,17 @@ class PoolPlanner:
         return known
 
     def share(self, span: Span) -> float:
-        """Return the fraction of requests in the span, from the first draw; 0 if some draw has none."""
+        """Return the fraction of requests in the span, from the first draw; 0 if any draw has no request in it."""
         part = part_of(self.asked.workloads, span, self.ways.split_by)
         return len(part[0]) / len(self.asked.workloads[0]) if part else 0.0
 
     @property
     def sides(self) -> tuple[PoolPlan, ...]:
-        """Return all pools tried."""
+        """Return the plans of all pools tried."""
         return tuple(self._sides.values())
 
     def lowest_cost(self) -> float:
-        """Return the lowest possible cost of a pool: one GPU, or as many as its reserve needs."""
+        """Return a lower bound on a pool's objective: one replica and its spare replicas, with one GPU each."""
         gpus = self.ways.with_reserve(1)
         if self.asked.search.objective == "gpus":
             return float(gpus)
@@ -134,7 +134,7 @@ class PoolPlanner:
         )
 
     def conditional(self, side: PoolPlan) -> tuple[Conditional, ...]:
-        """Return alternatives to this pool under conditions, at a lower objective including the reserve."""
+        """Return alternatives to this pool with conditions and a lower objective, spare replicas included."""
         asked = self._request(side, POOL_ROUTER if side.pool is None else side.pool.router, runs=1)
         if asked is None or not side.part:
             return ()
@@ -147,10 +147,10 @@ class PoolPlanner:
         return tuple(found)
 
     def _cheapest(self, side: PoolPlan) -> Plan | None:
-        """Return the plan of one pool; plan a pool for all requests behind each router separately.
+        """Return the plan with the lowest objective; a pool for all requests is planned with each router separately.
 
-        A percentile of few requests does not improve steadily with replicas, so a search over both routers could
-        return the more expensive one.
+        If few requests determine a percentile, it may get worse with more replicas, so one search over both routers
+        could return the more expensive plan.
         """
         best: Plan | None = None
         for router in (POOL_ROUTER, ROUND_ROBIN) if side.span == Span() else (POOL_ROUTER,):
@@ -163,7 +163,7 @@ class PoolPlanner:
         return best
 
     def _plan(self, side: PoolPlan, router: str) -> Plan | None:
-        """Return the plan of one pool; None if there is no time for it."""
+        """Return the plan of one pool behind `router`; None if no time remains."""
         asked = self._request(side, router, runs=max(self.runs_left, 1))
         self.runs_left -= 1
         if asked is None:
@@ -174,7 +174,7 @@ class PoolPlanner:
         return plan
 
     def _request(self, side: PoolPlan, router: str, *, runs: int) -> PlanRequest | None:
-        """Return the plan request of one pool with its part of the time, for `runs` plans; None if no time remains."""
+        """Return the plan request of one pool, with 1/`runs` of the remaining time; None if no time remains."""
         own = {"short": self.ways.short_gpus, "long": self.ways.long_gpus}.get(name_of(side.span))
         update: dict[str, object] = {"routers": (router,), "gpus": own or self.asked.search.gpus}
         if limit_s := self.asked.search.time_limit_s:
@@ -201,7 +201,7 @@ class PoolPlanner:
         return report
 
     def _pool(self, side: PoolPlan, answer: Ranked) -> FleetPool:
-        """Return the answer for one pool with its reserve."""
+        """Return the pool record of a planned deployment, with its spare replicas added."""
         candidate, first = answer.candidate, side.part[0]
         replicas = self.ways.with_reserve(candidate.replicas)
         gpus = candidate.pool.num_gpus * replicas
@@ -228,27 +228,27 @@ class PoolPlanner:
 
 
 def name_of(span: Span) -> str:
-    """Return the pool's label: all, short, middle or long."""
+    """Return the pool's label, from the range of its request lengths: all, short, middle or long."""
     if span == Span():
         return "all"
     return "short" if span.above is None else ("long" if span.up_to is None else "middle")
 
 
 def lengths_of(workload: Workload, split_by: str) -> IntArray:
-    """Return the length in tokens by which the router splits requests."""
+    """Return the length of each request in tokens that the router compares with the thresholds (`split_by`)."""
     return workload.prompt_tokens if split_by == "prompt" else workload.requested_tokens
 
 
 def usual_thresholds(lengths: IntArray) -> tuple[int, ...]:
-    """Return thresholds at quantiles of the lengths, rounded up, without those that leave one side empty."""
+    """Return thresholds at quantiles of the lengths, rounded up, without those that leave a pool without requests."""
     at = {-(-int(np.quantile(lengths, share)) // ROUND_TOKENS) * ROUND_TOKENS for share in QUANTILES}
     return tuple(sorted(tokens for tokens in at if lengths.min() <= tokens < lengths.max()))
 
 
 def spans_of(workloads: Sequence[Workload], threshold: int, split_by: str) -> tuple[Span, ...]:
-    """Return the spans up to the threshold and above it; one span for all if a side has no requests.
+    """Return the spans up to the threshold and above it; one span for all requests if either of them has none.
 
-    Raises InvalidInput if a side has requests in some draws only.
+    Raises InvalidInput if a span has requests in only some of the draws.
     """
     spans = (Span(up_to=threshold), Span(above=threshold))
     for span in spans:
@@ -277,7 +277,7 @@ def _rows_within(lengths: IntArray, span: Span) -> IntArray:
 
 
 def _part(workload: Workload, rows: IntArray) -> Workload:
-    """Return these rows of the workload, with the request rate scaled to their share."""
+    """Return the workload of the requests at these indices, with the request rate reduced to their fraction."""
     asked = workload.asked_per_s
     return replace(
         workload.select(rows), asked_per_s=None if asked is None else asked * len(rows) / len(workload)
@@ -285,10 +285,10 @@ def _part(workload: Workload, rows: IntArray) -> Workload:
 
 
 def goals_of_pools(goal: Goal, long_share: float) -> list[tuple[Goal, Goal]]:
-    """Return pairs of goals: for each pool of shorter requests, and for the pool of the longest.
+    """Return pairs of goals: one for every pool of shorter requests, and one for the pool of the longest requests.
 
-    The permitted misses add up to those of the fleet, divided equally or with more for the longest requests.
-    `long_share` is the fraction of requests in the longest pool.
+    In each pair, the permitted misses add up to those of the fleet, divided equally or with more for the longest
+    requests. `long_share` is the fraction of requests in the pool of the longest.
     """
     ways = [(goal, goal)]
     for of_long in LONG_SHARES:
@@ -301,9 +301,9 @@ def goals_of_pools(goal: Goal, long_share: float) -> list[tuple[Goal, Goal]]:
 
 
 def _scale_permitted_misses(goal: Goal, factor: float) -> Goal:
-    """Return the goal with the permitted misses scaled by `factor`.
+    """Return the goal with the fraction of permitted misses multiplied by `factor`.
 
-    Levels on gaps between tokens stay the same because runs record few of their percentiles.
+    SLOs on gaps between tokens stay the same because runs record only a few percentiles of gaps.
     """
 
     def percentile(before: float) -> float:

@@ -1,4 +1,4 @@
-"""Records of `fleet`: pools by length behind one router, every threshold tried, and the best layout."""
+"""Records of `fleet`: pools of replicas by request length, every layout tried, and the best layout."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ Outcome = Literal["planned", "no answer", "cannot be cheaper", "not reached"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPool:
-    """One pool with its share of the traffic; the load needs `replicas`, and `spare_replicas` are the reserve.
+    """One pool with its part of the traffic; `replicas` serve the load, `spare_replicas` are additional.
 
-    `up_to_tokens` None: any length. `levels` cover its own requests at the requested confidence, in `window`, the
-    worst window of longer traffic; `router` is the one within the pool.
+    `up_to_tokens` is the longest request of the pool, None without a limit. `levels` are the SLO results of the pool's
+    requests, with step times at `confidence`; for traffic longer than the SLO window, in `window`, the worst one.
+    `router` distributes requests within the pool.
     """
 
     label: str
@@ -49,17 +50,18 @@ class FleetPool:
     window: Window | None = None
 
     def objective(self, minimised: Objective) -> float:
-        """Return the minimised objective, reserve included: $ per hour, or GPUs."""
+        """Return the value that the search minimises, spare replicas included: $ per hour, or number of GPUs."""
         return float(self.num_gpus) if minimised == "gpus" else self.usd_per_hour or 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout(WrittenRecord):
-    """Pools by length with thresholds between them.
+    """Pools for consecutive ranges of request lengths, with the thresholds between them.
 
-    `num_pools` is the number requested: a threshold beyond all requests leaves one pool of two. For three or more
-    pools, one layout holds the cheapest of all thresholds. `pools` is empty if nothing was found; `reason` gives the
-    cause. `objective` is the minimised value, reserve included ($ per hour, or GPUs); None without pools.
+    `num_pools` is the number requested; `pools` has only one if all requests are on the same side of a single
+    threshold. For three or more pools, only the cheapest layout over all thresholds is recorded. `pools` is empty if
+    no layout was found; `reason` then gives the cause. `objective` is the minimised value, spare replicas included ($
+    per hour, or GPUs); None without pools.
     """
 
     FIRST: ClassVar[tuple[str, ...]] = ("threshold_tokens",)
@@ -75,31 +77,31 @@ class Layout(WrittenRecord):
 
     @property
     def threshold_tokens(self) -> int | None:
-        """Return the threshold between two pools; None for one pool or more than two."""
+        """Return the threshold of a layout of two pools in tokens; None for any other number of pools."""
         return self.thresholds_tokens[0] if self.num_pools == 2 else None
 
     @property
     def num_gpus(self) -> int:
-        """Return the GPUs in use, not rounded up to whole instances."""
+        """Return the number of GPUs in use in all pools, not rounded up to whole instances."""
         return sum(pool.num_gpus for pool in self.pools)
 
     @property
     def usd_per_hour(self) -> float | None:
-        """Return the cost of all pools in $/h; None without a price."""
+        """Return the cost of all pools in $/h; None if a pool has no price."""
         return sum_if_known([pool.usd_per_hour for pool in self.pools])
 
     @property
     def usd_per_request(self) -> float | None:
-        """Return the bill divided by the offered requests."""
+        """Return the cost per offered request in $; None without a price or a finite request rate."""
         usd, rate = self.usd_per_hour, sum(pool.requests_per_s for pool in self.pools)
         return None if usd is None or not 0 < rate < float("inf") else usd / rate / 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetProof:
-    """Simulation of all pools of the answer behind their router, on all requests, without the reserve.
+    """Result of simulating all pools of the best layout behind their router on all requests, without spare replicas.
 
-    For traffic longer than the SLO window, `levels` cover `window`, the worst of `windows`.
+    For traffic longer than the SLO window, `levels` are the SLO results in `window`, the worst of `windows`.
     """
 
     requests: int
@@ -111,7 +113,7 @@ class FleetProof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetHour:
-    """One hour of a day: its rate, and the simulated replicas of each pool, reserve included."""
+    """One hour of a day: request rate, and simulated replicas of each pool, spare replicas included."""
 
     hour: int
     request_rate_per_s: float
@@ -121,7 +123,7 @@ class FleetHour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetDay:
-    """Cost of a day with hourly scaling, compared with a fixed fleet for the peak."""
+    """Cost of a day with replicas adjusted every hour, compared with the fixed number of replicas for the peak."""
 
     hours: tuple[FleetHour, ...]
     scaled_usd_per_day: float | None
@@ -130,13 +132,14 @@ class FleetDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPlan(AnswerRecord):
-    """Cheapest fleet; `layouts` are one pool, every threshold of two pools in order of tokens, and the best of more.
+    """Cheapest fleet; `layouts` are one pool, two pools for each threshold in ascending order, and the best of more
+    pools.
 
-    `conditional` are alternatives for each pool of the best layout, by label, at a lower objective, with formats that
-    lose quality or drafts not measured for this model; without a best layout, for one pool.
+    `conditional` are alternatives to each pool of the best layout (without one, to a single pool), by label. Their
+    objective is lower, but formats lose quality or drafts are not measured for this model.
 
-    `best` is the layout with the lowest objective (ties: fewest pools), None if nothing meets the SLO; `one_pool` is
-    the layout without a threshold. `saved` is the fraction of its objective that the best layout saves.
+    `best` is the layout with the lowest objective (ties: fewest pools), None if no layout meets the SLO; `one_pool` is
+    the layout of one pool. `saved` is the fraction of the objective of `one_pool` that `best` saves.
     """
 
     SCHEMA: ClassVar[str] = "capacity/fleet/v1"
@@ -167,17 +170,17 @@ class FleetPlan(AnswerRecord):
 
     @property
     def best(self) -> Layout | None:
-        """Return the answer, or None."""
+        """Return the best layout; None if no layout meets the SLO."""
         return best_of(self.layouts)
 
     @property
     def one_pool(self) -> Layout | None:
-        """Return the layout without a threshold, which is always tried."""
+        """Return the layout of one pool, which is always tried."""
         return next((layout for layout in self.layouts if layout.num_pools == 1), None)
 
     @property
     def saved(self) -> float | None:
-        """Return the saved fraction of the one pool's objective; None if either layout has no answer."""
+        """Return the fraction of the one-pool objective that the best layout saves; None if either is missing."""
         best, one = self.best, self.one_pool
         if best is None or one is None or best.objective is None or not one.objective:
             return None
@@ -185,7 +188,7 @@ class FleetPlan(AnswerRecord):
 
 
 def sum_if_known(bills: Sequence[float | None]) -> float | None:
-    """Return the sum of bills; None if one is unknown, or there are none."""
+    """Return the sum of the bills; None if any of them is unknown or the sequence is empty."""
     known = [bill for bill in bills if bill is not None]
     return sum(known) if known and len(known) == len(bills) else None
 
@@ -203,9 +206,10 @@ def best_of(layouts: tuple[Layout, ...] | list[Layout]) -> Layout | None:
 def deployment_of_fleet(
     answer: FleetPlan, model: str | Path | ModelSpec, options: Mapping[str, Any]
 ) -> DeploymentFile:
-    """Return the fleet as a deployment for `simulate`, reserve included; traffic and prices come from `options`.
+    """Return the best fleet as a deployment for `simulate`, with spare replicas and with traffic and prices of
+    `options`.
 
-    Raises InvalidInput if no fleet meets the service levels.
+    Raises InvalidInput if no fleet meets the SLO.
     """
     best = answer.best
     if best is None:

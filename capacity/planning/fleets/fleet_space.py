@@ -1,4 +1,4 @@
-"""Search space of a fleet: split of requests by length, GPUs of each pool, and reserve."""
+"""Search space of a fleet: split of requests by length, GPUs of each pool, and spare replicas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Thresholds = Annotated[
 
 
 class Split(FlagSpec):
-    """Settings of `fleet`: how to split the traffic over pools, and the reserve."""
+    """Settings of `fleet`: the split of the traffic over pools, and spare replicas."""
 
     split_by: Literal["prompt", "request"] = "prompt"
     split_at: Thresholds = ()
@@ -51,11 +51,10 @@ class Split(FlagSpec):
         return self.mean_time_between_failures_s / (self.mean_time_between_failures_s + self.recovery_s)
 
     def with_reserve(self, needed: int) -> int:
-        """Return the replicas of a pool that needs `needed`: spare ones, and more until enough are up for
-        `availability`.
+        """Return the `needed` replicas of a pool plus `spare_replicas`, plus as many as `availability` requires.
 
-        Failures are assumed to be independent; the failure of a whole rack or zone is not modelled. Raises
-        InvalidInput.
+        With `availability`, `needed` replicas must be up with that probability. Failures are assumed to be
+        independent; the failure of a whole rack or zone is not modelled. Raises InvalidInput.
         """
         replicas, up = needed + self.spare_replicas, self.replica_availability
         if self.availability is None or up is None:
@@ -64,7 +63,7 @@ class Split(FlagSpec):
             replicas += 1
             if replicas > needed + MAX_SPARE_REPLICAS:
                 raise InvalidInput(
-                    f"--availability {self.availability:g} for {needed} needed replicas takes a reserve of more than "
+                    f"--availability {self.availability:g} for {needed} needed replicas takes more spare replicas than "
                     f"{MAX_SPARE_REPLICAS:,}, because each is up only {up:.2%} of the time: give a lower --availability"
                 )
         return replicas

@@ -1,1 +1,1 @@
-"""Behaviour under rising load: latency curve, highest rate within the SLO, replicas by the hour."""
+"""Deployments under varying load: latency by request rate, highest rate that meets the SLO, replicas for each hour."""

@@ -1,6 +1,6 @@
-"""Latency of a deployment by request rate: the curve, its knee, and the highest rate within the SLO.
+"""Latency of a deployment by request rate: the curve, its knee, and the highest rate that meets the SLO.
 
-Each rate uses the same requests with scaled arrival times (common random numbers), so the shape of the curve comes
+Each rate uses the same requests with scaled arrival times (common random numbers), so differences between rates come
 from the deployment and not from chance.
 """
 
@@ -48,7 +48,7 @@ Progress = Callable[[int, int], None]
 
 
 class RisingLoad(Spec):
-    """Settings for a deployment under rising load; rates in requests per second."""
+    """Settings of `curve`: request rates, SLO, users and hours of a day; rates in requests per second."""
 
     goodput_target: float = 0.99
     slo_window: str = "15m"
@@ -56,14 +56,16 @@ class RisingLoad(Spec):
         default=0.9,
         ge=0.5,
         lt=1,
-        description="Probability that the SLO holds, given the error of step times.",
+        description="Probability that the SLO is met, given the error of predicted step times.",
     )
-    rates: tuple[Number, ...] | None = Field(default=None, description="Request rates to evaluate: 1,2,5,10.")
+    rates: tuple[Number, ...] | None = Field(
+        default=None, description="Request rates to evaluate, such as 1,2,5,10."
+    )
     requests_per_user_hour: Number | None = Field(
-        default=None, gt=0, description="Requests per user and hour, for the number of users."
+        default=None, gt=0, description="Requests per user and hour, to compute the number of users."
     )
     peak_rate: Number | None = Field(
-        default=None, gt=0, description="Requests/s at noon, for hourly replicas."
+        default=None, gt=0, description="Peak request rate (at noon, requests/s), to compute hourly replicas."
     )
     peak_to_mean: Number = Field(
         default=1.6,
@@ -74,7 +76,9 @@ class RisingLoad(Spec):
     hourly_rates: tuple[Number, ...] | None = Field(
         default=None, description="24 hourly request rates instead of --peak-rate."
     )
-    replications: int = Field(default=3, ge=1, description="Samples of generated traffic, for an interval.")
+    replications: int = Field(
+        default=3, ge=1, description="Samples of generated traffic, to compute the interval."
+    )
 
     @field_validator("rates")
     @classmethod
@@ -85,7 +89,7 @@ class RisingLoad(Spec):
 
     @property
     def day_rates_per_s(self) -> tuple[float, ...] | None:
-        """Return 24 hourly rates, given or computed from a peak; None without either."""
+        """Return 24 hourly request rates, given or computed from `peak_rate`; None if neither is set."""
         if self.hourly_rates is not None:
             return self.hourly_rates
         if self.peak_rate is None:
@@ -95,7 +99,7 @@ class RisingLoad(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """One rate: offered and served load, and the levels, with predicted step times."""
+    """Point of the curve: offered rate, served load, and SLO results, with predicted step times."""
 
     request_rate_per_s: float
     requests_per_s: float
@@ -116,10 +120,10 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve(AnswerRecord):
-    """Deployment under rising load.
+    """Latency curve of a deployment by request rate.
 
     `knee_per_s` is the rate with the highest throughput / latency; None if that is the first or last rate, because the
-    knee may then lie outside of the curve.
+    knee may then lie outside the evaluated rates.
     """
 
     SCHEMA: ClassVar[str] = "capacity/curve/v1"
@@ -150,12 +154,13 @@ def curve(
     download: bool = False,
     **options: Any,
 ) -> Curve:
-    """Compute latency by request rate, the knee, the highest rate within the SLO, and the number of users it serves.
+    """Compute latency by request rate, the knee, the highest rate that meets the SLO, and the number of users it
+    serves.
 
-    The rate of the traffic is ignored: its arrivals are scaled. Traffic longer than `slo_window` is reduced to its
-    busiest window. `hourly_rates` (24, requests/s), or a `peak_rate` with `peak_to_mean`, give replicas by the hour.
-    Generated traffic is drawn `replications` times, for the sampling interval. `cluster` (tcp://host:port) simulates
-    on a Dask cluster. Raises DoesNotFit and InvalidInput.
+    The rate of the given traffic is ignored because its arrival times are scaled to each rate. Traffic longer than
+    `slo_window` is reduced to its busiest window. `hourly_rates` (24, requests/s), or a `peak_rate` with
+    `peak_to_mean`, add the replicas for each hour of a day. Generated traffic is drawn `replications` times to compute
+    the sampling interval. `cluster` (tcp://host:port) simulates on a Dask cluster. Raises DoesNotFit and InvalidInput.
     """
     pool_fields, traffic_fields, prices, load_fields = split(options, Pool, Traffic, Cost, RisingLoad)
     load: RisingLoad = build(RisingLoad, load_fields)
@@ -180,7 +185,7 @@ def curve(
 def _in_busiest_window(
     workloads: Sequence[Workload], slo_window: str
 ) -> tuple[Sequence[Workload], tuple[str, ...]]:
-    """Return the busiest window of longer traffic with a note, otherwise all requests."""
+    """Return the requests of the busiest window, if there are enough, and a note; otherwise all requests."""
     if (part := workloads[0].part) is not None:
         return workloads, (_rates_note(part, workloads[0], workloads[0].request_rate_per_s),)
     parts, windows = take_busiest_window(workloads, slo_window)
@@ -199,7 +204,7 @@ def _in_busiest_window(
 
 def _rates_note(part: str, whole: Workload, part_per_s: float) -> str:
     share = whole.offered_per_s / part_per_s
-    return f"Requests and rates are those of {part}; the mean rate of the whole traffic is {share:.2f} times its rate."
+    return f"The curve is for {part}; the mean rate of the whole traffic is {share:.2f} times the rate of this part."
 
 
 def _curve(
@@ -211,9 +216,9 @@ def _curve(
     progress: Progress | None,
     notes: Sequence[str],
 ) -> Curve:
-    """Return the curve of a deployment, at the given rates or around the highest rate within the SLO.
+    """Return the curve of a deployment, at the given rates or around the highest rate that meets the SLO.
 
-    The first workload gives the curve; the others, draws of the same traffic, give the sampling interval.
+    The points use the first workload; the others, draws of the same traffic, only contribute to the sampling interval.
     `progress(done, total)` counts simulations; `total` is an estimate.
     """
     resolved, workloads, goal, replicas = served.resolved, served.workloads, served.goal, served.replicas
@@ -264,7 +269,7 @@ def _curve(
 
 
 def _bound_rate(resolved: ResolvedPool, workloads: Sequence[Workload], goal: Goal) -> float:
-    """Return the rate that would keep one engine always busy at best efficiency."""
+    """Return the request rate at which one engine is always busy at its most efficient batch size within the SLO."""
     steps = ScaledSteps(resolved.step_model, factors_at(resolved, None))
     work_s = bound_engine(resolved, steps.step_seconds, Load.average(workloads), goal).work_s
     return 1 / work_s if work_s > 0 else 1.0

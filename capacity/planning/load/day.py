@@ -1,4 +1,4 @@
-"""Replicas needed in each hour of a day, and the savings of hourly scaling over a fixed number for the peak."""
+"""Replicas needed in each hour of a day, and their cost compared with a fixed number for the peak."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOURS = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hour:
-    """One hour of a day: its rate and the replicas that it needs."""
+    """One hour of a day: its request rate and the replicas needed to serve it."""
 
     hour: int
     request_rate_per_s: float
@@ -23,7 +23,7 @@ class Hour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Day:
-    """Replicas by the hour, compared with a fixed number for the peak."""
+    """Replicas needed in each hour of a day, compared with a fixed number for the peak."""
 
     hours: tuple[Hour, ...]
     peak_replicas: int
@@ -34,7 +34,7 @@ class Day:
 
 
 def day_of(mean_rate_per_s: float, peak_to_mean: float) -> tuple[float, ...]:
-    """Return 24 hourly rates of a sinusoidal day with its peak at noon."""
+    """Return 24 hourly request rates that follow a sinusoid with its peak at noon."""
     if not 1 <= peak_to_mean <= 2:
         raise InvalidInput(f"peak_to_mean must be from 1 (flat) to 2 (idle at night), not {peak_to_mean}")
     swing = peak_to_mean - 1
@@ -51,10 +51,10 @@ def replicas_by_hour(
     gpus_per_replica: int,
     price: Price | None,
 ) -> Day:
-    """Return replicas by the hour if `replicas` of them serve `usable_per_s` within the SLO. Raises InvalidInput."""
+    """Return the replicas for each hourly rate, if `replicas` replicas serve `usable_per_s`. Raises InvalidInput."""
     if usable_per_s is None or usable_per_s <= 0:
         raise InvalidInput(
-            "replicas by the hour need a service level that the deployment meets and enough requests to fill it: give "
+            "hourly replicas need an SLO that the deployment meets, and enough requests to saturate it: give "
             "--slo, and increase --num-prompts"
         )
     if len(rates_per_s) != HOURS or not all(math.isfinite(rate) and rate >= 0 for rate in rates_per_s):

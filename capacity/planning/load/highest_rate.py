@@ -1,6 +1,7 @@
-"""Find the highest rate that a deployment serves within its SLO, by bisection at several error levels and draws.
+"""Find the highest request rate that meets the SLO, by bisection for several quantiles of the step-time error and
+draws.
 
-Each bisection runs sequentially; with a worker pool, all bisections run in parallel.
+Each bisection runs sequentially; with a worker pool, the bisections run in parallel.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighestRate:
-    """Highest rate within the SLO: with predicted step times, at the requested confidence, and at both ends of the 90
-    % band of the step model's error. 0: no rate meets the SLO.
+    """Highest request rate that meets the SLO; 0 if no rate meets it.
 
-    `sampling_low` to `sampling_high` is the 90 % interval of `predicted` over draws of the traffic (Student's t over
-    `replications` draws, each bisected separately); None with a single draw.
+    `predicted` uses predicted step times, `at_confidence` step times not exceeded with probability `confidence`, `low`
+    and `high` the ends of the 90 % interval of step times. `sampling_low` to `sampling_high` is the 90 % interval of
+    `predicted` over draws of the traffic (Student's t over `replications` draws, each bisected separately); None with
+    a single draw.
     """
 
     predicted: float
@@ -48,7 +50,7 @@ class HighestRate:
 
 
 class _Rate(NamedTuple):
-    """One run: a rate, an error level of step times, and one draw of the traffic."""
+    """One run: request rate, quantile of the step-time error (`level`), and index of the draw."""
 
     rate: float
     level: float | None = None
@@ -58,7 +60,7 @@ class _Rate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """Deployment to simulate at any rate."""
+    """Deployment, draws of the traffic and SLO, to be simulated at any request rate."""
 
     resolved: ResolvedPool
     workloads: Sequence[Workload]
@@ -66,7 +68,7 @@ class Served:
     replicas: int
 
     def trial(self, ask: _Rate) -> Evaluation:
-        """Run one trial, in this process or on a worker."""
+        """Simulate the deployment at one request rate, in this process or on a worker."""
         factors = factors_at(self.resolved, ask.level)
         engines = EngineGroup(resolved=self.resolved, replicas=self.replicas, factors=factors)
         scaled = [self.workloads[ask.draw].set_rate(ask.rate)]
@@ -75,7 +77,7 @@ class Served:
 
 @dataclass(kw_only=True)
 class RateRuns:
-    """Runs with a progress count; one bisection takes about nine runs."""
+    """Runner of simulations at different rates that reports progress; one bisection takes about nine simulations."""
 
     served: Served
     crew: WorkerPool | None
@@ -94,14 +96,14 @@ class RateRuns:
         )
 
     def evaluate_all(self, rates: Sequence[float]) -> list[Evaluation]:
-        """Return complete evaluations at these rates."""
+        """Return the evaluations at these rates, each simulated to its end."""
         chains: list[Generator[_Rate, Evaluation, Evaluation]] = [
             single_request(_Rate(rate)) for rate in rates
         ]
         return self._run_chains(chains)
 
     def highest(self, guess: float, confidence: float) -> tuple[HighestRate | None, tuple[str, ...]]:
-        """Return the highest rate within the SLO; None, with a note, if every rate meets it."""
+        """Return the highest rate that meets the SLO; None and a note if every rate meets it."""
         draws = len(self.served.workloads)
         *predicted, at_confidence, low, high = self._run_chains(
             [
@@ -130,7 +132,7 @@ class RateRuns:
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
-    """Return the 90 % prediction interval of one more draw of the same traffic, by Student's t."""
+    """Return the 90 % prediction interval for one more draw, by Student's t; None for fewer than 2 values."""
     if len(values) < 2 or not all(math.isfinite(value) for value in values):
         return None, None
     from scipy.special import stdtrit
@@ -155,8 +157,8 @@ def _bisect(guess: float, level: float | None, draw: int) -> Generator[_Rate, Ev
 def highest_rate(guess: float) -> Generator[float, bool, float]:
     """Find the highest rate that meets the SLO, within `TOLERANCE`: double or halve to bracket it, then bisect.
 
-    Yields rates and receives whether each meets the SLO. Returns 0 if the guess halved `MOST_DOUBLINGS` times still
-    misses it, and infinity if the guess doubled as often still meets it.
+    A generator that yields rates and receives whether each meets the SLO. Returns 0 if the SLO is still missed after
+    halving the guess `MAX_DOUBLINGS` times, and infinity if it is still met after doubling it as often.
     """
     low, high = 0.0, math.inf
     rate = guess

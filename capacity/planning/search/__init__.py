@@ -1,1 +1,1 @@
-"""Best-first search of the candidates: bounds, families, replicas, and reasons for rejection."""
+"""Best-first search of the planner: bounds, candidate families, number of replicas, and reasons for rejection."""

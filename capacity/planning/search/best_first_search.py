@@ -1,8 +1,8 @@
-"""Best-first search: evaluate candidates in order of their lower bound until none can improve on the best.
+"""Best-first search: evaluate candidates in order of their lower bound until none can be better than the best answer.
 
-An engine enters the queue with the price of one replica as its lower bound (`UnresolvedCandidate`). It is resolved and
-bounded when it reaches the front of the queue. Until a first answer exists, engines closest to their defaults are
-evaluated first, then those with the lowest bound.
+An engine enters the queue with the objective of one replica as its lower bound (`UnresolvedCandidate`). When it
+reaches the front of the queue, it is resolved and its bounds are computed. Until a first answer exists, the queue is
+sorted by distance from the engine's defaults, then by lower bound.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ Accept = Callable[[Evaluation], bool]
 
 @dataclass(eq=False)
 class BestFirstSearch:
-    """Find the first accepted candidate of `start` in their order; call `improved` for each better one.
+    """Search for the best accepted candidate among the entries `start`; `improved` is called with each better
+    candidate.
 
-    `full`: evaluate all replicas in every trial; otherwise one replica may represent all until the final verification.
-    `below`: search only for candidates that order before this one. `whole`: the best must also meet the SLO on the
-    whole traffic when the search evaluates only its busiest window.
+    `full`: simulate all replicas in every evaluation; otherwise one replica may represent all until the final
+    verification. `below`: search only for candidates that sort before this order. `whole`: the best candidate must
+    also meet the SLO on the whole traffic if the evaluations use only its busiest window.
     """
 
     start: InitVar[Iterable[Entry]]
@@ -61,7 +62,7 @@ class BestFirstSearch:
         return [*self._contenders, *prospects]
 
     def run(self) -> None:
-        """Search until the best candidate is final. Raises OutOfTime."""
+        """Run the search until no candidate can be better and the best is verified. Raises OutOfTime."""
         while True:
             while (entry := self._pop_next()) is not None:
                 self._advance(entry)
@@ -71,7 +72,7 @@ class BestFirstSearch:
             self._verify()
 
     def merge(self, other: BestFirstSearch) -> None:
-        """Add the candidates that another search over the same entries has resolved."""
+        """Add the candidates that `other`, a search over some of the same entries, has resolved."""
         known = {id(contender) for contender in self._contenders}
         self._contenders += [each for each in other._contenders if id(each) not in known]
         self._heap = [
@@ -81,19 +82,19 @@ class BestFirstSearch:
 
     @property
     def verified(self) -> bool:
-        """Return whether there is no best candidate or it was simulated in full, on the whole traffic if required."""
+        """Return whether the best candidate, if any, was simulated in full, on the whole traffic if required."""
         if self.best is None:
             return True
         trial = self.best.trial
         return trial.seen != "sample" and (not self.whole or trial.window is not None)
 
     def verify(self) -> None:
-        """Simulate the best candidate in full; fall back to the next best until one is accepted. Raises OutOfTime."""
+        """Simulate all replicas of the best candidate; if rejected, continue with the next. Raises OutOfTime."""
         while not self.verified:
             self._verify()
 
     def replace_best(self, fewer: EvaluatedCandidate) -> None:
-        """Replace the best candidate with the same engine on fewer replicas."""
+        """Replace the best candidate with `fewer`, the same engine with fewer replicas."""
         assert self._owner is not None
         self._owner.met.append(fewer)
         self._owner.high = fewer.replicas
@@ -113,12 +114,12 @@ class BestFirstSearch:
 
     @property
     def _limit(self) -> Order | None:
-        """Return the order that an answer has to improve on; None if any answer will do."""
+        """Return the sort key that an answer must sort before; None if any accepted candidate is an improvement."""
         return self.below if self.best is None else self.best.order
 
     def _pop_next(self) -> tuple[int, Entry] | None:
-        """Remove and return the next entry: the best one's until its minimum of replicas is known, then the first in
-        the queue."""
+        """Remove and return the next entry: that of the best candidate until its fewest replicas are known, then the
+        first in the queue. None if no entry can be better."""
         if self._owner is not None and self._ask(self._owner) is not None:
             at = next((at for at, item in enumerate(self._heap) if item[2] is self._owner), None)
             if at is not None:
@@ -163,7 +164,7 @@ class BestFirstSearch:
             self._set(tried, entry)
 
     def _ahead(self) -> Sequence[EvaluationRequest]:
-        """Return the requests that will probably follow if the best candidate does not change."""
+        """Return the evaluation requests that will probably follow if the best candidate does not change."""
         asks = []
         for _, _, entry in heapq.nsmallest(2 * self.bench.workers, self._heap):
             if self._limit is not None and entry.order >= self._limit:
@@ -183,12 +184,12 @@ class BestFirstSearch:
             self.improved(tried)
 
     def _rekey(self) -> None:
-        """Rebuild the queue with current keys."""
+        """Rebuild the queue after sort keys have changed."""
         self._heap = [(self._key(entry), number, entry) for _, number, entry in self._heap]
         heapq.heapify(self._heap)
 
     def _choose(self) -> None:
-        """Set the best of the accepted candidates."""
+        """Set the best candidate to the first in order of all accepted ones; None if there is none."""
         met = [(tried, contender) for contender in self._contenders for tried in contender.met]
         met = [(tried, contender) for tried, contender in met if self.accept(tried.trial)]
         tried, owner = min(met, key=lambda each: each[0].order, default=(None, None))
@@ -215,16 +216,16 @@ class BestFirstSearch:
 
 @dataclass
 class LeastLatencySearch:
-    """Search for the lowest latency of all engines, each with the most replicas that the limits allow.
+    """Search for the lowest latency over all engines, each with the most replicas that the limits allow.
 
-    `ratio` is the lowest latency so far as a fraction of the SLO limits, or the value to beat.
+    `ratio` is the lowest latency found, as a fraction of the SLO limits; its initial value is the one to improve on.
     """
 
     bench: EvaluationPool
     ratio: float = math.inf
 
     def simulate_candidates(self, contenders: Sequence[ReplicaSearch]) -> None:
-        """Simulate candidates whose lower bound is below `ratio`, the lowest first. Raises OutOfTime."""
+        """Simulate candidates whose latency bound is below `ratio`, lowest bound first. Raises OutOfTime."""
         order = sorted(contenders, key=lambda contender: contender.option.bound.ratio)
         for place, contender in enumerate(order):
             if contender.option.bound.ratio >= self.ratio:
@@ -247,8 +248,7 @@ class LeastLatencySearch:
         return trial
 
     def _balance(self, options: Sequence[CandidateFamily]) -> None:
-        """Bisect the number of prefill replicas with all GPUs in use: more if TTFT is the worse metric, fewer if TPOT
-        is."""
+        """Bisect the number of prefill replicas on all allowed GPUs: more if TTFT is worse than TPOT, else fewer."""
         low, high = 0, len(options)
         while low < high:
             middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Candidate families (one engine with a range of replicas), evaluated candidates and the reasons for exclusion."""
+"""Candidate families (an engine with a range of replica counts), evaluated candidates, and exclusions with reasons."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Order = tuple[float, ...]  # lowest first: objective, quality loss, oddness, rep
 
 
 def objective_of(search: Search, price: Price | None, watts_per_gpu: float, gpus: int) -> float:
-    """Return the minimised objective, as far as the number of GPUs determines it; it rises with that number."""
+    """Return the value to minimise from the number of GPUs alone: $/h, watts or GPUs; more GPUs increase it."""
     match search.objective:
         case "cost":
             assert price is not None
@@ -31,7 +31,7 @@ def objective_of(search: Search, price: Price | None, watts_per_gpu: float, gpus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """Engine in one role (prefill, decode or both) with its bounds."""
+    """Engine in one role (prefill, decode or both) with its bounds and quality loss."""
 
     pool: Pool
     bound: Bound
@@ -41,10 +41,11 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateFamily(Side):
-    """Candidate engine with the range of replicas that its bounds leave open (`least` to `most`).
+    """Engine with the range of replica counts, `least` to `most`, that its bounds and the limits allow.
 
-    With `prefill`, the engine only decodes and `prefill_replicas` replicas of `prefill` prefill; families of one pair
-    differ in that number. `oddness` is the distance from the engine's defaults.
+    With `prefill`, the engine only decodes, and `prefill_replicas` replicas of the engine `prefill` compute the
+    prompts; each number of prefill replicas is a separate family. `oddness` is the distance from the engine's
+    defaults.
     """
 
     price: Price | None
@@ -58,7 +59,7 @@ class CandidateFamily(Side):
 
     @property
     def family(self) -> tuple[str, str | None]:
-        """Return the GPU and the weight format: the plan reports the best answer of each such combination."""
+        """Return the GPU and the weight format; the plan reports the best deployment of each such combination."""
         return (self.pool.gpu, self.pool.quantization)
 
     @property
@@ -68,12 +69,12 @@ class CandidateFamily(Side):
         return 1.0 if loss is None else loss
 
     def gpus(self, replicas: int) -> int:
-        """Return the number of GPUs in use."""
+        """Return the number of GPUs in use with this many replicas."""
         prefill = 0 if self.prefill is None else self.prefill.num_gpus * self.prefill_replicas
         return self.pool.num_gpus * replicas + prefill
 
     def billed_gpus(self, replicas: int) -> int:
-        """Return the number of billed GPUs, rounded up to whole instances."""
+        """Return the number of GPUs billed with this many replicas, rounded up to whole instances."""
         gpus = self.gpus(replicas)
         return billed_gpus(self.price, gpus) if self.price else gpus
 
@@ -82,11 +83,11 @@ class CandidateFamily(Side):
         return None if self.price is None else usd_per_hour(self.price, self.billed_gpus(replicas))
 
     def watts(self, replicas: int) -> float:
-        """Return the system power at full use in watts."""
+        """Return the system power of all GPUs at full load in watts."""
         return self.watts_per_gpu * self.gpus(replicas)
 
     def objective(self, replicas: int) -> float:
-        """Return the minimised objective as far as it is known without simulation; it rises with replicas."""
+        """Return the value to minimise, computed without simulation; it rises with the number of replicas."""
         return objective_of(self.search, self.price, self.watts_per_gpu, self.gpus(replicas))
 
     def order(self, replicas: int) -> Order:
@@ -94,7 +95,7 @@ class CandidateFamily(Side):
         return (self.objective(replicas), self.loss, self.oddness, replicas)
 
     def most_below(self, order: Order) -> int:
-        """Return the largest open number of replicas that orders before `order`; 0 if there is none."""
+        """Return the largest allowed number of replicas whose sort key is before `order`; 0 if there is none."""
         low, high = self.least - 1, self.most
         while low < high:
             middle = (low + high + 1) // 2
@@ -112,13 +113,13 @@ class CandidateFamily(Side):
         )
 
     def first_look(self, replicas: int) -> EvaluationRequest:
-        """Return the first evaluation request for this number of replicas."""
+        """Return the request for a quick first evaluation with this number of replicas."""
         return first_request(self.candidate_at(replicas), self.search.confidence)
 
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """Reason why a candidate is excluded; `ratio` is the bound divided by its limit if a bound excludes it."""
+    """Reason why a candidate is excluded; for a latency bound, `ratio` is the bound divided by its limit."""
 
     kind: Kind
     reason: str
@@ -126,7 +127,7 @@ class Exclusion:
 
 
 class EvaluatedCandidate(NamedTuple):
-    """Deployment that was simulated."""
+    """Candidate with the result of its simulation."""
 
     option: CandidateFamily
     replicas: int
@@ -138,20 +139,20 @@ class EvaluatedCandidate(NamedTuple):
 
     @property
     def objective(self) -> float:
-        """Return the minimised objective from the simulation."""
+        """Return the minimised value: simulated latency divided by its limit, $/h, watts or GPUs."""
         if self.option.search.objective == "latency":
             return self.trial.ratio
         return self.option.objective(self.replicas)
 
     @property
     def order(self) -> Order:
-        """Return the sort key among answers."""
+        """Return the key by which answers are sorted."""
         return self.option.order(self.replicas)
 
 
 @dataclass(slots=True, kw_only=True)
 class CandidateRecord:
-    """Candidate families that passed exclusion and bounds so far, and the rejected candidates."""
+    """Candidate families that may meet the SLO according to exact checks and bounds, and the rejected candidates."""
 
     options: list[CandidateFamily] = field(default_factory=list)
     rejected: list[Rejection] = field(default_factory=list)
@@ -161,14 +162,14 @@ class CandidateRecord:
     nearest: tuple[float, Candidate, str] | None = None
 
     def reject(self, candidate: Candidate, why: Exclusion) -> None:
-        """Reject an engine, or a pair of engines."""
+        """Record the rejection of an engine or of a prefill-decode pair."""
         self.rejected.append(Rejection.from_candidate(candidate, why.kind, why.reason, replicas=None))
         if why.ratio is not None and (self.nearest is None or why.ratio < self.nearest[0]):
             self.nearest = (why.ratio, candidate, why.reason)
 
 
 def format_objective(option: CandidateFamily, value: float) -> str:
-    """Format an objective's value with its unit."""
+    """Format the value of an objective with its unit ($/h, kW or GPUs)."""
     match option.search.objective:
         case "cost":
             return f"${value:,.2f}/h"

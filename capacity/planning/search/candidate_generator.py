@@ -1,4 +1,4 @@
-"""Generate the candidates that need a simulation: apply exact exclusions, then bounds."""
+"""Generate the candidates that need a simulation: reject the others by exact checks, then by bounds."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from capacity.step import PS_PER_S, StepShape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateGenerator:
-    """Turn the engines of the search space into candidates or rejections; `survey` covers those examined so far."""
+    """Generator of candidates and rejections from the search space; `survey` records those examined so far."""
 
     arena: EvaluationContext
     search: Search
@@ -59,7 +59,7 @@ class CandidateGenerator:
     _first_tokens: dict[Pool, FirstTokenSearch] = field(default_factory=dict, repr=False)
 
     def unresolved_candidates(self) -> Iterator[UnresolvedCandidate]:
-        """Yield every engine and pair of engines in the space, unresolved; reject GPUs without a price immediately."""
+        """Yield every engine and pair in the search space, not resolved; reject GPUs without a required price."""
         model, serving = self.arena.model, self.search.serving
         for gpu in self.market.quotes:
             if gpu in self.market.unpriced:
@@ -89,7 +89,7 @@ class CandidateGenerator:
     def _record_candidate(
         self, prospect: UnresolvedCandidate, seen: Sequence[ReplicaSearch] | Exclusion
     ) -> None:
-        """Record a resolved candidate; one that cannot run does not count towards the search space."""
+        """Record a resolved candidate or its rejection; engines that cannot run are not counted in the space."""
         survey, candidate = self.survey, prospect.candidate
         if not isinstance(seen, Exclusion):
             survey.options += [option for contender in seen for option in contender.options]
@@ -101,7 +101,7 @@ class CandidateGenerator:
             survey.engines -= 1
 
     def _points(self, candidate: Candidate) -> int:
-        """Return how many combinations of replicas and routers (or prefill replicas) the limits allow."""
+        """Return the number of combinations of replicas and router (or prefill replicas) within the limits."""
         if candidate.prefill is not None:
             allowed, decode_gpus = self._gpus(candidate.pool.gpu), candidate.pool.num_gpus
             left = range(allowed - candidate.prefill.num_gpus, 0, -candidate.prefill.num_gpus)
@@ -110,7 +110,7 @@ class CandidateGenerator:
         return min(most, 1) + max(most - 1, 0) * len(self.routers(most))
 
     def replica_searches(self, pool: Pool) -> Sequence[ReplicaSearch] | Exclusion:
-        """Return the candidates of one engine, one for each router; or the reason why there are none."""
+        """Return a replica search for each router of an engine, or the reason why the engine is excluded."""
         side = self._side(pool, "both")
         if isinstance(side, Exclusion):
             return side
@@ -145,7 +145,7 @@ class CandidateGenerator:
         return (PairReplicaSearch(options, first),)
 
     def _pair(self, prefill: Side, decode: Side, gpu: str) -> list[CandidateFamily] | Exclusion:
-        """Return a candidate family for each number of prefill replicas, or the reason why there are none."""
+        """Return a candidate family for each number of prefill replicas, or the reason why the pair is excluded."""
         allowed = self._gpus(gpu)
         least_p, least_d = prefill.bound.min_replicas, decode.bound.min_replicas
         width_p, width_d = prefill.pool.num_gpus, decode.pool.num_gpus
@@ -168,7 +168,7 @@ class CandidateGenerator:
         ]
 
     def _candidate_family(self, side: Side, prefill: Side | None = None, **own: Any) -> CandidateFamily:
-        """Return the candidate family of an engine, with its router and its prefill engine if any."""
+        """Return the candidate family of an engine in one role; `prefill` is the prefill engine of a pair."""
         router, ratios = own.get("router", ROUND_ROBIN), [side.bound.ratio]
         if prefill is not None:
             own["prefill"] = prefill.pool
@@ -184,7 +184,7 @@ class CandidateGenerator:
         )
 
     def routers(self, most: int) -> tuple[str, ...]:
-        """Return the routers to try for at most this many replicas."""
+        """Return the routers to try for deployments of up to `most` replicas."""
         if most <= 1:
             return (ROUND_ROBIN,) if most else ()
         if self.search.routers:
@@ -193,7 +193,7 @@ class CandidateGenerator:
         return (ROUND_ROBIN, "prefix-aware") if shared else (ROUND_ROBIN,)
 
     def _gpus(self, gpu: str) -> int:
-        """Return the number of GPUs that --max-gpus and --budget allow; may be 0."""
+        """Return the largest number of GPUs that --max-gpus and --budget allow; may be 0."""
         quote = self.market.quotes[gpu]
         if self.search.budget is None or quote is None or not quote.usd_per_gpu_hour:
             return self.search.max_gpus
@@ -202,7 +202,7 @@ class CandidateGenerator:
         return min(self.search.max_gpus, affordable)
 
     def _most_replicas(self, pool: Pool) -> int:
-        """Return the number of replicas that the GPUs, the budget and the traffic allow; may be 0."""
+        """Return the largest number of replicas that the GPU limit, the budget and the traffic allow; may be 0."""
         return min(self._gpus(pool.gpu) // pool.num_gpus, self.load.most_replicas)
 
     def _exclusion_by_limit(self, pool: Pool, most: int, least: int) -> Exclusion | None:
@@ -216,7 +216,7 @@ class CandidateGenerator:
         return Exclusion("limit", f"{needs}; {allowed} are allowed by {self._limit(pool.gpu)}")
 
     def _limit(self, gpu: str) -> str:
-        """Return the limit that allows the fewest of these GPUs, with the price if it is the budget."""
+        """Return text that names the limit on the number of these GPUs: --max-gpus, or --budget with the price."""
         search, quote = self.search, self.market.quotes[gpu]
         if quote is None or self._gpus(gpu) == search.max_gpus:
             return f"--max-gpus {search.max_gpus}"
@@ -268,7 +268,7 @@ class CandidateGenerator:
 
 
 def _one_rank(steps: ScaledSteps, ranks: int) -> StepSeconds | None:
-    """Return the step time when one of several ranks has work; None if there is only one rank."""
+    """Return a function for the step time if only one data-parallel rank has requests; None for one rank."""
     if ranks == 1:
         return None
     idle = (StepShape(),) * (ranks - 1)
@@ -276,7 +276,7 @@ def _one_rank(steps: ScaledSteps, ranks: int) -> StepSeconds | None:
 
 
 def _drafting_of(setup: EngineSetup) -> Drafting:
-    """Return rows and tokens of a speculative round, as the simulator draws them."""
+    """Return the draft tokens and the yielded tokens of a speculative decoding step, as in the simulator."""
     speculation = setup.speculation
     if not isinstance(speculation, DrawnSpeculation):
         return NO_DRAFTING
@@ -285,7 +285,7 @@ def _drafting_of(setup: EngineSetup) -> Drafting:
 
 
 def with_context(arena: EvaluationContext, pool: Pool, load: Load) -> tuple[Pool, ResolvedPool]:
-    """Return the pool; if the model's full context does not fit, limit it to the longest request if that fits."""
+    """Return the pool; if the model's full context does not fit, with a context for the longest request if it fits."""
     resolved = arena.resolve_pool(pool)
     shorter = rounded_context(load.longest_request_tokens)
     if (

@@ -1,8 +1,8 @@
-"""Conditions that keep a deployment from being recommended: lossy formats, drafts without evidence.
+"""Conditions that keep a deployment from being recommended: formats that lose quality, and drafts without evidence.
 
-The recommended deployment runs as printed and loses no quality that evaluations can detect. Formats and draft methods
-that the user names (`--quantizations`, `--kv-cache-dtypes`, `--max-quality-loss`, `--speculators`, `--draft`) are not
-conditions.
+The recommended deployment runs exactly as the printed launch command and loses no quality that evaluations can detect.
+Formats and draft methods that the user names (`--quantizations`, `--kv-cache-dtypes`, `--max-quality-loss`,
+`--speculators`, `--draft`) are not conditions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from capacity.pool.drafting import find_speculator
 
 
 def conditions_of(search: Search, model: ModelSpec, pool: Pool) -> tuple[str, ...]:
-    """Return the conditions of an engine in words; empty if it can be recommended."""
+    """Return the conditions of an engine as texts; empty if it can be recommended."""
     found = [_weights(search, model, pool), _cache(search, model, pool), _drafts(search, model, pool)]
     return tuple(condition for condition in found if condition is not None)
 
@@ -61,4 +61,4 @@ def _drafts(search: Search, model: ModelSpec, pool: Pool) -> str | None:
     if search.acceptance is not None:
         return f"an {way} checkpoint for this model"
     measured_on = find_speculator(way).acceptance_model.partition(" with ")[0]
-    return f"{way} drafts with the acceptance rate of {measured_on}"
+    return f"{way} drafts with the acceptance rate measured on {measured_on}"

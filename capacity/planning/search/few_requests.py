@@ -1,8 +1,9 @@
-"""Check neighbouring numbers of replicas when few requests determine a percentile.
+"""Check neighbouring numbers of replicas if a percentile of the SLO rests on few requests.
 
-The search assumes that more replicas of an engine never perform worse. That held in every case tried if at least `FEW`
-requests determine the percentile (48 loads of lognormal prompts, p90 to p99, one and three draws, 2026-11-23). With
-three requests it failed in 2 of 16 cases, so neighbours of the answer are tried as well.
+The search assumes that an engine never performs worse with more replicas. That was true in every case tried if at
+least `SPARSE_TAIL_REQUESTS` requests exceed the percentile (48 loads of lognormal prompts, p90 to p99, one and three
+draws, 2026-11-23). With three such requests it was false in 2 of 16 cases, so numbers of replicas near the answer are
+simulated as well.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ NEIGHBOURS = 4  # numbers of replicas tried below and above the answer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FewRequestsLevel:
-    """SLO level that the fewest requests determine: the fraction that may miss it, and the total number of requests."""
+    """SLO percentile that rests on the fewest requests: fraction that may exceed it, and number of requests."""
 
     slo: str
     may_miss: float
@@ -30,17 +31,17 @@ class FewRequestsLevel:
 
     @property
     def beyond(self) -> int:
-        """Return how many requests determine the level."""
+        """Return the number of requests that may exceed the limit, at least 1."""
         return max(math.ceil(round(self.may_miss * self.requests, 6)), 1)
 
     @property
     def enough(self) -> int:
-        """Return the total number of requests with which `FEW` requests determine the level."""
+        """Return the total number of requests at which `SPARSE_TAIL_REQUESTS` of them may exceed the limit."""
         return math.ceil(round(SPARSE_TAIL_REQUESTS / max(self.may_miss, 1e-6), 3))
 
 
 def few_requests_level(goal: Goal, requests: int) -> FewRequestsLevel | None:
-    """Return the level that the fewest requests determine; None if all levels are on gaps between tokens."""
+    """Return the SLO whose percentile rests on the fewest requests; None if all SLOs limit gaps between tokens."""
     levels = [slo for slo in goal.slos if slo.applies_to_requests]
     if not levels:
         return None
@@ -51,10 +52,10 @@ def few_requests_level(goal: Goal, requests: int) -> FewRequestsLevel | None:
 def check_neighbours(
     best: EvaluatedCandidate, bench: EvaluationPool
 ) -> tuple[EvaluatedCandidate | None, tuple[str, ...]]:
-    """Return the same engine with fewer replicas if it meets the SLO, and a note, when few requests determine a level.
+    """Return the same engine with fewer replicas if those meet the SLO, and a note if more replicas can be worse.
 
-    Return `(None, ())` if enough requests determine it, and for prefill-decode deployments, whose neighbours are not
-    tried.
+    Return `(None, ())` if the percentile rests on enough requests, and for prefill-decode deployments, whose
+    neighbours are not simulated.
     """
     judged_on = bench.arena.context_of(best.candidate, check=bench.check).workloads
     what = few_requests_level(bench.arena.goal, sum(map(len, judged_on)))
@@ -68,10 +69,9 @@ def check_neighbours(
 
 
 def _neighbours(best: EvaluatedCandidate, bench: EvaluationPool) -> dict[int, Evaluation]:
-    """Evaluate neighbouring numbers of replicas: all of those below, and those above up to the first that meets the
-    SLO.
+    """Return the evaluations of the engine by number of replicas, including those of the search.
 
-    The result includes the numbers that the search has evaluated.
+    Simulate up to `NEIGHBOURS` numbers below the answer, and as many above it until one of them meets the SLO.
     """
     option, replicas = best.option, best.replicas
     trials = {replicas: best.trial}
@@ -98,20 +98,20 @@ def _neighbours(best: EvaluatedCandidate, bench: EvaluationPool) -> dict[int, Ev
 
 
 def is_uneven(met: Mapping[int, bool]) -> bool:
-    """Return whether some number of replicas meets the SLO and a larger one does not."""
+    """Return whether some number of replicas meets the SLO and a larger number misses it."""
     least = min((count for count, does in met.items() if does), default=None)
     return least is not None and any(count > least and not does for count, does in met.items())
 
 
 def uneven_note(what: FewRequestsLevel, met: Mapping[int, bool], engine: str) -> str:
-    """Return a note with the result and the advice to use more requests."""
+    """Return a note with the replicas that meet and miss the SLO, and the advice to use more requests."""
     worst = max(count for count, does in met.items() if not does)
     least = min(count for count, does in met.items() if does)
     missed = [count for count, does in sorted(met.items()) if count > least and not does]
     *others, last = map(str, missed)
     listed = f"{', '.join(others)} and {last}" if others else last
     safe = min((count for count, does in met.items() if does and count > worst), default=None)
-    take = "" if safe is None else f", or take {safe}"
+    take = "" if safe is None else f", or choose {safe} replicas"
     return (
         f"{what.slo} depends on only the slowest {what.beyond} of {what.requests:,} requests, so more replicas are not "
         f"always better: {least} x {engine} {'meets' if least == 1 else 'meet'} it, {listed} "

@@ -1,4 +1,4 @@
-"""Run a search and build the plan: ranking, Pareto fronts, rejections, notes and counts of the search."""
+"""Run a search and build its answer: ranking, Pareto fronts, rejections, notes and counts."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def run_search(
     progress: Progress | None = None,
     started_s: float | None = None,
 ) -> Plan:
-    """Return the plan for the traffic.
+    """Run the search that `asked` describes and return the plan.
 
-    Raises DoesNotFit if nothing fits, and InvalidInput if nothing can run or `cluster` does not exist. Ctrl-C ends the
-    search like the time limit.
+    Raises DoesNotFit if the model fits no engine, and InvalidInput if no engine can run or `cluster` does not exist.
+    Ctrl-C ends the search early, like the time limit.
     """
     with _opened_search(asked, workers, cluster, progress, started_s) as state:
         state.run()
@@ -57,7 +57,7 @@ def run_search(
 def find_conditional(
     asked: PlanRequest, *, least: float, workers: int = 1, progress: Progress | None = None
 ) -> tuple[Conditional, ...]:
-    """Return deployments that a plan does not recommend and whose objective is lower than `least`.
+    """Return deployments that a plan does not recommend because of conditions, with an objective below `least`.
 
     If the time limit or Ctrl-C ends the search, return those found so far.
     """
@@ -102,7 +102,7 @@ def _conditional(state: PlanSearch, ranking: Ranking) -> tuple[Conditional, ...]
 
 
 def _plan(state: PlanSearch) -> Plan:
-    """Build the plan, with closer evaluation of the best answers as time allows, for the load of the best's draws."""
+    """Build the plan, with closer evaluation of the best answers as time allows; its load is that of the best one."""
     search, bench, best, load = state.search, state.bench, state.best, state.load
     arena = state.arena if best is None else state.arena.context_of(best.candidate)
     if arena is not state.arena:
@@ -164,7 +164,7 @@ def _plan(state: PlanSearch) -> Plan:
 def points_of(
     trials: Mapping[EvaluationRequest, Evaluation], options: Iterable[CandidateFamily]
 ) -> list[Point]:
-    """Return one point for each simulated candidate, from its full simulation if there is one; skip abandoned ones."""
+    """Return one Pareto point for each candidate that was simulated to the end, from its most complete simulation."""
     by_engine = {option.candidate_at(0): option for option in options}
     latest = {
         ask.candidate: trial
@@ -189,13 +189,13 @@ def _point(option: CandidateFamily, candidate: Candidate, trial: Evaluation) -> 
 
 
 def speed_front(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Return the Pareto front of output tokens/s per user and per GPU."""
+    """Return the Pareto front of output tokens/s per user against output tokens/s per GPU."""
     known = [point for point in points if point.tokens_per_s_per_user is not None]
     return _front(known, lambda point: (-(point.tokens_per_s_per_user or 0.0), -point.tokens_per_s_per_gpu))
 
 
 def cost_front(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Return the Pareto front of cost ($/h; GPUs without a price) and the worst level as a fraction of its limit."""
+    """Return the Pareto front of cost ($/h, or GPUs without a price) and the highest ratio of latency to limit."""
 
     def values(point: Point) -> tuple[float, float]:
         price = point.usd_per_hour if point.usd_per_hour is not None else float(point.num_gpus)
@@ -205,7 +205,7 @@ def cost_front(points: Sequence[Point]) -> tuple[Point, ...]:
 
 
 def _front(points: Sequence[Point], values: Callable[[Point], tuple[float, float]]) -> tuple[Point, ...]:
-    """Return the points that no other point beats in both values, ordered by the first."""
+    """Return the points that no other point beats in both values (lower is better), sorted by the first."""
     front: list[Point] = []
     for point in sorted(points, key=values):
         if not front or values(point)[1] < values(front[-1])[1]:

@@ -1,4 +1,4 @@
-"""Notes of a plan: what was not searched, where the values come from, and errors for an empty search space."""
+"""Notes of a plan: parts that were not searched, sources of the values, and errors for an empty search space."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from capacity.planning.space import TUNING, Search, disaggregated_axes, speculat
 from capacity.pool.drafting import find_speculator
 from capacity.workload.windows import MIN_WORK_FRACTION
 
-ROUTER_NOTE = "Replicas share no prefix cache; a router distributes the requests (round robin unless named)."
+ROUTER_NOTE = (
+    "Replicas share no prefix cache; a router distributes the requests (round robin unless another is named)."
+)
 
 
 def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...]:
-    """Return what the search space leaves out, with the flag that includes it."""
+    """Return a text for each part that the search space leaves out, with the flag that includes it."""
     texts = []
     drafts = any(speculators(search, model))
     drafts_apart, ranks_apart = disaggregated_axes(search, model)
@@ -31,8 +33,8 @@ def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...
     tuned = any(len(getattr(search, name)) > 1 for name in TUNING)
     if tuned and (drafts or "disaggregated" in search.serving):
         texts.append(
-            "all but the first value of token budget, chunked prefill and prefix caching with drafts, data-parallel "
-            "ranks or disaggregated serving"
+            "with drafts, data-parallel ranks or disaggregated serving: all but the first value of token budget, "
+            "chunked prefill and prefix caching"
         )
     if model.is_moe and search.data_parallel_sizes == (1,):
         texts.append("data-parallel attention (--data-parallel-sizes 1,8)")
@@ -51,7 +53,7 @@ def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...
 
 
 def require_options(survey: CandidateRecord) -> None:
-    """Raise DoesNotFit or InvalidInput if no candidate can run at all, regardless of the SLO."""
+    """Raise DoesNotFit or InvalidInput if no candidate can run at all, whether or not it meets the SLO."""
     if survey.options:
         return
     kinds = {rejection.kind for rejection in survey.rejected}
@@ -60,7 +62,7 @@ def require_options(survey: CandidateRecord) -> None:
     for kind in ("does not fit", "quality", "no price", "impossible"):
         reasons = [rejection.reason for rejection in survey.rejected if rejection.kind == kind]
         if reasons:
-            text = f"no engine in the search space can run this model ({len(reasons)}: {kind}), such as: {reasons[-1]}"
+            text = f"no engine in the search space can run this model ({len(reasons)}: {kind}). Example: {reasons[-1]}"
             if kind == "does not fit":
                 raise DoesNotFit(text, needed_bytes=0.0, usable_bytes=0.0)
             raise InvalidInput(text)
@@ -68,10 +70,10 @@ def require_options(survey: CandidateRecord) -> None:
 
 
 def warnings_of(arena: EvaluationContext, ranked: Sequence[Ranked]) -> tuple[str, ...]:
-    """Return the assumptions of the ranking."""
+    """Return notes on the assumptions behind the ranked deployments."""
     texts = list(arena.workloads[0].notices)
     if any(answer.step_error_assumed for answer in ranked):
-        texts.append("The confidence assumes the error of step times for some of these GPUs.")
+        texts.append("For some of these GPUs, the confidence rests on an assumed error of step times.")
     pools = [answer.candidate.pool for answer in ranked]
     texts += dict.fromkeys(
         f"{pool.quantization or 'the checkpoint'}: {remark}"
@@ -87,7 +89,7 @@ def warnings_of(arena: EvaluationContext, ranked: Sequence[Ranked]) -> tuple[str
 
 
 def _acceptance(name: str, ranked: Sequence[Ranked], model: ModelSpec) -> str:
-    """Return the source of the draft acceptance, which the confidence does not cover."""
+    """Return a note on the source of the draft acceptance rate, whose error the confidence does not cover."""
     speculator = find_speculator(name, model)
     acceptance = next(a.candidate.pool.acceptance for a in ranked if a.candidate.pool.speculator == name)
     if acceptance is not None:
@@ -99,7 +101,7 @@ def _acceptance(name: str, ranked: Sequence[Ranked], model: ModelSpec) -> str:
 
 
 def lighter_misses(best: EvaluatedCandidate | None) -> list[str]:
-    """Return a note about windows with too little work to be judged in which the answer misses the SLO."""
+    """Return a note if the answer misses the SLO in windows that are not judged because they have too little work."""
     windows = () if best is None else best.trial.windows
     missed = [each for each in windows if not each.judged and each.ratio > 1]
     if not missed:
@@ -107,7 +109,7 @@ def lighter_misses(best: EvaluatedCandidate | None) -> list[str]:
     worst = max(missed, key=lambda each: each.ratio)
     level = max(worst.levels, key=lambda each: each.ratio)
     return [
-        f"{len(missed)} windows with less than {MIN_WORK_FRACTION:.0%} of the busiest one's work miss the SLO. The "
+        f"{len(missed)} windows with less than {MIN_WORK_FRACTION:.0%} of the busiest window's work miss the SLO. The "
         f"worst is {worst.window.label} with {worst.window.requests:,} requests: {level.slo} is {level.ratio:.2f} "
         "times its limit."
     ]

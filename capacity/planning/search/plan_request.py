@@ -1,4 +1,4 @@
-"""Validated request of `plan` and `fleet`: model, traffic, service levels, search space and prices."""
+"""Validated input of `plan` and `fleet`: model, traffic, SLO, search space and prices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Market:
 
     @classmethod
     def look_up(cls, search: Search, cost: Cost, profiles: list[str]) -> Market:
-        """Look up GPUs and prices. Raises UnknownName, InvalidInput."""
+        """Find the candidate GPUs and their prices. Raises UnknownName, InvalidInput."""
         needed = search.objective == "cost" or search.budget is not None
         quotes: dict[str, Price | None] = {}
         unpriced: dict[str, str] = {}
@@ -56,7 +56,7 @@ class Market:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """Request of a search; `workloads` are draws of one traffic, which is `steady` or of fixed length."""
+    """Input of a search; `workloads` are draws of one traffic, `steady` is set if its length is not fixed."""
 
     model: ModelSpec
     workloads: Sequence[Workload]
@@ -79,7 +79,7 @@ class PlanRequest:
         profiles: str | Path | None,
         download: bool,
     ) -> PlanRequest:
-        """Build a request; without `slo`, use the levels of the traffic's use case. Raises InvalidInput."""
+        """Build the input of a search; without `slo`, use the SLO of the traffic's use case. Raises InvalidInput."""
         check_search(search, cost)
         check_language_model_only(search.language_model_only, traffic)
         spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
@@ -100,7 +100,7 @@ class PlanRequest:
 
     @property
     def load(self) -> Load:
-        """Return the totals of the whole traffic."""
+        """Return the totals and means of the whole traffic, for the bounds."""
         return Load.average(self.workloads, endless=self.steady is not None)
 
     def arena(self) -> EvaluationContext:
@@ -110,12 +110,12 @@ class PlanRequest:
         )
 
     def market(self) -> Market:
-        """Return the GPUs of the search and their prices. Raises UnknownName, InvalidInput."""
+        """Return the candidate GPUs and their prices. Raises UnknownName, InvalidInput."""
         return Market.look_up(self.search, self.cost, [str(self.profiles)] if self.profiles else [])
 
 
 def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
-    """Parse the service levels. Raises InvalidInput if there are none."""
+    """Parse SLOs such as "ttft:p95:500ms". Raises InvalidInput if there are none."""
     slos = parse_slos(texts)
     if not slos:
         raise InvalidInput(
@@ -125,7 +125,7 @@ def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
 
 
 def check_search(search: Search, cost: Cost) -> None:
-    """Raise InvalidInput for settings that would reject all candidates, or all of one kind, for an unrelated reason."""
+    """Raise InvalidInput for missing or conflicting settings that would otherwise reject all candidates."""
     if search.draft is None and DRAFT_MODEL in search.speculators:
         raise InvalidInput("--speculators draft-model needs a draft model: add --draft MODEL")
     if search.draft is not None and search.speculators and DRAFT_MODEL not in search.speculators:
@@ -148,14 +148,14 @@ def check_search(search: Search, cost: Cost) -> None:
 
 
 def check_goal(slos: Sequence[Slo], workload: Workload) -> None:
-    """Raise InvalidInput if no level limits the waiting time of a request."""
+    """Raise InvalidInput if arrivals do not wait for answers and no SLO limits a latency that includes queueing."""
     waits = any(slo.includes_wait for slo in slos)
     if not waits and not workload.is_closed_loop:
         raise InvalidInput("no limit on ttft or e2el, so queues grow without bound: add --slo ttft:p95:2s")
 
 
 def gpu_names(search: Search, profiles: list[str]) -> tuple[str, ...]:
-    """Return the profile names of the candidate GPUs. Raises UnknownName."""
+    """Return the profile names of the candidate GPUs, of all GPUs for `all`. Raises UnknownName."""
     if [name.lower() for name in search.gpus] == ["all"]:
         return tuple(name for name in profile_names(profiles) if "@" not in name)
     return tuple(dict.fromkeys(load_profile(name, profiles).name for name in search.gpus))

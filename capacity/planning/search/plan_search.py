@@ -1,7 +1,7 @@
-"""Stages of the planner: the cheapest deployment, then the best of every GPU and weight format.
+"""Stages of the planner: find the cheapest deployment, then the best of every GPU and weight format.
 
-Each stage is a `BestFirstSearch` ordered by a lower bound of the cost, so an interrupted search returns the best of
-the cheapest candidates. The time limit is checked between trials and during them.
+Each stage is a `BestFirstSearch` in order of a lower bound of the objective, so if it is interrupted, its answer is
+the best of the cheapest candidates. The time limit is checked between and during simulations.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class PlanSearch:
 
     @property
     def until_s(self) -> float:
-        """Return the deadline by `time.monotonic`; infinite without a time limit."""
+        """Return the deadline on the clock `time.monotonic`; infinite without a time limit."""
         return self.started_s + self.time_limit_s
 
     @property
@@ -82,22 +82,22 @@ class PlanSearch:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return notes about unfinished stages and about levels that few requests determine."""
+        """Return notes about unfinished stages, and about percentiles that rest on few requests."""
         if self.ended == "done" or self.families <= len(self.leaders):
             return self.remarks
         found = f"{len(self.leaders)} of {self.families}"
         return (
-            f"The search ended with the best alternative of {found} combinations of GPU and weight format.",
+            f"The search ended early, with alternatives for only {found} combinations of GPU and weight format.",
             *self.remarks,
         )
 
     @property
     def all_entries(self) -> list[Entry]:
-        """Return all entries of the search, resolved or not, accepted or not."""
+        """Return all entries of the search except those with conditions, resolved or not, accepted or not."""
         return [*self.entries, *(() if self.all is None else self.all.entries)]
 
     def run(self, *, savings_below: float | None = None) -> None:
-        """Run all stages until the time limit or an interrupt; with `savings_below`, only those of conditional
+        """Run all stages until the time limit or Ctrl-C; with `savings_below`, only the search for conditional
         deployments."""
         self.bench.tick, self.bench.until_s = self._tick, self.until_s
         try:
@@ -117,7 +117,7 @@ class PlanSearch:
             self._verify()
 
     def _recommendable(self) -> list[UnresolvedCandidate]:
-        """Return candidates without conditions; group the others by their conditions."""
+        """Return candidates without conditions; store the others in `conditional`, grouped by conditions."""
         plain = []
         for prospect in self.surveyor.unresolved_candidates():
             conditions = conditions_of(self.search, self.arena.model, prospect.candidate.pool)
@@ -143,7 +143,7 @@ class PlanSearch:
             self._conditional(math.inf if self.best is None else self.best.objective)
 
     def _conditional(self, least: float) -> None:
-        """Find the best answer under each condition and under any of them, with an objective below `least`."""
+        """Find the best deployment with each condition alone, and with any of them, at an objective below `least`."""
         singles = [(what, entries) for what, entries in self.conditional.items() if len(what) == 1]
         several = tuple(dict.fromkeys(one for what in self.conditional for one in what))
         seen = list[Entry]()
@@ -155,8 +155,8 @@ class PlanSearch:
             self._search_below(several, [*seen, *rest], least)
 
     def _search_below(self, what: tuple[str, ...], entries: Sequence[Entry], least: float) -> list[Entry]:
-        """Search under these conditions for an objective below `least`; return the entries as they are after the
-        search."""
+        """Search `entries` with the conditions `what` for an objective below `least`; return the resolved and
+        unresolved entries."""
         if self.search.objective == "latency":
             contenders = [
                 each
@@ -180,7 +180,7 @@ class PlanSearch:
         return chase.entries
 
     def _fastest(self) -> None:
-        """Find the fewest GPUs with a latency near the lowest possible one."""
+        """Find the fewest GPUs with a latency within the tolerance of the lowest possible latency."""
         waiting = sorted(self._recommendable(), key=lambda prospect: not prospect.candidate.is_plain)
         fastest, contenders = LeastLatencySearch(self.bench), list[ReplicaSearch]()
         self.stage = "the least latency"
@@ -214,7 +214,7 @@ class PlanSearch:
         limit: float,
         improved: Callable[[EvaluatedCandidate], None] | None = None,
     ) -> BestFirstSearch:
-        """Return a search for the fewest GPUs among entries whose latency may be within `limit`."""
+        """Return a search for the fewest GPUs; it excludes entries whose latency bound exceeds `limit`."""
         near = [
             entry
             for entry in entries
@@ -230,7 +230,7 @@ class PlanSearch:
         )
 
     def _alternatives(self) -> None:
-        """Find the best of every other GPU and weight format, without drafts and disaggregation."""
+        """Find the best deployment of every other GPU and weight format, without drafts or separate prefill."""
         assert self.all is not None
         groups: dict[Family, list[Entry]] = {}
         for entry in self.all_entries:
@@ -257,7 +257,7 @@ class PlanSearch:
         chase.run()
 
     def _record_improvement(self, tried: EvaluatedCandidate) -> None:
-        """Record a better answer and reserve the time that its verification takes."""
+        """Record a better answer, and reserve the time to verify it with all replicas."""
         if self.first_answer_s is None:
             self.first_answer_s = self.elapsed_s
         if tried.trial.seen == "sample":
@@ -273,7 +273,7 @@ class PlanSearch:
         self._report()
 
     def _verify(self) -> None:
-        """Verify the best answer in full after the time limit, within the grace period."""
+        """Verify the best answer with all replicas after the time limit, within the grace period."""
         try:
             if self.best is not None and self.all is not None:
                 self.all.verify()

@@ -1,4 +1,4 @@
-"""Rank the answers: the best of each family, then other deployments; or report the missed levels."""
+"""Rank the answers: the best of each GPU and weight format, then others; without answers, report missed SLOs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ MEMORY_FLAG = ("vllm", "sglang", "tensorrt-llm")  # engines with a flag for the 
 
 
 class CloserEvaluation(NamedTuple):
-    """Closer evaluation: the trial, a trial with predicted step times, and the highest confidence meeting the SLO."""
+    """Results of the closer evaluation of an answer: its evaluation at the required confidence, that with predicted
+    step times, and the highest confidence at which it meets the SLO."""
 
     trial: Evaluation
     predicted: Evaluation | None
@@ -44,7 +45,7 @@ class CloserEvaluation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """Rank the results of a search; simulate only for closer evaluation."""
+    """Ranking of the results of a search; simulates only the best answers again, for closer evaluation."""
 
     arena: EvaluationContext
     search: Search
@@ -54,8 +55,7 @@ class Ranking:
     def rank(
         self, contenders: Iterable[ReplicaSearch], leaders: Sequence[EvaluatedCandidate], *, closer: int
     ) -> tuple[Ranked, ...]:
-        """Return the best of each family (`leaders`), then deployments on other hardware; evaluate `closer` of them in
-        full."""
+        """Return `leaders` and the best deployments on other hardware, sorted; evaluate the first `closer` again."""
         best = {(id(tried.option), tried.replicas) for tried in leaders}
         met = [tried for contender in contenders for tried in contender.met]
         shown = _select_shown([*leaders, *met], lambda tried: (id(tried.option), tried.replicas) in best)
@@ -115,7 +115,7 @@ class Ranking:
         )
 
     def _cost(self, tried: EvaluatedCandidate, trial: Evaluation) -> CostEstimate | None:
-        """Return the cost at the served load, including idle time and whole instances."""
+        """Return the cost at the served load, with idle time and whole instances included."""
         pools = [(self.arena.resolve_pool(pool), pool.replicas) for pool in tried.candidate.pools]
         workload = self.arena.workloads[0]
         load = served_load_of(pools, trial, workload, offered_per_s=self.load.offered_per_s)
@@ -126,7 +126,7 @@ class Ranking:
         return None if load is None else cost_of(tried.option.price, pools, load)
 
     def misses(self, contenders: Iterable[ReplicaSearch], survey: CandidateRecord) -> tuple[Miss, ...]:
-        """Return the missed levels of the candidate that comes nearest to the SLO."""
+        """Return the missed SLOs of the candidate that is closest to meeting all of them."""
         missed = [tried for contender in contenders for tried in contender.missed]
         if not missed:
             return _bound_misses(survey)
@@ -139,7 +139,7 @@ class Ranking:
 
 
 def pin_defaults(resolved: ResolvedPool) -> Pool:
-    """Return the pool with the engine's defaults written out for every setting that its interval depends on."""
+    """Return the pool with explicit values for the engine's defaults that affect the predicted times and intervals."""
     settings: dict[str, object] = {
         "max_model_len": resolved.max_model_len,
         "max_num_seqs": resolved.max_num_seqs,
@@ -152,8 +152,7 @@ def pin_defaults(resolved: ResolvedPool) -> Pool:
 
 
 def attention_backend(resolved: ResolvedPool) -> str | None:
-    """Return the attention backend that the launch must name to match the predicted times; None for the engine's
-    choice."""
+    """Return the attention backend that the launch must name to match the predictions; None: the engine's choice."""
     groups = resolved.model.layer_groups
     dense = any(isinstance(g.mixer, LatentAttention) and g.mixer.indexer is None for g in groups)
     if not dense or not resolved.kv_cache_dtype.startswith("fp8"):
@@ -202,7 +201,7 @@ def launch_lines(arena: EvaluationContext, candidate: Candidate) -> tuple[Launch
 def _select_shown(
     answers: Iterable[EvaluatedCandidate], is_best: Callable[[EvaluatedCandidate], bool]
 ) -> list[tuple[EvaluatedCandidate, bool]]:
-    """Return the best answer of each hardware shape with whether it leads its family, in order; ties by SLO margin."""
+    """Return the best answer of each hardware configuration, sorted, and whether it leads its GPU and format."""
     chosen: dict[tuple[object, ...], EvaluatedCandidate] = {}
 
     def order(tried: EvaluatedCandidate) -> tuple[Order, float]:
@@ -237,7 +236,7 @@ def _wants_intervals(trial: Evaluation) -> bool:
 
 
 def _bound_misses(survey: CandidateRecord) -> tuple[Miss, ...]:
-    """Return the nearest missed bound, or the limits of the search space, if no candidate was simulated."""
+    """Return the latency bound closest to its limit, or else the limit on GPUs, if nothing was simulated."""
     if survey.nearest is not None:
         ratio, candidate, reason = survey.nearest
         slo = reason.split(" cannot be met: ")[0]

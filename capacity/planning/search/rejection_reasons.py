@@ -1,4 +1,4 @@
-"""Reasons why candidates of the search were rejected: the first reason of each engine or pair of engines."""
+"""Reasons why candidates of the search were rejected; each engine or pair of engines has one reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from capacity.planning.search.candidate_family import CandidateFamily, Evaluated
 from capacity.planning.search.replica_search import PairReplicaSearch, ReplicaSearch, UnresolvedCandidate
 
 TTFT_UNREACHABLE = "TTFT misses its limit even with the maximum number of prefill replicas"
-GIVEN_UP = " in the part simulated before rejection"
+GIVEN_UP = " (in the requests simulated before rejection)"
 NOT_REACHED = "not simulated before the search ended"
 
 Family = tuple[str, str | None]  # a GPU and a weight format
@@ -24,9 +24,10 @@ def rejections(
     leaders: Mapping[Family, EvaluatedCandidate],
     limit: float | None,
 ) -> Iterator[Rejection]:
-    """Yield a rejection for every engine without an answer.
+    """Yield a rejection for every engine that has no accepted deployment.
 
-    `leaders` are the best of their families; `limit` is the highest accepted latency as a fraction of the SLO limits.
+    `leaders` are the best deployments by GPU and weight format; `limit` is the highest accepted latency as a fraction
+    of the SLO limits, None for other objectives.
     """
     settled = {
         _engine(tried.option) for entry in entries if isinstance(entry, ReplicaSearch) for tried in entry.met
@@ -38,7 +39,7 @@ def rejections(
                 continue
             assert best is not None
             least, to_beat = (format_objective(best.option, order[0]) for order in (entry.order, best.order))
-            reason = f"one replica is at least {least}, no better than the best candidate's {to_beat}"
+            reason = f"one replica needs at least {least}, no better than the best candidate's {to_beat}"
             yield Rejection.from_candidate(entry.candidate, "costlier", reason, replicas=1)
         elif (engine := _engine(entry.option)) not in settled:
             settled.add(engine)
@@ -46,7 +47,7 @@ def rejections(
 
 
 def not_recommended(conditional: Mapping[tuple[str, ...], Sequence[Entry]]) -> Iterator[Rejection]:
-    """Yield a rejection for every engine that only its conditions exclude from the recommendation."""
+    """Yield a rejection for every engine that could be recommended if it had no conditions."""
     for conditions, entries in conditional.items():
         for entry in entries:
             if isinstance(entry, UnresolvedCandidate) and (not entry.entered or entry.look()):
@@ -55,14 +56,14 @@ def not_recommended(conditional: Mapping[tuple[str, ...], Sequence[Entry]]) -> I
 
 
 def is_unresolved(entry: Entry, best: EvaluatedCandidate | None) -> bool:
-    """Return whether the entry may still order before the best."""
+    """Return whether the entry may still contain a candidate that is better than `best`."""
     if isinstance(entry, ReplicaSearch) and entry.settled:
         return False
     return best is None or entry.order < best.order
 
 
 def _engine(option: CandidateFamily) -> tuple[Pool, Pool | None]:
-    """Return the engine or pair of engines, regardless of router and replicas."""
+    """Return the key of an engine or pair of engines, without router and replicas."""
     return option.pool, option.prefill
 
 
@@ -74,7 +75,9 @@ def _rejection_of(
 ) -> Rejection:
     option, candidate = entry.option, entry.candidate
     if limit is not None and option.bound.ratio > limit:
-        reason = f"an empty engine has {option.bound.ratio:.2f} times the latency limit; at most {limit:.2f} is allowed"
+        reason = (
+            f"on an empty engine, latency / limit is {option.bound.ratio:.2f}; at most {limit:.2f} is allowed"
+        )
         return Rejection.from_candidate(candidate, "unmeetable", reason, replicas=None)
     if is_unresolved(entry, best):
         return Rejection.from_candidate(candidate, "unresolved", NOT_REACHED, replicas=None)
@@ -96,13 +99,13 @@ def _rejection_of(
 
 
 def describe_miss(trial: Evaluation) -> str:
-    """Return the most-missed level and by how much it is missed."""
+    """Return text with the SLO that is missed by the largest factor, and its value."""
     worst = max(trial.levels, key=lambda level: level.ratio)
     seen = GIVEN_UP if trial.seen == "given up" else ""
     if trial.joint_ratio > max(worst.ratio, 1):
         return f"all limits on each request together: {trial.joint_ratio:.2f} times the limit{seen}"
     if worst.value_s is None:
-        return f"{worst.slo}: {worst.good_fraction:.1%} of requests meet it, {worst.required_fraction:.1%} must{seen}"
+        return f"{worst.slo}: {worst.good_fraction:.1%} of requests meet it, {worst.required_fraction:.1%} needed{seen}"
     if trial.window is not None:
         seen = f" from {trial.window.label}"
     return f"{worst.slo}: {worst.value_s * 1e3:,.0f} ms{seen}, {worst.ratio:.2f} times the limit"

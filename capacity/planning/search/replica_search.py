@@ -1,8 +1,8 @@
-"""Search for the number of replicas of an engine or a prefill-decode pair: open range and next request.
+"""Search for the number of replicas of an engine or of a prefill-decode pair: numbers still in question, next request.
 
-The search assumes that fewer replicas of an engine perform worse because each has more work (`few_requests` checks
-where that fails). For prefill-decode pairs it also assumes that TTFT is no better than that of the prefill pool alone,
-and that TPOT does not improve with more prefill and fewer decode replicas.
+The search assumes that fewer replicas perform worse because each has more work (`few_requests` checks where that is
+false). For prefill-decode pairs it also assumes that TTFT is no better than that of the prefill pool alone, and that
+TPOT does not improve with more prefill and fewer decode replicas.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GUESSES = 6  # then try the largest number allowed
 
 
 class ReplicaSearch:
-    """Search of one engine: fewer than `low` replicas miss the SLO, `high` meet it (None: not known yet)."""
+    """Search for the fewest replicas of an engine: fewer than `low` miss the SLO, `high` meet it (None: unknown)."""
 
     def __init__(self, option: CandidateFamily) -> None:
         self.option = option
@@ -33,7 +33,7 @@ class ReplicaSearch:
 
     @property
     def candidate(self) -> Candidate:
-        """Return the engine with the fewest replicas that its bounds leave open."""
+        """Return the engine with the fewest replicas that its bounds allow."""
         return self.option.candidate_at(self.option.least)
 
     @property
@@ -43,19 +43,20 @@ class ReplicaSearch:
 
     @property
     def settled(self) -> bool:
-        """Return whether the minimum of replicas is known, or that no number meets the SLO."""
+        """Return whether the fewest replicas that meet the SLO are known, or that no number meets it."""
         return self.low > self.option.most or (self.high is not None and self.low >= self.high)
 
     @property
     def order(self) -> Order:
-        """Return the best sort key that the search can still reach."""
+        """Return the sort key of the best candidate that the search can still find."""
         return self.option.order(self.low)
 
     def ask(self, best: Order | None) -> EvaluationRequest | None:
-        """Return the next request: the most replicas that order before `best`; without a best, a growing number of
-        replicas.
+        """Return the next evaluation request; None if the search is settled or can no longer find a candidate before
+        `best`.
 
-        Return None if the search is settled or no open number orders before `best`.
+        With `best`, try the most replicas that sort before it; without, a growing number of replicas. Once some number
+        meets the SLO, bisect.
         """
         if self.settled:
             return None
@@ -69,7 +70,7 @@ class ReplicaSearch:
         return self.option.first_look((self.low + top) // 2 if self.high is not None else top)
 
     def learn(self, ask: EvaluationRequest, trial: Evaluation, accepted: bool) -> EvaluatedCandidate | None:
-        """Record a trial; return the evaluated candidate if it was accepted."""
+        """Record an evaluation; return the evaluated candidate if it was accepted, otherwise None."""
         tried = EvaluatedCandidate(self.option, ask.candidate.replicas, trial)
         if accepted:
             self.met.append(tried)
@@ -91,22 +92,23 @@ class ReplicaSearch:
 
 @dataclass(eq=False)
 class FirstTokenSearch:
-    """Search for the prefill replicas that meet TTFT: at least `low`; `high` meet it (None: not known yet).
+    """Search for the fewest prefill replicas that meet the TTFT limits; fewer than `low` miss them, `high` meet them.
 
-    TTFT does not depend on the decode engine, so all pairs with the same prefill engine share one search.
+    `high` is None while unknown. TTFT is assumed not to depend on the decode engine, so all pairs with the same
+    prefill engine share one search.
     """
 
     low: int
     high: int | None = None
 
     def guess(self, most: int) -> int:
-        """Return the next number to try, at most `most`: 1.5 times `low` at first, then the middle of the range."""
+        """Return the next number to try, at most `most`: 1.5 times `low`; once one meets TTFT, bisect."""
         if self.high is None:
             return min(math.ceil(self.low * GROWTH), most)
         return (self.low + self.high) // 2
 
     def learn(self, count: int, met: bool) -> None:
-        """Record a trial."""
+        """Record whether `count` replicas meet the TTFT limits."""
         if met:
             self.high = count if self.high is None else min(self.high, count)
         else:
@@ -114,15 +116,16 @@ class FirstTokenSearch:
 
     @property
     def known(self) -> bool:
-        """Return whether the minimum is known."""
+        """Return whether the fewest replicas that meet the TTFT limits are known."""
         return self.high is not None and self.low >= self.high
 
 
 class PairReplicaSearch(ReplicaSearch):
-    """Search of a prefill and a decode engine, with a candidate family for each number of prefill replicas.
+    """Replica search of a prefill-decode pair, with a candidate family for each number of prefill replicas.
 
-    First-token trials give the minimum of prefill replicas (`first` None: skip them). From there, each number is tried
-    with the most decode replicas that order before the best, until decode is too slow.
+    Evaluations of the first token alone give the fewest prefill replicas (`first`; None: skip them). From that number
+    on, each number is tried with the most decode replicas that sort before the best candidate, until decode misses the
+    SLO.
     """
 
     def __init__(self, options: Sequence[CandidateFamily], first: FirstTokenSearch | None) -> None:
@@ -151,7 +154,7 @@ class PairReplicaSearch(ReplicaSearch):
         return min(orders, default=self.option.order(self.low))
 
     def _in_doubt(self) -> Iterator[tuple[CandidateFamily, int, int]]:
-        """Yield the open families with their smallest and largest open number of decode replicas."""
+        """Yield the undecided families, each with the range of decode replicas that are still possible."""
         start = self._place
         if self._first is not None:
             start = max(start, self._first.low - self._options[0].prefill_replicas)
@@ -204,9 +207,9 @@ class PairReplicaSearch(ReplicaSearch):
 
 @dataclass(eq=False)
 class UnresolvedCandidate:
-    """Candidate before resolution; `order` is its lower bound.
+    """Candidate whose engine is not resolved yet; `order` is a lower bound of its sort key.
 
-    `_look` resolves and bounds it; `_hear` is called with the result.
+    `_look` resolves it and computes its bounds; `_hear` receives the result.
     """
 
     candidate: Candidate
@@ -217,13 +220,13 @@ class UnresolvedCandidate:
     _seen: Sequence[ReplicaSearch] | Exclusion | None = None
 
     def look(self) -> Sequence[ReplicaSearch]:
-        """Return its replica searches, empty if it is rejected; does not record the result in the survey."""
+        """Return the replica searches of the candidate, empty if it is rejected; do not record the result."""
         if self._seen is None:
             self._seen = self._look()
         return () if isinstance(self._seen, Exclusion) else self._seen
 
     def enter(self) -> Sequence[ReplicaSearch]:
-        """Record the result in the survey; return the replica searches, empty if it is rejected."""
+        """Record the result in the survey; return the replica searches, empty if the candidate is rejected."""
         contenders = self.look()
         assert self._seen is not None
         self.entered = True

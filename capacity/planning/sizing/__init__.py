@@ -1,1 +1,1 @@
-"""Replicas needed for a load, on one GPU type or on all of them."""
+"""Number of replicas that a load needs, on one GPU type or on each of them."""

@@ -39,11 +39,11 @@ from capacity.pool.resolve import ResolvedPool, resolve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuComparison(AnswerRecord):
-    """`estimate` on every GPU, sorted by `order`.
+    """Results of `estimate` on every GPU, sorted by `order`.
 
-    For a request rate, each GPU has the tensor-parallel size and the replicas that serve it within `slos` (stable
-    without any) at the lowest bill; for another load, the smallest size that holds it, or the largest if none does.
-    GPUs that do not fit come last, with the reason of their largest pool.
+    For a request rate, each GPU has the tensor-parallel size and the number of replicas with the lowest bill that meet
+    `slos` (without any, that are stable). For another load, each GPU has the smallest tensor-parallel size that serves
+    it, or the largest if none does. GPUs that do not fit the model come last, with the reason for their largest size.
     """
 
     SCHEMA: ClassVar[str] = "capacity/gpu-comparison/v1"
@@ -70,12 +70,12 @@ def compare_gpus(
     profiles: str | Path | None = None,
     **options: Any,
 ) -> GpuComparison:
-    """Run `estimate` on `gpus` (None: every profile), the best by `order` first; `gpu` in `options` is ignored.
+    """Run `estimate` on `gpus` (None: every profile) and sort the results, the best by `order` first.
 
-    `slo`, or the service levels of the use case, apply to a request rate. `order`: price, month, ttft, tpot,
-    throughput, throughput-per-gpu or gpus; None: price, or throughput-per-gpu without price options. A GPU that cannot
-    run the model is a row with its reason. Raises InvalidInput for an invalid order or load, and for settings that
-    every GPU rejects.
+    `gpu` in `options` is ignored. `slo`, or the SLO of the use case, applies to a request rate. `order`: price, month,
+    ttft, tpot, throughput, throughput-per-gpu or gpus; None: price, or throughput-per-gpu without price options. A GPU
+    that cannot run the model is a row with the reason. Raises InvalidInput for an invalid order or load, and for
+    settings that every GPU rejects.
     """
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
     if not isinstance(model, DeploymentFile):
@@ -117,9 +117,9 @@ def compare_gpus(
 def _with_replicas(
     pool: Pool, model: ModelSpec, traffic: Traffic, slos: Sequence[str], cost: Cost, profiles: str | None
 ) -> SizedPool:
-    """Return a GPU at the tensor-parallel size and replicas that serve the request rate at the lowest bill.
+    """Return the tensor-parallel size and replicas of a GPU that serve the request rate at the lowest bill.
 
-    Without such replicas, return `smallest_pool`.
+    If no number of replicas serves it, return `smallest_pool`.
     """
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     price, price_note = price_or_reason(profile.name, cost)
@@ -152,7 +152,7 @@ def _with_replicas(
 def _scale_to_replicas(
     point: LoadPoint, count: ReplicaCount, rate: float, *, misses: str | None
 ) -> LoadPoint:
-    """Scale the point of one replica to all replicas."""
+    """Return the results of all replicas from `point`, those of one replica: rates and bills are multiplied."""
     if count.replicas == 1:
         return replace(point, misses=misses)
     n = count.replicas

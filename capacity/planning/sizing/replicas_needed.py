@@ -1,8 +1,9 @@
-"""Number of replicas that serve a load, and their cost; every command uses this answer.
+"""Number of replicas that serve a load, and their cost; all commands use this computation.
 
-With service levels, it is the planner's answer: the fewest replicas that meet them in simulation, with step times not
-exceeded with probability `confidence`. Without, it is the fewest whose offered load is at most `STABLE_LOAD` of their
-throughput from a backlog, with predicted step times, so that `simulate` finds them stable.
+With an SLO, it is the planner's answer: the fewest replicas that meet the SLO in simulation, with step times that are
+not exceeded with probability `confidence`. Without an SLO, it is the fewest replicas at which the offered load is at
+most `STABLE_LOAD` times their throughput under a backlog, with predicted step times, so that `simulate` finds them
+stable.
 """
 
 from __future__ import annotations
@@ -60,11 +61,11 @@ def replicas_needed(
     slo_window: str = "15m",
     profiles: str | Path | None = None,
 ) -> ReplicasNeeded | None:
-    """Return the fewest replicas of an engine that serve `traffic` within `slo` or the levels of its use case.
+    """Return the fewest replicas of an engine that serve `traffic` within `slo` or the SLO of its use case.
 
-    Levels must hold in the busiest `slo_window` of longer traffic, as for `plan`. For several `pools` (tensor-parallel
-    sizes of one GPU), return those with the lowest bill. None for a closed loop without service levels. Raises
-    InvalidInput, as `plan`, if no level limits the waiting time.
+    If the traffic is longer than `slo_window`, its busiest window must meet the SLO, as for `plan`. For several
+    `pools` (tensor-parallel sizes of one GPU), return the size and replicas with the lowest bill. None for a closed
+    loop without an SLO. Raises InvalidInput, as `plan`, if no SLO limits the waiting time.
     """
     engines = [one_replica(pool) for pool in ([pools] if isinstance(pools, ResolvedPool) else pools)]
     slos = parse_slos(service_levels(slo, traffic))
@@ -122,7 +123,7 @@ def replicas_needed(
 
 
 def _busiest_per_s(workload: Workload) -> float:
-    """Return the rate of the busiest window; for shorter traffic, the mean rate of the part drawn."""
+    """Return the request rate of the busiest window; for shorter traffic, the mean rate of the drawn part."""
     windows = find_windows([workload], WINDOW_S)
     if windows:
         return windows[0].requests_per_s
@@ -132,10 +133,10 @@ def _busiest_per_s(workload: Workload) -> float:
 def _stable(
     resolved: ResolvedPool, workload: Workload, price: Price | None, busiest_per_s: float | None
 ) -> ReplicaCount | None:
-    """Return the fewest replicas whose offered load is at most `STABLE_LOAD` of their capacity.
+    """Return the fewest replicas at which the offered load is at most `STABLE_LOAD` times their capacity.
 
-    If arrivals vary, this must hold in the busiest window, with more replicas if shorter peaks overload them. None if
-    the capacity cannot be measured.
+    If the arrival rate varies, this applies to the busiest window; replicas are added while shorter peaks overload
+    them. None if the capacity cannot be measured.
     """
     capacity = measured_capacity([resolved], workload)
     if capacity is None:
@@ -153,7 +154,7 @@ def _stable(
 
 
 def _most_gpus(engines: Sequence[ResolvedPool], stable: ReplicaCount | None) -> int:
-    """Return the largest deployment to try: a few times the stable one, whose replicas would be nearly idle."""
+    """Return the largest number of GPUs to try: a few times the stable deployment, with engines nearly idle."""
     if stable is None:
         return ANY_GPUS
     largest = max(engine.pool.num_gpus for engine in engines)
@@ -163,7 +164,7 @@ def _most_gpus(engines: Sequence[ResolvedPool], stable: ReplicaCount | None) -> 
 def _fewest(
     engines: Sequence[ResolvedPool], asked: PlanRequest, arena: EvaluationContext, price: Price | None
 ) -> tuple[EvaluatedCandidate | None, str | None]:
-    """Return the planner's answer among `engines`, or the reason why none meets the service levels."""
+    """Return the planner's answer among `engines`, or the reason why none meets the SLO."""
     gpu, load = engines[0].pool.gpu, asked.load
     watts = engines[0].profile.system_watts_per_gpu
     market = Market(quotes={gpu: price}, unpriced={}, watts={gpu: watts})
@@ -210,7 +211,7 @@ def _count(resolved: ResolvedPool, replicas: int, price: Price | None, rate: flo
 def _cheapest_when_full(
     engines: Sequence[ResolvedPool], workload: Workload, price: Price | None
 ) -> ResolvedPool:
-    """Return the engine with the lowest bill if each replica reaches the closed-form full-load throughput."""
+    """Return the engine with the lowest bill, if each replica has the full-load throughput of the closed form."""
     if len(engines) == 1:
         return engines[0]
     load = ServedLoad(

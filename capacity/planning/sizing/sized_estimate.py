@@ -30,12 +30,13 @@ def estimate(
     download: bool = False,
     **options: Any,
 ) -> Estimate:
-    """Return TTFT, TPOT, throughput, cost and energy of a `batch_size`, a `concurrency` or a `request_rate`.
+    """Return TTFT, TPOT, throughput, cost and energy for a `batch_size`, a `concurrency` or a `request_rate`.
 
-    A batch uses a closed form without queueing. Other loads are simulated as by `simulate`; the values are those of
-    steady state, including queueing. For `users`, for a rate with an `slo` and for a rate that the engine cannot
-    serve, `replicas_needed` holds the number of replicas that serve it within `slo` or the levels of the use case.
-    Raises DoesNotFit if the model or that many requests exceed the memory, and InvalidInput for invalid settings.
+    A batch is computed by a closed form without queueing. Other loads are simulated as by `simulate`; the values are
+    those of steady state, including queueing. `replicas_needed` is the number of replicas that serve the load within
+    `slo` or the SLO of the use case; it is computed for `users`, for a rate with an `slo`, and for a rate that one
+    engine cannot serve. Raises DoesNotFit if the model or that many requests exceed the memory, and InvalidInput for
+    invalid settings.
     """
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
     deployment = make_deployment(

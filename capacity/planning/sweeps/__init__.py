@@ -1,1 +1,1 @@
-"""Parameter sweeps of a command: points, their store and their export."""
+"""Parameter sweeps of a command: points of the sweep, store of their results, and export."""

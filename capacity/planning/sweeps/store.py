@@ -1,7 +1,8 @@
-"""Store of sweep results in SQLite, written as points finish: a killed process loses only the points in flight.
+"""Store of sweep results in SQLite. Results are written as points finish, so a killed process loses only unfinished
+ones.
 
-Concurrent sweeps on one store share the work: each claims points before it starts them, and claims of ended processes
-are released. A process is identified by its id and start time, so a reused id counts as another process.
+Concurrent sweeps on one store share the work: each claims points before it computes them, and claims of processes that
+have ended are released. A process is identified by its id and start time, so a reused id counts as another process.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ _OPENED = count()  # counts the sweeps of one process, which are different owner
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Result of one point: `answer` is canonical JSON, or `reason` is why there is none."""
+    """Result of one point: `answer` is canonical JSON; if it is None, `reason` has the cause."""
 
     answer: str | None
     reason: str | None
 
 
 def status_of(reason: str | None) -> str:
-    """Return the status of a point: done, does not fit (a valid answer too), or failed for another reason."""
+    """Return the status of a point: "done", "does not fit" (also a valid answer), or "failed"."""
     if reason is None:
         return "done"
     return "does not fit" if reason.startswith("DoesNotFit:") else "failed"
@@ -50,7 +51,7 @@ def status_of(reason: str | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Point with its result; `answer` is empty if there is none."""
+    """Point of a sweep with its result; `answer` is empty if the point has none."""
 
     options: Options
     status: str
@@ -65,7 +66,7 @@ class Row:
 
 
 class Store:
-    """File of one or more sweeps; rows are keyed by the hash of the point's whole specification."""
+    """SQLite file with results of one or more sweeps; a row's key is the hash of the point's specification."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -73,13 +74,13 @@ class Store:
         self._claimed = False
 
     def done_keys(self, *, failed: bool = True) -> set[str]:
-        """Return the keys of done points; with `failed`, also of failed ones."""
+        """Return the keys of points with an answer; with `failed`, also of points that failed."""
         statuses = ("done", "failed") if failed else ("done", "done")
         rows = self._connection.execute("SELECT key FROM points WHERE status IN (?, ?)", statuses)
         return {key for (key,) in rows}
 
     def claim(self, points: Sequence[Point], *, failed: bool = True) -> list[Point]:
-        """Claim and return the points that are neither known (see `known`) nor claimed by another running process."""
+        """Claim and return the points that are not stored (with `failed`, failures count) nor claimed elsewhere."""
         self._connection.execute("BEGIN IMMEDIATE")
         with self._connection:
             ours = []
@@ -92,7 +93,7 @@ class Store:
         return ours
 
     def release(self) -> None:
-        """Release claimed points without a stored result."""
+        """Release the claimed points that have no stored result."""
         if self._claimed:
             # if the disk is full, the claims end with this process
             with suppress(sqlite3.Error), self._connection:
@@ -107,7 +108,7 @@ class Store:
         return row is not None and row[0] != self._owner and is_alive(row[0].rpartition("|")[0])
 
     def store_answers(self, points: Sequence[Point], answers: Sequence[Answer]) -> None:
-        """Store points that ended together in one transaction."""
+        """Store the answers of `points` in one transaction, and release their claims."""
         rows = [
             (
                 point.key,
@@ -123,7 +124,7 @@ class Store:
             self._connection.executemany("DELETE FROM claims WHERE key = ?", [(row[0],) for row in rows])
 
     def rows(self, points: Iterable[Point]) -> Iterator[Row]:
-        """Yield the rows of stored points in the order of the sweep."""
+        """Yield the results of the points that are stored, in the order of `points`."""
         for point in points:
             row = self._connection.execute(
                 "SELECT answer, reason FROM points WHERE key = ?", (point.key,)
@@ -134,11 +135,11 @@ class Store:
 
 @contextmanager
 def open_store(path: str | Path) -> Iterator[Store]:
-    """Open the store in the file `path`; create it if it does not exist. Raises MalformedFile for another kind of
-    file.
+    """Open the store in the file `path`; create it if it does not exist.
 
-    With WAL and synchronous NORMAL, a killed process loses nothing committed; a power failure may lose the last
-    moments, never the file.
+    Raises MalformedFile for a file of another kind, and InvalidInput if it cannot be written. With WAL and synchronous
+    NORMAL, a killed process loses nothing that was committed; a power failure may lose the last transactions, but the
+    file stays valid.
     """
     file = outside_path(path)
     try:
@@ -160,14 +161,14 @@ def open_store(path: str | Path) -> Iterator[Store]:
 
 
 def this_process() -> str:
-    """Return an identifier of this process that includes its machine and container."""
+    """Return an identifier of this process: machine, container, process id and start time."""
     return f"{_machine_id()}|{os.getpid()}|{_process_start(os.getpid())}"
 
 
 def is_alive(owner: str) -> bool:
-    """Return whether that process still runs.
+    """Return whether the process with the identifier `owner` still runs.
 
-    A process that cannot be looked up, for example on another machine, counts as ended: its points may be computed
+    A process that cannot be checked, for example on another machine, counts as ended: its points may be computed
     twice, but no sweep waits forever.
     """
     place, _, rest = owner.partition("|")

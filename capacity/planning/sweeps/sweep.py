@@ -1,4 +1,4 @@
-"""Run a sweep on any executor, point by point; record failures and continue."""
+"""Run a sweep on any executor, point by point; a point that fails is recorded and the sweep continues."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ Keep = Callable[[Sequence[Point], Sequence[Answer]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepResult(AnswerRecord):
-    """Result of a sweep; `skipped` points were done earlier, or meanwhile by another sweep on the same store.
+    """Result of a sweep; `skipped` points were computed earlier, or meanwhile by another sweep on the same store.
 
-    `rows` cover all its points: options, status, and the answer's numbers by dotted names.
+    `rows` has one entry for each point: options, status, and the numbers of the answer under dotted names.
     """
 
     SCHEMA: ClassVar[str] = "capacity/swept/v1"
@@ -150,7 +150,7 @@ def run_sweep(
 
 
 class _Todo:
-    """Points in chunks, each claimed when it is taken; `others` are points claimed by other processes."""
+    """Points to compute, in chunks that are claimed when taken; `others` are claimed by other processes."""
 
     def __init__(
         self, points: Sequence[Point], size: int, claim: Callable[[Sequence[Point]], list[Point]]
@@ -163,7 +163,7 @@ class _Todo:
         return bool(self._chunks)
 
     def take(self) -> tuple[Point, ...]:
-        """Return the next chunk without the points of others; empty if none are left."""
+        """Claim and return the next chunk, without points of other processes; empty if none are left."""
         while self._chunks:
             chunk = self._chunks.popleft()
             ours = self._claim(chunk)
@@ -185,7 +185,7 @@ def _run_chunks(chunks: _Todo, crews: PoolFactory, keep: Keep) -> None:
 
 
 def _one_by_one(executor: Executor, suspects: deque[Point], deaths: Counter[str], keep: Keep) -> None:
-    """Try each suspect alone; return with suspects left if the executor broke."""
+    """Run each suspect point alone; return early if the executor breaks, with the remaining points in `suspects`."""
     while suspects:
         alone = (suspects[0],)
         try:
@@ -205,7 +205,7 @@ def _one_by_one(executor: Executor, suspects: deque[Point], deaths: Counter[str]
 
 
 def _run_in_parallel(crew: WorkerPool, chunks: _Todo, keep: Keep) -> list[Point]:
-    """Run chunks in parallel, a bounded number ahead; return the points of those that no worker completed."""
+    """Run a limited number of chunks in parallel; return the points that no worker completed."""
     flying: dict[Future[list[Answer]], tuple[Point, ...]] = {}
     lost: list[Point] = []
     broken = False
@@ -233,7 +233,7 @@ def _run_in_parallel(crew: WorkerPool, chunks: _Todo, keep: Keep) -> list[Point]
 
 
 def answer_points(chunk: Sequence[Point]) -> list[Answer]:
-    """Compute all points of a chunk on a worker, as long as the caller waits for them."""
+    """Compute all points of a chunk on a worker; stop if the caller no longer waits for them."""
     answers = []
     for point in chunk:
         stop_if_recalled()
@@ -242,8 +242,8 @@ def answer_points(chunk: Sequence[Point]) -> list[Answer]:
 
 
 def answer_point(point: Point) -> Answer:
-    """Return one point as canonical JSON, byte-identical wherever it is computed; or the reason why there is no
-    answer."""
+    """Return the answer of one point as canonical JSON, byte-identical on every worker; or the reason why it has
+    none."""
     try:
         described = _ask(point)
     except CapacityError as error:
@@ -254,7 +254,7 @@ def answer_point(point: Point) -> Answer:
 
 
 def _ask(point: Point) -> Mapping[str, object]:
-    """Return the answer of one point; deployments and prices that points share are cached."""
+    """Return the answer of one point as a dictionary; pools and prices that points share are cached."""
     from capacity.answers.estimate import estimate_of
     from capacity.answers.fit import fit_of
     from capacity.answers.phases import traffic_of

@@ -1,4 +1,4 @@
-"""Export of a sweep's rows (CSV, Parquet, HTML; one row per point, in the sweep's order), and reading them back."""
+"""Export sweep results (CSV, Parquet, HTML; one row per point, in the sweep's order), and read them back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def flat_row(row: Row) -> Flat:
 
 
 def check_export(path: str | Path) -> None:
-    """Raise InvalidInput if rows cannot be written to this path, before they are computed."""
+    """Raise InvalidInput if results cannot be exported to this path; called before they are computed."""
     file = outside_path(path)
     if file.suffix not in ENDINGS:
         raise InvalidInput(f"cannot export to {str(path)!r}: must end in .csv, .parquet or .html")
@@ -44,7 +44,7 @@ def check_export(path: str | Path) -> None:
 
 
 def export(rows: Iterable[Row], path: str | Path) -> None:
-    """Write the rows in the format of the file's ending: .csv, .parquet or .html. Raises InvalidInput."""
+    """Write the rows in the format of the file name's extension: .csv, .parquet or .html. Raises InvalidInput."""
     check_export(path)
     file = outside_path(path)
     flat = [flat_row(row) for row in rows]
@@ -78,11 +78,11 @@ def _of_one_type(values: list[object]) -> list[object]:
 
 @validate_arguments
 def sweep_results(path: str | Path) -> tuple[Flat, ...]:
-    """Read the points of a sweep: options as `option.NAME`, `status`, `reason`, and the answer's numbers by dotted
-    names.
+    """Read the results of a sweep, one dictionary per point.
 
-    `path` is the store of `capacity sweep`, or a file from `--export FILE.csv` or `--format json`. A store that is
-    still being written returns the finished points. Raises MalformedFile.
+    The keys are `option.NAME` for options, `status`, `reason`, and dotted names for the numbers of the answer. `path`
+    is the store of `capacity sweep`, or a file from `--export FILE.csv` or `--format json`. A store that is still
+    being written returns the finished points. Raises MalformedFile.
     """
     if read_bytes(path, "a sweep's results", cut=True)[: len(SQLITE)] == SQLITE:
         return _of_a_store(outside_path(path))

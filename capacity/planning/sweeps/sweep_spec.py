@@ -1,4 +1,4 @@
-"""Sweep file: one command, fixed options, varied options, and the resulting points."""
+"""Sweep file: one command, its fixed options, its varied options, and the points that result from them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Options = Mapping[str, Any]  # model and spec fields of a point
 
 
 class Range(Spec):
-    """Numbers from `low` to `high` for random axes; integers if both ends are integers."""
+    """Range from which `random` axes draw numbers, `low` to `high`; integers if both ends are integers."""
 
     low: float
     high: float
@@ -52,7 +52,7 @@ class SweepSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One point: its position in the sweep, its whole specification, and the hash of it as key."""
+    """Point of a sweep: its position, its whole specification, and the hash of the specification as key."""
 
     ordinal: int
     question: str
@@ -62,7 +62,7 @@ class Point:
 
 
 def named_in(spec: SweepSpec) -> NamedInputs:
-    """Return the models and files that the points look up."""
+    """Return the models and files that the points refer to by name."""
 
     def values(name: str) -> tuple[str, ...]:
         varied = spec.vary.get(name, ())
@@ -74,7 +74,7 @@ def named_in(spec: SweepSpec) -> NamedInputs:
 
 
 def read_sweep(path: str | Path) -> SweepSpec:
-    """Read a sweep file (TOML). Raises MalformedFile, with the field."""
+    """Read a sweep file (TOML). Raises MalformedFile, which names the invalid field."""
     fields = read_toml(path, "a sweep")
     try:
         return SweepSpec(**fields)
@@ -83,7 +83,7 @@ def read_sweep(path: str | Path) -> SweepSpec:
 
 
 def points(spec: SweepSpec) -> list[Point]:
-    """Return every distinct point in order. Raises InvalidInput for unknown fields or lists of different lengths."""
+    """Return every distinct point in order. Raises InvalidInput for unknown fields or zipped lists of unequal size."""
     names = [*spec.fixed, *spec.vary]
     split({name: None for name in names if name != "model"}, Pool, Traffic, Service, Cost)
     if "model" not in names:
@@ -163,7 +163,7 @@ def point_key(question: str, options: Options, goodput: tuple[str, ...]) -> str:
 
 
 def _content_hash(path: str) -> str | None:
-    """Return the hash of a file, or of the config.json in a folder; None if it is not a file but a name."""
+    """Return the hash of a file, or of config.json in a folder; None if `path` is neither, as for a preset name."""
     file = Path(path)
     try:
         file = file / "config.json" if file.is_dir() else file

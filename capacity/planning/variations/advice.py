@@ -1,7 +1,9 @@
-"""Simulate the optimisation checklist for one deployment and return the changes that help, grouped by what they need.
+"""Simulate the changes of the optimisation checklist for one deployment, and return those that help, grouped by
+effort.
 
-Each change is simulated on the same arrivals: its effect on p95 latencies in seconds, on the bill and on $ per request
-at full load, and the published change of quality. `capacity stack` gives the value of techniques already in use.
+Each change is simulated on the same arrivals. It has its effects on p95 latencies in seconds, on the bill and on $ per
+request at full load, and the published change of quality. `capacity stack` evaluates techniques that are already in
+use.
 """
 
 from __future__ import annotations
@@ -50,9 +52,10 @@ MAX_QUALITY_LOSS = 0.1  # fraction of a score; a change with a larger published 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """Effects of a change, absolute (`_s` in seconds, `usd_` in $) and relative to the deployment; below 0 is better.
+    """Effects of a change compared with the current deployment; below 0 is better.
 
-    The bill is in $ per hour, the cost in $ per request at full load. None if there is no value.
+    Absolute effects are in seconds (`_s`) or $ (`usd_`); `_change` is relative. The bill is in $ per hour, the cost in
+    $ per request at full load. None if a value is missing.
     """
 
     ttft_p95_s: float | None
@@ -69,11 +72,11 @@ class Effects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One change with its effects and its change of quality; `refused` is the reason why it cannot be made.
+    """One change with its effects and its quality loss; `refused` is the reason why it cannot be made.
 
-    `needs`: what the change requires. `quality_loss_change`: the worst published loss of score after the change minus
-    that of the current deployment, as a fraction; None if no figure is published. `thin_price`: too few providers
-    publish its price; such advice comes last in its group.
+    `needs`: what the change requires, such as a restart. `quality_loss_change`: the worst published loss of score
+    after the change minus that of the current deployment, as a fraction; None if none is published. `thin_price`: too
+    few providers publish the new price; such advice comes last in its group.
     """
 
     change: str
@@ -89,8 +92,8 @@ class Advice:
 
     @property
     def benefit(self) -> float:
-        """Return the sum of relative improvements of p95 TTFT, p95 E2E, bill and cost; failed requests outweigh all
-        others."""
+        """Return the sum of relative improvements of p95 TTFT, p95 E2E, bill and cost, minus 1e6 for each failed
+        request."""
         if self.effects is None:
             return -math.inf
         effects = self.effects
@@ -100,9 +103,10 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceList(AnswerRecord):
-    """Advice for one deployment: at most MOST_ADVICE changes that help, grouped by what they need.
+    """Advice for one deployment: at most MAX_ADVICE changes that help, grouped by what they require.
 
-    `without_benefit`: simulated changes that do not help, or help less. `observations` need no change.
+    `without_benefit`: simulated changes that do not help, or help less than those in `advice`. `observations` are
+    notes without a change.
     """
 
     SCHEMA: ClassVar[str] = "capacity/advice/v3"
@@ -155,7 +159,7 @@ def advise(
 
 
 def _most_helpful(lines: list[Advice]) -> list[Advice]:
-    """Return the changes that help, by need; in each group, lossless first, unknown losses and thin prices last."""
+    """Return the changes that help, by requirement; lossless ones first, unknown loss and thin prices last."""
     helpful = sorted(
         (
             line
@@ -176,7 +180,7 @@ def _most_helpful(lines: list[Advice]) -> list[Advice]:
 
 
 def try_change(as_it_is: ComparedDeployment, base: Outcome, wanted: Change) -> Advice:
-    """Simulate a change on the same requests; return it as refused if it cannot be made."""
+    """Simulate a change on the same requests and return its effects; `refused` is set if the change cannot be made."""
     try:
         if wanted.refused is not None:
             raise InvalidInput(wanted.refused)
@@ -214,7 +218,7 @@ def try_change(as_it_is: ComparedDeployment, base: Outcome, wanted: Change) -> A
 
 
 def _quality_of(resolved: ResolvedPool, changed: ResolvedPool, wanted: Change) -> tuple[float | None, str]:
-    """Return the change of the worst published loss (None if unknown) and the published figure."""
+    """Return the change of the worst published loss as a fraction (None if unknown), and its source as text."""
     if wanted.worst_loss_fraction is not None:
         return wanted.worst_loss_fraction, wanted.quality or ""
     if wanted.quality is not None:
@@ -235,7 +239,7 @@ def _effects(base: Outcome, after: Outcome) -> Effects:
 
 
 def _observations(resolved: ResolvedPool, workload: Workload, base: Outcome) -> Iterator[str]:
-    """Yield remarks about the current deployment and the basis of its step times."""
+    """Yield notes about the current deployment: basis of step times, idle share of the bill, failed requests."""
     yield from resolved.step_setting.remarks
     if base.usd_per_request_full is not None and base.usd_per_request_served:
         used = base.usd_per_request_full / base.usd_per_request_served

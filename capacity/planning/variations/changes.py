@@ -1,4 +1,4 @@
-"""Changes to one deployment, and the settings that suit its requests."""
+"""Changes to one deployment, and settings that match its requests."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ NO_DRAFTS: Fields = {name: Pool.model_fields[name].default for name in DRAFT_FIE
 
 
 def needed_context(resolved: ResolvedPool, workload: Workload) -> int:
-    """Return the context length that this traffic needs, rounded up."""
+    """Return the context length that the longest request needs, rounded up, at most that of the engine."""
     longest = int((workload.prompt_tokens + workload.output_tokens).max())
     return min(rounded_context(longest), resolved.max_model_len)
 
 
 def mean_context(workload: Workload) -> float:
-    """Return the mean tokens of a request when half of its output is generated."""
+    """Return the mean number of tokens of a request at the time when half of its output is generated."""
     return float((workload.prompt_tokens + workload.output_tokens / 2).mean())
 
 
 def best_drafts(resolved: ResolvedPool, name: str, in_flight: int, context: int) -> Fields:
-    """Return the pool fields of a draft method, with the best number of drafts for `in_flight` requests at this
-    context."""
+    """Return the pool fields of a draft method with the best number of draft tokens for this batch and context
+    length."""
     way = find_speculator(name, resolved.model)
     drafts = Speculation(resolved, way).best_round(max(in_flight, 1), max(context, 1)).draft_tokens
     return {"speculator": name, "num_speculative_tokens": max(drafts, 1)}
@@ -41,10 +41,10 @@ def best_drafts(resolved: ResolvedPool, name: str, in_flight: int, context: int)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Change to a deployment: fields of its pool or its service, another model, or another price.
+    """Change to a deployment: new values for fields of its pool or service, another model, or another price.
 
-    `refused` is the reason why it cannot be tried; `quality` and `worst_loss_fraction` replace the published values of
-    the formats.
+    `refused` is the reason why the change cannot be tried. `quality` and `worst_loss_fraction` replace the published
+    values of the weight and KV formats.
     """
 
     text: str
@@ -65,7 +65,7 @@ class Change:
 
     @property
     def needs(self) -> Need:
-        """Return what the change requires."""
+        """Return what the change requires: other hardware, another checkpoint, a restart, or nothing."""
         if self.price is not None or {"gpu", "tensor_parallel_size"} & self.pool.keys():
             return "other hardware"
         if self.model is not None or self.pool.get("speculator") in ("eagle3", "mtp"):

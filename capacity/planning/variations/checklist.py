@@ -36,7 +36,7 @@ LOSSLESS = "unchanged, because drafts are verified"
 def changes(
     resolved: ResolvedPool, workload: Workload, latencies: Latencies, price: Price | None
 ) -> Iterator[Change]:
-    """Yield all changes that might help a deployment that served `workload` with `latencies`; refused ones with the
+    """Yield all changes that may help a deployment with these `latencies` on `workload`; some have a `refused`
     reason."""
     yield from _formats(resolved)
     yield from _grouped_heads(resolved.model, needed_context(resolved, workload))
@@ -60,7 +60,7 @@ def _formats(resolved: ResolvedPool) -> Iterator[Change]:
 
 
 def _grouped_heads(model: ModelSpec, context: int) -> Iterator[Change]:
-    """Yield the model with grouped KV heads, if it has one KV head per query head."""
+    """Yield the same model with grouped KV heads (GQA), if each of its query heads has a separate KV head (MHA)."""
     text = f"a model of the same shape with {GROUPED_KV_HEADS} KV heads (GQA)"
     mixers = [group.mixer for group in model.layer_groups if isinstance(group.mixer, Attention)]
     if not mixers or any(mixer.kind != "mha" for mixer in mixers):
@@ -82,13 +82,13 @@ def _grouped_heads(model: ModelSpec, context: int) -> Iterator[Change]:
 
 
 def _eviction(resolved: ResolvedPool, workload: Workload) -> Iterator[Change]:
-    """Yield KV eviction: keep the part of each request's KV that the end of its prompt attends to."""
+    """Yield KV eviction (SnapKV), which keeps the KV entries of a prompt that its last tokens attend to most."""
     if resolved.pool.kv_eviction is not None:
         yield Change("keep the whole KV cache", {"kv_eviction": None, "kv_budget": None})
         return
     text = f"keep {KEPT_TOKENS:,} tokens of each request's KV (SnapKV)"
     if mean_context(workload) <= KEPT_TOKENS:
-        yield Change(text, refused=f"requests hold {mean_context(workload):,.0f} tokens on average")
+        yield Change(text, refused=f"requests have only {mean_context(workload):,.0f} tokens on average")
         return
     asked = ("enable_prefix_caching", "enable_chunked_prefill")
     yield Change(
@@ -117,19 +117,19 @@ def _engine(resolved: ResolvedPool) -> Iterator[Change]:
     )
     if pool.tensor_parallel_size > 1:
         half = pool.tensor_parallel_size // 2
-        yield Change("half the tensor parallelism", {"tensor_parallel_size": half})
-    yield Change("twice the tensor parallelism", {"tensor_parallel_size": pool.tensor_parallel_size * 2})
+        yield Change("halve the tensor-parallel size", {"tensor_parallel_size": half})
+    yield Change("double the tensor-parallel size", {"tensor_parallel_size": pool.tensor_parallel_size * 2})
 
 
 def _usual_kernels(resolved: ResolvedPool) -> Iterator[Change]:
-    """Yield 16-bit arithmetic, FlashAttention and paged KV, if the deployment has turned them off."""
+    """Yield 16-bit arithmetic, FlashAttention and a paged KV cache, each only if the deployment does not use it."""
     sixteen = resolved.profile.compute_type_16_bit
     if resolved.model.dtype == "fp32":
         yield Change(f"use {sixteen.upper()} instead of FP32", {"dtype": SIXTEEN_BIT[sixteen]})
     if resolved.pool.attn_implementation == "eager":
         yield Change("use FlashAttention", {"attn_implementation": "auto"})
     if resolved.pool.kv_layout == "contiguous":
-        yield Change("page the KV cache", {"kv_layout": "paged"})
+        yield Change("use a paged KV cache", {"kv_layout": "paged"})
 
 
 def _drafts(resolved: ResolvedPool, in_flight: int, context: int) -> Iterator[Change]:
@@ -144,7 +144,9 @@ def _drafts(resolved: ResolvedPool, in_flight: int, context: int) -> Iterator[Ch
         ways["lookahead"] = "lookahead (Jacobi steps and n-grams)"
     for name, text in ways.items():
         what = f"speculative decoding by {text}"
-        note = f"with the acceptance published for {find_speculator(name, resolved.model).acceptance_model}"
+        note = (
+            f"with the acceptance rate published for {find_speculator(name, resolved.model).acceptance_model}"
+        )
         try:
             drafts = best_drafts(resolved, name, in_flight, context)
         except CapacityError as error:
@@ -159,7 +161,7 @@ def _memory(resolved: ResolvedPool, workload: Workload) -> Iterator[Change]:
     if needed < resolved.max_model_len:
         yield Change(text, {"max_model_len": needed})
     else:
-        yield Change(text, refused=f"already so: {resolved.max_model_len:,} tokens")
+        yield Change(text, refused=f"max_model_len is already {resolved.max_model_len:,} tokens")
     if resolved.pool.preemption_mode == "recompute":
         yield Change("swap preempted requests to the host", {"preemption_mode": "swap"})
     if resolved.pool.kv_offloading_size is None:
@@ -167,30 +169,32 @@ def _memory(resolved: ResolvedPool, workload: Workload) -> Iterator[Change]:
 
 
 def _batches(resolved: ResolvedPool, peak: int) -> Iterator[Change]:
-    """Yield batch sizes and queue limits around `peak`, the most requests in flight."""
+    """Yield batch sizes and queue limits near `peak`, the highest number of requests in flight."""
     limit = resolved.max_num_seqs
     less = min(limit, peak) // 2
     if less >= 1:
-        yield Change(f"a batch of at most {less}", {"max_num_seqs": less})
+        yield Change(f"limit the batch to {less} requests", {"max_num_seqs": less})
         yield Change(
-            f"queue requests before the engine beyond {less}",
+            f"queue requests beyond {less} in the router",
             service={"max_outstanding_requests": less},
         )
     else:
-        for text in ("a smaller batch", "queue requests before the engine"):
+        for text in ("a smaller batch", "queue requests in the router"):
             yield Change(text, refused="at most one request was in flight at a time")
     if peak >= limit:
         budget = {"max_num_batched_tokens": 2 * limit} if 2 * limit > resolved.max_num_batched_tokens else {}
-        yield Change(f"a batch of up to {2 * limit}", {"max_num_seqs": 2 * limit, **budget})
+        yield Change(f"allow a batch of up to {2 * limit} requests", {"max_num_seqs": 2 * limit, **budget})
     else:
-        yield Change("a larger batch", refused=f"at most {peak} requests ran at a time, limit {limit}")
+        yield Change(
+            "a larger batch", refused=f"at most {peak} requests ran at a time, below the limit of {limit}"
+        )
     for budget_tokens in (512, 2048, 8192):
         if budget_tokens != resolved.max_num_batched_tokens and budget_tokens >= limit:
             yield Change(f"a token budget of {budget_tokens:,}", {"max_num_batched_tokens": budget_tokens})
 
 
 def _sizes(resolved: ResolvedPool, price: Price | None) -> Iterator[Change]:
-    """Yield fewer replicas, cheaper GPUs, and spot capacity."""
+    """Yield one replica fewer, cheaper GPUs, and spot capacity."""
     replicas = resolved.pool.replicas
     if replicas > 1:
         yield Change(f"right-size to {replicas - 1} replicas", {"replicas": replicas - 1})
@@ -213,7 +217,7 @@ def _sizes(resolved: ResolvedPool, price: Price | None) -> Iterator[Change]:
 
 
 def _cheaper(resolved: ResolvedPool, price: Price) -> Iterator[Change]:
-    """Yield the most expensive of the cheaper GPUs in the same tier that hold the model."""
+    """Yield up to `OTHER_GPUS` cheaper GPUs of the same tier that fit the model, most expensive first."""
     names = {quote.gpu for quote in price_table() if quote.tier == price.tier} - {price.gpu}
     found = (find_price(name, tier=price.tier) for name in names)
     quotes = [
@@ -245,7 +249,7 @@ def _cheaper(resolved: ResolvedPool, price: Price) -> Iterator[Change]:
 
 
 def _most_in_flight(workload: Workload, latencies: Latencies) -> int:
-    """Return the peak of requests in the system."""
+    """Return the highest number of requests that were in the system at the same time."""
     done = np.isfinite(latencies.e2e_s)
     arrived = workload.arrival_s[done]
     if workload.is_closed_loop or not len(arrived):

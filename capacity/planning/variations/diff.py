@@ -1,8 +1,8 @@
 """Compare two deployments on the same arrivals, request by request, with confidence intervals.
 
-Both serve the same requests at the same times (common random numbers), so differences come from the deployments.
-Intervals cover the mean over requests, from resampling blocks of consecutive requests. They reflect chance in the
-traffic, not the error of the step model, which both sides share.
+Both receive the same requests at the same times (common random numbers), so differences come from the deployments. The
+intervals are for the mean over requests, from resampling blocks of consecutive requests. They cover chance in the
+traffic, but not the error of the step model, which is the same for both.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ DeploymentLike = str | Path | DeploymentFile | Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two deployments."""
+    """One of the two deployments, with its price and router settings."""
 
     resolved: ResolvedPool
     price: Price | None = None
@@ -69,14 +69,14 @@ class Side:
     def from_deployment(
         cls, deployment: DeploymentFile, *, profiles: str | Path | None, download: bool
     ) -> Side:
-        """Resolve the single pool of the deployment."""
+        """Return the side for a deployment file with one pool, which is resolved."""
         pool = deployment.pools[0]
         resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
         price = find_price_for_cost(resolved.profile.name, deployment.cost)
         return cls(resolved=resolved, price=price, service=deployment.service)
 
     def serve(self, workload: Workload) -> Latencies:
-        """Simulate `workload` and return client latencies. Raises DoesNotFit and InvalidInput."""
+        """Simulate `workload` and return the latencies of its requests. Raises DoesNotFit and InvalidInput."""
         if self.service == NO_SERVICE:
             return measure(self.resolved, workload)
         self.resolved.memory.require_fit()
@@ -85,10 +85,11 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference(WrittenRecord):
-    """Second minus first of one metric in seconds: mean over requests with its 95 % interval, and percentiles.
+    """Value of one metric on the second deployment minus that on the first, in seconds.
 
-    `faster_fraction` is the fraction of requests that the second serves faster. `significant`: the interval excludes
-    0.
+    `mean_s` is the mean over requests, `low_s` to `high_s` its 95 % interval; `significant`: the interval excludes 0.
+    `faster_fraction` is the fraction of requests that the second deployment serves faster. Percentiles are those of
+    each deployment.
     """
 
     LAST: ClassVar[tuple[str, ...]] = ("significant",)
@@ -109,7 +110,7 @@ class Difference(WrittenRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff(AnswerRecord):
-    """Comparison of two deployments; `settings` lists the differing settings: name, first, second."""
+    """Comparison of two deployments; `settings` lists each setting that differs: name, first value, second value."""
 
     SCHEMA: ClassVar[str] = "capacity/diff/v1"
     ROWS: ClassVar[str] = "differences"
@@ -136,7 +137,7 @@ def diff(
     slo_window: str = "15m",
     workload: Workload | None = None,
     replications: int = 1,
-    seed: Annotated[int | None, Flag("Seed of the traffic instead of the file's.", least=0)] = None,
+    seed: Annotated[int | None, Flag("Seed of the traffic; replaces the file's.", least=0)] = None,
     cluster: Annotated[str | None, CLUSTER] = None,
     progress: Progress | None = None,
     profiles: str | Path | None = None,
@@ -145,16 +146,16 @@ def diff(
     """Compare two deployments on the same arrivals, request by request, with confidence intervals.
 
     A deployment is a file (`--write-deployment` writes one), a DeploymentFile, or its fields. The traffic is that of
-    the first deployment, with `seed` replacing its own, unless `workload` is given. `replications` draws it that
-    often, equally for both, and compares every metric pair by pair (`replicated`), on the Dask cluster at `cluster`
-    (tcp://host:port) if given. Traffic longer than `slo_window` is compared on the busiest window of each draw.
-    `progress(done, total)` counts the pairs. Raises DoesNotFit and InvalidInput.
+    the first deployment, unless `workload` is given; `seed` replaces its seed. `replications` draws the traffic that
+    many times, simulates both deployments on each draw, and compares every metric pair by pair (`replicated`), on the
+    Dask cluster at `cluster` (tcp://host:port) if given. Traffic longer than `slo_window` is compared on the busiest
+    window of each draw. `progress(done, total)` counts the pairs. Raises DoesNotFit and InvalidInput.
     """
     if cluster is not None and replications == 1:
         raise InvalidInput("--cluster has no effect without --replications: add it, or leave --cluster out")
     left, right = _deployment(first), _deployment(second)
     if workload is None and right.traffic not in (left.traffic, Traffic()):
-        raise InvalidInput("the deployments have different traffic: keep it in one of the files")
+        raise InvalidInput("the deployments have different traffic: remove it from the second file")
     if workload is None and left.traffic == Traffic():
         raise InvalidInput(
             "the first deployment has no traffic: add [traffic] with input_len, output_len and request_rate, or a "
@@ -170,7 +171,7 @@ def diff(
     if replications == 1:
         return compare_pair(before, after, requests, busiest)
     if workload is not None or traffic.trace is not None:
-        raise InvalidInput("all replications of a trace are identical: leave them out")
+        raise InvalidInput("all replications of a trace are identical: leave --replications out")
     seeds = replication_seeds(traffic.seed, replications)
     pair = _Pair(sides=(before, after), traffic=traffic, max_model_len=longest, slo_window=slo_window)
     with nullcontext() if cluster is None else open_pool(1, cluster, common=(pair,)) as crew:
@@ -185,7 +186,7 @@ Summaries = tuple[LatencySummary, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pair:
-    """Both sides, and the traffic that is drawn for them."""
+    """Both deployments, and the traffic from which each draw for them is made."""
 
     sides: tuple[Side, Side]
     traffic: Traffic
@@ -193,7 +194,7 @@ class _Pair:
     slo_window: str
 
     def simulate_both(self, seed: int) -> Summaries:
-        """Simulate the same draw on each side, in this process or on a worker."""
+        """Simulate both deployments on the draw with this seed, in this process or on a worker."""
         drawn = make_workload(self.traffic.model_copy(update={"seed": seed}), self.max_model_len)
         (requests,), _ = take_busiest_window([drawn], self.slo_window)
         runs = (
@@ -213,7 +214,7 @@ class _Pair:
 def _compare_draws(
     pair: _Pair, seeds: Sequence[int], crew: WorkerPool | None, progress: Progress | None
 ) -> tuple[PairedMetric, ...]:
-    """Compare both sides on the same draws of the traffic, metric by metric."""
+    """Simulate both deployments on one draw per seed, and return the paired comparison of each metric."""
     done = count(1)
 
     def tell() -> None:

@@ -1,4 +1,4 @@
-"""Key results of one deployment on given requests, to compare variants of it."""
+"""Key results of one deployment on given requests, for comparison with variants of the deployment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Item = TypeVar("Item")
 
 
 def report_each(items: Iterable[Item], total: int, progress: Progress | None) -> Iterator[Item]:
-    """Yield the items and report how many of `total` are done after each."""
+    """Yield the items; after each, report the number done and `total` to `progress`."""
     for number, item in enumerate(items):
         yield item
         if progress is not None:
@@ -41,7 +41,7 @@ def report_each(items: Iterable[Item], total: int, progress: Progress | None) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedDeployment:
-    """Current deployment, and the requests on which its variants are compared: the busiest window of longer traffic."""
+    """Current deployment, and the requests (of the busiest window, if any) on which its variants are compared."""
 
     file: Deployment
     resolved: ResolvedPool
@@ -52,7 +52,7 @@ class ComparedDeployment:
 
     @property
     def deployment(self) -> str:
-        """Return model, GPUs and engine in one line."""
+        """Return a one-line label with model, GPUs and engine."""
         return deployment_label(self.resolved)
 
     @property
@@ -71,7 +71,7 @@ class ComparedDeployment:
         profiles: str | Path | None,
         download: bool,
     ) -> ComparedDeployment:
-        """Resolve a deployment and generate its requests; `question` is the name of the command."""
+        """Resolve a deployment and generate its requests; `question` is the name of the command for error messages."""
         pool, traffic, cost = split(options, Pool, Traffic, Cost)
         file = make_deployment(model, pool=pool, traffic=traffic, cost=cost, question=question)
         resolved = resolve(file.model, file.pool, profiles=profiles, download=download)
@@ -89,9 +89,9 @@ class ComparedDeployment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """p95 latencies of the completed requests, and $ per request at the served load and at full load.
+    """p95 latencies of the completed requests, and cost in $ per request at the served load and at full load.
 
-    None if there is no value: no request with two output tokens, or no price.
+    TPOT is None if no request has two output tokens; costs are None without a price.
     """
 
     ttft_p95_s: float
@@ -106,7 +106,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latencies:
-    """Latencies of all requests in seconds, in order of arrival; NaN if there is none."""
+    """Latencies of all requests in seconds, in order of arrival; NaN if a request has no such latency."""
 
     ttft_s: Floats
     tpot_s: Floats
@@ -116,7 +116,7 @@ class Latencies:
 
 
 def measure(resolved: ResolvedPool, workload: Workload, *, stretch: float = 1.0) -> Latencies:
-    """Simulate `workload` on replicas under round robin, with step times scaled by `stretch`.
+    """Simulate `workload` on round-robin replicas, with step times multiplied by `stretch`; return the latencies.
 
     Raises DoesNotFit.
     """
@@ -129,13 +129,13 @@ def measure(resolved: ResolvedPool, workload: Workload, *, stretch: float = 1.0)
 
 
 def serve(resolved: ResolvedPool, service: Service, workload: Workload) -> Latencies:
-    """Simulate `workload` on the pool's replicas behind a router. Raises InvalidInput."""
+    """Simulate `workload` on the pool's replicas behind a router; return the latencies. Raises InvalidInput."""
     run = run_service([resolved], service, workload)
     return latencies_of(run.records, workload, measured_capacity([resolved], workload, service))
 
 
 def latencies_of(table: RequestTable, workload: Workload, capacity: Capacity | None) -> Latencies:
-    """Return the latencies that a run of `workload` recorded, on a deployment of that capacity."""
+    """Return the latencies and throughput of a simulation of `workload`, on a deployment with the given capacity."""
     rate = 0.0
     if table.completed.any():
         rate = long_run_rate(table, judge(table, workload, capacity=capacity), workload)

@@ -1,8 +1,8 @@
-"""Scale the prefix cache hits of the same requests, for the sensitivity analysis.
+"""Scale the prefix cache hits of given requests, for the sensitivity analysis.
 
-Lengths and arrivals do not change. To lower the hits, replace a fraction of prompts with unique text. To raise them,
-replace new text in a fraction of prompts, permanently, with text that another prompt has at the same position. Hits
-are counted per token for an unlimited cache.
+Lengths and arrivals do not change. To lower the hits, a fraction of the prompts is replaced with unique text. To raise
+them, text that is new in a fraction of the prompts is replaced with text that another prompt has after the same
+prefix. Hits are counted in tokens, for an unlimited cache.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ATTEMPTS = 5
 
 
 def ideal_hits(workload: Workload) -> np.ndarray:
-    """Return the tokens of each prompt that an unlimited prefix cache would supply, including earlier answers."""
+    """Return the tokens of each prompt that an unlimited prefix cache would supply, from prompts and answers."""
     content = workload.content
     if content is None:
         return np.zeros(len(workload), dtype=np.int64)
@@ -42,9 +42,9 @@ def ideal_hits(workload: Workload) -> np.ndarray:
 
 
 def scale_prefix_hits(workload: Workload, factor: float) -> Workload:
-    """Return the requests with `factor` times the hits, within `CLOSE` or as close as `ATTEMPTS` attempts come.
+    """Return the requests with `factor` times the hits, within `HIT_TOLERANCE` or the closest of `ATTEMPTS` attempts.
 
-    A changed prompt also affects later ones, so each attempt corrects the error of the previous one.
+    A changed prompt also affects the hits of later prompts, so each attempt corrects the error of the previous one.
     """
     hits = ideal_hits(workload)
     total = float(hits.sum())
@@ -78,7 +78,7 @@ def _with_changed_hits(
 
 
 def _make_prompts_unique(prompts: list[Segments], hits: np.ndarray, wanted: float) -> list[Segments]:
-    """Replace prompts with unique text, spread evenly over requests with hits, until `wanted` hits are removed."""
+    """Replace prompts with hits by unique text, in random order, until `wanted` hits are removed."""
     # an id that no prompt uses; the wide gap avoids answer ids, which follow the prompts' ids
     fresh = max((text for prompt in prompts for text, _ in prompt), default=0) + (1 << 40)
     changed = list(prompts)
@@ -94,9 +94,9 @@ def _make_prompts_unique(prompts: list[Segments], hits: np.ndarray, wanted: floa
 
 
 class _Repeats:
-    """Replace new texts with those that another prompt has after the same prefix.
+    """Replace text that is new in a prompt with the text that another prompt has after the same prefix.
 
-    Texts are renamed permanently, so later prompts still share them.
+    A replaced text is renamed in all later prompts as well, so prompts that shared it still do.
     """
 
     def __init__(self, prompts: list[Segments], answers: list[int]) -> None:
@@ -107,7 +107,7 @@ class _Repeats:
         self._followed: dict[tuple[tuple[int, int], ...], int] = {}  # prefix -> last request with it
 
     def content(self, wanted: float, missed: float) -> PromptContent:
-        """Return the prompts with about `wanted` more tokens hit, out of `missed` tokens not hit so far."""
+        """Return the prompts with about `wanted` more hit tokens; `missed` tokens are not hit so far."""
         share = min(wanted / missed, 1.0) if missed else 0.0
         gained = due = 0.0
         changed: list[Segments] = []
@@ -136,7 +136,7 @@ class _Repeats:
         return [(self._names.get(text, text), tokens) for text, tokens in prompt]
 
     def _repeat(self, request: int, prompt: Segments, model: Segments, answer: int, first: int) -> float:
-        """Rename the new texts of a prompt to the model's, and its answer if all match; return the tokens gained."""
+        """Rename new texts of `prompt` as in `model`, and its answer if all match; return the tokens gained."""
         gained = 0.0
         said_next = [*(text for text, _ in model), answer][min(len(prompt), len(model))]
         for (text, tokens), (name, length) in zip(prompt[first:], model[first:]):

@@ -1,7 +1,8 @@
-"""Smaller models that could replace a given one: the next of its family, and pruned variants.
+"""Smaller models that could replace a given model: the next smaller one of its family, and pruned variants.
 
-Pruned models are changed shapes whose cost is simulated like that of any model. Their quality loss is what others
-published for some model (`smaller_models.toml`), not a prediction for this one.
+A pruned variant is the model with fewer layers, narrower layers or fewer bits per weight; its cost is simulated like
+that of any model. Its quality loss is published for some other model (`smaller_models.toml`) and is not a prediction
+for this one.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Fraction = Annotated[float, Field(gt=0, le=1)]
 
 
 class Scores(Spec):
-    """Benchmark scores by preset."""
+    """Benchmark scores of model presets, by preset name."""
 
     source: str
     date: str
@@ -40,7 +41,7 @@ class Scores(Spec):
 
 
 class Pruning(Spec):
-    """Pruning method: fractions of layers and widths that remain, or bits per weight, and its published loss."""
+    """Pruning method: remaining fractions of layers and widths, or bits per weight, and its published quality loss."""
 
     title: str
     quality: str
@@ -56,7 +57,7 @@ class Pruning(Spec):
 
 
 class SmallerModels(Spec):
-    """Content of the file."""
+    """Content of `smaller_models.toml`."""
 
     mmlu: Scores
     prunings: dict[str, Pruning]
@@ -64,13 +65,13 @@ class SmallerModels(Spec):
 
 @lru_cache(maxsize=1)
 def smaller_models() -> SmallerModels:
-    """Return the published data. Raises MalformedFile."""
+    """Return the published scores and pruning methods. Raises MalformedFile."""
     tables = dict(read_data(TABLE))
     return SmallerModels(mmlu=tables.pop("mmlu"), prunings=tables)
 
 
 def smaller_changes(resolved: ResolvedPool) -> Iterator[Change]:
-    """Yield the next smaller model of the family, and the pruned variants."""
+    """Yield the changes to the next smaller model of the family and to each pruned variant."""
     yield _smaller_of_family(resolved)
     for pruning in smaller_models().prunings.values():
         try:
@@ -90,7 +91,7 @@ def smaller_changes(resolved: ResolvedPool) -> Iterator[Change]:
 
 
 def next_smaller(model: ModelSpec) -> ModelSpec | None:
-    """Return the largest smaller preset of the same family; None if there is none."""
+    """Return the largest preset of the same family that is smaller than `model`; None if there is none."""
     family = _family(model.name)
     if not family:
         return None
@@ -143,7 +144,7 @@ def prune(resolved: ResolvedPool, pruning: Pruning) -> ModelSpec:
     if not plain:
         raise ValueError(f"published results cover only dense decoders with full attention, not {model.name}")
     if model.checkpoint.exceptions:
-        raise ValueError(f"some layers of {model.name} are stored in other formats")
+        raise ValueError(f"{model.name} stores layers in several formats, which pruning does not support")
     if pruning.bits_per_weight is not None:
         return _sparse(resolved, pruning, pruning.bits_per_weight)
     return _reduce_widths(_drop_layers(model, pruning.layers_fraction), pruning)
@@ -168,7 +169,7 @@ def _sparse(resolved: ResolvedPool, pruning: Pruning, bits: float) -> ModelSpec:
 
 
 def _drop_layers(model: ModelSpec, fraction: float) -> ModelSpec:
-    """Return the model with this fraction of its layers: the first ones and the last."""
+    """Return the model with this fraction of its layers: the last layer and the first ones."""
     count = max(round(model.num_layers * fraction), 2)
     kept = [*range(count - 1), model.num_layers - 1]
     place = {layer: number for number, layer in enumerate(kept)}
@@ -196,7 +197,7 @@ def _reduce_widths(model: ModelSpec, pruning: Pruning) -> ModelSpec:
 
 
 def _weight_bits(model: ModelSpec) -> float:
-    """Return the bits of all weights as stored, including those outside of layers."""
+    """Return the number of bits of all stored weights, including weights outside the layers."""
     dense, base = model.checkpoint.dense_ffn, model.checkpoint.base
     return sum(
         part.params * (dense if part.kind in ("attention", "dense_ffn") else base).bits_per_weight

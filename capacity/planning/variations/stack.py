@@ -1,8 +1,8 @@
-"""Serving techniques added one after another, from none to all, each simulated on the same requests.
+"""Serving techniques added one after another, from none to all; each deployment is simulated on the same requests.
 
-Each row adds one technique: its own factor, the cumulative factor, and the factor that it has alone, on a deployment
-with only the techniques that it requires. If the single factors do not multiply to the cumulative one, the limits of
-the steps before and after explain why.
+Each row adds one technique and has three factors: of this technique, of all techniques so far, and of this technique
+alone, on a deployment with only the techniques that it requires. If the product of the factors alone differs from the
+cumulative factor, the bottlenecks before and after each step explain why.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from capacity.workload.windows import Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack(AnswerRecord):
-    """Technique stack of one deployment and its requests.
+    """Effect of each serving technique on one deployment, on the same requests.
 
-    `naive_flags` and `naive` are the start, `steps` the techniques in order. `product_of_single` is the product of the
-    factors of each technique alone; it equals `together` if they multiply.
+    `naive` and `naive_flags` describe the deployment without techniques, `steps` the techniques in order.
+    `product_of_single` is the product of the factors of each technique alone; if techniques do not affect each other,
+    it equals `together`, the factors of all techniques.
     """
 
     SCHEMA: ClassVar[str] = "capacity/stack/v1"
@@ -57,17 +58,17 @@ class Stack(AnswerRecord):
 
     @property
     def taken(self) -> list[StackStep]:
-        """Return the techniques that were taken, in their order."""
+        """Return the steps whose technique was added, in order."""
         return [step for step in self.steps if step.figures is not None]
 
     @property
     def last_figures(self) -> Figures:
-        """Return the figures of the deployment with all techniques."""
+        """Return the results of the deployment with all techniques."""
         return [self.naive, *(step.figures for step in self.steps if step.figures is not None)][-1]
 
     @property
     def last_flags(self) -> str:
-        """Return the flags of the deployment with all techniques."""
+        """Return the command-line flags of the deployment with all techniques."""
         return [self.naive_flags, *(step.flags for step in self.taken)][-1]
 
 

@@ -32,7 +32,7 @@ Taken = tuple[str, ...]
 class Factors:
     """Improvement factors of throughput, TTFT, TPOT and cost per token; above 1 is better.
 
-    `tpot` is None for single output tokens, `usd` without a price.
+    `tpot` is None if requests have one output token, `usd` is None without a price.
     """
 
     throughput: float
@@ -45,11 +45,11 @@ class Factors:
 class Figures:
     """Results of one deployment on the requests: mean client latencies, and tokens per second at full load.
 
-    Full load is the rate of a closed loop, or for an open loop the measured capacity as in `cost` (with static
-    batching, the throughput of the same requests sent all at once). `overloaded`: requests arrive faster than they are
-    served, so TTFT grows with their number. `bound`: the resource that limits the largest part of the busy time, and
-    its fraction. `usd_per_million_output_tokens` is the whole bill divided by output tokens; `cost` splits it by kind
-    of token.
+    Full load is the rate of a closed loop; for an open loop it is the measured capacity as in `cost`, or with static
+    batching the throughput if all requests are sent at once. `overloaded`: requests arrive faster than they are
+    served, so TTFT grows with the number of requests. `bound`: the bottleneck for the largest part of the busy time;
+    `bound_fraction`: this part as a fraction. `usd_per_million_output_tokens` is the whole bill divided by output
+    tokens; `capacity cost` divides the bill between input and output tokens.
     """
 
     output_tokens_per_s: Quantity
@@ -64,7 +64,7 @@ class Figures:
 
 
 def factors_between(before: Figures, after: Figures) -> Factors:
-    """Return the improvement factors from `before` to `after`."""
+    """Return the factors by which `after` is better than `before`."""
 
     def sooner(name: str) -> float | None:
         first, then = getattr(before, name), getattr(after, name)
@@ -79,7 +79,7 @@ def factors_between(before: Figures, after: Figures) -> Factors:
 
 
 def product_of(factors: Iterable[Factors]) -> Factors:
-    """Return the product of all factors."""
+    """Return the product of all improvement factors, metric by metric."""
     each = list(factors)
 
     def product(name: str) -> float | None:
@@ -96,11 +96,12 @@ def product_of(factors: Iterable[Factors]) -> Factors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackStep:
-    """One technique added to all before it; `refused` is the reason why it was not added, without figures.
+    """One technique added to all techniques before it; if it was not added, `refused` has the reason and `figures` is
+    None.
 
-    `flags` describe the deployment with all techniques so far. `own`, `cumulative`: the factor of this technique and
-    of all so far. `alone`: its factor on the naive deployment with only `rests_upon`. `why`: the reason for the
-    difference.
+    `flags` and `figures` describe the deployment with all techniques so far. `own` are the factors of this technique,
+    `cumulative` those of all techniques so far, `alone` those of this technique on the naive deployment with only the
+    techniques in `rests_upon`, which it requires. `why` explains the difference between `own` and `alone`.
     """
 
     technique: str
@@ -117,7 +118,7 @@ class StackStep:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedDeployment:
-    """Simulated deployment of the stack: its pool, flags and figures."""
+    """Simulated deployment of the stack: its pool, command-line flags and results."""
 
     resolved: ResolvedPool
     flags: str
@@ -126,7 +127,7 @@ class SimulatedDeployment:
 
 @dataclass(kw_only=True)
 class TechniqueStack:
-    """Deployments by the techniques that they use, each simulated once."""
+    """Simulator of deployments with given sets of techniques; each set is simulated once."""
 
     model: str | Path | ModelSpec
     workload: Workload
@@ -149,7 +150,7 @@ class TechniqueStack:
         raise InvalidInput("the naive deployment does not fit")
 
     def evaluate_steps(self, names: Sequence[str], beginning: Taken) -> Iterator[StackStep]:
-        """Yield the result of each technique, added to those before it."""
+        """Yield the result of adding each technique to `beginning` and the techniques before it."""
         taken = beginning
         for name in names:
             step = self._step(name, taken, beginning)
@@ -173,7 +174,7 @@ class TechniqueStack:
         if rung.name in beginning:
             return "part of the naive deployment, which does not fit without it"
         lacking = [need for need in rung.needs if need not in taken]
-        return f"requires {', '.join(lacking)}, not used before it" if lacking else None
+        return f"requires {', '.join(lacking)}, which must be added before it" if lacking else None
 
     def _make_step(self, rung: TechniqueStep, taken: Taken, beginning: Taken) -> StackStep:
         before, after = self.simulate_with(taken), self.simulate_with((*taken, rung.name))
@@ -214,7 +215,7 @@ class TechniqueStack:
         return self._known[key]
 
     def _choose_drafts(self, taken: Taken) -> None:
-        """Choose the drafts for the batch size that the deployment has without them."""
+        """Choose the number of draft tokens from the mean batch size that the deployment has without drafts."""
         for name in taken:
             choose = self.rungs[name].drafting
             if choose is not None:
@@ -273,9 +274,10 @@ class TechniqueStack:
         )
 
     def _full_load(self, resolved: ResolvedPool, scheduling: str) -> tuple[LoadMeans, float]:
-        """Return the means of requests at the measured capacity, and their rate.
+        """Return the mean times of requests at full load, and the full-load rate in requests per second.
 
-        For static batching, and if no backlog forms, send the same requests all at once.
+        Full load is the measured capacity; with static batching, or if no backlog forms, it is the run of all requests
+        sent at once.
         """
         capacity = measured_capacity([resolved], self.workload) if scheduling == "continuous" else None
         if capacity is not None and capacity.means is not None:
@@ -286,7 +288,7 @@ class TechniqueStack:
         return means, run.summary.request_throughput
 
     def observations(self, beginning: Taken, steps: Sequence[StackStep]) -> Iterator[str]:
-        """Yield remarks beyond the table: where a KV cache starts to pay off, and which values rest on a formula."""
+        """Yield notes: basis of step times, context length at which a KV cache matters, overloaded steps."""
         remarks = self.simulate_with(beginning).resolved.step_setting.remarks
         notes = self.simulate_with(beginning).resolved.step_model.notes
         yield from dict.fromkeys((*remarks, *notes))
@@ -310,30 +312,30 @@ class TechniqueStack:
 
         low, high = 1, without.max_model_len
         if not twice(high):
-            yield f"Without a KV cache, a step takes less than twice as long up to a context of {high:,} tokens."
+            yield f"Up to {high:,} tokens of context, a step without KV cache takes less than twice as long."
             return
         while low < high:
             middle = (low + high) // 2
             low, high = (low, middle) if twice(middle) else (middle + 1, high)
         yield (
-            f"Without a KV cache, a token takes twice as long from {low:,} tokens of context on. An output of n "
-            "tokens computes n(n+1)/2 tokens instead of n, and its prompt n times."
+            f"Without a KV cache, a step takes twice as long from a context of {low:,} tokens on. To generate n "
+            "tokens, it computes n(n+1)/2 output tokens instead of n, and the prompt n times."
         )
 
 
 def _rate_between(bands: LoadBands, rate: float) -> Quantity:
-    """Return a rate with the interval of the time per request, whose inverse it is."""
+    """Return the rate with its interval, from the inverse of the interval of the time per request."""
     low, high = bands.ends("e2e")
     rate /= bands.calibration_factor("e2e")
     return Quantity(value=rate, low=rate / high, high=rate / low)
 
 
 def _explain_factors(own: Factors, alone: Factors, before: Figures, after: Figures, ground: Figures) -> str:
-    """Return what limited the steps before the technique, alone and here, if its factors differ."""
+    """Return a text with the bottlenecks before and after adding a technique; empty if `own` and `alone` agree."""
     if abs(own.throughput / alone.throughput - 1) <= EXPLAINED_DIFFERENCE:
         return ""
     there, here, then = (_bound_text(each) for each in (ground, before, after))
-    return f"bottleneck before it: {there} alone, {here} here; after it: {then}"
+    return f"bottleneck without it: {there} if alone, {here} in this stack; with it: {then}"
 
 
 def _bound_text(figures: Figures) -> str:
@@ -343,7 +345,7 @@ def _bound_text(figures: Figures) -> str:
 
 
 def _flags(pool: Pool, scheduling: str) -> str:
-    """Return the settings that differ from their defaults as command-line flags."""
+    """Return the pool settings that differ from their defaults as command-line flags."""
     fields = {
         name: value
         for name, value in pool.model_dump().items()

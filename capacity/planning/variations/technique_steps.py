@@ -1,4 +1,4 @@
-"""Serving techniques in their usual order, each with the settings of a deployment without it and with it."""
+"""Serving techniques in the usual order of adding them, each with the settings of a deployment without and with it."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ BATCHING_NEEDS = ("kv-cache", "static-batching")
 
 @dataclass(frozen=True, slots=True)
 class TechniqueStep:
-    """Technique: pool fields without it (`off`) and with it (`on`), and the techniques that it requires (`needs`).
+    """Serving technique: pool fields without it (`off`) and with it (`on`), and the techniques that it requires
+    (`needs`).
 
-    `continuous`: it changes how requests are batched. `drafting`: chooses `on` for the batch size and context.
-    `refused`: reason why it does not apply here.
+    `continuous`: the technique turns on continuous batching. `drafting`: function that returns more fields, from the
+    batch size and context length. `refused`: reason why the technique does not apply to this deployment.
     """
 
     name: str
@@ -53,7 +54,7 @@ class TechniqueStep:
 
 
 def techniques_by_name(resolved: ResolvedPool, workload: Workload) -> dict[str, TechniqueStep]:
-    """Return all techniques by name for this deployment and traffic; `refused` is set for those that do not apply."""
+    """Return all techniques for this deployment and traffic, by name; `refused` is set for those that do not apply."""
     ranks = resolved.pool.tensor_parallel_size
     found = (
         *_kernels(resolved),
@@ -73,7 +74,7 @@ def techniques_by_name(resolved: ResolvedPool, workload: Workload) -> dict[str, 
 
 
 def ordered_techniques(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the requested techniques in order. Raises UnknownName, and InvalidInput for duplicates or no name."""
+    """Return the techniques to add, in order. Raises UnknownName, and InvalidInput for duplicates or no name."""
     if names is None:
         return ORDER
     for name in names:
@@ -99,12 +100,12 @@ def naive_fields(
 
 
 def _first_reason(*reasons: tuple[bool, str]) -> str | None:
-    """Return the first reason that holds, or None."""
+    """Return the reason of the first condition that is true; None if none is."""
     return next((reason for holds, reason in reasons if holds), None)
 
 
 def _kernels(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
-    """Yield arithmetic and kernel techniques, starting from FP32 without a KV cache."""
+    """Yield the techniques of arithmetic and kernels; the deployment without them uses FP32 and no KV cache."""
     pool, model, stored = resolved.pool, resolved.model, resolved.model.checkpoint
     other = next((g.mixer.kind for g in model.layer_groups if not isinstance(g.mixer, Attention)), None)
     yield TechniqueStep(
@@ -126,7 +127,7 @@ def _kernels(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
         refused=_first_reason(
             (
                 other is not None,
-                f"{model.name} has {other} layers, for which no kernel without it is modelled",
+                f"{model.name} has {other} layers, for which no other kernel is modelled",
             ),
             (pool.attn_implementation == "eager", "turned off by --attn-implementation eager"),
         ),
@@ -145,7 +146,7 @@ def _kernels(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
 
 
 def _batching(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
-    """Yield batching techniques."""
+    """Yield the batching techniques."""
     one, label = resolved.max_num_seqs == 1, resolved.engine.label
     yield TechniqueStep(
         "static-batching",
@@ -164,7 +165,7 @@ def _batching(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
 
 
 def _kv_cache(resolved: ResolvedPool, workload: Workload) -> Iterator[TechniqueStep]:
-    """Yield techniques that share the KV cache and the token budget between requests."""
+    """Yield the techniques by which requests share the KV cache and the token budget of a step."""
     pool, budget = resolved.pool, "max_num_batched_tokens"
     in_turn = (*BATCHING_NEEDS, "continuous-batching")
     yield TechniqueStep(
@@ -198,7 +199,7 @@ def _kv_cache(resolved: ResolvedPool, workload: Workload) -> Iterator[TechniqueS
 
 
 def _formats(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
-    """Yield weights and KV cache in fewer bits."""
+    """Yield the techniques that store weights and KV cache in fewer bits."""
     pool, stored = resolved.pool, resolved.model.checkpoint
     native = "fp8" in resolved.profile.dense_flops_per_s
     weights = pool.quantization or ("fp8" if native else "int4")
@@ -208,7 +209,7 @@ def _formats(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
         f"weights in {weights}{without}",
         off={"quantization": None},
         on={"quantization": weights},
-        refused=_first_reason((stored.quantized, f"already so: the checkpoint is stored in {stored.name}")),
+        refused=_first_reason((stored.quantized, f"the checkpoint is already stored in {stored.name}")),
     )
     unsaid, stored_kv = pool.kv_cache_dtype == "auto", stored.kv_cache_dtype
     chosen = "fp8" if unsaid else pool.kv_cache_dtype

@@ -35,7 +35,7 @@ BILLS = ("usd_per_hour", "usd_per_request_served", "usd_per_request_full")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swing:
-    """One input at -`SWING` and +`SWING`: outcomes and relative changes."""
+    """Outcomes and relative changes with one input at -`SWING` and at +`SWING`."""
 
     input: str
     low: Outcome
@@ -47,17 +47,17 @@ class Swing:
 
     @property
     def span(self) -> float:
-        """Return the total change of E2E p95 and costs, by which the inputs are sorted."""
+        """Return the sum of the absolute changes of E2E p95 and of both costs; inputs are sorted by it."""
         moves = (*self.e2e_p95_change, *self.cost_change, *self.full_cost_change)
         return sum(abs(move) for move in moves if move is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tornado(AnswerRecord):
-    """Inputs ordered by their effect; changes are relative to `base`.
+    """Sensitivity of one deployment: inputs in order of their effect; changes are relative to `base`.
 
-    `cost_change` is in $ per request at the served load; `full_cost_change` at full load, where lengths and hits
-    matter.
+    `cost_change` is the change of $ per request at the served load, `full_cost_change` at full load, which also
+    reflects lengths and prefix cache hits.
     """
 
     SCHEMA: ClassVar[str] = "capacity/tornado/v1"
@@ -85,10 +85,10 @@ def tornado(
     progress: Progress | None = None,
     **options: Any,
 ) -> Tornado:
-    """Compute cost and p95 latency when each input is off by ±20 %: lengths, rate, hits, acceptance, price, step
+    """Compute cost and p95 latency with each input changed by ±20 %: lengths, rate, hits, acceptance, price, step
     times.
 
-    Traffic longer than `slo_window` is compared on its busiest window. `progress(done, total)` is called after each
+    Traffic longer than `slo_window` is reduced to its busiest window. `progress(done, total)` is called after each
     input. Raises DoesNotFit.
     """
     as_it_is = ComparedDeployment.read(model, options, "tornado", slo_window, workload, profiles, download)
@@ -123,7 +123,7 @@ def tornado(
 def _inputs_of(
     as_it_is: ComparedDeployment, base: Outcome, tried: Callable[..., Outcome]
 ) -> tuple[dict[str, Callable[[float], Outcome]], list[str]]:
-    """Return functions that vary each input by a factor, and the inputs that do not apply, with the reason."""
+    """Return functions from a factor on each input to the outcome, and the inputs that do not apply, with reasons."""
     resolved, workload = as_it_is.resolved, as_it_is.requests
     inputs: dict[str, Callable[[float], Outcome]] = {
         "prompt lengths": lambda f: tried(with_prompts(workload, f)),
@@ -155,19 +155,19 @@ def _inputs_of(
 
 
 def replace_cost(base: Outcome, factor: float) -> Outcome:
-    """Return the same latencies with the price scaled by `factor`."""
+    """Return the outcome with all costs multiplied by `factor` and the same latencies."""
     bills = ((name, getattr(base, name)) for name in BILLS)
     return replace(base, **{name: usd and usd * factor for name, usd in bills})
 
 
 def with_outputs(workload: Workload, factor: float) -> Workload:
-    """Scale output lengths by `factor`."""
+    """Return the workload with output lengths multiplied by `factor`."""
     outputs = np.maximum(np.rint(workload.output_tokens * factor), 1).astype(np.int64)
     return replace(workload, output_tokens=outputs)
 
 
 def with_prompts(workload: Workload, factor: float) -> Workload:
-    """Scale prompt lengths, without images, by `factor`; shared text stays shared and is scaled equally."""
+    """Multiply prompt lengths, except image tokens, by `factor`; shared text stays shared."""
     content = workload.content
     if content is None:
         pictured = workload.encoded_tokens
@@ -180,7 +180,7 @@ def with_prompts(workload: Workload, factor: float) -> Workload:
 
 
 def with_acceptance(resolved: ResolvedPool, factor: float) -> ResolvedPool:
-    """Scale the acceptance of each draft by `factor`, to at most 1."""
+    """Return the pool with the acceptance rate of each draft position multiplied by `factor`, at most 1."""
     pool = resolved.pool
     speculator = pool_speculator(pool, resolved.model)
     drafts = speculator.depth(pool.num_speculative_tokens)

@@ -1,6 +1,6 @@
-"""Dask cluster as a worker pool: connect, compare environments, monitor, and release its tasks.
+"""Use a Dask cluster as a worker pool: connect, compare environments, monitor the connection, and cancel tasks.
 
-This is the only module that uses Dask. If a worker dies, Dask repeats its task elsewhere.
+This is the only module that uses Dask. If a worker dies, Dask repeats its tasks on another worker.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ LOGGER_NAMES = (
 
 @contextmanager
 def dask_pool(address: str, *, common: tuple[object, ...], named: NamedInputs) -> Iterator[WorkerPool]:
-    """Open the workers of the Dask cluster at `address`.
+    """Open a worker pool on the Dask cluster at `address`.
 
-    Raises InvalidInput without `distributed`, without a scheduler or workers there, or if the environment of a worker
-    differs from this one.
+    Raises InvalidInput if `distributed` is not installed, if the address has no scheduler or the scheduler has no
+    workers, or if the environment of a worker differs from this one.
     """
     _require_listener(address)
     try:
@@ -64,7 +64,7 @@ def dask_pool(address: str, *, common: tuple[object, ...], named: NamedInputs) -
 
 
 def _require_listener(address: str) -> None:
-    """Check that the address accepts connections, because Dask would retry and leave an unfinished client behind."""
+    """Raise InvalidInput if the address accepts no connections; Dask itself would retry and leave a client running."""
     read = ADDRESS.fullmatch(address)
     if read is None or int(read["port"]) > MAX_PORTS:
         raise InvalidInput(f"--cluster is {address!r:.80}: must be an address such as tcp://host:port")
@@ -83,7 +83,7 @@ def _no_answer_error(address: str, error: Exception) -> InvalidInput:
 
 @contextmanager
 def _silence_logging() -> Iterator[None]:
-    """Silence Dask's logging, because errors are reported here in one line."""
+    """Silence Dask's loggers in this context, because errors are reported in one line instead."""
     loggers = [logging.getLogger(name) for name in LOGGER_NAMES]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -96,9 +96,9 @@ def _silence_logging() -> Iterator[None]:
 
 
 async def _kind_of(address: str) -> str:
-    """Return the type of the Dask server at this address. Raises TimeoutError and others.
+    """Return the type of the Dask server at this address, such as "Scheduler". Raises TimeoutError and others.
 
-    A client would wait forever for a server that does not use the Dask protocol.
+    Check this first, because a client would wait forever for a server that does not use the Dask protocol.
     """
     from distributed import Security, rpc
 
@@ -129,7 +129,7 @@ def _connect(address: str) -> Iterator[Client]:
 
 
 def _require_alike(client: Client, address: str, own: Mapping[str, str], named: NamedInputs) -> int:
-    """Return the number of workers. Raises InvalidInput if the environment of one differs, or there are none."""
+    """Return the number of workers. Raises InvalidInput if there are none, or if the environment of one differs."""
     found = client.run(environment_fingerprint, named, on_error="return")
     alike = 0
     for worker, theirs in sorted(found.items()):
@@ -196,7 +196,7 @@ class _DaskExecutor(Executor):
             answer.set_result(task.result())
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
-        """Stop monitoring; closing the client cancels waiting tasks and recalls running ones."""
+        """Stop the monitoring; closing the client then cancels waiting tasks and stops running ones."""
         self._ended.set()
 
     def _watch(self) -> None:
@@ -225,9 +225,9 @@ class _DaskExecutor(Executor):
 
 
 def _is_of_dask(error: BaseException) -> bool:
-    """Return whether Dask itself raised the error.
+    """Return whether Dask itself raised the error, and not the task.
 
-    If Dask loses a task while its answer arrives, it reads the answer as an error.
+    If Dask loses a task while its result arrives, it passes the result on as an error.
     """
     from distributed import cfexecutor
 

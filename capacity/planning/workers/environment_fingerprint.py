@@ -16,7 +16,7 @@ ARGUMENTS = 997  # points at which each function is compared
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedInputs:
-    """Names and paths that tasks look up where they run: a folder of `profiles`, `models`, `files`."""
+    """Names and paths that tasks look up on the machine where they run: a folder of `profiles`, `models`, `files`."""
 
     profiles: str | None = None
     models: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ NO_NAMED_INPUTS = NamedInputs()
 
 
 def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
-    """Return the first difference with both values; None if there is none."""
+    """Return a text with the first component that differs and both values; None if all are equal."""
     for name, own in ours.items():
         if theirs.get(name) != own:
             return f"{name} is {theirs.get(name, 'unknown')} on the worker and {own} here"
@@ -36,10 +36,10 @@ def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None
 
 @lru_cache(maxsize=16)
 def environment_fingerprint(named: NamedInputs = NO_NAMED_INPUTS) -> dict[str, str]:
-    """Return the fingerprint by component.
+    """Return the fingerprint of this process: a dictionary of components and their versions or digests.
 
     Components: the package, its data as in `--version`, its code and GPU profiles, Python, NumPy, the compiled
-    engines, arithmetic, and the named profiles, models and files.
+    engines, arithmetic, and the profiles, models and files in `named`.
     """
     from capacity.answers.data_version import data_version
 
@@ -95,7 +95,7 @@ def _engines() -> str:
 
 
 def _arithmetic() -> str:
-    """Return a digest of functions that C libraries or processors may round differently, and of draws that use them."""
+    """Return a digest of floating-point results and random draws that may differ between C libraries or CPUs."""
     import numpy as np
 
     grid = np.linspace(0.001, 30.0, ARGUMENTS)

@@ -1,8 +1,8 @@
 """Worker pools: this process, local processes, or a Dask cluster, with the same tasks and the same results.
 
-A command opens a pool, submits functions with their arguments, and runs tasks itself if all workers that tried them
-died. The result of a task depends only on the task, so the number of workers and the order of completion do not
-matter.
+A command opens a pool and submits functions with their arguments. If all workers that tried a task died, the command
+runs the task itself. The result of a task depends only on the task, so the number of workers and the order of
+completion do not affect it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Value = TypeVar("Value")
 
 
 class NotDone(Exception):
-    """No worker completed a task, or all are gone; the caller has to run it."""
+    """No worker completed a task, or all workers are gone; the caller must run the task itself."""
 
 
 class Recalled(Exception):
@@ -32,11 +32,11 @@ class Recalled(Exception):
 
 @dataclass(kw_only=True)
 class WorkerPool:
-    """Executor with the number of tasks that it runs at a time.
+    """Executor with the number of tasks that it runs at the same time.
 
-    `address`: of a cluster, whose tasks cannot be cancelled once submitted. `deadly`: exceptions of tasks that no
-    worker completed. `through`: a function that calls the submitted one. `is_lost`: all workers are gone; earlier
-    results remain valid.
+    `address` is that of a Dask cluster, whose tasks cannot be cancelled once submitted; None for local processes.
+    `deadly`: exceptions that mean that no worker completed the task. `through`: a function that calls each submitted
+    function. `is_lost`: all workers are gone; results received earlier remain valid.
     """
 
     executor: Executor
@@ -57,11 +57,11 @@ class WorkerPool:
             return None
 
     def take_back(self, future: Future[Any]) -> bool:
-        """Cancel a task; return whether it had not started and will not start."""
+        """Cancel a task if it has not started; return whether it was cancelled."""
         return self.address is None and future.cancel()
 
     def result(self, future: Future[Any]) -> Any:
-        """Return the result of a task. Raises NotDone, and exceptions of the task itself."""
+        """Return the result of a task. Raises NotDone, and any exception that the task raised."""
         try:
             return future.result()
         except BrokenExecutor:
@@ -72,7 +72,7 @@ class WorkerPool:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return a note if a cluster was lost."""
+        """Return a note if the cluster was lost; otherwise empty."""
         if self.address is None or not self.is_lost:
             return ()
         return (f"The Dask cluster at {self.address} was lost, so its remaining tasks ran on this machine.",)
@@ -89,11 +89,11 @@ def run_in_parallel(
     function: Callable[..., Answer],
     told: Callable[[], None] = lambda: None,
 ) -> list[Value]:
-    """Run the chains in parallel and return their values in order; each request of a chain may depend on earlier
-    answers.
+    """Run chains of dependent requests in parallel and return the chains' values, in order.
 
-    `do(ask)` answers in this process, one chain after another without a crew; `function(*common, ask)` does the same
-    on a worker. `told()` is called after each answer.
+    A chain is a generator that yields a request and receives its answer before the next request. `do(ask)` answers a
+    request in this process; without a crew, one chain runs after another. `function(*common, ask)` answers it on a
+    worker. `told()` is called after each answer.
     """
     values: dict[int, Value] = {}
     flying: dict[Future[Answer], tuple[int, Ask]] = {}
@@ -103,7 +103,7 @@ def run_in_parallel(
         return answer
 
     def go_on(number: int, answer: Answer | None = None) -> None:
-        """Advance a chain until a worker has accepted its next request, or to its end."""
+        """Advance a chain with `answer` until a worker accepts its next request, or to its end."""
         while True:
             try:
                 ask = chains[number].send(answer)  # type: ignore[arg-type]  # None starts the chain
@@ -131,7 +131,7 @@ def run_in_parallel(
 
 
 def single_request(ask: Ask) -> Generator[Ask, Answer, Answer]:
-    """Return a chain with a single request."""
+    """Return a chain with a single request; its value is the answer."""
     return (yield ask)
 
 
@@ -142,10 +142,11 @@ def open_pool(
     common: tuple[object, ...] = (),
     named: NamedInputs = NO_NAMED_INPUTS,
 ) -> AbstractContextManager[WorkerPool]:
-    """Open the Dask cluster at `cluster` (tcp://host:port), or `workers` processes on this machine.
+    """Open a worker pool on the Dask cluster at `cluster` (tcp://host:port), or of `workers` processes on this
+    machine.
 
-    `common` are the first arguments of every submitted function; they are sent once. `named` is what tasks look up by
-    name; a cluster must have identical content. Raises InvalidInput if it does not.
+    `common` are the first arguments of every submitted function; they are sent to each worker once. `named` are the
+    inputs that tasks look up by name; raises InvalidInput if their content on the cluster differs.
     """
     if cluster is None:
         return _local(workers, common)
@@ -178,7 +179,7 @@ _is_recalled: ContextVar[Callable[[], bool] | None] = ContextVar("is_recalled", 
 
 @contextmanager
 def recall_scope(is_recalled: Callable[[], bool]) -> Iterator[None]:
-    """Let the code in this context check whether the caller still waits for it."""
+    """Set the function by which code in this context checks whether the caller no longer waits for its result."""
     token = _is_recalled.set(is_recalled)
     try:
         stop_if_recalled()

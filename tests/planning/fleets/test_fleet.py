@@ -77,7 +77,7 @@ def test_fleet_lists_what_its_pools_would_save_under_conditions() -> None:
     saved = (pool.usd_per_hour or 0) - several[0].answer.objective
     listed = text[text.index("Cheaper, but only under the conditions") :]
     source = several[0].conditions[0].split()[-1]
-    assert f"all requests, with eagle3 drafts with the acceptance rate of {source}" in listed
+    assert f"all requests, with eagle3 drafts with the acceptance rate measured on {source}" in listed
     assert f"saves ${saved:,.2f}/h" in listed
 
 

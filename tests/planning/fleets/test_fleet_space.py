@@ -59,5 +59,5 @@ def test_times_that_cannot_be(bad: tuple[float, float]) -> None:
 def test_what_no_reserve_reaches() -> None:
     with pytest.raises(InvalidInput, match="availability is"):
         build(Split, {"availability": 1.0})
-    with pytest.raises(InvalidInput, match="takes a reserve of more than 512"):
+    with pytest.raises(InvalidInput, match="takes more spare replicas than 512"):
         reserve(1e-6, availability=0.99).with_reserve(1)

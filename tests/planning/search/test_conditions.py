@@ -55,7 +55,9 @@ def test_conditional_deployments_cost_less_and_name_what_they_depend_on(by_defau
         assert each.answer.trial.met
     text = " ".join(render(by_default, "table", detail=False).split())
     drafted = next(each for each in by_default.conditional if each.answer.pool.speculator)
-    assert "eagle3 drafts with the acceptance rate of Llama-3.3-70B-Instruct" in drafted.conditions[0]
+    assert (
+        "eagle3 drafts with the acceptance rate measured on Llama-3.3-70B-Instruct" in drafted.conditions[0]
+    )
     assert f"saves ${by_default.best.objective - drafted.answer.objective:,.2f}/h" in text
     assert text.index("Rent ") < text.index(drafted.conditions[0])
 
@@ -143,10 +145,10 @@ def test_lossless_means_within_the_noise_of_an_evaluation() -> None:
         (
             "llama-3.1-70b",
             {"speculator": "eagle3"},
-            "eagle3 drafts with the acceptance rate of Llama-3.3-70B",
+            "eagle3 drafts with the acceptance rate measured on Llama-3.3-70B",
         ),
         ("deepseek-r1", {"speculator": "mtp"}, None),
-        ("glm-4.5", {"speculator": "mtp"}, "mtp drafts with the acceptance rate of DeepSeek-R1"),
+        ("glm-4.5", {"speculator": "mtp"}, "mtp drafts with the acceptance rate measured on DeepSeek-R1"),
     ],
 )
 def test_conditions_of_an_engine(model: str, pool: dict[str, Any], condition: str | None) -> None:

@@ -59,7 +59,7 @@ def test_the_note_says_which_do_and_what_is_safe() -> None:
     text = uneven_note(what, {8: False, 9: True, 10: False, 11: False, 12: True}, "h100 TP1")
     assert "the slowest 3 of 300 requests" in text
     assert "9 x h100 TP1 meet it, 10 and 11 do not" in text
-    assert text.endswith("Use at least 1,000 requests, or take 12.")
+    assert text.endswith("Use at least 1,000 requests, or choose 12 replicas.")
     assert uneven_note(what, {1: True, 2: False}, "h100").endswith(
         "1 x h100 meets it, 2 do not. Use at least 1,000 requests."
     )
@@ -96,7 +96,7 @@ def test_fewer_that_do_are_found_below_more_that_do_not() -> None:
     assert do(found, 300, 1, 12, slo="ttft:p99:700ms") == [6, 9, 10, 11, 12]
     assert found.best.candidate.replicas == 6
     assert "6 x h100-sxm-80gb TP1 meet it, 7 and 8 do not" in found.warnings[0]
-    assert "or take 9" in found.warnings[0]
+    assert "or choose 9 replicas" in found.warnings[0]
 
 
 def test_what_one_more_breaks_is_said() -> None:

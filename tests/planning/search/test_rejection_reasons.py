@@ -62,5 +62,5 @@ def test_a_miss_is_described_by_its_worst_level() -> None:
     late, mild = level(2.5), level(1.1, slo="tpot:p95:1s")
     assert describe_miss(trial(2.5, levels=(mild, late))) == "ttft:p95:1s: 2,500 ms, 2.50 times the limit"
     owed = level(None, good_fraction=0.9, required_fraction=0.99, met=False)
-    assert "90.0% of requests meet it, 99.0% must" in describe_miss(trial(2.0, levels=(owed,)))
+    assert "90.0% of requests meet it, 99.0% needed" in describe_miss(trial(2.0, levels=(owed,)))
     assert EvaluatedCandidate(option(), 2, trial(0.5)).objective == 2

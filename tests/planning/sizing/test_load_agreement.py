@@ -326,7 +326,10 @@ def test_a_day_is_its_busiest_part_in_simulate_cost_plan_and_curve(bill_of_a_day
     curve = capacity.curve(MODEL, gpu="h100", rates=(PEAK,), **DAY)
     for name in (run.workload, plan.workload, curve.workload):
         assert "(80 requests/s; mean 40/s)" in name
-    assert any("the mean rate of the whole traffic is 0.50 times its rate" in note for note in curve.warnings)
+    assert any(
+        "mean rate of the whole traffic is 0.50 times the rate of this part" in note
+        for note in curve.warnings
+    )
 
 
 def test_a_day_needs_the_same_replicas_in_cost_and_plan_and_the_curve_carries_its_peak(

@@ -9,7 +9,7 @@ from capacity import advise, simulate
 from capacity.planning.variations.advice import AdviceList
 
 CHECKLIST = (
-    "quantize the weights", "KV cache in fp8", "KV heads", "chunked prefill", "tensor parallelism", "right-size",
+    "quantize the weights", "KV cache in fp8", "KV heads", "chunked prefill", "tensor-parallel size", "right-size",
     "speculative decoding", "max_model_len", "swap", "host memory", "spot", "queue requests", "batch", "token budget",
     "smaller model", "quarter of the layers", "half of the layers", "of the width", "2:4 sparse",
 )  # fmt: skip
@@ -99,7 +99,7 @@ def test_paging_and_flash_attention_are_advised_where_they_are_off() -> None:
     load = LOAD | {"num_prompts": 60, "max_model_len": 1024}
     for text, off, on in (
         ("use FlashAttention", {"attn_implementation": "eager"}, {}),
-        ("page the KV cache", {"kv_layout": "contiguous"}, {}),
+        ("use a paged KV cache", {"kv_layout": "contiguous"}, {}),
     ):
         effects = line(advise(MODEL, **load, **off, price="2"), text).effects
         assert effects is not None
@@ -117,7 +117,7 @@ def test_paging_makes_full_load_cheaper() -> None:
     """A request reserves 1,024 tokens and needs 240: of a KV cache of 4,096 four run at a time in place of 17."""
     load = LOAD | {"random_prefix_len": 0, "num_gpu_blocks_override": 257, "max_model_len": 1024}
     answer = advise(MODEL, **load, price="2", kv_layout="contiguous")
-    found = line(answer, "page the KV cache").effects
+    found = line(answer, "use a paged KV cache").effects
     assert found is not None
     assert answer.base.usd_per_request_full is not None
     assert (found.usd_per_request_full or 0) < -0.5 * answer.base.usd_per_request_full
