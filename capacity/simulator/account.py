@@ -1,4 +1,4 @@
-"""Result of a deployment: samples over time, counters of unanswered requests, and how the run ended."""
+"""Result of a simulated run: load samples over time, counters of unanswered requests, and the end status."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RunAccount:
-    """Samples over time, and counters of requests that were not answered at the first attempt, by reason."""
+    """Load samples of a run, and counters of requests that timed out, restarted, were lost or were rejected."""
 
     def __init__(self) -> None:
         self.timed_out = self.restarted = self.lost = self.rejected = 0
@@ -31,7 +31,7 @@ class RunAccount:
         self.series: list[Sample] = []
 
     def sample(self, cluster: Cluster, now_ps: int) -> None:
-        """Record the load of the deployment and the total state of its engines."""
+        """Record a sample of the load: running and waiting requests and used KV blocks, summed over all engines."""
         serving = [number for number, member in enumerate(cluster.members) if member.serving]
         states = [cluster.engines.state(number) for number in serving]
         self.load.append(
@@ -91,7 +91,7 @@ class RunAccount:
     def _end_status(
         self, cluster: Cluster, engines: Sequence[EngineAccount], interrupted: bool
     ) -> tuple[Status, str | None]:
-        """Return how the run ended, and why some requests were not answered."""
+        """Return the end status of the run, and the reason unless it is complete."""
         if interrupted:
             now_ps = max([int(cluster.env.now), *(engine.now_ps for engine in engines)])
             return "interrupted", f"interrupted at {now_ps / PS_PER_S:.3f} s of simulated time"

@@ -1,4 +1,4 @@
-"""Admission rules, checked when a request arrives. Add one as a subclass of `Admission` for `simulate(admission=)`."""
+"""Admission rules, checked when a request arrives. To add one, pass an `Admission` to `simulate(admission=)`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Decision = Literal["admit", "hold", "refuse"]
 class Admission:
     """Base class of admission rules; it admits every request.
 
-    `at_router` decides before a replica is chosen; a held request is checked again, in order, whenever a request
-    leaves or a replica opens. `at_replica` decides for the chosen replica: admit or refuse. The router skips replicas
-    for which `full` returns True, and holds requests while all replicas are full.
+    `at_router` decides before a replica is chosen: admit, hold or refuse. Requests on hold are checked again, in order
+    of arrival, whenever a request leaves or a replica opens. `at_replica` decides for the chosen replica: admit or
+    refuse. The router skips replicas for which `full` returns True, and holds requests while all replicas are full.
     """
 
     def at_router(self, prompt: Prompt, outstanding: Sequence[int]) -> Decision:  # noqa: ARG002
-        """Return the decision for a prompt; `outstanding` holds the outstanding requests of each replica."""
+        """Return the decision for a prompt; `outstanding` is the number of outstanding requests of each replica."""
         return "admit"
 
     def at_replica(self, request: int, state: EngineState) -> Decision:  # noqa: ARG002

@@ -27,7 +27,7 @@ PROBE_COPIES = 4  # upper bound, as a multiple of the run or of the requests tha
 class Capacity:
     """Rate at which a backlog of requests drains, and the relative half-width of its confidence interval.
 
-    `means` cover requests of the backlog from the time they are scheduled: full load, without the queueing time.
+    `means` are latency means at full load, measured from first scheduling instead of arrival: they exclude queueing.
     """
 
     requests_per_s: float
@@ -52,10 +52,10 @@ def probe_capacity(
     """Send these requests all at once and return the rate at which the backlog drains; None if no backlog forms.
 
     `run` simulates a workload on the deployment without queue limits. `in_flight` is the approximate number of
-    requests that run at once; the probe sends ten times as many, within bounds. The rate counts the work of requests,
-    half by prompt tokens and half by output tokens, from the time at which a fifth is done to the time at which the
-    last one begins; so it depends little on which requests end in that window. Backlogs in `known` are not simulated
-    again.
+    requests that run at once; the probe sends ten times as many, within bounds. The rate (requests/s) counts completed
+    work: half of a request is its prompt tokens, half its output tokens. It is measured from the time when a fifth of
+    the requests are done to the time when the last request starts, and depends little on which requests end in that
+    window. `known` caches results by backlog, so no backlog is simulated twice.
     """
     least, most = PROBE_REQUESTS
     copies = PROBE_COPIES * max(len(workload), in_flight)
@@ -71,7 +71,7 @@ def probe_capacity(
 
 
 def _measure_capacity(records: RequestTable) -> Capacity | None:
-    """Return the capacity that the records of a backlog show."""
+    """Return the capacity computed from the records of a simulated backlog; None if no backlog formed."""
     done = records.completed & (records.first_token_ps != MISSING)
     if not done.any():
         return None
@@ -102,13 +102,13 @@ def _measure_capacity(records: RequestTable) -> Capacity | None:
 
 
 def _work_done(begin: FloatArray, end: FloatArray, weight: FloatArray, edges: FloatArray) -> FloatArray:
-    """Return the work done by each of `edges` if each request's `weight` is done evenly from its begin to its end."""
+    """Return the work done until each time in `edges` (s), if requests do their `weight` evenly from begin to end."""
     length = np.maximum(end - begin, 1e-12)
     return np.array([float((np.clip((at - begin) / length, 0, 1) * weight).sum()) for at in edges])
 
 
 def _make_backlog(workload: Workload, count: int) -> Workload:
-    """Return about `count` requests, all at once: stretches from the whole workload, or several copies of it."""
+    """Return about `count` requests, all at once: stretches of a longer workload, or copies of a shorter one."""
     size = len(workload)
     if size > count:
         stretches = 8
@@ -136,7 +136,7 @@ def _make_backlog(workload: Workload, count: int) -> Workload:
 
 
 def _copy_content(content: PromptContent, rows: npt.NDArray[np.int64], copies: int) -> PromptContent:
-    """Return `copies` of the content: segments that prompts share stay shared, the others are new per copy."""
+    """Return the content of all copies: segments that prompts share stay shared, others are new in each copy."""
     taken = content.take(rows)
     ids, answers = taken.segment_ids, taken.answer_ids
     unique, users = np.unique(content.segment_ids, return_counts=True)

@@ -1,12 +1,13 @@
 """Cascade of pools: the first pool answers every request, and a fraction of the requests goes on to the next pool.
 
 The seed decides which requests go on, so a higher rate only adds requests to those of a lower rate. With routing by
-answer, a judge reads each answer except the last pool's. It shows the answer after its decision (first token together
-with the last) or discards it, and the next pool starts from the prompt. With routing by prompt, the decision precedes
-the answer, and only one pool answers. A semantic cache in front answers its fraction of requests without any pool.
+answer, a judge reads each answer except the last pool's. It accepts the answer, and the client gets all tokens at once
+after the decision; or it discards the answer, and the next pool starts from the prompt. With routing by prompt, the
+decision precedes the answer, and only one pool answers. A semantic cache before the first pool can answer a fraction
+of the requests, which then use no pool.
 
-For the client this is one request, from its arrival to the last token of the answer: client timeout, next turn and
-place in a closed loop apply to all pools together.
+For the client this is one request, from its arrival to the last token of the answer. So the client timeout, the start
+of the next turn and the concurrency cap of a closed loop apply to the time in all pools together.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ class CascadeCluster(Cluster):
     def __init__(
         self, workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
     ) -> None:
-        """Raise InvalidInput if the number of rates does not match the number of pools."""
+        """Raise InvalidInput unless the number of pools is the number of rates plus 1."""
         route = dispatch.cascade
         assert route is not None
         super().__init__(workload, setups, dispatch, recording)
         pools = {setup.takes.pool for setup in setups}
         if not isinstance(self.router, ByCascade) or pools != set(range(len(route.rates) + 1)):
             raise InvalidInput(
-                f"a cascade with {len(route.rates)} rates needs {len(route.rates) + 1} pools behind the router "
-                f"`cascade`, not {len(pools)} behind {dispatch.router}"
+                f"a cascade with {len(route.rates)} rates needs {len(route.rates) + 1} pools and the router `cascade`, "
+                f"not {len(pools)} pools and the router {dispatch.router}"
             )
         self._route = route
         steps = route.final_pools(len(workload), dispatch.seed)
@@ -75,7 +76,7 @@ class CascadeCluster(Cluster):
             self.ledger.progress = Progress(int(answers), recording.progress)
 
     def _schedule_between_pools(self, act: Callable[[int, int], None], request: int, at_ps: int) -> None:
-        """Schedule an action for a request that is in no pool, unless its client times out before `at_ps`."""
+        """Schedule an action for a request that is in no pool; its client's timeout before `at_ps` cancels it."""
         if at_ps >= CLOCK_ENDS_PS:
             raise clock_overflow_error(at_ps)
         self._between[request] = None
@@ -113,7 +114,7 @@ class CascadeCluster(Cluster):
                 self._schedule_between_pools(self._dispatch, request, found_ps + decision_ps)
 
     def _on_cache_hit(self, request: int, now_ps: int) -> None:
-        """Answer a request from the cache at once, without the latency of the engine's server."""
+        """Answer a request from the cache at once, without the latency of the engine's API server."""
         ledger = self.ledger
         shown_ps = ledger.arrival_ps[request] + self._lookup_ps - self._server_ps
         ledger.first_token_ps[request] = ledger.finish_ps[request] = shown_ps
@@ -144,7 +145,7 @@ class CascadeCluster(Cluster):
                 full.add(stage)
 
     def pool_load(self, setup: EngineSetup) -> int:
-        """Return the requests that the pool has or that wait for it."""
+        """Return the number of requests that are in the setup's pool or wait for it."""
         others = sum(self.stage[held] != setup.takes.pool for held in self._held)
         return super().pool_load(setup) - others
 
@@ -157,7 +158,7 @@ class CascadeCluster(Cluster):
             super().on_request_end(number, request, at_ps)
 
     def _judge_answer(self, request: int, now_ps: int) -> None:
-        """Pass a complete answer from the engine's server to the judge."""
+        """Send a complete answer to the judge, and schedule the decision: show the answer, or escalate the request."""
         self._depart(request, now_ps)
         if self.waiting_for_replica:
             self._release(now_ps)
@@ -168,7 +169,7 @@ class CascadeCluster(Cluster):
             self._schedule_between_pools(self._show_answer, request, judged_ps)
 
     def _show_answer(self, request: int, now_ps: int) -> None:
-        """Show an accepted answer to the client."""
+        """Deliver an accepted answer to the client, all tokens at once."""
         ledger = self.ledger
         self.made_ps[request] = ledger.first_token_ps[request]
         ledger.finish_ps[request] += self._judge_ps
@@ -176,7 +177,7 @@ class CascadeCluster(Cluster):
         self._on_answer(request, now_ps)
 
     def _escalate(self, request: int, now_ps: int) -> None:
-        """Discard a rejected answer; the next pool starts again from the prompt."""
+        """Discard a rejected answer and send the request to the next pool, which starts from the prompt."""
         self._discard_answer(request)
         self.stage[request] += 1
         self.sent_on_ps[request] = now_ps

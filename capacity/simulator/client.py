@@ -1,4 +1,4 @@
-"""Clients: send requests on the clock, after other requests complete or within a concurrency cap, and time out."""
+"""Clients: send requests at given times, after other requests complete or within a concurrency cap, and time out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from capacity.workload import Workload
 
 
 class Arrivals(Protocol):
-    """Source of a deployment's requests, as the deployment sees it."""
+    """Interface of a request source: the client as a deployment sees it, with or without network latency."""
 
     due_ps: int
 
@@ -28,9 +28,9 @@ class Arrivals(Protocol):
 
 
 class Client:
-    """Sends the workload's requests on the clock, after other requests complete, or within a concurrency cap.
+    """Sends requests at their arrival times, after other requests complete, or within a concurrency cap.
 
-    `due_ps` is the time of the next request as far as it is known now; NEVER if there is none.
+    `due_ps` is the earliest known time of the next request; NEVER if none is known.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -67,7 +67,7 @@ class Client:
             self.due_ps = min(self.due_ps, self._ready[0][0])
 
     def take(self, now_ps: int) -> list[tuple[int, int]]:
-        """Return (request, send time) of all requests sent until now, in order."""
+        """Return (request, send time) of all requests that became due since the last call, in time order."""
         sent: list[tuple[int, int]] = []
         while True:
             due_ps = self._timed_ps[self._next] if self._next < len(self._timed_ps) else None
@@ -91,7 +91,7 @@ class Client:
         return sent
 
     def on_completion(self, request: int, now_ps: int) -> list[tuple[int, int]]:
-        """Record that a request completed or was rejected; return (request, send time) of requests sent since."""
+        """Record that a request completed or was rejected; return (request, send time) of requests under the cap."""
         sent = self.take(now_ps) if self._cap is not None else []  # with the cap before this completion
         self._in_flight -= 1
         for follower in self._followers.pop(request, ()):
@@ -107,7 +107,7 @@ class Client:
 
 
 def _check_clock(workload: Workload) -> None:
-    """Raise InvalidInput if a request cannot be sent within simulated time even after instant answers."""
+    """Raise InvalidInput if a request cannot be sent within simulated time, even if all answers took no time."""
     latest_s = float(workload.arrival_s[-1])
     what = "the last request"
     after, think_s = workload.after_request, workload.think_s
@@ -138,7 +138,7 @@ class OpenLoopClient(Client):
             self._update_due()
 
     def take_all(self) -> Sequence[int]:
-        """Return when each request reaches the engines, in order; afterwards no request is left to send."""
+        """Mark all requests as sent and return the times (ps) at which they reach the engines, in order."""
         self.due_ps = NEVER
         return self._timed_ps
 
@@ -165,7 +165,7 @@ def make_client(workload: Workload) -> Client:
 
 
 class ClientTimeouts:
-    """Client timeouts: one event per deadline. All clients have the same timeout, so deadlines are in order.
+    """Client timeouts. All clients have the same timeout, so deadlines are in order of arrival.
 
     `is_outstanding(request)`: whether a client still waits; `give_up(request, now_ps)` is called at a timeout.
     """

@@ -2,7 +2,7 @@
 
 A single engine that gets its requests directly from the clients is a cluster too. The cluster calls the engines
 through `Engines`, and the engines report departures through `Reports`, which the cluster implements. Reports are
-handled together with the arrivals of the same instant (ARRIVE), in the order of the reports.
+handled together with the client arrivals of the same time (event kind ARRIVE), in the order of the reports.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Cluster:
     def __init__(
         self, workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
     ) -> None:
-        """Create a cluster without replicas; those added later have one of `setups`."""
+        """Create a cluster without replicas; every replica that `add` adds must have one of `setups`."""
         self.workload = workload
         self.dispatch = dispatch
         self.recording = recording
@@ -78,8 +78,8 @@ class Cluster:
         return make_router(router, has_sessions=self.workload.session is not None, seed=seed)
 
     def _can_feed(self) -> bool:
-        """Return whether each engine can get all its requests at once: a single engine without router, limits or
-        timeouts, or round-robin replicas whose assignment nothing changes."""
+        """Return whether all requests can be passed to the engines before an open-loop run: to a single engine without
+        router, limits or timeouts, or to round-robin replicas if no replica state changes the assignment."""
         dispatch = self.dispatch
         sampled = self.recording.sample_interval_s is not None
         in_turn = dispatch.router == "round-robin" and dispatch.is_static and not sampled
@@ -108,7 +108,7 @@ class Cluster:
 
     @property
     def is_over(self) -> bool:
-        """Whether no work remains, so that endless processes may end."""
+        """Whether no work remains, so that periodic processes (sampling, autoscaling, failures) can stop."""
         if self.engines.busy or self._news:
             return False
         if self.client.due_ps < NEVER and not self.feeds:  # fed engines already have all requests
@@ -121,19 +121,19 @@ class Cluster:
     # arrivals
 
     def _schedule_arrivals(self, at_ps: int) -> None:
-        """Schedule the handling of arrivals and reports at an instant."""
+        """Schedule one call of `_handle_arrivals` at this time."""
         if at_ps < NEVER and at_ps not in self._planned_ps:
             self._planned_ps.add(at_ps)
             call_at(self.env, at_ps, self._handle_arrivals, ARRIVE, CLIENT)
 
     def _queue_action(self, act: Callable[[int, int], None], request: int, at_ps: int) -> None:
-        """Queue an action on a request for the arrivals of an instant."""
+        """Queue an action on a request, to be processed with the requests that arrive at `at_ps`."""
         self._news.append((act, request))
         if at_ps not in self._planned_ps:
             self._schedule_arrivals(at_ps)
 
     def _handle_arrivals(self, event: simpy.Event) -> None:  # noqa: ARG002
-        """Handle the engines' reports first, then requests that clients send on their own."""
+        """Process the queued actions (engine reports) first, then the requests that clients send at this time."""
         now_ps: int = self.env.now
         client, news = self.client, self._news
         while news or client.due_ps <= now_ps:
@@ -146,7 +146,7 @@ class Cluster:
         self._schedule_arrivals(client.due_ps)
 
     def _handle_requests(self, sent: list[tuple[int, int]]) -> None:
-        """Handle requests that reach the router, each with its arrival time."""
+        """Record and dispatch requests that reach the router; `sent` contains (request, arrival time)."""
         for request, at_ps in sent:
             self._begin(request, at_ps)
             self._dispatch(request, at_ps)
@@ -158,7 +158,7 @@ class Cluster:
             self._patience.begin(request, at_ps)
 
     def _dispatch(self, request: int, at_ps: int) -> None:
-        """Send a request to a replica, or hold it."""
+        """Send a request to a replica, reject it, or hold it at the router."""
         if self._held or not self._send(request, at_ps):
             self._held[request] = None
 
@@ -183,7 +183,7 @@ class Cluster:
         return True
 
     def _prompt_for(self, router: Router) -> Callable[[int], Prompt]:
-        """Return the function that gives the router its view of a request; the router must have replicas."""
+        """Return the function that converts a request to a `Prompt` for this router, which must have replicas."""
         block_size = self.members[router.ready[0]].setup.block_size if router.needs_prefixes else None
         if block_size not in self._prompts:
             self._prompts[block_size] = self.requests.prompts(block_size)
@@ -232,7 +232,7 @@ class Cluster:
         raise NotImplementedError
 
     def _on_answer(self, request: int, now_ps: int) -> None:
-        """Free the place of an ended request; its client may send the next one."""
+        """Remove an ended request from its replica; held requests and the client's next request may follow."""
         self._depart(request, now_ps)
         if self.waiting_for_replica:
             self._release(now_ps)
@@ -334,11 +334,11 @@ class Cluster:
         self.engines.stop(number)
 
     def _is_idle(self, number: int) -> bool:
-        """Return whether a replica has nothing left to do."""
+        """Return whether a replica has no outstanding requests."""
         return not self.routers[number].requests[number]
 
     def _remove_from_failed(self, request: int) -> None:
-        """Remove a request and its results from its failed replica."""
+        """Remove a request from its failed replica and discard its results."""
         number = self._home.pop(request)
         self.routers[number].on_request_end(number, self.requests.prompt_tokens[request])
         self._forget(request)
@@ -383,13 +383,13 @@ class Cluster:
         return [n for n in self.replicas_of_role(setup.role) if self.members[n].setup.takes.pool == pool]
 
     def pool_load(self, setup: EngineSetup) -> int:
-        """Return the requests that the setup's pool has or that wait for it, as far as this is known."""
+        """Return the number of requests in the setup's pool, plus all requests that the router holds."""
         requests = self._router_for(setup.role).requests
         return len(self._held) + sum(requests[n] for n in self.replicas_of(setup) if n < len(requests))
 
     @property
     def by_role(self) -> dict[Role, int] | None:
-        """Outstanding requests by the role that has them or that they wait for; None if there is only one role."""
+        """Number of outstanding requests by role (prefill, decode); None if there is only one role."""
         return None
 
     def result(

@@ -35,7 +35,7 @@ MAX_RESTARTED_PREFILLS = 1000  # repeated prefills in a row without progress
 
 
 class Handoff(Transfer):
-    """A prefilled request until a decode replica has its KV; the sender keeps the KV until then."""
+    """A prefilled request until a decode replica has its KV; until then the prefill replica (sender) keeps the KV."""
 
     receiver: int | None = None  # None: no decode replica takes requests
     begun = False  # the transfer has begun
@@ -48,7 +48,7 @@ class Handoff(Transfer):
 
 
 class DisaggregatedCluster(Cluster):
-    """A cluster of prefill and decode replicas. A transfer occupies the sender's port and the receiver's."""
+    """A cluster of prefill and decode replicas. A KV transfer occupies a port of the sender and of the receiver."""
 
     def __init__(
         self, workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
@@ -81,7 +81,7 @@ class DisaggregatedCluster(Cluster):
         return self._load(setup.role, self.replicas_of(setup))
 
     def _load(self, role: Role, numbers: Iterable[int]) -> int:
-        """Return the requests that these replicas of a role have, plus all requests that wait for the role."""
+        """Return the requests in these replicas of a role plus all requests that wait for the role."""
         waiting = self._held if role == "prefill" else self._without_decoder
         return len(waiting) + sum(self.routers[n].requests[n] for n in numbers if self.members[n].open)
 
@@ -121,7 +121,7 @@ class DisaggregatedCluster(Cluster):
         self._queue_action(self._leave_prefill if kept else self._restart_prefill, request, at_ps)
 
     def _leave_prefill(self, request: int, now_ps: int) -> None:
-        """Move a prefilled request out of its prefill replica, which keeps its KV, and find a decode replica."""
+        """Remove a prefilled request from its prefill replica, which keeps the KV, and send it to a decode replica."""
         self.prefilled_ps[request] = now_ps
         self._in_vain = 0
         handoff = Handoff(request, self.requests.prompt_tokens[request], self._home[request])
@@ -132,7 +132,7 @@ class DisaggregatedCluster(Cluster):
             self._release(now_ps)
 
     def _restart_prefill(self, request: int, now_ps: int) -> None:
-        """Restart the prefill of a request whose KV was lost before the replica could keep it."""
+        """Restart a prefill whose KV was lost before the replica could keep it. Raises NoProgress."""
         self._remove_from_failed(request)
         self.account.restarted += 1
         self._in_vain += 1
@@ -144,7 +144,7 @@ class DisaggregatedCluster(Cluster):
         self._dispatch(request, now_ps)
 
     def _makes_progress(self) -> bool:
-        """Return whether any request is past its prefill, so that blocks may become free."""
+        """Return whether any request is past its prefill (in transfer or decoding), so that blocks may become free."""
         decoders = (number for number in self.replicas_of_role("decode") if self.members[number].alive)
         return self.transfers.under_way > 0 or any(self.engines.state(n).num_running for n in decoders)
 
@@ -165,7 +165,7 @@ class DisaggregatedCluster(Cluster):
         self._on_early_end(request)
 
     def _hand_over(self, handoff: Handoff, now_ps: int) -> None:
-        """Let a decode replica load a request's KV, or keep the KV until a replica takes requests."""
+        """Send a prefilled request to a decode replica, which loads its KV; the request waits if none is ready."""
         request, router = handoff.request, self.decoders
         if not router.ready:
             self._without_decoder[request] = None
@@ -177,7 +177,7 @@ class DisaggregatedCluster(Cluster):
             self._turn_away(request, now_ps)
 
     def load_begins(self, number: int, request: int, at_ps: int) -> int:
-        """Start the transfer of a request's KV into allocated blocks; return its expected arrival time."""
+        """Start the transfer of a request's KV to the allocated blocks; return its expected arrival time (ps)."""
         handoff = self._handoffs[request]
         handoff.begun = True
         handoff.ports = self._port(handoff.sender, request), self._port(number, request)
@@ -187,7 +187,7 @@ class DisaggregatedCluster(Cluster):
         return end_ps
 
     def _port(self, number: int, request: int) -> Port:
-        """Return the port of the GPUs that have a request's KV; each data-parallel rank has its own links."""
+        """Return the port of the GPUs that have a request's KV; each data-parallel rank has its own port."""
         return self._ports[number, self.engines.rank_of(number, request)]
 
     def _on_arrival(self, handoff: Handoff, now_ps: int) -> None:
@@ -198,7 +198,7 @@ class DisaggregatedCluster(Cluster):
             self.engines.on_kv_arrival(handoff.receiver, handoff.request, now_ps)
 
     def _free_kept(self, handoff: Handoff, now_ps: int) -> None:
-        """Free a request's KV blocks at the sender; a draining sender that waited for this retires."""
+        """Free a request's KV blocks at the sender; a draining sender retires if this was its last work."""
         del self._handoffs[handoff.request]
         sender = self.members[handoff.sender]
         if not sender.alive:
@@ -208,7 +208,7 @@ class DisaggregatedCluster(Cluster):
             self._retire(handoff.sender, now_ps)
 
     def _take_back(self, handoff: Handoff, now_ps: int) -> None:
-        """Cancel the transfer of a request's KV; the sender keeps the KV."""
+        """Cancel a request's transfer and remove it from its decode replica; the sender keeps the KV."""
         request, number = handoff.request, handoff.receiver
         self._without_decoder.pop(request, None)
         if handoff.begun:
@@ -222,7 +222,7 @@ class DisaggregatedCluster(Cluster):
         self._handoffs[request] = Handoff(request, handoff.tokens, handoff.sender)
 
     def _remove_handoff(self, handoff: Handoff, now_ps: int) -> None:
-        """Remove a prefilled request on both sides."""
+        """Remove a prefilled request from its decode replica and free its KV at the sender."""
         self._take_back(handoff, now_ps)
         self._free_kept(handoff, now_ps)
 
@@ -247,7 +247,7 @@ def check_roles(setups: Iterable[EngineSetup]) -> None:
     roles = sorted({setup.role for setup in setups})
     if roles != ["decode", "prefill"]:
         raise InvalidInput(
-            f"a disaggregated deployment needs prefill and decode replicas only, not {', '.join(roles)}"
+            f"a disaggregated deployment needs replicas of the roles prefill and decode, not {', '.join(roles)}"
         )
     able = schedulers_with_ability("hands_over")
     for setup in setups:
@@ -255,9 +255,9 @@ def check_roles(setups: Iterable[EngineSetup]) -> None:
         if contiguous or setup.policy not in able:
             kept = "contiguous KV" if contiguous else f"the {setup.policy_name} scheduler"
             raise InvalidInput(
-                f"{kept} cannot transfer KV: disaggregated pools need paged KV and one of {', '.join(able)}"
+                f"{kept} cannot transfer KV: use paged KV and one of the schedulers {', '.join(able)}"
             )
     if len({setup.kv_windows for setup in setups}) > 1:
         raise InvalidInput(
-            "prefill and decode pools have different groups of layers: use the same model and KV cache options"
+            "prefill and decode pools have different KV groups of layers: use the same model and KV cache options"
         )

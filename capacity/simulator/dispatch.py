@@ -1,4 +1,4 @@
-"""Options of a deployment between clients and engines: router, admission rules, timeout, failures, KV link."""
+"""Options between clients and engines: router, admission rules, client timeout, failures, KV link."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Dispatch:
 
     `router`: a name or a class of `Router`; None if a single engine gets its requests directly from the clients.
     `queue_limit`: a replica rejects requests while this many wait in it. `outstanding_limit`: the router holds
-    requests, in order, while every replica has this many. `admission`: further rules. `timeout_s`: the client cancels
-    a request that takes longer. `link` and `decode_router`: from prefill to decode replicas. `seed`: for routers that
-    choose at random. `scales`: the number of replicas follows the load. `cascade`: which requests go on to the next
-    pool.
+    requests, in order of arrival, while every replica has this many. `admission`: further rules. `timeout_s`: the
+    client cancels a request that takes longer. `link`: KV link from prefill to decode replicas. `decode_router`:
+    router that chooses the decode replica. `seed`: for routers that choose at random. `scales`: whether autoscaling is
+    on. `cascade`: rates at which requests go on to the next pool.
     """
 
     router: str | type[Router] | None = None
@@ -46,7 +46,7 @@ class Dispatch:
 
     @property
     def is_static(self) -> bool:
-        """Whether the state of the replicas cannot change where a request goes."""
+        """Whether the replica of a request never depends on the state of the replicas."""
         rules = self.rules
         asked = rules.looks_at_requests or rules.looks_at_replicas or rules.limits_replicas
         given = self.link, self.failures, self.timeout_s

@@ -23,13 +23,13 @@ class Distribution:
 
     @property
     def statistics(self) -> dict[str, float]:
-        """Values of `STATISTICS` by name."""
+        """Value of each statistic in `STATISTICS`, by name."""
         values = (self.mean, self.percentiles[50], self.std, *self.percentiles.values())
         return dict(zip(STATISTICS, values, strict=True))
 
     @classmethod
     def from_values(cls, values_ms: npt.NDArray[Any], *, reorder: bool = False) -> Distribution | None:
-        """Return the distribution of values in ms; None without values. `reorder` sorts them in place."""
+        """Return the distribution of values in ms; None without values. `reorder`: sort the array in place."""
         if not len(values_ms):
             return None
         mean, std = float(values_ms.mean()), float(values_ms.std())
@@ -43,7 +43,7 @@ class Distribution:
 def flatten_latencies(
     latencies_ms: Mapping[str, Distribution | None], statistics: Sequence[str] = STATISTICS
 ) -> dict[str, float | None]:
-    """Return latencies as `vllm bench serve` writes them: a key such as `p99_ttft_ms` for each statistic."""
+    """Return latencies as `vllm bench serve` writes them, with one key per statistic, such as `p99_ttft_ms`."""
     flat: dict[str, float | None] = {}
     for key, latency in latencies_ms.items():
         known = {} if latency is None else latency.statistics

@@ -1,4 +1,4 @@
-"""The readable engine loop as a SimPy process: schedule, compute, record.
+"""The readable engine loop as a SimPy process: schedule a step, compute its time, record its output.
 
 The policy sets the number of steps in flight: one (synchronous), two (asynchronous) or one per pipeline stage.
 `StepTimes` gives the duration of each step.
@@ -42,8 +42,8 @@ MAX_PREEMPTIONS_WITHOUT_TOKEN = 10_000  # since the last sampled token: the run 
 class Engine:
     """Engine `number`: its policy, KV pool, steps in flight and mailbox.
 
-    A request joins the policy's queue when it is delivered. All other calls from outside wait in the mailbox until the
-    engine schedules its next step.
+    A delivered request joins the policy's queue, after the front end if there is one. All other calls from outside
+    wait in the mailbox until the engine schedules its next step.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Engine:
         self._joint = cast(JointStepTimes, setup.step_times if has_joint else SlowestRank(setup.step_times))
 
     def run(self) -> Generator[simpy.Event, None, None]:
-        """Schedule steps, wait for the end of the oldest one and record it; sleep when no step is in flight."""
+        """Schedule steps, wait for the end of the oldest one and record it; sleep while no step is in flight."""
         env = self.env
         yield self._first
         while self.alive and self.stalled_by is None:
@@ -109,7 +109,7 @@ class Engine:
         self._ended = True
 
     def _sleep(self) -> Instant:
-        """Return the event of the next decision: a message from outside, or the policy's own wake-up time."""
+        """Return the event that wakes the engine: a call from outside, or the policy's own wake-up time."""
         bell = self._bell = Instant(self.env, DECIDE, self.number)
         wake_ps = self.policy.wake_ps
         self._alarm = wake_ps is not None
@@ -119,7 +119,7 @@ class Engine:
         return bell
 
     def _wake(self) -> None:
-        """Wake the engine at the current instant if it sleeps."""
+        """Wake the engine now if it sleeps."""
         if self._bell is not None:
             self._bell.schedule_at(int(self.env.now))
             self._bell = None
@@ -128,7 +128,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether the engine will act without a message from outside."""
+        """Whether the engine will act again without a call from outside."""
         rests = self._bell is not None and not self._alarm and not self._fed
         return self.alive and not self._ended and not (rests and not self._tokenized)
 
@@ -157,7 +157,7 @@ class Engine:
     # calls from outside
 
     def feed(self, requests: Items[int], instants_ps: Items[int]) -> None:
-        """Deliver requests at given instants, in time order."""
+        """Schedule the delivery of requests at these times (ps), which must ascend."""
         self._fed = True
         self.env.process(self._feed(requests, instants_ps))
 
@@ -173,7 +173,7 @@ class Engine:
         self._fed = False
 
     def deliver(self, request: int) -> bool:
-        """Take a request, through the front end if there is one; return False if it is rejected."""
+        """Queue a request, through the front end if there is one; return False if it is rejected at once."""
         if self.front_end is None:
             return self._join(request)
         at_ps = self.front_end.take_in(request, int(self.env.now))
@@ -204,7 +204,7 @@ class Engine:
         return True
 
     def cancel(self, request: int) -> None:
-        """Abort a request at the next decision; ignored if the request is no longer in the engine."""
+        """Abort a request when the next step is scheduled; ignored if the request is no longer in the engine."""
 
         def abort() -> None:
             self._cancelled.discard(request)
@@ -235,7 +235,7 @@ class Engine:
         self._post(lambda: self.policy.add_loaded(self.sequences[request]))
 
     def unload(self, request: int) -> None:
-        """Cancel the load of a request's KV: free its blocks, or its place in the queue for blocks."""
+        """Cancel the load of a request's KV: free its blocks, or remove it from the requests that wait for blocks."""
 
         def give_up_load() -> None:
             sequence = self.sequences.pop(request)
@@ -264,7 +264,7 @@ class Engine:
         return 0 if sequence is None else sequence.rank
 
     def stop(self) -> None:
-        """Stop the engine and lose its contents."""
+        """Stop the engine; its requests and KV are lost."""
         self.alive = False
 
     def _post(self, act: Callable[[], None]) -> None:
@@ -290,7 +290,7 @@ class Engine:
         return cast(PagedPool, self.pool.parts[rank] if isinstance(self.pool, JointPool) else self.pool)
 
     def _begin_loads(self, now_ps: int) -> None:
-        """Begin transfers while blocks are free: per rank in order of arrival, up to the first that does not fit."""
+        """Begin KV loads while blocks are free, for each rank in order of arrival, until one does not fit."""
         full: set[int] = set()
         for load in tuple(self._loads):
             sequence, tokens = load
@@ -305,7 +305,7 @@ class Engine:
                 self.policy.add_loaded(sequence)
 
     def _can_reserve_to_end(self, sequence: Sequence, tokens: int, pool: LoadingPool) -> bool:
-        """Return whether a policy that reserves blocks to the end of every request can reserve them for this one."""
+        """Return whether this request fits up to its last token, if the policy reserves blocks to the end."""
         if not self.policy.reserves_to_end:
             return True
         last_slot = self.policy.last_slot
@@ -318,7 +318,7 @@ class Engine:
     # compute
 
     def _launch(self, step: Step, now_ps: int) -> None:
-        """Launch a step: it enters each pipeline stage as soon as the stage is free."""
+        """Launch a step and compute its end; it enters each pipeline stage as soon as the stage is free."""
         self.ledger.record_step(step, now_ps)
         shapes = (
             [sum_step(part, self.setup.window_tokens) for part in step.parts or (step,)] if step.rows else []
@@ -382,7 +382,7 @@ class Engine:
                 self.reports.on_request_end(self.number, r.index, step.end)
 
     def _keep_kv(self, r: Sequence, now_ps: int) -> None:
-        """Take back the KV blocks of a computed prompt, which became free at this instant, until the KV is sent.
+        """Keep the KV of a computed prompt until it is sent: allocate its blocks again, which became free just now.
 
         The blocks are already lost if the request was preempted while its last tokens were in flight.
         """

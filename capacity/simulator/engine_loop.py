@@ -29,10 +29,10 @@ def make_engines(
     reacts: bool,
     routed: bool,
 ) -> Engines:
-    """Return the engine loop for engines like `setups`; it has no engines yet. Raises InvalidInput.
+    """Return the engine loop for a deployment with these setups; engines are added later. Raises InvalidInput.
 
-    `reacts`: the caller acts on the end of a request at that instant; otherwise the report may come later, but in
-    order and before the next event. `routed`: the caller needs reports at all.
+    `reacts`: the caller acts at the time when a request ends; otherwise the engines may report the end later, but in
+    order and before the next event. `routed`: whether the caller needs reports.
     """
     because = readable_loop_reason(recording, setups, requests)
     if because is None:
@@ -45,7 +45,7 @@ def make_engines(
 def readable_loop_reason(
     recording: Recording, setups: Sequence[EngineSetup], requests: Requests
 ) -> str | None:
-    """Return why the readable engines run, or None if the compiled ones do."""
+    """Return the reason why the readable engines run; None if the compiled engines run."""
     if recording.engine_loop == "events":
         return 'engine_loop is "events"'
     if recording.observer is not None:

@@ -1,7 +1,7 @@
 """Interface of the engines of a deployment, for the readable and the compiled engine loop.
 
-Requests go in, the engines advance to an instant, and departures are reported. The state of queues, KV and outstanding
-work is always that of the current instant. `capacity.simulator.instants` defines the order within an instant.
+The deployment delivers requests, the engines run up to a given time and report departures. The state of queues, KV and
+outstanding work is always the current one. `capacity.simulator.instants` defines the order of simultaneous events.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ENDLESS_PREEMPTION = "requests preempt each other without end: the KV cache is t
 
 
 def stall_reason(num_waiting: int, num_blocks: int) -> str:
-    """Return why no request can be scheduled although requests remain and no event is due."""
+    """Return the message for requests that remain although none can be scheduled and no event is due."""
     return (
         f"{num_waiting} requests wait and none can be scheduled: the first needs more KV blocks than the {num_blocks} "
         "of the engine, and the others wait behind it"
@@ -27,7 +27,7 @@ def stall_reason(num_waiting: int, num_blocks: int) -> str:
 
 
 class EngineState(NamedTuple):
-    """State of one engine now. `num_waiting` counts requests in the engine that have no place in the batch."""
+    """Current state of one engine. `num_waiting` counts requests in the engine that are not in the running batch."""
 
     num_running: int
     num_waiting: int
@@ -36,7 +36,7 @@ class EngineState(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineAccount:
-    """Totals of one engine. `stalled_by` gives the reason if requests remain that cannot proceed."""
+    """Totals of one engine. `stalled_by` is the reason if requests remain that cannot proceed."""
 
     steps: int
     rows: int
@@ -59,19 +59,19 @@ class EngineAccount:
 
 
 class Reports(Protocol):
-    """Receiver of the engines' reports; `at_ps` is the time of the event."""
+    """Receiver of the engines' reports; `at_ps` is the time of the reported event."""
 
     def on_request_end(self, number: int, request: int, at_ps: int) -> None:
-        """A request ended with its last token, or was dropped without a token."""
+        """A request ended with its last token, or the scheduler dropped it before its first token."""
 
     def on_refusal(self, number: int, request: int, at_ps: int) -> None:
         """A request was rejected on arrival."""
 
     def on_prefill(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
-        """A prefill engine finished a request; its KV is `kept` until `release_kept`, or already lost."""
+        """A prefill engine finished a request; its KV is lost, or `kept` until `release_kept` is called."""
 
     def load_begins(self, number: int, request: int, at_ps: int) -> int:
-        """Blocks are allocated for the KV that a request waits for; return the arrival time of the KV."""
+        """Blocks are allocated for a request whose KV comes from another engine; return the arrival time of the KV."""
 
 
 class NullReports:
@@ -94,42 +94,42 @@ class Engines(Protocol):
         """Add an empty engine and return its number. Raises InvalidInput and UnknownName."""
 
     def feed(self, number: int, requests: Sequence[int], instants_ps: Sequence[int]) -> None:
-        """Schedule requests that arrive at fixed instants, in time order; no calls of `deliver` are needed. Writes
-        their arrivals into the ledger and reports rejected ones as refused."""
+        """Schedule requests that arrive at known times, in time order, instead of calling `deliver`. The engine writes
+        their arrivals to the ledger and reports rejected requests with `on_refusal`."""
 
     def deliver(self, number: int, request: int, at_ps: int) -> bool:
-        """Deliver a request, whose arrival is in the ledger; return False (without a report) if it is rejected."""
+        """Deliver a request whose arrival is in the ledger; return False, without a report, if it is rejected."""
 
     def cancel(self, number: int, request: int, at_ps: int) -> None:
-        """Cancel a request of a client that timed out. Its end is not recorded; it leaves at the next decision."""
+        """Cancel a request of a client that timed out. It leaves at the next scheduling; its end is not recorded."""
 
     def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:
-        """Load a request's KV from elsewhere as soon as blocks are free; return False if the request is rejected."""
+        """Load a request's KV from another engine as soon as blocks are free; return False if it is rejected."""
 
     def on_kv_arrival(self, number: int, request: int, at_ps: int) -> None:
         """Let a request run after its KV has arrived."""
 
     def unload(self, number: int, request: int, at_ps: int) -> None:
-        """Cancel the load of a request's KV: free its blocks, or its place in the queue for blocks."""
+        """Cancel the load of a request's KV: free its blocks, or remove it from the requests that wait for blocks."""
 
     def release_kept(self, number: int, request: int, at_ps: int) -> None:
-        """Free the KV that a prefill engine kept, after it was sent."""
+        """Free the KV that a prefill engine kept for a request, after the KV was sent."""
 
     def stop(self, number: int) -> None:
-        """Stop an engine and lose its contents."""
+        """Stop an engine; its requests and KV are lost."""
 
     def run(self) -> None:
-        """Run the clock until no events remain. Work due before an event is done and reported before that event."""
+        """Run until no events remain. Engine work that is due before an event is done and reported before it."""
 
     def report_at_once(self) -> None:
-        """Report departures at their instant from now on, because the caller acts on them."""
+        """Report all later departures at the time when they occur, because the caller acts on them."""
 
     @property
     def busy(self) -> bool:
-        """Whether any engine will act on its own, including requests that were fed to it."""
+        """Whether any engine will act without a further call, including arrivals that `feed` scheduled."""
 
     def close(self) -> None:
-        """Free the memory of the engines after the run and all queries."""
+        """Free the memory of the engines; call it after the run, when no state is read any more."""
 
     def state(self, number: int) -> EngineState: ...
     def account(self, number: int) -> EngineAccount: ...

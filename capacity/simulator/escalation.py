@@ -1,4 +1,4 @@
-"""Which requests of a cascade go on to the next pool, and which a semantic cache answers; drawn with a seed."""
+"""Random choice of the requests that go on to the next pool of a cascade, or that a semantic cache answers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ CACHE_DRAW = 1 << 10  # larger than any pool number
 class Escalation:
     """Rates of a cascade: `rates[k]` is the fraction of pool `k`'s requests that go on; the last pool has no rate.
 
-    With `by_answer`, a judge decides after the answer and takes `judge_s`; otherwise the decision comes before the
-    answer and takes as long. A semantic cache answers `cache_hit_rate` of all requests; every request waits `lookup_s`
-    for it.
+    With `by_answer`, a judge decides after the answer; otherwise the decision comes before the answer. Both take
+    `judge_s`. A semantic cache answers a fraction `cache_hit_rate` of all requests, and every request first waits
+    `lookup_s` for the lookup.
     """
 
     rates: tuple[float, ...]
@@ -32,15 +32,15 @@ class Escalation:
 
     def __post_init__(self) -> None:
         if not self.rates:
-            raise InvalidInput("a cascade needs at least 2 pools, so at least 1 rate")
+            raise InvalidInput("a cascade needs at least 2 pools and at least 1 escalation rate")
         for share in (*self.rates, self.cache_hit_rate):
             if not 0 <= share <= 1:
-                raise InvalidInput(f"a fraction of requests must be from 0 to 1, not {share}")
-        check_time("time of a decision", self.judge_s)
-        check_time("time of a lookup", self.lookup_s)
+                raise InvalidInput(f"escalation and cache hit rates must be from 0 to 1, not {share}")
+        check_time("time of a cascade decision", self.judge_s)
+        check_time("time of a cache lookup", self.lookup_s)
 
     def final_pools(self, count: int, seed: int) -> IntArray:
-        """Return for each request the number of its last pool; -1 if the cache answers it. Fractions are exact."""
+        """Return the last pool of each request, -1 if the cache answers it. Rates are exact up to whole requests."""
         missed = np.ones(count, dtype=np.bool_)
         missed[_draw_share(missed, self.cache_hit_rate, seed, CACHE_DRAW)] = False
         steps = missed.astype(np.int64) - 1
@@ -50,7 +50,7 @@ class Escalation:
 
 
 def _draw_share(among: npt.NDArray[np.bool_], share: float, seed: int, draw: int) -> IntArray:
-    """Draw a fraction of the requests; a higher fraction contains the requests of a lower one."""
+    """Draw a fraction of the requests in `among`; with the same seed, a higher fraction only adds requests."""
     stream = np.random.SeedSequence(seed, spawn_key=(ESCALATION_STREAM, draw))
     order = np.random.default_rng(stream).permutation(len(among))
     candidates: IntArray = order[among[order]]

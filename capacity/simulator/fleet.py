@@ -28,11 +28,11 @@ MAX_SAMPLES = 1_000_000
 
 
 class NoProgress(Exception):
-    """The run would never end and never answer a request; the message gives the reason."""
+    """The simulation would run forever without completing another request; the message gives the reason."""
 
 
 class ProgressGuard:
-    """Counts repeated events between the ends of two requests, to detect runs without progress."""
+    """Detects runs without progress: counts repeated events since a request last ended."""
 
     def __init__(self) -> None:
         self.counts: dict[str, tuple[int, int]] = {}  # by event: count and first instant
@@ -43,7 +43,7 @@ class ProgressGuard:
             self.counts = {}
 
     def count_event(self, what: str, most: int, now_ps: int, remedy: str) -> None:
-        """Count an event; raise NoProgress after more than `most` events without the end of a request."""
+        """Count the event `what`; raise NoProgress if it occurs more than `most` times before a request ends."""
         count, since_ps = self.counts.get(what, (0, now_ps))
         if count >= most:
             raise NoProgress(
@@ -53,7 +53,7 @@ class ProgressGuard:
         self.counts[what] = count + 1, since_ps
 
     def count_lost_replica(self, *, with_requests: bool, now_ps: int) -> None:
-        """Count the loss of a replica; raise NoProgress if replicas are lost again and again without progress."""
+        """Count the loss of a replica; raise NoProgress if too many replicas are lost before a request ends."""
         if with_requests:
             remedy = "increase the mean time between failures, or let requests fail instead of restart"
             self.count_event(
@@ -72,8 +72,8 @@ FAILURE_STREAM = 100  # random stream, in addition to the workload's
 class Failures:
     """Failures of replicas (for example spot interruptions) after exponentially distributed lifetimes with this mean.
 
-    A failed replica loses all its state. Its `requests` restart on other replicas, or fail. A new replica with an
-    empty cache replaces it after `recovery_s`. For another failure model, override `lifetime_s`.
+    A failed replica loses its KV cache. Its requests restart on other replicas or fail, as `requests` specifies. A new
+    replica with an empty cache replaces it after `recovery_s`. For another failure model, override `lifetime_s`.
     """
 
     mean_time_between_failures_s: float
@@ -93,12 +93,12 @@ class Failures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autoscaling:
-    """Autoscaling between the initial count and the maximum: `target_requests` outstanding requests per replica.
+    """Autoscaling to `target_requests` outstanding requests per replica, between the initial and the maximum number.
 
     Every `interval_s` the controller compares the number of replicas with the desired number. New replicas start at
-    once and take requests after `startup_s`. It removes replicas only if no more were desired during
-    `scale_down_delay_s`; a removed replica first completes its requests. The defaults of interval and delay are those
-    of Kubernetes' horizontal pod autoscaler.
+    once and take requests after `startup_s`. Replicas are removed only if the desired number was below the current
+    number for `scale_down_delay_s`; a removed replica first completes its requests. The defaults of interval and delay
+    are those of Kubernetes' horizontal pod autoscaler.
     """
 
     max_replicas: int
@@ -122,7 +122,7 @@ def _check_positive(what: str, value: float) -> None:
 
 
 def _wait(cluster: Cluster, delay_ps: int) -> Generator[simpy.Event, None, int]:
-    """Wait `delay_ps`; return the instant after the wait."""
+    """Wait `delay_ps` and return the simulated time (ps) after the wait."""
     yield cluster.env.timeout(delay_ps)
     now_ps = int(cluster.env.now)
     if now_ps >= CLOCK_ENDS_PS and not cluster.is_over:
@@ -131,7 +131,7 @@ def _wait(cluster: Cluster, delay_ps: int) -> Generator[simpy.Event, None, int]:
 
 
 def fail_replica(cluster: Cluster, number: int, plan: Failures) -> Process:
-    """Wait until a replica fails, then add its replacement."""
+    """Wait until a replica fails, and add its replacement after the recovery time."""
     member = cluster.members[number]
     lifetime_ps = max(1, picoseconds(min(plan.lifetime_s(number), 2 * LATEST_S)))
     now_ps = yield from _wait(cluster, lifetime_ps)
@@ -149,7 +149,7 @@ def fail_replica(cluster: Cluster, number: int, plan: Failures) -> Process:
 
 
 def autoscale_pool(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:
-    """Control the number of replicas of one pool and role; it never falls below the initial number."""
+    """Adjust the number of replicas of one pool and role regularly, never below the initial number."""
     least = len(cluster.replicas_of(setup))
     interval_ps = max(1, picoseconds(plan.interval_s))
     last_wanted_ps = 0  # last time without a surplus of replicas
@@ -182,7 +182,7 @@ def _start_replica(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> P
 
 
 def sample_states(cluster: Cluster, interval_s: float) -> Process:
-    """Sample the deployment's state every `interval_s`, before all other events of that instant."""
+    """Sample the deployment's state every `interval_s`, before all other events of the same time."""
     interval_ps = max(1, picoseconds(interval_s))
     at_ps = 0
     for _ in range(MAX_SAMPLES):

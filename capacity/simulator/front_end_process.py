@@ -1,17 +1,17 @@
 """Front-end processes: tokenization, detokenization and streaming as a single-server queue.
 
 vLLM V1 does all three in its API server's process (pull request 11636: a third process made it slower);
-`--api-server-count` starts several (17546). SGLang takes requests, tokenizes and streams in one TokenizerManager,
-which "may encounter single-core bottlenecks under high-concurrency" (issue 6553); `--tokenizer-worker-num` starts
-several. Incoming requests and outgoing tokens therefore wait for each other, first come, first served. Each process
-sends at most 1 / `output_token_s` tokens per second, independent of the number of GPUs: TensorRT-LLM 1.0.0rc3 streams
-7.4, 8.9 and 9.2 thousand tokens/s of Llama-3.1-8B to 128 clients from 2, 4 and 8 H100 (gap-analysis rows, 1,024 + 256
-tokens). Its TTFT grows with the length of the answers (0.7 s, 1.1 s, 2.0 s for 128, 256 and 512 tokens), because first
-tokens queue behind the tokens of other answers.
+`--api-server-count` starts several such processes (17546). SGLang takes requests, tokenizes and streams in one
+TokenizerManager, which "may encounter single-core bottlenecks under high-concurrency" (issue 6553);
+`--tokenizer-worker-num` starts several. Incoming requests and outgoing tokens therefore wait for each other, first
+come, first served. Each process sends at most 1 / `output_token_s` tokens per second, independent of the number of
+GPUs: TensorRT-LLM 1.0.0rc3 streams 7.4, 8.9 and 9.2 thousand tokens/s of Llama-3.1-8B to 128 clients from 2, 4 and 8
+H100 (gap-analysis rows, 1,024 + 256 tokens). Its TTFT grows with the length of the answers (0.7 s, 1.1 s, 2.0 s for
+128, 256 and 512 tokens), because first tokens queue behind the tokens of other answers.
 
-The fixed cost per request, `request_s`, belongs to the event loop: it handles all requests that have arrived, one
-after another, and passes them on at the end of its turn. Of a thousand simultaneous requests, none reaches the engine
-before nearly all are handled.
+The fixed cost per request, `request_s`, belongs to the event loop. In one turn, the loop processes all requests that
+have arrived, one after another, and passes them on only at the end of the turn. So if a thousand requests arrive at
+once, none reaches the engine before nearly all of them are processed.
 
 Not modelled: the event loop's own order among ready tokens, processes that compete for cores, and the longer time of a
 message with several tokens.
@@ -39,7 +39,7 @@ CHAT_TEMPLATE_S = 0.014
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontendTimes:
-    """Times (s) of the path around an engine; if all are zero, the client is next to the scheduler."""
+    """Times (s) of the path between client and engine; if all are zero, the client sends directly to the scheduler."""
 
     request_latency_s: float = 0.0
     response_latency_s: float = 0.0
@@ -55,12 +55,12 @@ class FrontendTimes:
 
     @property
     def streams(self) -> bool:
-        """Whether tokens queue or leave in groups, so that each delivery has its own instant."""
+        """Whether tokens queue or are sent in groups, so that each delivery is computed separately."""
         return self.output_token_s > 0 or self.stream_interval > 1
 
     @property
     def queues_requests(self) -> bool:
-        """Whether incoming requests queue."""
+        """Whether incoming requests queue in the front end."""
         return self.input_token_s > 0 or self.request_s > 0
 
     @property
@@ -68,7 +68,7 @@ class FrontendTimes:
         return self.request_latency_s > 0 or self.response_latency_s > 0 or self.streams
 
     def add_client_latency(self, latency_s: float) -> FrontendTimes:
-        """Return the times as seen by a client with a round-trip latency of `latency_s`, half of it each way."""
+        """Return the times for a client with another `latency_s` of round-trip latency, half in each direction."""
         return replace(
             self,
             request_latency_s=self.request_latency_s + latency_s / 2,
@@ -77,7 +77,7 @@ class FrontendTimes:
 
 
 class FrontEndProcess:
-    """One process, first come, first served: work starts when all earlier work is done.
+    """One front-end process that works first come, first served.
 
     Calls must be in time order. `busy_ps` is the total work so far.
     """
@@ -93,7 +93,7 @@ class FrontEndProcess:
         self.busy_ps = 0
 
     def take_in(self, prompt_tokens: int, now_ps: int) -> int:
-        """Take a request; return when its prompt is tokenized and goes to the engine.
+        """Queue the tokenization of a request; return when the request goes to the engine.
 
         A result before `last_taken_in_ps` is only the start of the request's turn; `next_turn` then returns its end.
         """
@@ -104,13 +104,13 @@ class FrontEndProcess:
         return self._turn_ends_ps
 
     def next_turn(self, now_ps: int) -> int:
-        """Start the next turn, for all requests that have arrived; return its end."""
+        """Start the next turn with all requests that have arrived, and return when the turn ends."""
         if self._turn_ends_ps <= now_ps:
             self._turn_ends_ps = self.last_taken_in_ps
         return self._turn_ends_ps
 
     def send(self, now_ps: int) -> int:
-        """Return when a message that the engine has produced now is sent."""
+        """Queue a message that the engine produced at `now_ps`; return when it is sent."""
         return self._serve(self._message_ps, now_ps)
 
     def _serve(self, work_ps: int, now_ps: int) -> int:
@@ -122,7 +122,7 @@ class FrontEndProcess:
 
 
 class FrontEndProcesses:
-    """Identical processes in front of one engine; requests are assigned round-robin by number, as connections are."""
+    """Identical processes for one engine; requests are assigned round-robin by number, as connections are."""
 
     def __init__(self, times: FrontendTimes, prompt_tokens: Sequence[int]) -> None:
         self.times = times
@@ -135,7 +135,7 @@ class FrontEndProcesses:
         return self._processes[request % len(self._processes)]
 
     def take_in(self, request: int, now_ps: int) -> int:
-        """Take a request; return when it goes to the engine, or when to call `goes_on` for it."""
+        """Queue a request at its process; return when to call `engine_arrival_ps` for it."""
         process = self.process_of(request)
         at_ps = process.take_in(self._prompt_tokens[request], now_ps)
         if at_ps < process.last_taken_in_ps:
@@ -143,12 +143,12 @@ class FrontEndProcesses:
         return at_ps
 
     def engine_arrival_ps(self, request: int, now_ps: int) -> int:
-        """Return when a request goes to the engine: now or at the end of its turn. Call it at `take_in`'s instant."""
+        """Return when a request goes to the engine: now, or when its turn ends. Call it at the time from `take_in`."""
         if request not in self._waiting:
             return now_ps
         self._waiting.remove(request)
         return self.process_of(request).next_turn(now_ps)
 
     def send(self, request: int, now_ps: int) -> int:
-        """Return when a message of this request that the engine has produced now is sent."""
+        """Queue a message of this request that the engine produced at `now_ps`; return when it is sent."""
         return self.process_of(request).send(now_ps)

@@ -2,9 +2,9 @@
 
 A request arrives `request_latency_s` after it was sent (HTTP, tokenizer). A token reaches the client
 `response_latency_s` after it was streamed (detokenizer, HTTP); only then can a closed loop send its next request.
-Streaming is a queue in series: a message takes `output_token_s`, and each message holds `stream_interval` tokens of a
-request (the first and the last token are sent at once). With `input_token_s` or `request_s`, incoming requests wait in
-the same queue (see `front_end_process`).
+Messages of all requests queue in the front end: sending one takes `output_token_s`, and it contains `stream_interval`
+tokens of one request (the first and the last token are sent at once). With `input_token_s` or `request_s`, incoming
+requests wait in the same queue (see `front_end_process`).
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class StreamingLedger(EngineLedger):
 
 
 class DelayedClient:
-    """A `Client` as the engine sees it, behind the network latency; the client's own clock is kept.
+    """A `Client` with network latency, as the engine sees it.
 
-    What the client does reaches the engine `request_latency_s` later. Completions reach the client
-    `response_latency_s` after the time in the ledger.
+    Requests reach the engine `request_latency_s` after the client sends them. Completions reach the client
+    `response_latency_s` after the time in the ledger. The client itself works in its own time.
     """
 
     def __init__(self, client: Client, ledger: Ledger, times: FrontendTimes) -> None:
@@ -83,7 +83,7 @@ class DelayedClient:
         self.due_ps = due_ps + self._request_ps if due_ps < NEVER else NEVER
 
     def take(self, now_ps: int) -> list[tuple[int, int]]:
-        """Return (request, arrival time) of all requests that have arrived until now, in order."""
+        """Return (request, arrival time at the engine) of requests that arrived since the last call, in order."""
         client, answers = self._client, self._answers
         horizon_ps = now_ps - self._request_ps
         sent: list[tuple[int, int]] = []
@@ -96,7 +96,7 @@ class DelayedClient:
         return [(request, at_ps + self._request_ps) for request, at_ps in sent]
 
     def on_completion(self, request: int, now_ps: int) -> list[tuple[int, int]]:
-        """Queue the completion of a request; the client receives it with the answer."""
+        """Queue the completion of a request until the answer reaches the client; return an empty list."""
         finish_ps = self._ledger.finish_ps[request]
         at_ps = (now_ps if finish_ps == MISSING else finish_ps) + self._response_ps
         heapq.heappush(self._answers, (at_ps, next(self._order), request))
@@ -105,7 +105,7 @@ class DelayedClient:
 
 
 def make_client_with_latency(workload: Workload, ledger: Ledger, times: FrontendTimes | None) -> Arrivals:
-    """Return the client of `workload` as the engine sees it; an open-loop client only sends its requests later."""
+    """Return the workload's client as the engine sees it; for an open loop, only the latency of requests matters."""
     if times is None or not times.delays:
         return make_client(workload)
     if workload.is_closed_loop:
@@ -114,7 +114,7 @@ def make_client_with_latency(workload: Workload, ledger: Ledger, times: Frontend
 
 
 def convert_to_client_clock(ledger: Ledger, times: FrontendTimes) -> None:
-    """Convert the ledger's times from the engine's clock to the client's, which a load generator records."""
+    """Convert the ledger's times from the engine to the client, where a load generator measures them."""
     for column, shift_s in (
         (ledger.arrival_ps, -times.request_latency_s),
         (ledger.first_token_ps, times.response_latency_s),

@@ -1,4 +1,4 @@
-"""Gaps between successive deliveries of requests, in bounded memory: mean, percentiles and their random variation."""
+"""Counter of gaps between token deliveries (ITL) in bounded memory: mean, percentiles and data for intervals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST_SIZE = 16  # initial gaps per batch
 
 
 class GapBatches:
-    """Histograms of successive batches of equally many gaps (ps), for the variance of percentiles.
+    """Histograms of gaps (ps) in successive batches with equal numbers of gaps, for the variance of percentiles.
 
     Equal gaps of one step stay in one batch, so a batch may have slightly more gaps than another.
     """
@@ -33,7 +33,7 @@ class GapBatches:
 
     @classmethod
     def from_core(cls, used: IntArray, first_bin: int, *, size: int) -> GapBatches:
-        """Return the compiled core's batches: counts by batch of `size` gaps and by bin, starting at `first_bin`."""
+        """Return the compiled core's batches: `used` has a row per batch of `size` gaps, columns from `first_bin`."""
         batches = cls()
         batches._of_core, batches._size = (used, first_bin), size
         return batches
@@ -49,7 +49,7 @@ class GapBatches:
         self._batches[first // self._size][bin_index(gap_ps, BATCH_BIN_BITS)] += count
 
     def histograms(self) -> IntArray:
-        """Return gap counts by batch (rows in time order; the last may be partial) and bin; no rows without gaps."""
+        """Return the number of gaps in each batch (rows in time order; the last may be partial) and bin (columns)."""
         if self._of_core is not None:
             used, first_bin = self._of_core
             counts = np.zeros((len(used), NUM_BATCH_BINS), dtype=np.int64)
@@ -62,7 +62,7 @@ class GapBatches:
 
 
 class GapCounter:
-    """Multiset of gaps between deliveries in bounded memory: exact values at first, then narrow bins.
+    """All gaps between deliveries, with bounded memory: exact values at first, later narrow bins.
 
     The mean is always exact; percentiles and the standard deviation have the relative precision `resolution`.
     """
@@ -84,18 +84,18 @@ class GapCounter:
         total_ps: int,
         batches: GapBatches,
     ) -> GapCounter:
-        """Return the compiled core's gaps: values in ascending order and their counts."""
+        """Return a counter with the compiled core's data: `multiset` is (gaps in ascending order, their counts)."""
         gaps = cls()
         gaps.count, gaps.total_ps, gaps.resolution = int(multiset[1].sum()), total_ps, resolution
         gaps._of_core, gaps._batches = multiset, batches
         return gaps
 
     def batches(self) -> GapBatches:
-        """Return the same gaps in time order, for intervals of their percentiles."""
+        """Return the gaps as batches in time order, for confidence intervals of percentiles."""
         return self._batches
 
     def add(self, gap_ps: int, count: int = 1) -> None:
-        """Add `count` equal gaps that end at one instant."""
+        """Add `count` equal gaps that end at the same time."""
         self.count += count
         self.total_ps += gap_ps * count
         self._batches.add(gap_ps, count)
@@ -141,7 +141,7 @@ class GapCounter:
 
 
 def bin_index(gap_ps: int, bits: int) -> int:
-    """Return a gap's bin, its leading `bits` + 1 bits: small gaps are exact."""
+    """Return the bin of a gap, which consists of the gap's leading `bits` + 1 bits; small gaps are exact."""
     shift = max(gap_ps.bit_length() - (bits + 1), 0)
     return (shift << bits) + (gap_ps >> shift)
 

@@ -1,6 +1,6 @@
-"""Instants in whole picoseconds, and the order of events within an instant.
+"""Simulated times (instants) in whole picoseconds, and the order of events with the same time.
 
-Order: samples of the state before the instant, changes of the deployment (failures, scaling: SimPy's own timeouts),
+Order: samples of the state before these events, changes of the deployment (failures, scaling: SimPy's own timeouts),
 ends of steps (SETTLE), arrivals (ARRIVE: from clients, then ends of transfers, then deadlines), and the engines' next
 decisions (DECIDE). Engines are ordered by number within a kind, all other events by the order of scheduling.
 """
@@ -22,7 +22,7 @@ RANKS = 1 << 20
 
 
 class Instant(simpy.Event):  # type: ignore[misc]
-    """An event ordered by its kind and then its rank, through SimPy's priorities."""
+    """A SimPy event; among events with the same time, its kind and then its rank determine the order."""
 
     _ok, _value = True, None  # triggered, without a value
 
@@ -32,7 +32,7 @@ class Instant(simpy.Event):  # type: ignore[misc]
         self._place = (kind + 1) * RANKS + rank
 
     def schedule_at(self, at_ps: int) -> Instant:
-        """Schedule the event at an instant."""
+        """Schedule the event at a simulated time and return it."""
         env = self.env
         env.schedule(self, self._place, at_ps - env._now)
         return self
@@ -41,20 +41,20 @@ class Instant(simpy.Event):  # type: ignore[misc]
 def call_at(
     env: simpy.Environment, at_ps: int, act: Callable[[simpy.Event], None], kind: int, rank: int = 0
 ) -> None:
-    """Call `act` at an instant."""
+    """Schedule a call of `act` at a simulated time."""
     Instant(env, kind, rank).schedule_at(at_ps).callbacks.append(act)
 
 
 def clock_overflow_error(at_ps: int) -> InvalidInput:
-    """Return the error for a run that exceeds simulated time."""
+    """Return the error for a run whose events exceed the range of simulated time."""
     return InvalidInput(
         f"simulated time ends after {CLOCK_ENDS_PS // PS_PER_S} s, and the run goes on to {at_ps // PS_PER_S} s: "
-        "fewer requests, or a faster deployment"
+        "simulate fewer requests, or a faster deployment"
     )
 
 
 def next_event_key(queue: Sequence[tuple[int, int, int, simpy.Event]]) -> int:
-    """Return the compiled engines' key of the next event in SimPy's queue; they may do all work with a lower key."""
+    """Return the sort key of the next event in SimPy's queue; compiled engines may do all work with lower keys."""
     if not queue:
         return NEVER
     at_ps, place, _, _ = queue[0]

@@ -25,7 +25,7 @@ SPARSE_TAIL_FACTOR = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A value and its interval with `CONFIDENCE` coverage; a bound is None if the data do not determine it."""
+    """A value and its 95 % confidence interval; a bound is None if the data do not determine it."""
 
     value: float
     low: float | None
@@ -33,11 +33,11 @@ class Interval:
 
 
 def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) -> list[Interval | None]:
-    """Return intervals of ascending percentiles of correlated `values` in time order; None without values.
+    """Return intervals for ascending percentiles of correlated `values` in time order; None without values.
 
     The standard error comes from batch means of the share of values below the percentile, so it includes correlation
-    (with a first-order autoregressive correction for correlation beyond a batch). The interval of shares, on the
-    log-odds scale, is converted back to values. No distribution is assumed. Bounds of percentiles are ascending.
+    (with a first-order autoregressive correction for correlation beyond a batch). The interval of this share, computed
+    on the log-odds scale, is converted to values. No distribution is assumed. Bounds ascend with the percentile.
 
     Source: Law, Simulation Modeling and Analysis, ch. 9.
     """
@@ -71,7 +71,7 @@ def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) ->
 
 
 def _make_rising(intervals: Iterable[Interval]) -> list[Interval | None]:
-    """Make bounds of ascending percentiles ascending."""
+    """Adjust the bounds of ascending percentiles so that they ascend too."""
     found = list(intervals)
     for i in range(1, len(found)):
         below, low = found[i - 1].low, found[i].low
@@ -85,10 +85,10 @@ def _make_rising(intervals: Iterable[Interval]) -> list[Interval | None]:
 
 
 def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Interval | None]:
-    """Return intervals of ascending percentiles of gaps in ms, from their histograms by batch (`GapBatches`).
+    """Return intervals (ms) for percentiles `percents` (ascending) of gaps, from the histograms of `GapBatches`.
 
-    The precision is the width of a bin, 0.4 %. With fewer than 10 batches there are no bounds,
-    because the run or its steady part is short. None if there are no gaps.
+    The precision is the width of a bin, 0.4 %. With fewer than 10 batches (a short run or steady part) there are no
+    bounds. None if there are no gaps.
     """
     used = np.flatnonzero(batches.any(axis=0))
     first, last = (int(used[0]), int(used[-1])) if len(used) else (0, -1)
@@ -123,9 +123,9 @@ def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Inter
 
 
 def share_interval(within: npt.NDArray[Any]) -> Interval | None:
-    """Return the interval of a share of requests in time order (SLO attainment), by batch means on the log-odds scale.
+    """Return the interval of a share of requests (SLO attainment), by batch means on the log-odds scale.
 
-    If all or none are within, the other bound is that of independent requests. None without requests.
+    `within`: a bool per request, in time order. If all or none are within, the open bound assumes independence.
     """
     count = len(within)
     if not count:
@@ -145,7 +145,7 @@ def share_interval(within: npt.NDArray[Any]) -> Interval | None:
 
 @dataclass(frozen=True, slots=True)
 class _RankInterval:
-    """Interval of a percentile's rank, as a share, and the effective number of values `below` and `above` it."""
+    """Interval of a percentile's rank (a fraction), and the effective number of values `below` and `above` it."""
 
     low: float
     high: float
@@ -156,12 +156,12 @@ class _RankInterval:
     def from_shares(
         cls, batch_shares: FloatArray, share: float, count: int, *, of_share: bool = False
     ) -> _RankInterval:
-        """Return the interval from the share of values below the percentile in each batch, on the log-odds scale.
+        """Return the interval of a percentile's rank from the share of values below the percentile in each batch.
 
-        A few values beyond a percentile come in even fewer clusters, and the number of clusters is random. So the
-        bound on that side is 1 + 3 / (their effective number) times as far away; M/M/1 at a load of 0.7 needs this for
-        coverage in nine of ten runs. `of_share`: the interval belongs to the share itself; its lower side is the wide
-        one if few values are above.
+        It is computed on the log-odds scale. A few values beyond a percentile occur in even fewer clusters, and the
+        number of clusters is random. So the bound on that side is 1 + 3 / (effective number of values there) times as
+        far away; M/M/1 at a load of 0.7 needs this for coverage in nine of ten runs. `of_share`: return the interval
+        of the share itself; then the lower bound is the wider one if few values are above.
         """
         # at least the error of independent values, because batches may agree by chance
         error = max(_standard_error(batch_shares), math.sqrt(share * (1 - share) / count))
@@ -187,7 +187,7 @@ def _standard_error(batch_means: FloatArray) -> float:
 
 
 def mean_of_runs(values: Sequence[float]) -> Interval:
-    """Return the mean over independent runs with Student's interval; a single run gives no bounds."""
+    """Return the mean over independent runs with Student's t interval; a single run has no bounds."""
     if not values:
         raise InvalidInput("an interval needs at least 1 run")
     mean = fmean(values)
@@ -198,7 +198,7 @@ def mean_of_runs(values: Sequence[float]) -> Interval:
 
 
 def paired_difference(first: Iterable[float], second: Iterable[float]) -> Interval:
-    """Return the interval of `second` - `first` over runs with common random numbers, paired by seed."""
+    """Return mean and interval of `second` - `first` over runs with common random numbers, paired by seed."""
     return mean_of_runs([b - a for a, b in zip(first, second, strict=True)])
 
 

@@ -19,7 +19,7 @@ from capacity.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """State of the engines at one instant."""
+    """Total state of the engines at one time."""
 
     time_s: float
     running: int
@@ -28,7 +28,7 @@ class Sample:
 
 
 class Progress:
-    """Calls `report(completed, total)` about 200 times in a run."""
+    """Progress of a run: calls `report(completed, total)` about 200 times."""
 
     def __init__(self, total: int, report: Callable[[int, int], None]) -> None:
         self._total = total
@@ -41,7 +41,7 @@ class Progress:
         self.count_to(self._completed + 1)
 
     def count_to(self, completed: int) -> int:
-        """Set the number of completed requests; report once if reports are due, and return how many were due."""
+        """Set the number of completed requests; call `report` at most once, and return how many reports were due."""
         due = completed // self._every - self._completed // self._every
         self._completed = completed
         if due > 0:
@@ -56,7 +56,7 @@ COUNTS = ("output_tokens", "cached_tokens", "preemptions", "preempted_ps")
 class Ledger:
     """Columns with one entry per request, for all engines. They never move, so callers may keep their addresses.
 
-    All columns share one block of memory, so the system can use a few large pages; Python reads entries as int.
+    All columns are in one block of memory, so that the system can use a few large pages; Python reads entries as int.
     """
 
     arrival_ps: memoryview
@@ -90,7 +90,7 @@ class Ledger:
 
 
 class EngineLedger:
-    """Totals of one engine, and its entries in the columns."""
+    """Totals of one engine, and access to the columns of all engines for its requests."""
 
     def __init__(self, ledger: Ledger, gaps: GapCounter, work: StepWork | None = None) -> None:
         self.columns = ledger
@@ -102,7 +102,7 @@ class EngineLedger:
         self.hit_tokens = self.queried_tokens = 0
 
     def record_step(self, step: Step, now_ps: int) -> None:
-        """Record a scheduled step, row by row."""
+        """Record the preempted requests of a scheduled step, and the requests that start or resume in it."""
         for r in step.preempted:
             self.preemptions += 1
             self.columns.preemptions[r.index] += 1
@@ -118,7 +118,7 @@ class EngineLedger:
                 self._record_start(row, now_ps)
 
     def _record_start(self, row: Row, now_ps: int) -> None:
-        """Record that a request starts or resumes."""
+        """Record that a request starts, or that it resumes after a preemption."""
         r = row.sequence
         r.stopped = False
         if r.preempted != MISSING:
@@ -132,7 +132,7 @@ class EngineLedger:
         self.queried_tokens += r.prompt_tokens
 
     def record_delivery(self, emitted: Items[tuple[Sequence, int]], now_ps: int) -> None:
-        """Record the tokens that one step delivers to each of its requests."""
+        """Record the tokens that one step delivers; `emitted` contains (request, number of tokens)."""
         before = Counter([r.last_token for r, _ in emitted])
         if before.pop(MISSING, 0):
             for r, _ in emitted:

@@ -1,4 +1,4 @@
-"""SLO evaluation of a run: limits, and the share of requests within each."""
+"""SLO evaluation of a run: value of each SLO's metric, share of requests within the limit, and goodput."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from capacity.workload.windows import Window, evaluated_windows, find_windows, p
 class SloLevel:
     """Result for one SLO.
 
-    `value_ms` is its percentile over all requests; None if infinite (too many requests did not complete) or if the
-    limit applies to each request. `attained_fraction` is the share of requests within the limit (None for gaps); its
-    95 % interval exists for steady runs only, and a bound may be None.
+    `value_ms` is the percentile of the metric over all requests; None if it is infinite (too many requests did not
+    complete) or if the limit applies to every request. `attained_fraction` is the share of requests within the limit
+    (None for gaps between tokens); its 95 % interval exists for steady runs only, and a bound may be None.
     """
 
     slo: str
@@ -36,7 +36,7 @@ class SloLevel:
 
     @property
     def ratio(self) -> float:
-        """Value over limit; for a limit on each request, 1 plus the share of requests beyond it."""
+        """Value divided by limit; if the limit applies to every request, 1 plus the share of requests beyond it."""
         if self.value_ms is not None:
             return self.value_ms / self.limit_ms
         if self.met or self.attained_fraction is None or self.slo.count(":") > 1:
@@ -46,7 +46,7 @@ class SloLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
-    """Requests per second within all limits and their share, with 95 % intervals; and the result for each limit."""
+    """Rate and share of requests within all limits, each with a 95 % interval; and the result for each limit."""
 
     requests_per_s: float
     requests_per_s_low: float | None
@@ -58,7 +58,7 @@ class Goodput:
 
 
 def goodput(slos: Sequence[Slo], records: RequestTable, summary: LatencySummary, *, steady: bool) -> Goodput:
-    """Return the goodput under `slos`, which apply to each request; requests that did not complete miss them."""
+    """Return the goodput under these SLOs; a request must meet all of them and must complete."""
     good = np.ones(len(records), dtype=bool)
     for slo in slos:
         good &= _values_s(slo, records) <= slo.limit_s
@@ -83,10 +83,10 @@ def _interval_bounds(within: npt.NDArray[np.bool_], steady: bool) -> tuple[float
 def evaluate_slos(
     slos: Iterable[Slo], records: RequestTable, summary: LatencySummary, *, steady: bool = False
 ) -> tuple[SloLevel, ...]:
-    """Evaluate each of `slos` over all requests of a run; a request that did not complete is infinitely late.
+    """Return the result for each SLO over all requests of a run; the latency of an incomplete request is infinite.
 
-    A limit without a percentile applies to every request. `steady`: the run was steady, so attainment has an interval.
-    Raises InvalidInput for a percentile of gaps that the summary does not have.
+    An SLO without a percentile applies to every request. `steady`: the run was steady, so the attained share has an
+    interval. Raises InvalidInput for a percentile of gaps that the summary does not have.
     """
     return tuple(
         _request_level(slo, records, steady) if slo.applies_to_requests else _gap_level(slo, summary)
@@ -95,7 +95,7 @@ def evaluate_slos(
 
 
 def check_window(slo_window: str, slos: Sequence[Slo]) -> None:
-    """Raise InvalidInput for a window that is not a duration, or that is set without SLOs."""
+    """Raise InvalidInput if `slo_window` is not a duration, or is set without SLOs."""
     parse_window_s(slo_window)
     if slo_window != "15m" and not slos:
         raise InvalidInput("--slo-window has no effect without SLOs: add --slo, or leave it out")
@@ -110,9 +110,9 @@ def evaluate_slos_in_windows(
     *,
     steady: bool,
 ) -> tuple[tuple[SloLevel, ...], Window | None]:
-    """Return the SLO results in the worst window of a run of `workload`, and that window.
+    """Return the SLO results in the worst time window of a run of `workload`, and that window.
 
-    Traffic no longer than `slo_window` gives the results over all requests, and None.
+    If the traffic is not longer than `slo_window`, return the results over all requests, and None.
     """
     windows = evaluated_windows(find_windows([workload], parse_window_s(slo_window))) if slos else ()
     held = [
@@ -125,7 +125,7 @@ def evaluate_slos_in_windows(
 
 
 def _values_s(slo: Slo, records: RequestTable) -> npt.NDArray[np.float64]:
-    """Return the latency (s) of every request under a limit; infinite if it did not complete."""
+    """Return the SLO's metric (s) for every request; infinite if the request did not complete."""
     # TPOT of a single token is 0, as in the goodput of `vllm bench serve`
     return np.where(records.completed, np.nan_to_num(records.latency_s(slo.metric)), np.inf)
 
@@ -155,7 +155,7 @@ def _request_level(slo: Slo, records: RequestTable, steady: bool) -> SloLevel:
 def _gap_level(slo: Slo, summary: LatencySummary) -> SloLevel:
     if slo.percentile not in PERCENTILES:
         raise InvalidInput(
-            f"{slo}: gaps between tokens have only the percentiles {', '.join(f'p{p}' for p in PERCENTILES)}"
+            f"{slo}: for gaps between tokens, use one of the percentiles {', '.join(f'p{p}' for p in PERCENTILES)}"
         )
     gaps_ms = summary.latencies_ms[slo.metric]
     value_ms = None if gaps_ms is None else gaps_ms.percentiles[int(slo.percentile)]

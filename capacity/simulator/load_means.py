@@ -1,4 +1,4 @@
-"""Means and intervals over the steady part of a run, which clients see under load; and means over the whole run.
+"""Means and intervals over the steady part of a run, as clients see them under load; and means over the whole run.
 
 A whole run includes its warm-up (in a closed loop the first wave, whose requests arrive all at once) and its drain.
 The longer the run, the closer its means are to those of the steady part.
@@ -24,9 +24,9 @@ from capacity.workload.columns import FloatArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadMeans:
-    """Means over `requests` requests, on the clocks of `vllm bench serve`; `tpot_s` is None for single-token outputs.
+    """Means over `requests` requests, as `vllm bench serve` measures them; `tpot_s` is None for single-token outputs.
 
-    `waiting_s` is the part of `ttft_s` before the first token is scheduled, including the latency to the engine.
+    `waiting_s` is the part of `ttft_s` until the request is first scheduled, including the latency to the engine.
     `in_flight` is the mean number of requests in the system, including waiting ones: `requests_per_s` * `e2e_s`.
     """
 
@@ -60,11 +60,11 @@ class LoadMeans:
 
 
 def steady_means(records: RequestTable, rows: npt.NDArray[np.int64], *, clocked: bool) -> LoadMeans | None:
-    """Return means over completed requests, `rows` of the steady part in arrival order; None if fewer than two.
+    """Return means over the completed requests at `rows` (the steady part, in arrival order); None if fewer than two.
 
-    For `clocked` arrivals, the rate is the arrival rate and Little's law gives the number in flight. In a closed loop,
-    the number in flight is averaged over time and gives the rate, because arrivals may come in waves that a count
-    would cut.
+    With `clocked` arrivals (not a closed loop), the rate is the arrival rate, and Little's law gives the number in
+    flight. In a closed loop, the number in flight is averaged over time and gives the rate, because arrivals may come
+    in waves, and the measured interval might include only a part of a wave.
     """
     if len(rows) < 2:
         return None
@@ -93,7 +93,7 @@ def steady_means(records: RequestTable, rows: npt.NDArray[np.int64], *, clocked:
 
 
 def _in_flight(records: RequestTable, start_ps: int, end_ps: int) -> float:
-    """Return the time-averaged number of requests in the system."""
+    """Return the mean number of requests in the system between two times."""
     done = records.completed
     arrival, finish = records.arrival_ps[done], records.finish_ps[done]
     inside = np.clip(finish, start_ps, end_ps) - np.clip(arrival, start_ps, end_ps)
@@ -103,7 +103,7 @@ def _in_flight(records: RequestTable, start_ps: int, end_ps: int) -> float:
 def steady_intervals(
     records: RequestTable, rows: npt.NDArray[np.int64], gaps: GapCounter | None
 ) -> dict[str, Interval | None]:
-    """Return the interval of every percentile of the steady part (`rows`), with the keys of the summary."""
+    """Return the interval of every percentile over the steady part (`rows`), with the keys of the summary."""
     names = [f"p{percent}_{metric}_ms" for metric in METRICS for percent in PERCENTILES]
     if not len(rows):
         return dict.fromkeys(names)
@@ -126,7 +126,7 @@ def steady_intervals(
 
 
 def _share_of_gaps_before(records: RequestTable, instants_ps: Sequence[int]) -> FloatArray:
-    """Return the approximate share of all gaps between deliveries before each instant."""
+    """Return an estimate of the share of all gaps between deliveries that precede each of these times."""
     done = records.completed & (records.output_tokens > 1)
     first, finish = records.first_token_ps[done], records.finish_ps[done]
     weights = records.output_tokens[done] - 1
@@ -137,7 +137,7 @@ def _share_of_gaps_before(records: RequestTable, instants_ps: Sequence[int]) -> 
 
 
 def whole_run_means(summary: LatencySummary, records: RequestTable) -> LoadMeans | None:
-    """Return means over all requests of a run, as `vllm bench serve` prints them; None if none completed."""
+    """Return means over all completed requests of a run, as `vllm bench serve` prints them; None if none completed."""
     e2e = summary.e2el_ms
     if e2e is None:
         return None

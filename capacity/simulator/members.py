@@ -1,4 +1,4 @@
-"""Replicas of a deployment, recording options of a run, and the summary of each replica."""
+"""Replicas of a deployment, options for recording a run, and the summary of each replica."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EngineLoop = Literal["auto", "core", "events"]
 
 
 def parse_engine_loop(name: str) -> EngineLoop:
-    """Return the engine loop of this name. Raises UnknownName."""
+    """Return `name` as an engine loop. Raises UnknownName."""
     loops: dict[str, EngineLoop] = {loop: loop for loop in get_args(EngineLoop)}
     if name not in loops:
         raise UnknownName("engine loop", name, loops)
@@ -29,7 +29,7 @@ def parse_engine_loop(name: str) -> EngineLoop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """Data that a run keeps and reports, and the engine loop. `frontend` is the path between clients and engines.
+    """Options for recording a run, and the engine loop. `frontend` is the path between clients and engines.
 
     `keep_work` keeps statistics of the steps (`SimulationResult.step_work`); `observer` is called for each step.
     `progress(completed, total)` is called about 200 times. `check()` is called every few milliseconds between steps;
@@ -47,7 +47,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSummary:
-    """Summary of one replica. It took requests from `from_s` to `until_s` (None: to the end)."""
+    """Summary of one replica. It took requests from `from_s` to `until_s` (None: to the end of the run)."""
 
     number: int
     label: str
@@ -86,7 +86,7 @@ class Member:
 
     @property
     def starting(self) -> bool:
-        """Whether the replica will take requests later."""
+        """Whether the replica is still starting and will take requests later."""
         return self.alive and not self.draining and not self.open
 
     def summary(self, number: int, account: EngineAccount) -> ReplicaSummary:
@@ -104,6 +104,6 @@ class Member:
         )
 
     def alive_ps(self, end_ps: int) -> int:
-        """Return how long the replica existed if the last request ended at `end_ps`."""
+        """Return how long (ps) the replica existed, up to the end of the last request at `end_ps`."""
         until_ps = end_ps if self.until_ps is None else min(self.until_ps, end_ps)
         return max(0, until_ps - self.from_ps)

@@ -1,4 +1,4 @@
-"""Per-request records, and their summary as `vllm bench serve` prints it; used for all sources.
+"""Records of requests, and their summary as `vllm bench serve` prints it; used for simulated and measured runs.
 
 Definitions, as in vLLM 0.33.0's benchmark client:
 
@@ -36,7 +36,7 @@ _COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "preemptions")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
-    """Times of one request (s on the run's clock; None: never happened) and its token counts."""
+    """Times of one request (s since the start of the run; None: the event did not happen) and its token counts."""
 
     index: int
     arrival_s: float
@@ -62,7 +62,7 @@ class RequestRecord:
 
     @property
     def tpot_s(self) -> float | None:
-        """Mean gap after the first token; None for a single output token."""
+        """Mean gap between tokens after the first token (s); None for a single output token."""
         if self.finish_s is None or self.first_token_s is None or self.output_tokens < 2:
             return None
         return (self.finish_s - self.first_token_s) / (self.output_tokens - 1)
@@ -70,7 +70,7 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestTable(Sequence[RequestRecord]):
-    """Requests as columns, times in whole picoseconds (MISSING: never); indexing gives a RequestRecord."""
+    """Requests as columns, times in whole picoseconds (MISSING: did not happen); an index gives a RequestRecord."""
 
     arrival_ps: IntArray
     first_scheduled_ps: IntArray
@@ -101,7 +101,7 @@ class RequestTable(Sequence[RequestRecord]):
         return RequestRecord(index=index, **instants, **counts)
 
     def rows(self, chosen: slice | npt.NDArray[Any]) -> RequestTable:
-        """Return the table of some rows, given as a slice, a mask or row numbers."""
+        """Return the table of the chosen requests, given as a slice, a mask or row numbers."""
         columns = ((name, getattr(self, name)) for name in self.__dataclass_fields__)
         parts: Any = {name: None if column is None else column[chosen] for name, column in columns}
         return RequestTable(**parts)
@@ -112,20 +112,20 @@ class RequestTable(Sequence[RequestRecord]):
         return done
 
     def span_ps(self, metric: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return the time (ps) of a latency and its divisor for each request; valid only for completed requests."""
+        """Return numerator (ps) and divisor of a latency metric for each request; valid only for completed ones."""
         span = METRICS[metric].span
         assert span is not None
         time_ps, parts = span(self)
         return time_ps, np.maximum(parts, 0)
 
     def latency_s(self, metric: str) -> npt.NDArray[np.float64]:
-        """Return a latency of each request in s; NaN if it did not complete, and for TPOT of a single token."""
+        """Return a latency metric (s) of each request; NaN if incomplete, and for TPOT of a single token."""
         time_ps, parts = self.span_ps(metric)
         known = self.completed & (parts > 0)
         return np.where(known, time_ps / PS_PER_S / np.maximum(parts, 1), np.nan)
 
     def latencies(self, metric: str, *, per_ps: float) -> npt.NDArray[np.float64]:
-        """Return a latency of the requests that have it, in order; `per_ps` converts from picoseconds to the unit.
+        """Return a latency metric where it is defined, in order; `per_ps` converts picoseconds to the unit.
 
         All requests of the table must be completed.
         """
@@ -139,7 +139,7 @@ class RequestTable(Sequence[RequestRecord]):
 
     @classmethod
     def from_records(cls, records: Iterable[RequestRecord]) -> RequestTable:
-        """Return the table of records, including those of real servers (with any clock origin)."""
+        """Return the table of these records; records of real servers may have any time origin."""
         rows = list(records)
         columns: dict[str, IntArray] = {}
         for name in _INSTANTS:
@@ -152,7 +152,7 @@ class RequestTable(Sequence[RequestRecord]):
 
 
 def request_latency_s(metric: str, ttft_s: float, e2e_s: float, output_tokens: int) -> float | None:
-    """Return a latency (s) of a request with this TTFT and E2E; None if it does not have it."""
+    """Return a latency metric (s) of a request with this TTFT and E2E; None if it is undefined."""
     request = RequestRecord(
         index=0,
         arrival_s=0.0,
@@ -168,9 +168,9 @@ def request_latency_s(metric: str, ttft_s: float, e2e_s: float, output_tokens: i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencySummary:
-    """Summary of a run with the names of `vllm bench serve`; a metric without values is None, never 0.
+    """Summary of a run, with the field names of `vllm bench serve`; a metric without values is None, never 0.
 
-    `duration` runs from the first arrival to the last completion.
+    `duration` (s) is the time from the first arrival to the last completion.
     """
 
     duration: float
@@ -202,7 +202,7 @@ class LatencySummary:
         return self.latencies_ms["e2el"]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the flat keys of `vllm bench serve`'s result body."""
+        """Return the summary as a flat dict with the keys that `vllm bench serve` writes to its result file."""
         names = [field.name for field in fields(self) if field.name not in ("latencies_ms", "itl_resolution")]
         return {name: getattr(self, name) for name in names} | flatten_latencies(self.latencies_ms)
 
@@ -216,8 +216,8 @@ def summarize(
 ) -> LatencySummary:
     """Return the summary of the completed requests; all others count as failed.
 
-    `goodput_ms` sets latency limits (ms, inclusive); goodput is the rate of requests within all of them. A single
-    output token counts as TPOT 0 there, as in vLLM. `duration_s`: of the measured run, if known.
+    `goodput_ms` sets latency limits (ms, inclusive); goodput is the rate of requests within all of them. There, the
+    TPOT of a single output token is 0, as in vLLM. `duration_s` is the duration of the measured run, if known.
     """
     unknown = sorted(set(goodput_ms or ()) - set(REQUEST_METRICS))
     if unknown:

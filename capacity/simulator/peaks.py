@@ -1,4 +1,4 @@
-"""Stretches of a run in which more requests arrive than the deployment can serve, beyond random variation."""
+"""Intervals of a run in which more requests arrive than the deployment can serve, beyond random variation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MIN_RESIDENCES = 10  # minimum length of a stretch or run, in residence times of
 
 
 def local_variation(arrival: FloatArray) -> float:
-    """Return the squared coefficient of variation of gaps in short stretches: randomness without rate changes."""
+    """Return the squared coefficient of variation of arrival gaps, without the effect of slow rate changes."""
     gaps = np.diff(arrival)
     size = 25
     stretches = len(gaps) // size
@@ -28,9 +28,9 @@ def local_variation(arrival: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """A stretch with arrivals above capacity: `load` times the capacity, `excess` requests more than it.
+    """An interval in which arrivals exceed the capacity: `load` times the capacity, with `excess` requests above it.
 
-    `all_s` and `all_excess` are totals over all such stretches of the same length, including this one.
+    `all_s` and `all_excess` are totals over all such intervals of the same length, including this one.
     """
 
     load: float
@@ -42,9 +42,9 @@ class Peak:
 
 
 def peak_load(arrival: FloatArray, capacity: float, stay_s: float) -> Peak | None:
-    """Return the stretch with the most arrivals above capacity; None if it may be random or passes quickly.
+    """Return the interval with the most arrivals above capacity; None if none is significant and long enough.
 
-    Stretches are halves, quarters, ... down to ten residence times; "beyond random" means 5 standard errors.
+    The run is divided into halves, quarters, ... down to ten residence times; significant: above 5 standard errors.
     """
     start_s, end_s = float(arrival[0]), float(arrival[-1])
     variation = max(local_variation(arrival), 1.0)

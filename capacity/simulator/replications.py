@@ -1,8 +1,8 @@
 """Simulation of one configuration with several seeds; all compared configurations use the same seeds.
 
-Run k of every configuration has the arrivals, lengths and failures of seed k (common random numbers). So the
-difference between two configurations is not caused by the draw, and it varies less than either run. The seeds are
-independent streams.
+Run k of every configuration has the arrivals, lengths and failures of seed k (common random numbers). So random
+traffic does not cause the difference between two configurations, and the difference varies less than either result.
+The seeds are independent streams.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def replication_seeds(seed: int, count: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replications:
-    """Mean of every metric over runs with these seeds, with its 95 % interval; None if a run lacks the metric."""
+    """Mean of every metric over runs with these seeds, with its 95 % interval; None if any run lacks the metric."""
 
     seeds: tuple[int, ...]
     metrics: Mapping[str, Interval | None]
 
 
 def summarize_runs(seeds: Sequence[int], summaries: Iterable[LatencySummary]) -> Replications:
-    """Return the means over runs with these seeds."""
+    """Return the means and intervals of all metrics over runs with these seeds."""
     columns = _columns(summaries)
     return Replications(
         seeds=tuple(seeds),
@@ -66,8 +66,8 @@ def summarize_runs(seeds: Sequence[int], summaries: Iterable[LatencySummary]) ->
 class PairedMetric(WrittenRecord):
     """One metric of two configurations over the same seeds: means, and second minus first with its 95 % interval.
 
-    `independent_half` is the half-width with independent seeds, and `variance_ratio` how many times as many runs those
-    would need; None for a single run, or if no run differs.
+    `independent_half` is the half-width of the interval if the two configurations had independent seeds.
+    `variance_ratio`: they would then need this many times as many runs. None for a single run, or if no run differs.
     """
 
     LAST: ClassVar[tuple[str, ...]] = ("significant",)
@@ -81,13 +81,13 @@ class PairedMetric(WrittenRecord):
 
     @property
     def significant(self) -> bool:
-        """Whether the interval excludes 0."""
+        """Whether the interval of the difference excludes 0."""
         low, high = self.difference.low, self.difference.high
         return low is not None and high is not None and (low > 0 or high < 0)
 
 
 def pair_runs(first: Iterable[LatencySummary], second: Iterable[LatencySummary]) -> tuple[PairedMetric, ...]:
-    """Compare runs of two configurations, paired by seed in the same order."""
+    """Compare each metric of two configurations; both contain one summary per seed, in the same order."""
     before, after = _columns(first), _columns(second)
     return tuple(
         _pair(name, a, b)

@@ -1,7 +1,7 @@
-"""The workload's requests as engines and routers see them: sequences over a KV pool, prompts with their prefixes.
+"""Requests of the workload as engines and routers use them: sequences over a KV pool, and prompts with prefixes.
 
 A KV block identifies all blocks before it. So after the first run of blocks that no other request has, nothing is
-shared: caches and routers with memory treat the rest as one private text, not divided into runs.
+shared: caches and prefix-aware routers treat the rest as one private text, not divided into runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_CHAIN: Chain = ((), ())
 
 
 class Chains:
-    """Shared runs of every request of a workload, for one block size."""
+    """Runs of KV blocks that requests of a workload share, for one block size."""
 
     def __init__(self, workload: Workload, block_size: int) -> None:
         runs = workload.block_runs(block_size)
@@ -54,13 +54,13 @@ class Chains:
         return self._keys[begin:end].tolist(), self._stops[begin:end].tolist()
 
     def columns(self) -> tuple[IntArray, IntArray, IntArray] | None:
-        """Return each request's offset, the keys of runs and their ends; None if nothing is shared."""
+        """Return each request's first run, and the key and end (in blocks) of each run; None if nothing is shared."""
         if self._offsets is None:
             return None
         return tuple(np.frombuffer(part, dtype=np.int64) for part in (self._offsets, self._keys, self._stops))  # type: ignore[return-value]
 
     def content(self, request: int) -> Content:
-        """Return the request's blocks as a KV cache identifies them: shared keys from 0 up, private ones negative."""
+        """Return the request's block keys for a KV cache: keys of shared blocks from 0 up, private ones negative."""
         keys, stops = self.chain_of(request)
         return Content(~request, keys, stops)
 
@@ -74,7 +74,7 @@ def _run_stops(runs: BlockRuns) -> IntArray:
 
 
 def _count_shared_runs(runs: BlockRuns) -> IntArray:
-    """Return how many leading runs of each request also occur in another request."""
+    """Return how many of each request's runs, from the first on, also occur in another request."""
     _, number, users = np.unique(runs.first_ids, return_inverse=True, return_counts=True)
     alone = np.concatenate((users[number] == 1, [True]))
     at = np.where(alone, np.arange(len(alone)), len(alone))
@@ -88,7 +88,7 @@ NewSequence: TypeAlias = Callable[[int, int], Sequence | None]
 
 
 class Requests:
-    """Columns of a workload, and the objects built from them."""
+    """Requests of a workload as columns, and the objects that are built from them."""
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
@@ -100,7 +100,7 @@ class Requests:
 
     @cached_property
     def asked_tokens(self) -> array[int]:
-        """Prompt plus requested output tokens of each request."""
+        """Prompt tokens plus requested output tokens (max_tokens) of each request."""
         return array("q", self.workload.requested_tokens.tobytes())
 
     @property
@@ -114,7 +114,7 @@ class Requests:
         adapter, takes_adapters = self.workload.adapter, "adapters" in setup.policy_options
         if adapter is not None and adapter.any() and not takes_adapters and isinstance(setup.policy, str):
             raise InvalidInput(
-                f"requests use LoRA adapters, but {setup.label} supports none: add --max-loras"
+                f"requests use LoRA adapters, but {setup.label} has no adapter slots: add --max-loras"
             )
         if self.has_images:
             columns = (self.workload.image_tokens, self.workload.audio_tokens)
@@ -122,7 +122,7 @@ class Requests:
             check_encoding(setup, largest)
 
     def sequence_maker(self, setup: EngineSetup, pool: KvPool) -> NewSequence:
-        """Return a function that builds the Sequence of request `index`, which reaches the engine at an instant.
+        """Return a function (request number, arrival in ps) that builds the Sequence of a request.
 
         It returns None for a prompt that leaves no room for one token below max_model_len, which vLLM's front end
         rejects. A request of a prefill engine ends with its first token.
@@ -162,7 +162,7 @@ class Requests:
         return new_sequence
 
     def prompts(self, block_size: int | None = None) -> Callable[[int], Prompt]:
-        """Return a function that gives a router's view of a request; with prefixes if `block_size` is given."""
+        """Return a function from a request to its `Prompt` for a router, with prefixes if `block_size` is given."""
         tokens, asked = self.prompt_tokens, self.asked_tokens
         sessions = None if self.workload.session is None else self.workload.session.tolist()
         chain_of = None if block_size is None else self.block_chains(block_size).chain_of
@@ -185,9 +185,9 @@ class Requests:
 
     @cached_property
     def answers_are_private(self) -> bool:
-        """Whether no prompt can contain an answer that is still being generated; compiled engines use this.
+        """Whether no prompt can contain an answer that is still being generated; compiled engines need this.
 
-        Answers that a prompt repeats must belong to requests that it waits for through the workload's links.
+        True if every answer that a prompt repeats belongs to a request that must complete before the prompt is sent.
         """
         content = self.workload.content
         if content is None:

@@ -1,4 +1,4 @@
-"""Result of a workload on a deployment, summed over its engines."""
+"""Result of a simulation: totals over all engines of the deployment, and the records of all requests."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ DEPLOYMENT_FIELDS = ("router", "decode_router", "timed_out", "restarted", "lost"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSample:
-    """Load at one instant: replicas that serve requests, and outstanding requests; in disaggregated deployments also
-    by the side that has them or that they wait for."""
+    """Load at one time: number of replicas that serve requests, and number of outstanding requests; in disaggregated
+    deployments also the outstanding requests by role (prefill, decode)."""
 
     time_s: float
     replicas: int
@@ -45,9 +45,9 @@ class LoadSample:
 class CascadeUse:
     """Answers in a cascade: requests `answered` by each pool, in order, and `from_cache`.
 
-    `unseen_answers`, with `unseen_tokens` tokens, were discarded. By request: whether the cache answered (`cached`),
-    the time of its first token before the judgement (`made_ps`), and the time at which it arrived at the pool that
-    answered (`sent_on_ps`) if that was a later pool; otherwise MISSING.
+    `unseen_answers`, with `unseen_tokens` tokens in total, were discarded. For each request: `cached`: whether the
+    cache answered it; `made_ps`: time of the answer's first token, before the judge accepted it; `sent_on_ps`: arrival
+    at the pool that answered, if that was a later pool. Times that do not apply are MISSING.
     """
 
     by_answer: bool
@@ -69,17 +69,18 @@ class CascadeUse:
 class SimulationResult:
     """Totals of the engines of a deployment for a workload, and the record of each request.
 
-    `status`: complete; stalled (`reason` gives the cause); interrupted. KV utilisation and batch size are means over
-    the time and the steps in which engines were busy, `busy_s`. `prefix_cache_hit_fraction` is the share of prompt
-    tokens at first admission that hit on the GPU; None without prefix caching. `kv_tiers` has the hits in lower tiers.
-    `data_parallel_requests` counts requests by rank; empty without ranks. `gaps` between deliveries are in time order.
-    `step_work` (per engine), `series` and `load` (samples over time) are empty unless requested from `simulate`.
-    `readable_because`: why the compiled engines did not run; None if they did. `router` is None if a single engine
-    gets requests directly from the clients; `to_dict` then omits the fields of several engines.
+    `status` is complete, stalled (`reason` gives the cause) or interrupted. `kv_utilization_mean` is the mean over the
+    time in which engines were busy (`busy_s`), `mean_batch_size` the mean over all steps. `prefix_cache_hit_fraction`
+    is the share of prompt tokens that hit the GPU's prefix cache when requests were first admitted; None without
+    prefix caching. `kv_tiers` has the hits in lower tiers. `data_parallel_requests` counts requests by rank; empty
+    without ranks. `gaps` between deliveries are in time order. `step_work` (per engine), `series` and `load` (samples
+    over time) are empty unless requested from `simulate`. `readable_because` is the reason why the compiled engines
+    did not run; None if they did. `router` is None if a single engine gets requests directly from the clients;
+    `to_dict` then omits the fields of several engines.
 
-    `timed_out` requests were cancelled by their client, `restarted` ones started again after a failure, `lost` ones
-    failed with their replica, `rejected` ones were refused; the summary's `failed` counts all that did not complete.
-    `replica_s` is the total time for which replicas existed, and are paid for, until the last request ended.
+    `timed_out` requests were cancelled by their client, `restarted` ones were started again after their KV was lost,
+    `lost` ones failed with their replica, `rejected` ones were refused; the summary's `failed` counts all that did not
+    complete. `replica_s` is the total lifetime of all replicas, which users pay for, until the last request ended.
     `replica_of` is the last replica of each request, or MISSING.
 
     For disaggregated deployments `prefilled_ps` is the end of prefill (or MISSING), `transfer_ps` the time from then
@@ -120,12 +121,12 @@ class SimulationResult:
 
     @cached_property
     def summary(self) -> LatencySummary:
-        """Summary with the names of `vllm bench serve`, goodput from `goodput_ms`; computed at first access."""
+        """Latency summary with the names of `vllm bench serve` and goodput within `goodput_ms`; computed once."""
         return summarize(self.records, gaps=self.gaps, goodput_ms=self.goodput_ms)
 
     @property
     def duration_s(self) -> float:
-        """Seconds from the start of the clock to the last token."""
+        """Simulated time of the last token, in seconds from the start of the run."""
         return max(int(self.records.finish_ps.max()), 0) / PS_PER_S if len(self.records) else 0.0
 
     def to_dict(self) -> dict[str, object]:
@@ -148,7 +149,7 @@ class SimulationResult:
 
 
 def _time_statistics_ms(times_ps: npt.NDArray[np.int64]) -> dict[str, float] | None:
-    """Return mean and percentiles of the times that are known."""
+    """Return mean and percentiles (ms) of the times that are not MISSING; None if there are none."""
     times = Distribution.from_values(times_ps[times_ps >= 0] * (1e3 / PS_PER_S))
     if times is None:
         return None
@@ -165,7 +166,7 @@ def sum_engines(
     status: Status,
     reason: str | None,
 ) -> SimulationResult:
-    """Return the totals of all engines; the deployment adds what happened in front of them."""
+    """Return the result summed over all engines; the caller adds the router's counts, such as timeouts."""
     capacity_ps = sum(account.kv_busy_ps * account.num_blocks for account in accounts)
     steps = sum(account.steps for account in accounts)
     hit_tokens = sum(account.hit_tokens for account in accounts)

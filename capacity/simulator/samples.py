@@ -1,4 +1,4 @@
-"""Parallel samples: n of the API as n requests that share their prompt's KV."""
+"""Parallel samples: a request with n > 1 is simulated as n requests that share the KV of their prompt."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from capacity.workload import PromptContent, Workload
 
 
 def parallel_samples(workload: Workload, samples: int) -> Workload:
-    """Return the workload with each request repeated `samples` times: n > 1 as vLLM serves it, one request per sample.
+    """Return the workload with each request repeated `samples` times, because vLLM serves n > 1 as n requests.
 
     The samples share the prompt's full KV blocks through the prefix cache; each computes the partially filled block
-    itself. Before 0.6.4 vLLM computed a prompt once and forked its samples; such an engine finds them by `sample_of`.
-    Links between requests go from first sample to first sample.
+    itself. vLLM before 0.6.4 computed a prompt once and forked its samples; the simulated engine of such a version
+    finds them by `sample_of`. If a request follows another one, its samples wait for the first sample of that one.
     """
     if workload.images is not None or workload.audio_tokens is not None:
         raise InvalidInput(
-            "images are simulated only for prompts that share nothing: leave out the images or --num-samples"
+            "images cannot be simulated with several samples of a prompt: leave out the images or --num-samples"
         )
     count = len(workload)
     rows = np.repeat(np.arange(count), samples)

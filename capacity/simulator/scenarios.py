@@ -1,7 +1,7 @@
-"""Schedules of scenarios from a file, step by step, in the format of the reference schedules.
+"""Step-by-step schedules of scenarios from a file, in the format of the reference schedules.
 
-A scenario defines limits, step times and requests by their tokens. The result lists every step with its rows,
-preemptions, completions and free blocks. It runs on the simulator's own engines, compiled or readable.
+A scenario defines scheduler limits, step times and requests with their tokens. The schedule lists every step with its
+rows, preemptions, completions and free blocks. It is computed by the simulator's own engines, compiled or readable.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SCHEDULE_POLICIES = ("vllm-v1", "vllm-v1-async", "vllm-v0", "sglang-radix")
 
 
 def read_scenarios(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Read scenarios: one JSON object, or JSON lines, plain or gzipped; a reference line contains a scenario.
+    """Yield scenarios: one JSON object, or JSON lines, plain or gzipped. Lines of reference schedules contain one.
 
     Raises MalformedFile with the line that is invalid.
     """
@@ -225,7 +225,7 @@ def _make_setup(scenario: Mapping[str, Any], policy: str) -> EngineSetup:
     if blocks < 1 or block_size < 1:
         raise InvalidInput(f"num_blocks and block_size must be at least 1, not {blocks} and {block_size}")
     if blocks > MAX_BLOCKS:
-        raise InvalidInput(f"num_blocks is at most {MAX_BLOCKS:,}, not {blocks}")
+        raise InvalidInput(f"num_blocks must be at most {MAX_BLOCKS:,}, not {blocks}")
     times = scenario["step_time"] if scenario["requests"] else {"base": 0, "per_token": 0}
     windows: tuple[int | None, ...] = (None,)
     options, speculation, spec = {}, None, scenario.get("spec")
@@ -268,7 +268,7 @@ def _make_limits(scenario: Mapping[str, Any], v0: bool) -> SchedulerLimits:
 
 
 def _prompt_token_ids(segments: Sequence[Sequence[Any]]) -> list[int]:
-    """Return the token ids of a prompt: [s, n] is a text, ["o", s, n] the first n output tokens of seed s."""
+    """Return the tokens of a prompt: [s, n] is n tokens of text s, ["o", s, n] the first n output tokens of seed s."""
     tokens: list[int] = []
     for segment in segments:
         count = check_segment(segment)
@@ -288,7 +288,7 @@ def _output_token_ids(seed: int, count: int) -> list[int]:
 
 
 def _radix_trace(program: Mapping[str, Any]) -> list[dict[str, object]]:
-    """Return every operation of a radix program with its result and the tree after it."""
+    """Run a radix program and return each operation with its result and the state of the tree after it."""
     cache = RadixCache(program["page_size"])
     locked: dict[str, list[RadixNode]] = {}
     trace: list[dict[str, object]] = []
@@ -308,7 +308,7 @@ def _radix_trace(program: Mapping[str, Any]) -> list[dict[str, object]]:
         elif verb == "unlock":
             nodes = locked.get(json.dumps(argument))
             if not nodes:
-                raise InvalidInput(f"unlock of {argument}: it is not locked")
+                raise InvalidInput(f"cannot unlock {argument}: it is not locked")
             cache.unlock(nodes.pop())
         else:
             raise UnknownName("radix operation", str(verb), ("match", "insert", "lock", "unlock", "evict"))
@@ -357,7 +357,7 @@ def check_scenario(scenario: Mapping[str, Any]) -> None:
 
 
 def check_segment(segment: Any) -> int:
-    """Return the length of a prompt's segment, [seed, length] or ["o", seed, length]."""
+    """Return the length of a segment of a prompt, [seed, length] or ["o", seed, length]. Raises InvalidInput."""
     if not isinstance(segment, list) or len(segment) not in (2, 3):
         raise InvalidInput(f"segment {segment!r:.60}: it must be [seed, length] or ['o', seed, length]")
     for number in segment[-2:]:

@@ -33,16 +33,17 @@ Role = Literal["both", "prefill", "decode"]
 class EngineSetup:
     """Configuration of one engine: step times, KV blocks, scheduler and limits.
 
-    `num_blocks` are usable KV blocks of `block_size` tokens (vLLM's log figure minus its null block). `kv_windows`
-    lists the groups of layers that share the pool. `kv_contiguous_tokens` instead reserves this many tokens per
-    request in one piece, as before paging. `window_tokens` clips contexts in the step shapes. `policy` is a name or a
-    class of `Policy`, `policy_options` are its further keywords, `speculation` its drafts. `noise` varies the time of
-    steps with the same shape. With two steps in flight, the results of one are read after `launch_lag` of the next
-    one's time if that one has a prefill (`capacity.step.launches`). `takes`: which requests a router that
-    distinguishes pools sends to this engine.
+    `num_blocks` are usable KV blocks of `block_size` tokens (the number in vLLM's log minus its null block).
+    `kv_windows` lists the attention windows of the groups of layers that share the pool. With `kv_contiguous_tokens`,
+    each request reserves this many tokens in one piece, as before paging. `window_tokens` limits contexts in the step
+    shapes to this window. `policy` is a name or a class of `Policy`, `policy_options` are its further keywords, and
+    `speculation` is its speculative decoding. `noise` varies the time of steps with the same shape. `launch_lag`: with
+    two steps in flight, the engine reads the results of a step only after this fraction of the next step's time, if
+    the next step has a prefill (`capacity.step.launches`). `takes`: which requests a router that distinguishes pools
+    sends to this engine.
 
     With `data_parallel_size` above 1 the engine has this many ranks, each with its own scheduler, `limits` and
-    `num_blocks`, which take every step together, and `prompt_wait_steps`: see
+    `num_blocks`. All ranks run every step together. For `data_parallel_balance` and `prompt_wait_steps` see
     `capacity.simulator.schedulers.lockstep`.
     """
 
@@ -72,11 +73,11 @@ class EngineSetup:
 
 
 def make_pool(setup: EngineSetup) -> KvPool:
-    """Return an empty KV pool, joint for all data-parallel ranks. Raises InvalidInput and UnknownName."""
+    """Return an empty KV pool; with several ranks, a `JointPool`. Raises InvalidInput and UnknownName."""
     if setup.num_blocks < 1 or setup.block_size < 1:
         raise InvalidInput(
             "the KV cache must have at least 1 block of at least 1 token, "
-            f"not {setup.num_blocks} of {setup.block_size}"
+            f"not {setup.num_blocks} blocks of {setup.block_size} tokens"
         )
     if setup.data_parallel_size == 1:
         return _one_pool(setup)
@@ -118,19 +119,19 @@ def check_setup(setup: EngineSetup) -> None:
 
 
 def check_encoding(setup: EngineSetup, image_tokens: int) -> None:
-    """Raise InvalidInput if the engine cannot encode images of `image_tokens`; custom policies are not checked."""
+    """Raise InvalidInput if the engine cannot encode images of this size; custom policies are not checked."""
     scheduler, most = find_scheduler(setup.policy), setup.limits.max_encoder_tokens
     if not isinstance(setup.policy, str):
         return
     if not scheduler.encodes:
         able = " and ".join(schedulers_with_ability("encodes"))
         raise InvalidInput(
-            f"images are simulated for {able}, not for {setup.policy}: use --engine vllm, or leave out "
+            f"only the schedulers {able} support images, not {setup.policy}: use --engine vllm, or leave out "
             "--images-per-prompt"
         )
     if not most:
         raise InvalidInput(
-            "prompts have images, but the model has no vision encoder of a known formula: leave out --images-per-prompt"
+            "prompts have images, but the model has no vision encoder that is simulated: leave out --images-per-prompt"
         )
     if image_tokens > most:
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""Reduction of a step's rows to its sufficient statistics."""
+"""Sums over the rows of a step that determine the step's time (`StepShape`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from capacity.step import StepShape, windowed_pairs
 
 
 def sum_rows(rows: Sequence[Row], window_tokens: int | None = None) -> StepShape:
-    """Return the step's sums over its rows.
+    """Return the `StepShape` of these rows; `window_tokens` is the attention window of windowed layers.
 
     A decode row computes one token past the prompt, in addition to its drafts; all other rows are prefill.
     """
@@ -42,7 +42,7 @@ def sum_rows(rows: Sequence[Row], window_tokens: int | None = None) -> StepShape
 
 
 def sum_step(step: Step, window_tokens: int | None = None) -> StepShape:
-    """Return a step's sums over its rows and over the images that it encodes."""
+    """Return the `StepShape` of a step, including the images that it encodes."""
     shape = sum_rows(step.rows, window_tokens)
     if not step.encoded:
         return shape

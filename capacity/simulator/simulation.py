@@ -52,22 +52,23 @@ def simulate(
     check: Callable[[], None] | None = None,
     engine_loop: str = "auto",
 ) -> SimulationResult:
-    """Simulate `workload` on one engine for each of `setups`.
+    """Simulate `workload` on a deployment with one engine for each of `setups`.
 
     Every request runs to its `output_tokens` or to its engine's max_model_len; a prompt that leaves no room for one
     token is rejected and counts as failed. `router` None means round-robin, or no router for a single engine without
     limits, timeouts and other options, which then gets its requests directly from the clients.
 
-    `queue_limit` to `seed`: see `Dispatch`. `scaling` adds replicas to each pool, with the setup of its first. If the
-    setups have roles, prefill replicas send the KV to decode replicas through `link` and `decode_router`; `scaling`
-    then applies to the prefill replicas and `decode_scaling` to the others. With `cascade` the pools of the setups
-    (`takes`) are in sequence, and `router` is "cascade".
+    `queue_limit` to `seed`: see `Dispatch`. `scaling` changes the number of replicas of each pool; new replicas have
+    the setup of the pool's first replica. If the setups have roles, prefill replicas send the KV through `link` to
+    decode replicas, which `decode_router` chooses; `scaling` then applies to the prefill replicas and `decode_scaling`
+    to the decode replicas. With `cascade` the pools of the setups (`takes`) are in sequence, and `router` is
+    "cascade".
 
-    `frontend` is the path between client and engine (default: none); records then use the client's clock, except the
-    time of first scheduling. `sample_interval_s` enables samples over time. `keep_work`, `observer`, `progress`,
-    `check`: see `Recording`. `keep_interrupted`: on Ctrl-C, return the result so far instead of raising
-    KeyboardInterrupt. `engine_loop`: "events" is the readable loop, in which every step is an event; "core" is
-    compiled and gives the same result; "auto" uses "core" if possible. Raises InvalidInput and UnknownName.
+    `frontend` is the path between client and engine (default: none); times in the records are then those at the
+    client, except the time of first scheduling. `sample_interval_s` enables samples over time. `keep_work`,
+    `observer`, `progress`, `check`: see `Recording`. `keep_interrupted`: on Ctrl-C, return the result so far instead
+    of raising KeyboardInterrupt. `engine_loop`: "events" is the readable loop, in which every step is an event; "core"
+    is compiled and gives the same result; "auto" uses "core" if possible. Raises InvalidInput and UnknownName.
     """
     setups = [setups] if isinstance(setups, EngineSetup) else list(setups)
     if not setups:
@@ -130,13 +131,13 @@ def simulate(
 def _make_cluster(
     workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
 ) -> Cluster:
-    """Return the empty engines with router and clients."""
+    """Return the cluster, disaggregated cluster or cascade with one empty engine per setup. Raises InvalidInput."""
     if all(setup.role == "both" for setup in setups):
         kind = Cluster if dispatch.cascade is None else CascadeCluster
         cluster = kind(workload, setups, dispatch, recording)
     elif dispatch.cascade is not None:
         raise InvalidInput(
-            "a cascade needs engines that prefill and decode: leave out the roles or the cascade"
+            "a cascade needs engines that both prefill and decode: leave out the roles or the cascade"
         )
     else:
         check_roles(setups)
@@ -149,7 +150,7 @@ def _make_cluster(
 def _start_autoscaling(
     cluster: Cluster, setups: Sequence[EngineSetup], role: Role, plan: Autoscaling
 ) -> None:
-    """Start autoscaling of each pool, with replicas of its own setup."""
+    """Start autoscaling of each pool of a role; new replicas have the setup of the pool's first replica."""
     pools: dict[int, list[EngineSetup]] = {}
     for setup in setups:
         if setup.role == role:

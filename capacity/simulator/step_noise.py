@@ -3,10 +3,10 @@
 The distribution comes from a scheduler log: vLLM 0.15 serving gpt-oss-120b on 4 GPUs (openshift-psap/profilemate,
 iteration log of 2026-02), 3,197 decode steps, each relative to the median of the 21 nearest steps of the same batch
 size. Half of them are within 0.8 % of the median, 5 % are above 1.028, 1 % above 1.066, 0.1 % above 1.169 times the
-median. A normal distribution of 1.2 % with 5 % stragglers, delayed by an exponential of 4 % of the step, matches these
-quantiles within 0.5 % of a step (the last one, from three steps, within 2 %). Its coefficient of variation is 1.7 %,
-`MEASURED_CV`; other values scale the distribution. Including the few short steps (the log's clock splits some steps in
-two), the measured value is 2.9 %.
+median. The model is a normal distribution with a standard deviation of 1.2 %, and 5 % stragglers with an exponential
+delay of 4 % of the step on average. It matches these quantiles within 0.5 % of a step (the last one, from three steps,
+within 2 %). Its coefficient of variation is 1.7 %, `MEASURED_CV`; other values scale the distribution. Including the
+few short steps (the log's clock splits some steps in two), the measured value is 2.9 %.
 
 Not modelled: steps with prompts (the log has no context lengths, so their spread is unknown), lasting noise (clock
 throttling, a slow GPU), and the accumulation of stragglers over ranks.
@@ -34,7 +34,7 @@ BODY_DEVIATION, MEAN_LATENESS = (
 
 @dataclass(frozen=True, slots=True)
 class StepNoise:
-    """Equally likely `factors` of a step's time with mean 1, and the seed of the draws."""
+    """Equally likely `factors` for the time of a step, with mean 1, and the seed of the draws."""
 
     factors: tuple[float, ...]
     seed: int = 0
@@ -44,16 +44,16 @@ class StepNoise:
             raise InvalidInput(f"step noise needs {FACTORS} finite factors above 0")
 
     def apply_noise(self, duration_ps: int, engine_number: int, step_number: int) -> int:
-        """Return the time of an engine's step (numbered from 0) that would take `duration_ps`; at least 1 ps.
+        """Return the time (ps, at least 1) of a step that takes `duration_ps` without noise.
 
-        The draw depends only on the seed and these two numbers. Rounds half to even.
+        The draw depends only on the seed, the engine number and the step number (from 0). Rounds half to even.
         """
         factor = self.factors[mix_bits(self.seed, engine_number, step_number) >> 52]
         return max(round(duration_ps * factor), 1)
 
 
 def make_step_noise(cv: float, seed: int = 0) -> StepNoise | None:
-    """Return noise with this coefficient of variation; None if it has no effect. Raises InvalidInput."""
+    """Return noise with this coefficient of variation; None if it is negligible. Raises InvalidInput."""
     if not 0 <= cv <= MAX_CV:
         raise InvalidInput(
             f"the coefficient of variation of step times must be from 0 to {MAX_CV:g}, not {cv}"
@@ -62,9 +62,9 @@ def make_step_noise(cv: float, seed: int = 0) -> StepNoise | None:
 
 
 def noise_factors(cv: float) -> tuple[float, ...]:
-    """Return the midpoints of equally likely slices: a lognormal body, and stragglers delayed by an exponential.
+    """Return equally likely factors: midpoints of slices of a lognormal body and of exponential stragglers.
 
-    Mean 1 and `cv` are exact; the shape is scaled by a few percent for that.
+    Their mean is exactly 1 and their variation exactly `cv`; for that the shape is scaled by a few percent.
     """
     body, normal = FACTORS - STRAGGLERS, NormalDist()
     drawn = [math.exp(cv * BODY_DEVIATION * normal.inv_cdf((place + 0.5) / body)) for place in range(body)]

@@ -1,8 +1,8 @@
-"""Statistics of an engine's steps in bounded memory, enough to find what bounds them.
+"""Statistics of an engine's steps in bounded memory, sufficient to find the bottleneck of the steps.
 
-Decode steps are counted by batch size and context, each rounded to a few leading bits, with the first shape of each
-kind. Steps with a prefill rarely repeat, so all are kept at first, then every second, fourth, ... as their number
-grows. Total times are exact; only their split depends on the kept shapes.
+Decode steps are counted by batch size and context, each rounded to a few leading bits; the first shape of each kind is
+kept. Steps with a prefill rarely repeat, so all are kept at first, then every second, fourth, ... as their number
+grows. Total times are exact; only their split into kinds depends on the kept shapes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CONTEXT_BITS = 4
 
 
 class StepKind(NamedTuple):
-    """Similar steps: one shape for all, their number and their picoseconds (estimated if sampled)."""
+    """Similar steps: a representative shape, the number of steps and their total time (ps; estimated if sampled)."""
 
     shape: StepShape
     steps: float
@@ -26,7 +26,7 @@ class StepKind(NamedTuple):
 
 
 class StepWork:
-    """Steps of one engine, whose times come from `step_times`."""
+    """Statistics of the steps of one engine; `step_times` are the engine's step times."""
 
     def __init__(self, step_times: StepTimes) -> None:
         self.step_times = step_times
@@ -49,7 +49,7 @@ class StepWork:
         prefill_ps: int,
         held_ps: int,
     ) -> StepWork:
-        """Return the compiled core's data: (first shape, steps, picoseconds) of each kind, and the kept prefills."""
+        """Return the core's data: `decodes` has (first shape, steps, ps) per kind, `prefills` kept (shape, ps)."""
         work = cls(step_times)
         work.held_ps = held_ps
         for shape, steps, busy_ps in decodes:
@@ -78,7 +78,7 @@ class StepWork:
         self._prefill_ps += duration_ps
 
     def kinds(self) -> Iterator[StepKind]:
-        """Yield all steps by kind; their numbers and times sum to those of the run."""
+        """Yield the kinds of steps; their numbers of steps and times sum to the totals of the run."""
         for shape, (steps, busy_ps) in self._decodes.values():
             yield StepKind(shape, float(steps), float(busy_ps))
         kept_ps = sum(duration_ps for _, duration_ps in self._prefills)

@@ -20,14 +20,14 @@ CASCADE_PARTS = ("asked before", "judged")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TimeParts:
-    """Picoseconds of each completed request, in order.
+    """Parts of the end-to-end latency (ps) of each completed request, in order.
 
     `client`: client and network, both directions. `api_server`: the engine's API server, in and out (HTTP, tokenizer,
     detokenizer). `asked_before`: in a cascade, everything before the pool that answered (cache, decisions, other
-    pools). `queue`: in the engine until the first token was scheduled. `prefill`: from then to the first token,
+    pools). `queue`: in the engine until the request was first scheduled. `prefill`: from then to the first token,
     without `transfer` (KV between pools). `decode`: from the first token to the last, without `preempted`, the time
-    without a place in the batch (tokens computed again count as decode). `judged`: from then until the judge let the
-    answer be shown.
+    out of the batch after a preemption (recomputation counts as decode). `judged`: in a cascade, from the last token
+    until the judge accepted the answer.
     """
 
     client: IntArray
@@ -46,13 +46,13 @@ class TimeParts:
         return column
 
     def mean_ms(self) -> dict[str, float] | None:
-        """Return the mean of each part; None without requests."""
+        """Return the mean of each part in ms; None without requests."""
         if not len(self.queue):
             return None
         return {part: float(self.part_of(part).mean()) * 1e3 / PS_PER_S for part in PARTS}
 
     def to_dict(self) -> dict[str, dict[str, float]] | None:
-        """Return the means over all requests and over the slowest 5 %."""
+        """Return the mean of each part (ms) over all requests and over the slowest 5 %; None without requests."""
         means = self.mean_ms()
         if means is None:
             return None
@@ -71,10 +71,10 @@ def time_parts(
     client_latency_s: float | None = None,
     cascade: CascadeUse | None = None,
 ) -> TimeParts:
-    """Return the parts of every completed request of `records`.
+    """Return the parts of the end-to-end latency of every completed request.
 
-    The records use the client's clock, with `client_latency_s` to the engines' `api_server`. `transfer_ps` exists for
-    disaggregated deployments, `cascade` for cascades.
+    Times in `records` are those at the client, whose round-trip latency to the engines' API servers (`api_server`) is
+    `client_latency_s`. `transfer_ps`: KV transfer times of a disaggregated deployment. `cascade`: times of a cascade.
     """
     server = api_server or FrontendTimes()
     way = server.add_client_latency(client_latency_s or 0.0)

@@ -54,7 +54,7 @@ class Timeline:
             )
 
     def chrome_trace(self, records: RequestTable) -> dict[str, Any]:
-        """Return the trace for `json.dump`: observed steps, and queueing, prefill, decode, preemptions of requests."""
+        """Return the trace for `json.dump`: observed steps; queueing, prefill, decode and preemptions of requests."""
         events: list[Mapping[str, object]] = [
             {"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}}
             for pid, name in ((ENGINE, "engine steps"), (REQUESTS, "requests"))
@@ -76,7 +76,7 @@ class Timeline:
     def _split_phase(
         self, index: int, name: str, begin_us: float, end_us: float
     ) -> Iterator[tuple[str, float, float]]:
-        """Yield the stretches of a request's phase and the pauses between them, in order."""
+        """Yield (name, begin, end) of the parts of a request's phase and the preemptions between them, in order."""
         at_us = begin_us
         for first_us, last_us in self._pauses_us.get(index, ()):
             first_us, last_us = max(first_us, at_us), min(last_us, end_us)
@@ -91,7 +91,7 @@ class Timeline:
 
 
 def _step_bounds(step: Step, engine: Engine) -> dict[str, object]:
-    """Return what bounds a step, and each bound's share of its time; empty if its step times have no operators."""
+    """Return the bottleneck of a step and the shares of its time by bottleneck; empty without operators."""
     step_cost = getattr(engine.step_times, "step_cost", None)
     if step_cost is None or not step.rows or step.parts:
         return {}
@@ -109,12 +109,12 @@ def _trace_event(
 
 
 def write_records(run: SimulationResult, path: str | Path) -> None:
-    """Write one line per request, in seconds and tokens; empty for times that never came. Raises InvalidInput."""
+    """Write a CSV file, one line per request (s, tokens); times that do not exist are empty. Raises InvalidInput."""
     _write_csv(path, RequestRecord, run.records)
 
 
 def write_series(run: SimulationResult, path: str | Path) -> None:
-    """Write one line per sample of the engine's state. Raises InvalidInput."""
+    """Write a CSV file with one line per sample of the engines' state. Raises InvalidInput."""
     _write_csv(path, Sample, run.series)
 
 

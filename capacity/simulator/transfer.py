@@ -1,8 +1,9 @@
-"""KV transfers over a link into blocks that are allocated for them.
+"""KV transfers over a link to an engine that has allocated blocks for them.
 
-Loading works as in a vLLM KV connector: when the engine schedules its next step, it allocates blocks for all tokens to
-come, in order of arrival and only if they fit; the request runs once they are filled. If the whole prompt is loaded,
-one token is computed again, because its output is sampled. Source: vLLM 0.33.0, v1/core/sched/scheduler.py.
+Loading works as in a vLLM KV connector: when the receiving engine schedules its next step, it allocates blocks for all
+tokens of a transfer, in order of arrival and only if they fit; the request runs once the blocks are filled. If the
+whole prompt is loaded, one token is computed again, because its output is sampled. Source: vLLM 0.33.0,
+v1/core/sched/scheduler.py.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from capacity.step import PS_PER_S, picoseconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvLink:
-    """KV size of a request, payload rate and latency of the link. With an infinite rate, payloads take no time.
+    """KV bytes of a request, and payload rate and latency of the link. With an infinite rate, payloads take no time.
 
-    `bytes_per_token` of context; in addition `window_bytes_per_token` for its last `window_tokens`, for layers with a
-    sliding window; `bytes_per_request` independent of the length (the state of linear attention).
+    KV has `bytes_per_token` of context, plus `window_bytes_per_token` for the last `window_tokens` (layers with a
+    sliding window), plus `bytes_per_request` independent of the length (the state of linear attention).
     """
 
     bytes_per_token: float
@@ -49,13 +50,13 @@ class KvLink:
             )
 
     def payload_ps(self, tokens: int) -> int:
-        """Return how long a transfer keeps its ports busy."""
+        """Return how long (ps) a transfer of `tokens` tokens occupies its ports."""
         windowed = self.window_bytes_per_token * min(tokens, self.window_tokens)
         payload_bytes = self.bytes_per_token * tokens + windowed + self.bytes_per_request
         return picoseconds(payload_bytes / self.bytes_per_s)
 
     def last_layer_ps(self, tokens: int) -> int:
-        """Return the part of `payload_ps` for the layer that is computed last."""
+        """Return the part of `payload_ps` that the last computed layer takes."""
         return -(-self.payload_ps(tokens) // max(self.layers, 1))
 
 
@@ -68,8 +69,8 @@ class Port:
 class Transfer:
     """A KV transfer that is active or waits for its ports; `end_ps` is its arrival time.
 
-    `computed_ps`, for links that send layer by layer: when the first and the last layer were computed. Layers are sent
-    between these times, as if the ports and the receiving blocks had been ready.
+    `computed_ps`, for links that send layer by layer: times when the first and the last layer were computed. Layers
+    are sent from the first of these times on, as if the receiving blocks had been allocated by then.
     """
 
     begin_ps = end_ps = 0
@@ -81,10 +82,10 @@ class Transfer:
 
 
 class Transfers:
-    """All active transfers over one kind of link; begun = arrived + aborted + active at any instant.
+    """All active transfers over one kind of link; begun = arrived + aborted + active at any time.
 
     A transfer occupies all its ports as soon as they are free, in the order of `begin`. An aborted transfer frees its
-    ports for the next ones at once. `on_arrival(transfer, instant)` is called for completed transfers.
+    ports at once for the transfers that wait. `on_arrival(transfer, time in ps)` is called for completed transfers.
     """
 
     def __init__(self, env: simpy.Environment, link: KvLink, on_arrival: Callable[[Any, int], None]) -> None:
@@ -101,13 +102,13 @@ class Transfers:
         return len(self._under_way)
 
     def begin(self, transfer: Transfer, now_ps: int) -> int:
-        """Reserve the ports for a transfer; return its expected end."""
+        """Reserve the ports for a transfer; return its expected arrival time (ps)."""
         self.begun += 1
         self._under_way[transfer] = None
         return self._reserve(transfer, now_ps)
 
     def abort(self, transfer: Transfer, now_ps: int) -> None:
-        """Abort a transfer, begun or not; those that wait behind it move up."""
+        """Abort an active or waiting transfer; transfers that wait for its ports begin earlier."""
         del self._under_way[transfer]
         self.aborted += 1
         waiting = [other for other in self._under_way if other.begin_ps > now_ps]
@@ -135,7 +136,7 @@ class Transfers:
         end_ps = max(sent_ps + self._latency_ps, now_ps)
         if end_ps > picoseconds(LATEST_S):
             raise InvalidInput(
-                f"KV of {tokens} tokens arrives after {end_ps / PS_PER_S:.3g} s at {link.bytes_per_s:g} bytes/s; "
+                f"KV of {tokens} tokens arrives after {end_ps / PS_PER_S:.3g} s at {link.bytes_per_s:g} bytes/s, but "
                 f"simulated time ends at {LATEST_S:g} s: increase --kv-transfer-bytes-per-s"
             )
         transfer.begin_ps, transfer.end_ps = begin_ps, end_ps
@@ -149,7 +150,7 @@ class Transfers:
 
 
 class LoadBlockPool(BlockPool):
-    """A pool whose requests may have loaded blocks when they are admitted; a preemption discards these blocks.
+    """A pool whose requests may have blocks with loaded KV when they are admitted; a preemption discards these blocks.
 
     Layers with windows keep only the loaded blocks that later tokens attend to.
     """
@@ -163,7 +164,7 @@ class LoadBlockPool(BlockPool):
         super().grow(table, tokens, None if table.loaded else hit)
 
     def load(self, table: BlockTable, tokens: int) -> bool:
-        """Allocate blocks for `tokens` tokens to come; return False if not enough are free."""
+        """Allocate blocks for `tokens` tokens whose KV will be loaded; return False if not enough are free."""
         if not allocate_computed(self, table, tokens, super().lookup(table, tokens)):
             return False
         table.loaded = tokens
@@ -175,7 +176,7 @@ class LoadBlockPool(BlockPool):
 
 
 def allocate_computed(pool: PagedPool, table: Table, tokens: int, hit: Hit) -> bool:
-    """Allocate blocks for `tokens` tokens with existing KV, `hit` of them cached; return False if not enough are free.
+    """Allocate blocks for `tokens` tokens with existing KV, `hit` of them cached; return False if too few are free.
 
     Layers with windows keep no blocks that the next token does not attend to.
     """

@@ -53,14 +53,15 @@ class FrontEndLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Verdict on a run and its reason. None: not applicable (arrivals not on the clock) or not measurable.
+    """Verdict on a run and its reason. Other fields are None if they do not apply (a closed loop) or are not
+    measurable.
 
-    `load_fraction` is offered rate over capacity for the whole run; `peak_load_fraction` the same for the stretch
+    `load_fraction` is offered rate over capacity for the whole run; `peak_load_fraction` is the same for the interval
     `peak_s` in which it was above 1 beyond random variation. `growth_fraction` is the share of arrivals that
-    accumulate in the system. `measured_s` is the run without warm-up and drain, on the run's clock;
-    `measured_requests` arrived in it, and `steady` has their means, None without a steady state (overloaded or too
-    short). `is_stable`: the completed requests are from a steady state without backlog, and their percentiles have
-    intervals. `bound_by`: the API server if it limits throughput; `reason` states it too.
+    accumulate in the system. `measured_s` is (begin, end) of the run without warm-up and drain; `measured_requests`
+    requests arrived in it, and `steady` has their means (None without a steady state: overloaded or too short).
+    `is_stable`: the completed requests are from a steady state without backlog, and their percentiles have intervals.
+    `bound_by`: the API server if it limits throughput; `reason` states it too.
     """
 
     verdict: Judgement
@@ -115,9 +116,9 @@ def judge(
 ) -> Verdict:
     """Return the verdict on a run of `workload` with these `records`. Without `capacity` only growth is tested.
 
-    If `gaps` between deliveries are given, they get intervals too. `losses`: counts of requests that did not complete,
-    by what happened to them. `front_end`: limit of the API servers, which is the capacity if it is lower. `way_s`:
-    latency from the client to the engine, which does not count as waiting.
+    If `gaps` between deliveries are given, they get intervals too. `losses`: numbers of incomplete requests by reason.
+    `front_end`: limit of the API servers, which is the capacity if it is lower. `way_s`: latency from the client to
+    the engine, which does not count as waiting.
     """
     order = np.argsort(records.arrival_ps, kind="stable")
     arrival = records.arrival_ps[order] / PS_PER_S
@@ -149,7 +150,7 @@ def judge(
     bound_by = None
     exceeded = front_end and front_end.requests_per_s < own and load is not None and load > STABLE_LOAD
     if front_end and (exceeded or _front_end_utilization(records, front_end) >= FRONT_END_BOUND):
-        bound_by = f"bound by the API server: {front_end.output_tokens_per_s:,.0f} output tokens/s"
+        bound_by = f"bound by the API server: at most {front_end.output_tokens_per_s:,.0f} output tokens/s"
         if not clocked and verdict == "stable":
             verdict = "saturated"
         reason = f"{reason}; {bound_by}"
@@ -201,8 +202,8 @@ def _front_end_utilization(records: RequestTable, front_end: FrontEndLimit) -> f
 def _add_losses(
     verdict: Judgement, reason: str, completed: Bools, losses: Mapping[str, int]
 ) -> tuple[Judgement, str]:
-    """Add the number of lost requests to the verdict: "not all served" if they are many and the rest is not overloaded,
-    TOO_SHORT if all were lost."""
+    """Add the number of incomplete requests to verdict and reason. If the run is not overloaded, the verdict becomes
+    "not all served" above 1 % of the requests, and "too short to tell" if no request completed."""
     lost = len(completed) - int(completed.sum())
     kinds = ", ".join(f"{count:,} {what}" for what, count in losses.items() if count)
     became = f" ({kinds})" if kinds else ""
@@ -220,7 +221,7 @@ def _add_losses(
 
 
 def _format_rate(per_s: float) -> str:
-    """Format a rate with three digits, or with all digits before the point."""
+    """Format a rate with three significant digits; from 100 on, as a whole number."""
     return f"{per_s:,.0f}" if per_s >= 100 else f"{per_s:.3g}"
 
 
@@ -269,7 +270,7 @@ def _judge_open_loop(
 
 
 def _is_lasting(peak: Peak, capacity: Capacity, span_s: float, load: float) -> bool:
-    """Return whether bursts and the time to drain them take more than a short part of the run."""
+    """Return whether bursts and their drain take more than 10 % of the run, or the load is 0.95 or more."""
     if load >= STABLE_LOAD:
         return True
     aftermath_s = peak.all_excess / (capacity.requests_per_s * (1 - load))
@@ -277,20 +278,21 @@ def _is_lasting(peak: Peak, capacity: Capacity, span_s: float, load: float) -> b
 
 
 def _describe_burst(peak: Peak, capacity: Capacity) -> str:
-    """Describe the highest burst above capacity, its excess, and the time to serve the excess."""
+    """Describe the highest burst above capacity: its time, load, excess requests, and the time to serve them."""
     behind_s = peak.excess / capacity.requests_per_s
     others = round(peak.all_s / (peak.end_s - peak.start_s)) - 1
-    more = f"; {others} more stretches of this length exceed the capacity" if others else ""
+    more = f"; {others} more intervals of this length exceed the capacity" if others else ""
     return (
         f"from {peak.start_s:,.0f} s to {peak.end_s:,.0f} s the offered load is {peak.load:.2f} times the capacity: "
-        f"{peak.excess:,.0f} excess requests, {behind_s:,.0f} s of work{more}"
+        f"serving the {peak.excess:,.0f} excess requests takes {behind_s:,.0f} s{more}"
     )
 
 
 def _judge_closed_loop(
     records: RequestTable, workload: Workload, growth: float | None, long_enough: bool, way_s: float
 ) -> tuple[Judgement, str]:
-    """Judge a closed loop: load follows the service rate, so queues cannot grow; if saturated, requests wait."""
+    """Return verdict and reason for a closed loop: saturated if requests wait for more than 10 % of their time,
+    overloaded if sessions start faster than they end."""
     done = records.completed
     until_scheduled_ps = (records.first_scheduled_ps - records.arrival_ps)[done]
     waited_ps = (until_scheduled_ps - way_s * PS_PER_S).clip(0)
@@ -303,14 +305,14 @@ def _judge_closed_loop(
     if workload.concurrency is None:
         if not long_enough:
             needed_s = f"{MIN_RESIDENCES} times the latency of a request"
-            return TOO_SHORT, f"{sent}: a steady-state estimate needs sessions over at least {needed_s}"
+            return TOO_SHORT, f"{sent}: a steady-state estimate needs a run of at least {needed_s}"
         if growth is not None and growth > MAX_GROWTH:
             return (
                 "overloaded",
-                f"sessions start faster than they end; {growth:.0%} of the requests accumulate",
+                f"sessions start faster than they end; {growth:.0%} of the requests accumulate in the queue",
             )
     verdict: Judgement = "saturated" if share > 0.1 else "stable"
-    return verdict, f"{sent}: requests wait for {share:.0%} of their time"
+    return verdict, f"{sent}: requests spend {share:.0%} of their latency waiting"
 
 
 def _steady_part(
@@ -321,13 +323,13 @@ def _steady_part(
     first_wave: int,
     peak: Peak | None,
 ) -> Bools:
-    """Return the requests after the warm-up and before the drain.
+    """Return a mask of the completed requests after the warm-up and before the drain.
 
     Warm-up ends where the standard error of the remaining mean latency is smallest (MSER-5: White, 1997), in the first
-    half. Requests that arrive within one residence time of the last arrival see a falling load and are left out if
-    half of all remain. So are the `first_wave` requests of a closed loop, which arrive together: only their TTFT is
-    long, which a mean over random output lengths may not show. Because a burst is no warm-up, the part left out ends
-    before `peak`.
+    half. Requests that arrive within one residence time of the last arrival see a falling load and are left out if at
+    least half of the others remain. So are the `first_wave` requests of a closed loop, which arrive together: only
+    their TTFT is long, which a mean over random output lengths may not show. A burst is no warm-up, so the warm-up
+    ends before `peak`.
     """
     count = len(arrival)
     kept = np.ones(count, dtype=bool)
@@ -355,7 +357,7 @@ def _warm_up_batches(means: FloatArray) -> int:
 
 
 def _growth(arrival: FloatArray, finish: FloatArray) -> float | None:
-    """Return the share of arrivals that accumulate (slope of requests in the system / arrival rate); 0 if random.
+    """Return the share of arrivals that accumulate (slope of requests in system / arrival rate); 0 if insignificant.
 
     Uses the last three quarters of the arrivals in windows of equal time; None if there are too few.
     """

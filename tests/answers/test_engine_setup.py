@@ -403,7 +403,7 @@ OFFLINE: dict[str, Any] = {
     "output_len": 100,
     "random_range_ratio": 0.0,
 }
-BY_API_SERVER = "bound by the API server: 11,111 output tokens/s"
+BY_API_SERVER = "bound by the API server: at most 11,111 output tokens/s"
 
 
 @pytest.mark.parametrize("engine_loop", ["core", "events"])

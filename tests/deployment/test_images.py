@@ -78,7 +78,7 @@ def test_what_is_not_known_is_refused(model: str, words: dict[str, Any], why: st
     [
         (
             {"engine": "sglang"},
-            "images are simulated for vllm-v1 and vllm-v1-async and chunked, not for sglang",
+            "only the schedulers vllm-v1 and vllm-v1-async and chunked support images, not sglang",
         ),
         ({"pipeline_parallel_size": 2}, "--pipeline-parallel-size"),
         ({"turns": 2}, "without shared content"),

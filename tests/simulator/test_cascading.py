@@ -196,5 +196,5 @@ def test_progress_counts_the_answers_of_all_pools() -> None:
 def test_pools_and_rates_must_agree() -> None:
     with pytest.raises(InvalidInput, match="2 rates needs 3 pools"):
         simulate(requests(), [SMALL, LARGE], cascade=Escalation(rates=(0.3, 0.3)))
-    with pytest.raises(InvalidInput, match="behind the router"):
+    with pytest.raises(InvalidInput, match="pools and the router"):
         simulate(requests(), [SMALL, LARGE], cascade=Escalation(rates=(0.3,)), router="round-robin")

@@ -34,7 +34,7 @@ def test_transfer_that_ends_beyond_simulated_time_is_refused() -> None:
     ports = Port(), Port()
     assert transfers.begin(Transfer(1, ports), 0) == 10**18
     with pytest.raises(
-        InvalidInput, match=r"arrives after 2e[+]06 s at 1e-06 bytes/s; .* --kv-transfer-bytes-per-s"
+        InvalidInput, match=r"arrives after 2e[+]06 s at 1e-06 bytes/s, but .* --kv-transfer-bytes-per-s"
     ):
         transfers.begin(Transfer(1, ports), 0)
 

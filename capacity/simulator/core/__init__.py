@@ -1,1 +1,1 @@
-"""Compiled engines: C code with bit-identical results to the Python engines, but fast."""
+"""Compiled engines: C code that is much faster than the Python engines and gives bit-identical results."""

@@ -1,4 +1,4 @@
-"""Conversion of an engine's setup to a `core_engine` of the C interface, and the setups that support it."""
+"""Conversion of an engine's setup to the C structure `core_engine`, and the check whether C supports the setup."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ LIMIT_FIELDS = {limit.name for limit in fields(SchedulerLimits)} & {
 
 
 def array_address(column: npt.NDArray[Any] | None) -> int | None:
-    """Return the address of a column's numbers; the caller must keep the column alive."""
+    """Return the memory address of an array; None without an array. The caller must keep the array alive."""
     return None if column is None else int(column.ctypes.data)
 
 
 @dataclass(slots=True)
 class EngineDescription:
-    """A `core_engine` and the arrays that must live as long as it."""
+    """A C structure `core_engine` and the arrays that it points to, which must live as long as it does."""
 
     engine: Any  # core_engine
     kept: list[Any] = field(default_factory=list)
@@ -89,12 +89,12 @@ def supports_setup(setup: EngineSetup) -> bool:
 
 
 def _enumerator_name(kind: str, name: str) -> str:
-    """Return the C name of a value, such as BALANCE_ROUND_ROBIN."""
+    """Return the C enumerator of a value: BALANCE_ROUND_ROBIN for kind "BALANCE" and name "round-robin"."""
     return f"{kind}_{name.upper().replace('-', '_')}"
 
 
 def describe(setup: EngineSetup) -> EngineDescription:
-    """Return limits, KV, drafts and options of the engine. The fleet adds step times, contents and front end."""
+    """Return a `core_engine` without step times, prompt contents and front end, which `Fleet.add` adds."""
     limits, name = setup.limits, setup.policy_name
     found = EngineDescription(structs.core_engine())
     e = found.engine
@@ -123,7 +123,7 @@ def describe(setup: EngineSetup) -> EngineDescription:
 
 
 def _describe_options(e: Any, policy: str, options: Mapping[str, Any], setup: EngineSetup) -> None:
-    """Set a policy's options; options with another name or unit in C are set one by one."""
+    """Write a policy's options to the C structure `e`; options with another name or unit in C are set one by one."""
     e.asynchronous = options.get("asynchronous", policy == "vllm-v1-async")
     e.sglang_recv_interval = 1
     for name, value in options.items():

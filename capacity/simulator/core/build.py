@@ -60,7 +60,7 @@ def compiler_commands() -> Iterator[list[str]]:
 
 
 def working_compiler() -> list[str] | None:
-    """Return the first command that can compile: some machines have a compiler but no headers of the C library."""
+    """Return the first command that compiles a test program; some compilers lack the headers of the C library."""
     with tempfile.TemporaryDirectory() as scratch:
         trial = Path(scratch, "trial.c")
         trial.write_text(TEST_SOURCE)
@@ -72,13 +72,13 @@ def working_compiler() -> list[str] | None:
 
 
 def compile_core(folder: Path, target: Path) -> None:
-    """Compile all C files of a folder into one library, which appears at `target` atomically."""
+    """Compile all C files of a folder into one library and write it to `target` atomically."""
     sources = [path for path in source_files(folder) if path.suffix == ".c"]
     compile_library(sources, target, [*FLAGS, f'-DCORE_VERSION="{source_version(folder)}"'])
 
 
 def compile_library(sources: Iterable[Path], target: Path, flags: Sequence[str]) -> None:
-    """Compile these files in parallel, with the same result in any folder."""
+    """Compile C files in parallel and link them to the library `target`, with the same result in any folder."""
     from concurrent.futures import ThreadPoolExecutor
 
     command = working_compiler()
@@ -101,7 +101,7 @@ def compile_library(sources: Iterable[Path], target: Path, flags: Sequence[str])
 
 
 def _link_flags(flags: Sequence[str]) -> tuple[str, ...]:
-    """Report missing functions when linking instead of loading, except with sanitizers, which add theirs later."""
+    """Return flags that report missing functions when linking, except with sanitizers, which add functions later."""
     sanitized = any(flag.startswith("-fsanitize") for flag in flags)
     return ("-Wl,-z,defs", "-s") if sys.platform == "linux" and not sanitized else ()
 

@@ -250,7 +250,7 @@ static void launch_stages(engine *e, step *s, i64 duration, i64 now_ps)
 void engine_check_end(engine *e, const step *s)
 {
     if (s->end >= NEVER / 4)
-        fail(e->memory, BAD_INPUT, "simulated time ends after %lld s, and the run goes on to %lld s: fewer requests, or a faster deployment",
+        fail(e->memory, BAD_INPUT, "simulated time ends after %lld s, and the run goes on to %lld s: simulate fewer requests, or a faster deployment",
              (long long)(NEVER / 4 / 1000000000000), (long long)(s->end / 1000000000000));
 }
 

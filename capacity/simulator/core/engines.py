@@ -1,7 +1,7 @@
-"""`Engines` of the compiled core, synchronised with SimPy's clock.
+"""Implementation of `Engines` with the compiled core, synchronised with SimPy's clock.
 
-Between two events of the simulation nothing affects the engines, so they run ahead to the next one. They stop earlier
-at the first instant with an engine event that the simulation reacts to, because that adds an event.
+Between two SimPy events nothing affects the engines, so they run ahead to the time of the next event. They stop
+earlier at an engine event to which the simulation reacts, because the reaction adds a SimPy event.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STEPS_PER_CHECKED_CALL = 10_000  # steps per call when the run may be stopped be
 
 
 class CompiledEngines:
-    """`Engines` of the core. With `reacts`, a request's end is reported at once, otherwise before the next event."""
+    """Compiled engines. With `reacts`, a request's end is reported when it occurs, else before the next event."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class CompiledEngines:
         reacts: bool,
         routed: bool,
     ) -> None:
-        """`routed`: the reports are used. Raises InvalidInput for requests that no engine can process."""
+        """`routed`: the caller needs reports. Raises InvalidInput for requests that no engine can process."""
         columns = {name: getattr(ledger, name) for name in LEDGER_COLUMNS}
         self.fleet = Fleet(requests.workload, columns, routed=routed)
         self._env = env
@@ -123,7 +123,7 @@ class CompiledEngines:
                 happen()
 
     def _show_progress(self, progress: Progress, *, all_done: bool) -> None:
-        """Report progress, with so few steps per turn that rarely two reports fall into one turn."""
+        """Report progress, and adapt the number of steps per turn so that two reports rarely fall into one turn."""
         turn, passed = self.fleet.turn, progress.count_to(self.fleet.completed)
         if passed > 1:
             turn[MAX_STEPS] = max(MIN_STEPS_PER_CALL, turn[MAX_STEPS] // passed)
@@ -131,7 +131,7 @@ class CompiledEngines:
             turn[MAX_STEPS] = min(self._steps_per_call, 2 * turn[MAX_STEPS])
 
     def _report_events(self, told: int) -> None:
-        """Report engine events in order and answer engines that ask when KV will arrive."""
+        """Pass engine events to `Reports` in order, and set the KV arrival time for each KV load that begins."""
         reports, events = self._reports, self.fleet.events(told)
         for at in range(0, EVENT_FIELDS * told, EVENT_FIELDS):
             kind, number, request, at_ps = events[at], events[at + 1], events[at + 2], events[at + 3]

@@ -41,7 +41,7 @@ LEDGER_COLUMNS = tuple(name for name, _ in structs.core_columns._fields_)
 
 @functools.cache
 def _load_core() -> ctypes.CDLL:
-    """Return the library with declared functions. Raises InvalidInput if it is not available."""
+    """Return the compiled library with the types of its functions set. Raises InvalidInput if it is not available."""
     found = library.load()
     if found is None:
         raise InvalidInput(
@@ -51,15 +51,15 @@ def _load_core() -> ctypes.CDLL:
 
 
 class SharedRuns(Protocol):
-    """Runs of blocks that requests share, such as `Chains`."""
+    """Interface of the runs of KV blocks that requests share, such as `Chains`."""
 
     def columns(self) -> tuple[IntArray, IntArray, IntArray] | None:
-        """Return offsets of each request, keys of runs and the end of each run; None if nothing is shared."""
+        """Return each request's first run, and the key and end (in blocks) of each run; None if nothing is shared."""
         ...
 
 
 class Fleet:
-    """Engines of one run. `columns` are the ledger's, by name; they and the workload must stay in place."""
+    """Compiled engines of one run. The C code keeps the addresses of the workload and of the ledger's `columns`."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Fleet:
         routed: bool,
         order: IntArray | None = None,
     ) -> None:
-        """`order`: rank of each request among equals (default: its number). Raises InvalidInput for bad requests."""
+        """`order`: rank of simultaneous arrivals (default: request number). Raises InvalidInput for bad requests."""
         self._core = core = _load_core()
         self._kept: list[object] = [columns]
         self._setups: list[EngineSetup] = []
@@ -172,7 +172,7 @@ class Fleet:
         return known
 
     def feed(self, number: int, requests: IntArray | None, instants_ps: IntArray) -> None:
-        """Add arrivals of requests (None: all, in order) at these instants. Raises InvalidInput."""
+        """Schedule the arrivals of requests (None: all, in order) at these times (ps). Raises InvalidInput."""
         instants = self._column(instants_ps)
         self._check(
             self._core.fleet_feed(self._pointer, number, len(instants_ps), self._column(requests), instants)
@@ -197,7 +197,7 @@ class Fleet:
         return self._is_taken(self._core.fleet_want_load(self._pointer, number, request, tokens, at_ps))
 
     def set_load_end(self, number: int, request: int, end_ps: int) -> None:
-        """Set the instant at which KV arrives; the engine that asked continues its decision first in the next turn."""
+        """Set the arrival time of a request's KV; in the next turn the engine continues its decision first."""
         turn = self.turn
         turn[LOAD_ENGINE], turn[LOAD_ENGINE + 1], turn[LOAD_ENGINE + 2] = number, request, end_ps
 
@@ -211,10 +211,10 @@ class Fleet:
         self._core.fleet_stop(self._pointer, number)
 
     def take_turn(self) -> int:
-        """Process some of the work due before `turn[LIMIT_KEY]`; `turn[NEXT_KEY]` is the next due key.
+        """Process a part of the work due before `turn[LIMIT_KEY]`; `turn[NEXT_KEY]` is the key of the next work.
 
-        Processing stops after the first instant with an event of the kinds in the bits of `turn[STOP_AT]`. Returns the
-        number of `events`.
+        Processing stops after the first time at which an event occurs whose kind is set in the bit mask
+        `turn[STOP_AT]`. Returns the number of `events`.
         """
         count: int = self._core.fleet_take_turn(self._pointer)
         if count < 0:
@@ -222,7 +222,7 @@ class Fleet:
         return count
 
     def events(self, told: int) -> Sequence[int]:
-        """Return the events of the last turn by time, flat: kind (see core.h), engine, request, instant and value."""
+        """Return the last turn's events by time, as a flat list of kind (core.h), engine, request, time and value."""
         if told <= enums.TOLD_IN_TURN:
             return self.turn[NUM_EVENTS : NUM_EVENTS + EVENT_FIELDS * told]
         events = POINTER(c_int64)()
@@ -245,7 +245,7 @@ class Fleet:
 
     @property
     def completed(self) -> int:
-        """Number of requests that all engines have completed."""
+        """Number of completed requests, summed over all engines."""
         return int(self._core.fleet_completed(self._pointer))
 
     def state(self, number: int) -> ctypes.Structure:
@@ -293,7 +293,7 @@ class Fleet:
         return gap_counter(arrays)
 
     def log(self, number: int) -> list[int]:
-        """Return the schedule, flat, as log_step in ledger.c writes it."""
+        """Return the step log of an engine as a flat list, in the format of log_step in ledger.c."""
         entries = POINTER(c_int64)()
         count = self._core.fleet_log(self._pointer, number, byref(entries))
         return entries[:count] if count else []
@@ -305,7 +305,7 @@ OCTAVE_BINS = NUM_BATCH_BINS // NUM_OCTAVES
 
 
 def gap_counter(arrays: Any) -> GapCounter:
-    """Copy the gaps of a run from a filled `gaps_arrays`."""
+    """Return the gaps between deliveries of a run, copied from the C structure `gaps_arrays`."""
     octaves = (ctypes.c_void_p * NUM_OCTAVES).from_address(arrays.octaves)[:]
     used = [number for number, address in enumerate(octaves) if address] or [0]
     filled = -(-arrays.count // arrays.batch_size)
@@ -327,7 +327,7 @@ def gap_counter(arrays: Any) -> GapCounter:
 
 
 def step_work(arrays: Any, step_times: StepTimes) -> StepWork:
-    """Copy the steps of one engine from a filled `work_arrays`."""
+    """Return the step statistics of one engine, copied from the C structure `work_arrays`."""
     kinds = _array_at(arrays.kinds, arrays.num_kinds, SHAPE_FIELDS + 2).tolist()
     prefills = _array_at(arrays.prefills, arrays.num_prefills, SHAPE_FIELDS + 1).tolist()
     return StepWork.from_core(
@@ -342,7 +342,7 @@ def step_work(arrays: Any, step_times: StepTimes) -> StepWork:
 
 
 def _array_at(address: int | None, rows: int, columns: int) -> IntArray:
-    """Return a view of integers at an address, as rows; it is valid while the core keeps them."""
+    """Return a view of `rows` x `columns` integers in the core's memory; it is valid until the core frees them."""
     if not rows or address is None:
         return np.zeros((0, columns), dtype=np.int64)
     place = memoryview((ctypes.c_char * (8 * rows * columns)).from_address(address))

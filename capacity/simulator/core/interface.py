@@ -39,7 +39,7 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def _ctype(declaration: str) -> Any:
-    """Return the type of a result or of a parameter, whose name may follow."""
+    """Return the ctypes type of a C result or parameter declaration, with or without the parameter's name."""
     if "*" in declaration:
         return ctypes.c_char_p if "char" in declaration else ctypes.c_void_p
     return _kinds[declaration.split()[0]]
@@ -50,7 +50,7 @@ def _parameter_ctypes(declarations: str) -> list[Any]:
 
 
 def _fields(declaration: str) -> list[tuple[str, Any]]:
-    """Return the fields of one declaration, such as `i64 a, b`, `const i64 *c`, `core_tier d[2]` or a callback."""
+    """Return (name, type) of the fields in a declaration, such as `i64 a, b`, `core_tier d[2]` or a callback."""
     if callback := CALLBACK.fullmatch(declaration):
         result, name, parameters = callback.groups()
         return [(name, ctypes.CFUNCTYPE(_kinds[result], *_parameter_ctypes(parameters)))]

@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent
 
 @functools.cache
 def load() -> ctypes.CDLL | None:
-    """Return the compiled core, or None after printing the reason once. Called before a simulation would use it."""
+    """Return the compiled core, or None after printing the reason once. Raises InvalidInput if it is required."""
     wish = os.environ.get("CAPACITY_CORE", "")
     if wish == "off":
         return None
@@ -36,7 +36,7 @@ def load() -> ctypes.CDLL | None:
 
 
 def load_library(folder: Path) -> ctypes.CDLL:
-    """Load the library of a folder; with sources, compile it first if it is missing or outdated."""
+    """Load the library of a folder; if the folder has C sources, compile a missing or outdated library first."""
     path = folder / build.library_name()
     sources = build.source_files(folder)
     if not sources:

@@ -21,7 +21,7 @@ ROW_LENGTH = 4  # numbers per row in the log
 
 
 class LoggedStep(NamedTuple):
-    """One step: requests by number, rows of (request, tokens, computed, drafts), and free blocks at its end."""
+    """One step: numbers of requests, rows of (request, tokens, computed, drafts), and free blocks at its end."""
 
     start_ps: int
     end_ps: int
@@ -33,7 +33,7 @@ class LoggedStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedRun:
-    """Logged run. `stalled_by` is the reason why requests are left unfinished. `columns` are the ledger's."""
+    """Logged run. `stalled_by`: reason if requests remain unfinished. `columns`: the ledger's columns by name."""
 
     steps: tuple[LoggedStep, ...]
     stalled_by: str | None
@@ -42,7 +42,7 @@ class LoggedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentRequest:
-    """A request with given content. `keys` identify its full blocks, including those of the answer."""
+    """A request with given content. `keys` identify its full KV blocks, including the blocks of the answer."""
 
     id: Any
     arrival_ps: int
@@ -53,7 +53,7 @@ class ContentRequest:
 
 
 class RequestBlocks:
-    """Shared blocks of each request: all blocks with a key, one by one."""
+    """`SharedRuns` in which every block that has a key is a run."""
 
     def __init__(self, requests: Sequence[ContentRequest]) -> None:
         self._keys = [r.keys for r in requests]
@@ -73,10 +73,10 @@ def run_with_log(
     turns_away: bool = True,
     keep_log: bool = True,
 ) -> LoggedRun:
-    """Run requests to the end, in order of arrival and, among equals, of id. Raises InvalidInput.
+    """Simulate requests to the end in order of arrival, simultaneous arrivals in order of id. Raises InvalidInput.
 
-    Without `turns_away`, the scheduler itself has to reject prompts that are too long. Without `keep_log`, no step is
-    logged and decodes may be stored as sums.
+    Without `turns_away`, the front end admits prompts that are too long, and the scheduler has to reject them. Without
+    `keep_log`, no step is logged, and the engine may store decoding requests as sums.
     """
     arrival_ps, prompts, ends, priorities = np.array(
         [(r.arrival_ps, r.prompt_tokens, r.max_known, r.priority) for r in requests], dtype=np.int64

@@ -1,7 +1,7 @@
 """Step times for the compiled engines, as data if possible, otherwise as a call to Python for each step.
 
-`StepData` wraps any `StepTimes`; its `pointer` is part of an engine's setup. An exception in Python ends the engine's
-call, and `StepData.raise_error` raises it after that call.
+`StepData` wraps any `StepTimes`; its `pointer` is part of an engine's setup. An exception in such a Python call ends
+the C function that made the call; after that, `StepData.raise_error` raises the exception.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 
 class StepData:
-    """Step times as an engine reads them. The tables of a step model are cached per thread for the next run."""
+    """Step times as the compiled engines read them. A step model's tables are cached per thread for later runs."""
 
     def __init__(self, step_times: StepTimes, library: ctypes.CDLL) -> None:
         self.step_times = step_times
@@ -50,7 +50,7 @@ class StepData:
 
 
 class _NativeStepTimes:
-    """The C object and the data that it reads. It has a weak reference to its step model, as the model's cache has."""
+    """C object of step times and its data. It refers to its step model weakly, as the cache does."""
 
     def __init__(self, asked: Callable[[], StepTimes], library: ctypes.CDLL) -> None:
         self._asked = asked
@@ -65,12 +65,12 @@ class _NativeStepTimes:
         self._kept.append(source)
         pointer = library.step_times_new(ctypes.byref(source))
         if not pointer:
-            raise MemoryError("no memory for compiled step times, or the library has another version")
+            raise MemoryError("no memory for compiled step times, or a library of another version")
         self.pointer = int(pointer)
         weakref.finalize(self, library.step_times_free, self.pointer).atexit = False
 
     def pop_error(self) -> BaseException | None:
-        """Return and clear the exception that was raised here or in `within`, so that the times can be used again."""
+        """Return and clear the exception raised here or in `within`, so that the step times can be used again."""
         errors = (self._error, *(own.pop_error() for own in self.within))
         self._error = None
         self._library.step_times_forgive(self.pointer)
@@ -102,7 +102,7 @@ class _NativeStepTimes:
             limits = (NEVER if limit is None else min(limit, NEVER) for limit in piece[3:])
             values = (*piece[:3], *limits)
             if any(abs(value) > NEVER for value in values):
-                raise OverflowError(f"decode piece must be at most {NEVER} ps: {piece}")
+                raise OverflowError(f"each number of decode_piece must be at most {NEVER} ps: {piece}")
             (ctypes.c_int64 * len(values)).from_address(out)[:] = list(values)
             return 1
 
@@ -143,7 +143,7 @@ class _NativeStepTimes:
         return source
 
     def _fill_modified(self, source: Any, data: ScaledData | DelayedData | SlowestData | DraftedData) -> None:
-        """Set up step times that modify other step times."""
+        """Write step times that modify other step times to the C structure `source`."""
         self.within = (_native_step_times(data.inner, self._library),)
         source.inner = self.within[0].pointer
         match data:
@@ -159,7 +159,7 @@ class _NativeStepTimes:
                 self._fill_drafted(source, data)
 
     def _fill_drafted(self, source: Any, data: DraftedData) -> None:
-        """Set up drafts; the source stays a call to Python if the draft model has no data."""
+        """Write step times with drafts to `source`; without data of the draft model, steps remain calls to Python."""
         if data.draft is not None:
             draft = _native_step_times(data.draft, self._library)
             if draft.kind != enums.STEPS_MODEL:
@@ -211,7 +211,7 @@ def _check_time(ps: int) -> int:
 
 
 def _weak_call(method: weakref.WeakMethod[Any]) -> Callable[..., Any]:
-    """Return a function that calls the method without keeping its object alive; C calls it only while that lives."""
+    """Return a function that calls the method without keeping its object alive; C calls it only while that exists."""
 
     def call(*arguments: Any) -> Any:
         own = method()
@@ -222,7 +222,7 @@ def _weak_call(method: weakref.WeakMethod[Any]) -> Callable[..., Any]:
 
 
 class _StepTimesCache(threading.local):
-    """Cache of C objects of step times that have data and identity hashes: by thread, step times and library."""
+    """Cache of C objects by thread, step times and library, for step times with data and identity hashes."""
 
     def __init__(self) -> None:
         self.of: weakref.WeakKeyDictionary[StepTimes, dict[ctypes.CDLL, _NativeStepTimes]] = (

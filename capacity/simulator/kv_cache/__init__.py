@@ -1,1 +1,1 @@
-"""KV caches: paged blocks with prefix reuse, and the baselines to compare them with."""
+"""KV cache pools: paged blocks with prefix reuse, and simpler pools as baselines for comparison."""

@@ -1,9 +1,9 @@
 """Paged KV cache of vLLM V1, simulated block by block. Every faster pool is tested against it.
 
 There are two kinds of free blocks. Blocks without content are interchangeable. Cached blocks keep their content until
-they are reused, the least recently freed first. A finished request frees its last block first, so a chain is evicted
-from its end. Source: vLLM 0.33.0, `v1/core/block_pool.py` and `single_type_kv_cache_manager.py`, checked against the
-reference schedules.
+they are reused, the least recently freed first. A finished request frees its last block first, so the cached prefix is
+evicted from its end. Source: vLLM 0.33.0, `v1/core/block_pool.py` and `single_type_kv_cache_manager.py`, checked
+against the reference schedules.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NULL = -1  # placeholder in a block table for a block that the sliding window ha
 
 
 class BlockTable:
-    """KV blocks of one request: block ids in order and the number of cached blocks, for each group of layers."""
+    """KV blocks of one request: for each group of layers, block ids in order and the number of cached blocks."""
 
     __slots__ = ("blocks", "cached", "content", "loaded", "passed")
 
@@ -34,8 +34,8 @@ class BlockTable:
 class BlockPool:
     """Pool of `num_blocks` blocks of `block_size` tokens, shared by all groups of layers.
 
-    `windows` has one entry per group: the attention window in tokens, or None for full attention. `in_flight_tokens`
-    (the token budget of a step) increases the number of blocks that a windowed group can hold.
+    `windows` has one entry per group: the attention window in tokens, or None for full attention. In a windowed group
+    a request needs blocks for its window and for `in_flight_tokens` more tokens, the token budget of a step.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class BlockPool:
         return blocks
 
     def _window_hit(self, table: BlockTable, group: int, length: int) -> list[int]:
-        """Search right to left for a run of cached blocks that fills the window or reaches block 0."""
+        """Return the longest prefix whose last blocks are cached: enough to fill the window, or from block 0 on."""
         window = self.windows[group]
         assert window is not None
         needed = -(-(window - 1) // self.block_size)
@@ -113,7 +113,7 @@ class BlockPool:
     def blocks_needed(
         self, table: BlockTable, tokens: int, hit: Hit | None = None, *, capped: bool = False
     ) -> int:
-        """Return the free blocks that `tokens` tokens need, including the blocks of `hit` that are free now.
+        """Return the number of free blocks needed for `tokens` tokens, including free blocks of `hit`.
 
         `capped`: count no more blocks for a windowed group than it can hold at a time (the admission test).
         """
@@ -133,7 +133,7 @@ class BlockPool:
         return needed
 
     def grow(self, table: BlockTable, tokens: int, hit: Hit | None = None) -> None:
-        """Allocate the blocks of `hit` and then new ones for `tokens` tokens. There must be enough free blocks."""
+        """Allocate the blocks of `hit`, then new ones up to `tokens` tokens in total. Enough blocks must be free."""
         required = -(-tokens // self.block_size)
         if hit is not None:
             for group, hits in enumerate(hit[1]):
@@ -148,14 +148,14 @@ class BlockPool:
             self._allocate_blocks(required - len(blocks), blocks)
 
     def _allocate_blocks(self, count: int, blocks: list[int]) -> None:
-        """Append `count` free blocks: first blocks without content, then the least recently freed ones."""
+        """Append `count` free blocks to `blocks`: first those without content, then the least recently freed ones."""
         for _ in range(count):
             block = self._empty.pop() if self._empty else self._evict()
             self.ref_counts[block] = 1
             blocks.append(block)
 
     def _evict(self) -> int:
-        """Remove the content of the least recently freed block and return the block."""
+        """Evict the least recently freed cached block from the prefix cache and return its id."""
         block, _ = self._cached_free.popitem(last=False)
         key = self._key[block]
         if key is not None:
@@ -166,7 +166,7 @@ class BlockPool:
         return block
 
     def cache(self, table: BlockTable, tokens: int) -> None:
-        """Register the content of the full blocks of the first `tokens` tokens for prefix hits."""
+        """Add the full blocks of a request's first `tokens` tokens to the prefix cache."""
         full = tokens // self.block_size
         if not self.prefix_caching or full <= table.cached[0]:
             return
@@ -179,7 +179,7 @@ class BlockPool:
             table.cached[group] = full
 
     def leave_window(self, table: BlockTable, processed_tokens: int) -> None:
-        """Free the blocks of windowed groups that no later token attends to."""
+        """Free the blocks of windowed groups that are outside the attention window of all later tokens."""
         for group, window in enumerate(self.windows):
             if window is None:
                 continue
@@ -192,7 +192,7 @@ class BlockPool:
                 table.passed[group] = behind
 
     def release(self, table: BlockTable) -> None:
-        """Free all blocks, group by group, the last block of each group first."""
+        """Free all blocks of a request, group by group, from the last block of a group to the first."""
         for group, blocks in enumerate(table.blocks):
             self._put_back(reversed(blocks))
             blocks.clear()

@@ -1,6 +1,6 @@
 """Token content of requests as a prefix cache sees it: a chain of spans of KV blocks.
 
-Two requests share a block exactly where their chains agree: equal span keys from the first span on, and equal
+Two requests share a block exactly where their chains are equal: equal span keys from the first span on, and equal
 positions in the span. A key must identify the span and everything before it, as a chained hash does. After its spans,
 every request continues with private blocks that it shares with no other request.
 """
@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 
 
 class Content:
-    """Block chain of one request: `keys[i]` identifies the blocks from `stops[i-1]` to `stops[i]`, then `private`."""
+    """Block chain of one request: `keys[i]` identifies blocks `stops[i-1]` to `stops[i]`, `private` the rest."""
 
     __slots__ = ("keys", "private", "stops")
 
@@ -22,7 +22,7 @@ class Content:
         self.stops = stops
 
     def block_key(self, index: int, group: int = 0) -> Hashable:
-        """Return the identity of the KV block at `index` of a group of layers, including its whole prefix."""
+        """Return the key of block `index` in a group of layers; it identifies the block and all before it."""
         stops = self.stops
         if not stops or index >= stops[-1]:
             return (self.private, index, group)
@@ -34,7 +34,7 @@ class Content:
 def chain_blocks(
     tokens: Sequence[int], block_size: int, interned: dict[tuple[int, tuple[int, ...]], int]
 ) -> list[int]:
-    """Return chained identities of the full blocks of `tokens`; `interned` numbers each (parent, tokens) pair once."""
+    """Return a number per full block of `tokens` that identifies the block and its prefix; `interned` stores them."""
     keys: list[int] = []
     parent = -1
     for start in range(0, len(tokens) - block_size + 1, block_size):

@@ -1,8 +1,8 @@
 """Paged KV cache of vLLM V0, which stores each content once: full blocks of equal content are one block.
 
-A block counts as cached only after a step that touched it was scheduled (`mark_computed`). The order of reuse is: free
-blocks without content, then the least recently accessed blocks, and among these the deepest. Source: vLLM 0.8.5,
-`core/block/prefix_caching_block.py` and `core/evictor.py`.
+A block counts as cached only after a step that allocated it was scheduled (`mark_computed`). The order of reuse is:
+free blocks without content, then the least recently accessed blocks, and among these the deepest in their chain.
+Source: vLLM 0.8.5, `core/block/prefix_caching_block.py` and `core/evictor.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from capacity.simulator.kv_cache.content import Content
 
 
 class ContentBlock:
-    """One physical block: `key` is its content once it is full, `depth` its position in the chain."""
+    """One physical block: `key` identifies its content once it is full; `depth` is its position in the chain."""
 
     __slots__ = ("accessed", "computed", "depth", "key", "references")
 
@@ -28,7 +28,7 @@ class ContentBlock:
 
 
 class ContentTable:
-    """Blocks of one request, and its prefix hit at the first attempt to admit it."""
+    """Blocks of one request, and the prefix hit found at the first attempt to admit it."""
 
     __slots__ = ("accessed", "blocks", "content", "remembered_hit")
 
@@ -40,7 +40,7 @@ class ContentTable:
 
 
 class ContentPool:
-    """Pool of `num_blocks` blocks of `block_size` tokens."""
+    """Pool of `num_blocks` blocks of `block_size` tokens in which full blocks of equal content are one block."""
 
     def __init__(self, num_blocks: int, block_size: int, *, prefix_caching: bool = True) -> None:
         self.num_blocks = num_blocks
@@ -61,7 +61,7 @@ class ContentPool:
         return ContentTable(content)
 
     def cached_tokens(self, table: ContentTable, tokens: int) -> int:
-        """Return the cached tokens among the first `tokens`. Later attempts repeat the result of the first one."""
+        """Return how many of the first `tokens` tokens are cached; later calls repeat the first result."""
         if not self.prefix_caching:
             return 0
         if table.remembered_hit is None:
@@ -91,13 +91,13 @@ class ContentPool:
             table.blocks.append(self._allocate_block())
 
     def fork(self, table: ContentTable, other: ContentTable) -> None:
-        """Share the blocks of `other` with an empty table until that table writes to them."""
+        """Share the blocks of table `other` with an empty table; a block is copied before the table writes to it."""
         for block in other.blocks:
             block.references += 1
         table.blocks.extend(other.blocks)
 
     def append(self, table: ContentTable, tokens: int) -> None:
-        """Allocate a slot for token number `tokens`; replace a block that becomes full by an equal one if it exists.
+        """Allocate a slot for token number `tokens`; if a block becomes full and an equal one exists, use that one.
 
         A shared block is copied before it is written to, so one free block is always enough.
         """
@@ -143,7 +143,7 @@ class ContentPool:
         return ContentBlock()
 
     def release(self, table: ContentTable) -> None:
-        """Free all blocks. Blocks with content can be hit until they are reused."""
+        """Free all blocks of a request. Blocks with content remain available for prefix hits until they are reused."""
         for block in table.blocks:
             block.accessed = table.accessed
         for block in table.blocks:
@@ -160,7 +160,7 @@ class ContentPool:
         table.remembered_hit = None
 
     def mark_computed(self) -> None:
-        """Mark new content as computed once the step that touched it is scheduled."""
+        """Mark new blocks as computed, after the step that allocated them was scheduled."""
         for block in self._touched:
             block.computed = True
         self._touched.clear()

@@ -1,4 +1,4 @@
-"""Baseline before paging: each request reserves one contiguous region for its maximum length."""
+"""KV cache before paging, as a baseline: each request reserves one contiguous region for its maximum length."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from capacity.simulator.kv_cache.content import Content
 
 
 class ContiguousTable:
-    """Reservation of one request: blocks `start` to `start + held`; empty while `held` is 0."""
+    """Reserved region of one request: `held` blocks from block `start`; nothing is reserved if `held` is 0."""
 
     __slots__ = ("content", "held", "start")
 
@@ -17,10 +17,10 @@ class ContiguousTable:
 
 
 class ContiguousPool:
-    """Pool of `num_blocks` blocks of `block_size` tokens; a request reserves `reserved_tokens` contiguously.
+    """Pool of `num_blocks` blocks of `block_size` tokens; a request reserves `reserved_tokens` tokens in one piece.
 
     Allocation is first fit. A request may not fit although enough blocks are free, because they are not contiguous
-    (external fragmentation). Nothing is shared.
+    (external fragmentation). No blocks are shared.
     """
 
     prefix_caching = False
@@ -46,7 +46,7 @@ class ContiguousPool:
         *,
         capped: bool = False,  # noqa: ARG002
     ) -> int:
-        """Return the blocks to reserve; more than the pool has where no hole is long enough."""
+        """Return the number of blocks to reserve; if no free region is long enough, return more than the pool has."""
         wanted = max(self.reserved_blocks, -(-tokens // self.block_size))
         if table.held >= wanted or (table.held and -(-tokens // self.block_size) <= table.held):
             return 0
@@ -64,7 +64,7 @@ class ContiguousPool:
         self.free_blocks -= wanted
 
     def cache(self, table: ContiguousTable, tokens: int) -> None:
-        """Do nothing: contents are not shared."""
+        """Do nothing: requests share no blocks."""
 
     def leave_window(self, table: ContiguousTable, processed_tokens: int) -> None:
         """Do nothing: the whole region stays reserved."""

@@ -1,10 +1,10 @@
 """KV offload: tiers of host memory, disk or network storage that keep blocks which the GPU may evict.
 
-The model is vLLM's offloading connector. Every full chunk of blocks is copied out once it is computed, so the first
-tier contains everything that the GPU contains and more. The least recently used chunks are evicted, except those in
-transfer. A request touches all its chunks, the deepest first, so a prefix outlives its continuations. Chunks reach the
-second tier from the first one and are loaded through it. Source: vLLM v1/kv_offload (LRU manager, tiering), 0.11 to
-0.33. LMCache differs in chunk size, and its steps wait for the copies.
+The model is vLLM's offloading connector. Every full chunk of blocks is copied to the first tier once it is computed,
+so that tier contains everything that the GPU contains and more. The least recently used chunks are evicted, except
+those in transfer. A request touches all its chunks, the deepest first, so a prefix outlives its continuations. Chunks
+are copied to the second tier from the first one and are loaded through the first one. Source: vLLM v1/kv_offload (LRU
+manager, tiering), 0.11 to 0.33. LMCache differs in chunk size, and its steps wait for the copies.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ UNKNOWN_PS = 1 << 62  # unknown instant, later than all known ones
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """One tier: capacity in chunks (None: unlimited), and speed of its link to the tier above, per direction.
+    """One tier: capacity in chunks (None: unlimited), rate and latency of its link to the tier above, per direction.
 
-    A copy at an infinite rate takes no time. Rates are for one GPU's share of a block.
+    A copy at an infinite rate takes no time. The rate applies to one GPU's share of a block.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Tier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offload:
-    """Offload settings: tiers from near to far, bytes of a block on one GPU, and blocks per chunk.
+    """Offload settings: tiers from near to far, bytes of a KV block on one GPU, and blocks per chunk.
 
     `synchronous`: the step that admits a request waits for its KV (LMCache). Otherwise only the request waits.
     """
@@ -71,10 +71,10 @@ class Offload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierUse:
-    """Statistics of one tier: chunks written, evicted, read and still held; bytes are for one GPU.
+    """Statistics of one tier: chunks written, evicted, read and still `held`; bytes are per GPU.
 
-    `refused` counts copies that were skipped because no chunk could be evicted for them. `hit_tokens` are prompt
-    tokens that the tier provided at first admissions.
+    `refused` counts copies that were skipped because too few chunks could be evicted. `hit_tokens` are prompt tokens
+    that the tier provided at first admissions.
     """
 
     name: str
@@ -89,10 +89,7 @@ class TierUse:
 
 
 class TierStore:
-    """Chunks of one tier in LRU order, and both directions of its link to the tier above.
-
-    Transfers in one direction run one after the other.
-    """
+    """Chunks of one tier in LRU order, and its link to the tier above, with one queue of transfers per direction."""
 
     def __init__(self, tier: Tier, chunk_bytes: float) -> None:
         self.tier = tier
@@ -106,19 +103,19 @@ class TierStore:
         return len(self._chunks)
 
     def is_readable(self, key: Hashable, now_ps: int) -> bool:
-        """Return whether the chunk can be read now."""
+        """Return whether the chunk is in the tier and completely written."""
         chunk = self._chunks.get(key)
         return chunk is not None and chunk[0] <= now_ps
 
     def touch(self, keys: Sequence[Hashable]) -> None:
-        """Mark chunks as used now, with the first one as the most recent."""
+        """Mark chunks as used now; the first of them becomes the most recently used."""
         chunks = self._chunks
         for key in reversed(keys):
             if key in chunks:
                 chunks.move_to_end(key)
 
     def reserve(self, keys: Iterable[Hashable], now_ps: int) -> list[Hashable] | None:
-        """Reserve space for the missing chunks; return them, or None if the tier cannot evict enough chunks."""
+        """Reserve space for the missing chunks; return their keys, or None if too few chunks can be evicted."""
         chunks = self._chunks
         new = [key for key in keys if key not in chunks]
         capacity = self.tier.capacity_chunks
@@ -137,7 +134,7 @@ class TierStore:
         return new
 
     def write(self, keys: Sequence[Hashable], now_ps: int) -> int:
-        """Start to copy reserved chunks to this tier and return the instant at which they have arrived."""
+        """Start to copy reserved chunks to this tier and return the time (ps) when they have arrived."""
         self._write_free_ps = max(self._write_free_ps, now_ps) + self._payload_ps(len(keys))
         end_ps = self._write_free_ps + picoseconds(self.tier.latency_s)
         for key in keys:
@@ -146,7 +143,7 @@ class TierStore:
         return end_ps
 
     def read(self, keys: Sequence[Hashable], now_ps: int) -> int:
-        """Start to copy chunks to the tier above and return the instant of arrival; they are not evicted before."""
+        """Start to copy chunks to the tier above; return their arrival time (ps), before which none is evicted."""
         self._read_free_ps = max(self._read_free_ps, now_ps) + self._payload_ps(len(keys))
         end_ps = self._read_free_ps + picoseconds(self.tier.latency_s)
         chunks = self._chunks
@@ -158,7 +155,7 @@ class TierStore:
         return end_ps
 
     def keep_arrivals(self, keys: Sequence[Hashable], ready_ps: int, now_ps: int) -> None:
-        """Keep chunks that come from the tier below and arrive at `ready_ps`, if there is space."""
+        """Store chunks that are loaded from the tier below and arrive at `ready_ps`, if there is space."""
         for key in self.reserve(keys, now_ps) or ():
             self._chunks[key] = (ready_ps, ready_ps)
             self.stored += 1
@@ -178,7 +175,7 @@ class TierStore:
 
 
 def sum_tier_use(uses: Iterable[TierUse]) -> tuple[TierUse, ...]:
-    """Return the sums of tiers with the same name, over ranks and replicas."""
+    """Return statistics by tier name, summed over ranks and replicas."""
     by_name: dict[str, list[TierUse]] = {}
     for use in uses:
         by_name.setdefault(use.name, []).append(use)
@@ -193,14 +190,14 @@ _SUMMED_FIELDS = tuple(name for name in TierUse.__slots__ if name != "name")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierHit:
-    """Chunks of a request in the tiers below the GPU, in order, each with the nearest tier that has it."""
+    """Consecutive chunks of a request in the tiers below the GPU, each with the nearest tier that has it."""
 
     keys: tuple[Hashable, ...]
     tiers: tuple[int, ...]
 
 
 class TierStack:
-    """Tiers of one engine."""
+    """Tiers below the GPU of one engine, from near to far."""
 
     def __init__(self, offload: Offload, block_size: int) -> None:
         self.offload = offload
@@ -216,7 +213,7 @@ class TierStack:
         ]
 
     def find(self, keys: Sequence[Hashable], first: int, now_ps: int) -> TierHit:
-        """Return the contiguous run of chunks from number `first` on that the tiers have; touch all of `keys`."""
+        """Return the chunks from number `first` to the first missing one, with their tiers; mark `keys` as used."""
         tiers: list[int] = []
         for store in self.stores:
             store.touch(keys)
@@ -228,7 +225,7 @@ class TierStack:
         return TierHit(keys=tuple(keys[first : first + len(tiers)]), tiers=tuple(tiers))
 
     def load(self, hit: TierHit, now_ps: int) -> int:
-        """Load chunks to the GPU, those of the second tier through the first; return the instant of arrival."""
+        """Start to load chunks to the GPU (second tier: through the first); return their arrival time (ps)."""
         ready_ps = now_ps
         far = [key for key, tier in zip(hit.keys, hit.tiers, strict=True) if tier]
         if far:
@@ -237,7 +234,7 @@ class TierStack:
         return self.stores[0].read(hit.keys, ready_ps)
 
     def store(self, keys: Sequence[Hashable], now_ps: int) -> None:
-        """Copy reserved chunks from the GPU to the first tier, then from tier to tier."""
+        """Copy reserved chunks from the GPU to the first tier, and from there to the second tier if it has space."""
         if not keys:
             return
         end_ps = self.stores[0].write(keys, now_ps)

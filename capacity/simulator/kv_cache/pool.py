@@ -1,4 +1,4 @@
-"""Interfaces of KV caches for engine, schedulers and transfers. Types of tables and hits depend on the pool."""
+"""Interfaces of KV cache pools for engine, schedulers and transfers. Each pool defines its tables and hits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Hit: TypeAlias = Any  # result of `lookup`: (cached tokens, their blocks in the 
 
 
 class KvPool(Protocol):
-    """Pool of `num_blocks` blocks of `block_size` tokens, as the engine loop uses it."""
+    """Interface of a pool of `num_blocks` blocks of `block_size` tokens, with the part that the engine loop uses."""
 
     num_blocks: int
     block_size: int
@@ -26,7 +26,7 @@ class KvPool(Protocol):
 
 
 class PagedPool(KvPool, Protocol):
-    """Pool whose requests grow block by block, as schedulers of continuous batching use it.
+    """Interface of a pool in which a request gets blocks one by one, for schedulers with continuous batching.
 
     `BlockPool` documents the methods. The first item of a hit is its number of tokens.
     """
@@ -43,7 +43,7 @@ class PagedPool(KvPool, Protocol):
 
 
 class LoadingPool(PagedPool, Protocol):
-    """Pool of a decode engine, which allocates blocks for KV that other engines send."""
+    """Interface of a decode engine's pool, which allocates blocks for KV that other engines send."""
 
     def load(self, table: Table, tokens: int) -> bool:
         """Allocate blocks for `tokens` tokens; return False if there are not enough free blocks."""
@@ -51,7 +51,7 @@ class LoadingPool(PagedPool, Protocol):
 
 
 class JointPool:
-    """Equal pools of all ranks, counted together. The scheduler of a rank uses its own pool of `parts`."""
+    """Identical pools of all ranks, with total counts. The scheduler of each rank uses its own pool in `parts`."""
 
     def __init__(self, parts: Sequence[KvPool]) -> None:
         self.parts = tuple(parts)

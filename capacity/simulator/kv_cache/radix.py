@@ -12,7 +12,7 @@ Tokens = tuple[int, ...]
 
 
 class RadixNode:
-    """Run of tokens below its parent; `locks` counts the running requests whose path includes it."""
+    """Run of tokens that follows its parent's; `locks` counts the running requests whose path includes it."""
 
     __slots__ = ("accessed", "children", "locks", "parent", "tokens")
 
@@ -25,9 +25,9 @@ class RadixNode:
 
 
 class RadixCache:
-    """Radix tree with longest-prefix matching in whole pages; it holds `evictable + protected` tokens.
+    """Radix tree with longest-prefix matching in whole pages; it has `evictable_tokens` and `protected_tokens`.
 
-    The scheduler limits a hit to prompt - 1 tokens, not the tree.
+    The tree may match a whole prompt; the scheduler limits the hit to prompt - 1 tokens.
     """
 
     def __init__(self, page_size: int = 1) -> None:
@@ -47,7 +47,7 @@ class RadixCache:
         return self._descend(self._whole_pages(tokens))
 
     def insert(self, tokens: Tokens) -> int:
-        """Add `tokens` and return how many the tree already had; the caller frees these duplicates."""
+        """Insert `tokens`; return how many the tree already had, so that the caller frees its duplicates."""
         self._clock += 1
         tokens = self._whole_pages(tokens)
         matched, node = self._descend(tokens)
@@ -76,7 +76,7 @@ class RadixCache:
             node = node.parent
 
     def evict(self, tokens: int) -> int:
-        """Evict least recently used unlocked leaves, each whole, until `tokens` are free; return the freed tokens."""
+        """Evict least recently used unlocked leaves until `tokens` tokens are freed; return the freed tokens."""
         leaves = [(n.accessed, i, n) for i, n in enumerate(self.nodes()) if not n.children and not n.locks]
         heapq.heapify(leaves)
         order = len(leaves)
@@ -94,7 +94,7 @@ class RadixCache:
         return evicted
 
     def nodes(self) -> Iterator[RadixNode]:
-        """Return all nodes except the root, depth first, children ordered by the text of their first page."""
+        """Return all nodes except the root, depth first; children are ordered by their first page as text."""
         return (node for _, node in self.walk())
 
     def walk(self) -> Iterator[tuple[int, RadixNode]]:
@@ -105,7 +105,7 @@ class RadixCache:
             stack.extend((depth + 1, child) for child in self._reversed_children(node))
 
     def _reversed_children(self, node: RadixNode) -> list[RadixNode]:
-        """Return the children in reverse order, so that a stack yields them in order."""
+        """Return the children in reverse order, because a stack reverses the order again."""
         return [child for _, child in sorted(node.children.items(), key=_page_text, reverse=True)]
 
     def _whole_pages(self, tokens: Tokens) -> Tokens:
@@ -140,7 +140,7 @@ class RadixCache:
         return pages * size
 
     def _split(self, child: RadixNode, at: int) -> RadixNode:
-        """Split `child` at `at`: a new node takes the upper part and its place, `child` keeps the lower part."""
+        """Split `child` after `at` tokens: return a new parent node with these tokens; `child` keeps the rest."""
         parent = child.parent
         assert parent is not None
         upper = RadixNode(child.tokens[:at], parent, child.accessed)

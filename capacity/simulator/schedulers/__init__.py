@@ -65,15 +65,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduler:
-    """Scheduler of one engine: `make(limits, pool, **options)` builds its policy over a KV pool.
+    """Scheduler of an engine, with its abilities: `make(limits, pool, **options)` builds its policy over a KV pool.
 
     `drafts`: schedules speculative tokens. `offloads`: supports KV tiers below the GPU. `adapts`: supports LoRA
     adapters. `encodes`: supports images in prompts. `swaps`: can swap preempted KV to host memory. `hands_over`: can
-    send prefilled KV to another engine. `shares_content`: its pool stores equal blocks once (vLLM V0). `reads`: fields
-    of a pool and of traffic that only some schedulers support, and this one does. `balance`: assigns requests to
-    data-parallel ranks (see `lockstep`). `engine_options`: fields of the engine's release that are keywords of the
-    policy, where they are not 0. `asynchronous`, `synchronous`: names of the schedulers for pools that request one or
-    the other.
+    send prefilled KV to another engine. `shares_content`: its pool stores equal blocks once (vLLM V0). `reads`: names
+    of optional fields of a pool or of traffic that this scheduler supports. `balance`: method that assigns requests to
+    data-parallel ranks (see `lockstep`). `engine_options`: fields of the engine's release that are passed to the
+    policy as keywords if they are not 0. `asynchronous`, `synchronous`: name of the scheduler to use if a pool
+    requests asynchronous or synchronous scheduling.
     """
 
     make: Callable[..., Policy]
@@ -106,7 +106,7 @@ def _with_adapters(
     pool: PagedPool,
     **options: Any,
 ) -> Policy:
-    """Build the policy with adapters if the options include `adapters`, else the plain one."""
+    """Return the policy with adapters if the options include `adapters`, otherwise the policy without adapters."""
     return (adapted if "adapters" in options else plain)(limits, pool, **options)
 
 
@@ -173,7 +173,7 @@ SCHEDULERS: dict[str, Scheduler] = {
 
 
 def find_scheduler(name: str | type[Policy]) -> Scheduler:
-    """Return the scheduler with this name, or one for this class of policies. Raises UnknownName."""
+    """Return the scheduler with this name, or one that builds policies of this class. Raises UnknownName."""
     if not isinstance(name, str):
         return Scheduler(make=name)
     if name not in SCHEDULERS:
@@ -187,12 +187,12 @@ OPTIONAL_SETTINGS = tuple(
 
 
 def schedulers_with_setting(name: str) -> tuple[str, ...]:
-    """Return the names of the schedulers that support a setting, one of `HEEDED`."""
+    """Return the names of the schedulers that support a setting in `OPTIONAL_SETTINGS`."""
     return tuple(policy for policy, scheduler in SCHEDULERS.items() if name in scheduler.reads)
 
 
 def schedulers_with_ability(ability: str) -> tuple[str, ...]:
-    """Return the names of the schedulers with an ability, a field of `Scheduler`."""
+    """Return the names of the schedulers that have an ability, given as a field of `Scheduler`, such as `drafts`."""
     return tuple(name for name, scheduler in SCHEDULERS.items() if getattr(scheduler, ability))
 
 

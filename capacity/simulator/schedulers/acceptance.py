@@ -46,7 +46,7 @@ def _standard_normals(count: int) -> list[float]:
 
 
 def _rates_at_depth(rate: float, shifts: list[float], reached: list[float]) -> tuple[float, ...]:
-    """Return the rates of the classes at one depth, with mean `rate`; `reached` weights the classes."""
+    """Return each class's rate at one depth; their mean, weighted by `reached` (drafts at this depth), is `rate`."""
     if rate in (0.0, 1.0) or not any(reached):
         return (rate,) * len(shifts)
     low, high = -40.0 - max(shifts), 40.0 + max(shifts)

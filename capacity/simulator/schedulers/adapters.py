@@ -32,7 +32,7 @@ from capacity.simulator.schedulers.vllm_v1 import VllmV1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSlots:
-    """Numbers of adapters on the GPU and in host memory (None: all), and the time to load one.
+    """Maximum numbers of adapters on the GPU and in host memory (None: all), and the time to load one.
 
     `load_ps` is the time from host memory to the GPU. `read_ps` is added if the adapter is not in host memory.
     """
@@ -56,7 +56,7 @@ class AdapterSlots:
 
 
 class LoadedAdapters:
-    """Adapters by last use: the first `max_loras` are on the GPU, the next ones only in host memory."""
+    """Loaded adapters ordered by last use: the first `max_loras` are on the GPU, the next ones only in host memory."""
 
     def __init__(self, slots: AdapterSlots) -> None:
         self._slots = slots
@@ -64,7 +64,7 @@ class LoadedAdapters:
         self._recent: list[int] = []  # most recently used first
 
     def load_adapter(self, adapter: int) -> int:
-        """Load the adapter to the GPU if needed and return the time that this takes in ps."""
+        """Load an adapter to the GPU if it is not there; return the load time (ps), 0 if it is on the GPU."""
         slots, recent = self._slots, self._recent
         place = recent.index(adapter) if adapter in recent else self._held
         if place < len(recent):
@@ -93,7 +93,7 @@ class AdapterV1(VllmV1):
         return step
 
     def skips_request(self, r: Sequence, rows: list[Row]) -> bool:
-        """Return whether the adapter of the request exceeds the limit of this step."""
+        """Return whether the adapter of a request would exceed the limit of adapters in this step."""
         scheduled = distinct_adapters(rows)
         return r.adapter not in (0, *scheduled) and len(scheduled) >= self.max_loras
 
@@ -101,9 +101,9 @@ class AdapterV1(VllmV1):
 class AdapterMixin:
     """Mixin that adds adapters to a policy and skips waiting requests while too many adapters run.
 
-    It removes these requests from the queue while the policy decides. This equals a check of each request: the policy
-    starts requests in order until one does not fit, so each adapter counted before a request either starts in this
-    step or no later request starts.
+    The skipped requests are removed from the queue while the policy decides. The result is the same as with a check of
+    each request, because the policy starts requests in order until one does not fit: an adapter that was counted for
+    an earlier request either starts in this step, or no later request starts.
     """
 
     waiting: Any  # attributes of the policy
@@ -133,7 +133,7 @@ class AdapterMixin:
         return step
 
     def _find_excess_requests(self, queue: list[Sequence]) -> set[int]:
-        """Return the indices of waiting requests whose adapter has no free slot after running and earlier requests."""
+        """Return indices of waiting requests without an adapter slot: running and earlier requests use all slots."""
         taken = {r.adapter for r in self.running if r.adapter}
         aside = set()
         for r in queue:

@@ -14,7 +14,7 @@ from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequenc
 
 
 class Batching(QueuedPolicy):
-    """Rows and output of steps. Subclasses add `schedule()`."""
+    """Base class of these policies: builds rows and applies outputs of steps. Subclasses add `schedule()`."""
 
     aborts = True
     pool: PagedPool
@@ -50,7 +50,7 @@ class Batching(QueuedPolicy):
         )
 
     def last_slot(self, r: Sequence) -> int:
-        """Return the most tokens whose KV the request can hold; the last token is never stored."""
+        """Return the maximum number of tokens whose KV the request can hold; its last token is never stored."""
         return min(r.asked_known, self.limits.max_model_len) - 1
 
     def grow(self, r: Sequence, tokens: int, hit: Hit = None) -> None:
@@ -66,18 +66,18 @@ class Batching(QueuedPolicy):
         step.rows.append(Row(r, 1 + drafts, r.computed, drafts, True, r.epoch))
 
     def _num_drafts(self, r: Sequence) -> int:
-        """Return the number of drafts of the next row, limited by the last token that the request may have."""
+        """Return the number of drafts in the request's next row, limited by its maximum length."""
         return max(min(self._drafts, self.last_slot(r) - 1 - r.computed), 0)
 
     def generation_blocks(self, rows: list[Sequence]) -> int:
-        """Return the free blocks needed for one more token and its drafts for each of `rows`."""
+        """Return how many free blocks the next token and its drafts need, summed over `rows`."""
         pool = self.pool
         for r in rows:
             pool.leave_window(r.table, r.computed - r.in_flight_tokens)
         return sum(pool.blocks_needed(r.table, r.computed + 1 + self._num_drafts(r)) for r in rows)
 
     def start(self, r: Sequence, hit: Hit) -> None:
-        """Start a request that was removed from the queue, after the cached tokens of `hit`."""
+        """Start a request that was removed from the queue; the cached tokens of `hit` count as computed."""
         r.computed = hit[0]
         r.status = Status.RUNNING
         self.running.append(r)
@@ -101,7 +101,7 @@ class Batching(QueuedPolicy):
         step.preempted.append(r)
 
     def commit(self, step: Step) -> Step:
-        """Count the scheduled tokens as computed immediately."""
+        """Count the tokens of a scheduled step as computed before the step ends; return the step."""
         for r, tokens, _, _, yields, _, _ in step.rows:
             r.computed += tokens
             r.in_flight_tokens += tokens
@@ -125,7 +125,7 @@ class Batching(QueuedPolicy):
         return step.finished
 
     def _accept(self, speculation: Speculation, r: Sequence, row: Row) -> int:
-        """Return the tokens that a row yields, at most those that the request may have; discard rejected drafts."""
+        """Return how many tokens a row yields, up to the request's last token; discard its rejected drafts."""
         accepted = speculation.count_accepted(r, row.drafts) if row.drafts else 0
         if row.epoch == r.epoch:
             r.computed -= row.drafts - accepted

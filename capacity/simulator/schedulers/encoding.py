@@ -1,12 +1,12 @@
 """Images in vLLM V1: the images to encode before a step, and the cache of encoder outputs.
 
-An image is encoded as a whole before the first chunk that reaches its tokens. A chunk ends before an image that does
-not fit into the cache. The output stays in the cache until the last chunk of the image is computed, and then until its
-space is needed. vLLM also limits the encoder tokens per step by the size of the cache; because the cache holds what a
-step encodes, this limit admits everything that fits. Audio is encoded like images. Assumptions: the images of a prompt
-are at its start, one after the other, followed by its audio clip; no two prompts share an image. Source: vLLM
-v1/core/encoder_cache_manager.py at 003ad86, read 2026-11-22; v1/core/sched/scheduler.py
-`_try_schedule_encoder_inputs`, quoted from memory.
+An image is encoded as a whole before the first chunk that contains any of its tokens. A chunk ends before an image
+that does not fit into the cache. The output stays in the cache until the last chunk of the image is computed, and
+after that until its space is needed. vLLM also limits the encoder tokens per step to the size of the cache. This limit
+never excludes an image that fits, because the cache contains everything that a step encodes. Audio is encoded like
+images. Assumptions: the images of a prompt are at its start, one after the other, followed by its audio clip; no two
+prompts share an image. Source: vLLM v1/core/encoder_cache_manager.py at 003ad86, read 2026-11-22;
+v1/core/sched/scheduler.py `_try_schedule_encoder_inputs`, quoted from memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _size(r: Sequence, image: int) -> int:
 
 
 def _images_reached(r: Sequence, computed: int, end: int) -> list[int]:
-    """Return the images with tokens from `computed` until before `end`."""
+    """Return the indices of the images with tokens at positions from `computed` to `end` - 1."""
     first = min(computed // r.image_tokens, r.images) if r.image_tokens else 0
     if r.audio_tokens:
         first = min(first, r.images - 1)
@@ -38,7 +38,7 @@ def _images_reached(r: Sequence, computed: int, end: int) -> list[int]:
 
 
 class ImageEncoder:
-    """Cache of encoder outputs with a capacity of `tokens`, which also limits the images of a step."""
+    """Cache of encoder outputs with a capacity of `tokens` tokens, which also limits the image tokens of a step."""
 
     def __init__(self, tokens: int) -> None:
         self.free = tokens
@@ -47,11 +47,11 @@ class ImageEncoder:
         self._now: list[tuple[Sequence, int]] = []  # images of this step
 
     def begin_step(self, step: Step) -> None:
-        """Begin a step; images are added to its `encoded` list."""
+        """Begin a step; `encode` adds images to its list `encoded`."""
         self._now = step.encoded
 
     def schedulable_tokens(self, r: Sequence, computed: int, tokens: int) -> int:
-        """Return how many of the `tokens` after `computed` fit: all, or those before an image without space."""
+        """Return how many of the next `tokens` tokens fit: all, or those before the first image without space."""
         room = self.free + sum(self._kept.values())
         for image in _images_reached(r, computed, computed + tokens):
             start, size = image * r.image_tokens, _size(r, image)
@@ -66,7 +66,7 @@ class ImageEncoder:
         return tokens
 
     def encode(self, r: Sequence, computed: int, tokens: int) -> None:
-        """Encode the missing images of a chunk that `reach` allowed, and keep the outputs."""
+        """Encode the missing images of a chunk that `schedulable_tokens` allowed, and keep the outputs."""
         for image in _images_reached(r, computed, computed + tokens):
             name, size = (r.index, image), _size(r, image)
             if name in self._held:
@@ -79,19 +79,19 @@ class ImageEncoder:
             self._held[name] = self._kept.pop(name, size)
 
     def free_computed(self, r: Sequence) -> None:
-        """Release the images that end before `r.computed`, after a step."""
+        """Release the images of a request whose tokens are all computed; call it after a step."""
         for image in range(r.images):
             if image * r.image_tokens + _size(r, image) > r.computed:
                 break
             self._release_image((r.index, image))
 
     def release(self, r: Sequence) -> None:
-        """Release all images of a finished or preempted request."""
+        """Release all images of a finished or preempted request; outputs stay until the space is needed."""
         for image in range(r.images):
             self._release_image((r.index, image))
 
     def cancel_encoding(self, r: Sequence) -> None:
-        """Remove the images of a request that is preempted in the step that was to encode them."""
+        """Remove a request's images from the current step and the cache, because this step preempts the request."""
         for image in [image for sequence, image in self._now if sequence is r]:
             self._now.remove((r, image))
             size = self._kept.pop((r.index, image), 0) or self._held.pop((r.index, image))

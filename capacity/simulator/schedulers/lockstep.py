@@ -1,8 +1,8 @@
-"""Data-parallel attention: one scheduler per rank, and all ranks decide every step at the same instant.
+"""Data-parallel attention: one scheduler per rank, and all ranks schedule every step at the same time.
 
-Ranks that share experts cannot run a step alone, because each layer waits for all of them. A step of the deployment is
-one step of every rank. Ranks without work run a dummy row. The duration is given by `JointStepTimes`. Requests are
-assigned to ranks on arrival and stay there. Sources: vLLM 0.33 v1/engine/core.py (DPEngineCoreProc) and core_client.py
+Ranks that share experts cannot run a step alone, because each layer waits for all ranks. A step of the engine is one
+step of every rank. Ranks without work run a dummy row. `JointStepTimes` gives the duration. Requests are assigned to
+ranks on arrival and stay there. Sources: vLLM 0.33 v1/engine/core.py (DPEngineCoreProc) and core_client.py
 (DPLBAsyncMPClient); SGLang 0.5.23 managers/data_parallel_controller.py; TensorRT-LLM _torch/pyexecutor (attention DP).
 Not simulated: vLLM checks only every 32 steps whether all ranks are idle, so a request to an idle deployment may wait
 for a dummy step.
@@ -30,7 +30,7 @@ Balance = Callable[[Request], int]
 
 
 def published_queues(ranks: Sequence[Policy]) -> Balance:
-    """vLLM: choose the minimum of 4·waiting + running as last published, plus the requests sent since."""
+    """Return vLLM's balance: lowest 4·waiting + running as last published, plus the requests sent since then."""
     waiting, running = [0] * len(ranks), [0] * len(ranks)
     published_ps = -PUBLISHED_EVERY_PS
 
@@ -49,7 +49,7 @@ def published_queues(ranks: Sequence[Policy]) -> Balance:
 
 
 def round_robin(ranks: Sequence[Policy]) -> Balance:
-    """SGLang: choose the ranks in turn."""
+    """Return SGLang's balance, which chooses the ranks in turn."""
     sent = 0
 
     def choose(request: Request) -> int:  # noqa: ARG001
@@ -61,7 +61,7 @@ def round_robin(ranks: Sequence[Policy]) -> Balance:
 
 
 def fewest_requests(ranks: Sequence[Policy]) -> Balance:
-    """TensorRT-LLM: choose the rank with the fewest requests."""
+    """Return TensorRT-LLM's balance, which chooses the rank with the fewest requests."""
 
     def choose(request: Request) -> int:  # noqa: ARG001
         counts = [rank.unfinished for rank in ranks]
@@ -78,11 +78,11 @@ BALANCES: dict[str, Callable[[Sequence[Policy]], Balance]] = {
 
 
 class Lockstep(Policy):
-    """Schedulers of all ranks as one policy; its steps have one part per rank.
+    """Schedulers of all ranks as one policy; each of its steps has one part per rank.
 
-    `prompt_wait_steps` is timeout_iters of TensorRT-LLM's attention_dp_config with enable_balance. Prompts start in
-    the same step on all ranks. They wait while some rank has no prompt and all ranks have rows to generate, but at
-    most this many steps.
+    `prompt_wait_steps` is timeout_iters of TensorRT-LLM's attention_dp_config with enable_balance. If it is set,
+    prompts start in the same step on all ranks: they wait while some rank has no prompt and all ranks have rows to
+    generate, but at most this many steps.
     """
 
     def __init__(
@@ -93,9 +93,9 @@ class Lockstep(Policy):
         prompt_wait_steps: int = 0,
     ) -> None:
         if balance not in BALANCES:
-            raise UnknownName("balance of data-parallel ranks", balance, BALANCES)
+            raise UnknownName("balancing method of data-parallel ranks", balance, BALANCES)
         if prompt_wait_steps and not ranks[0].can_hold_prompts:
-            raise InvalidInput("prompt_wait_steps requires the tensorrt-llm scheduler: leave it out")
+            raise InvalidInput("only the tensorrt-llm scheduler supports prompt_wait_steps: leave it out")
         self.ranks = tuple(ranks)
         self.steps_in_flight = self.ranks[0].steps_in_flight
         self.aborts = self.ranks[0].aborts

@@ -1,11 +1,12 @@
 """vLLM V1 with KV offload: KV that the GPU's prefix cache evicted is loaded back instead of recomputed.
 
-If the prefix of the first waiting request continues in the tiers below the GPU, it allocates blocks for all of that
-prefix at once. It waits for the load outside the queue while others are admitted, and then runs with the loaded KV.
-Blocks are allocated only if the rest of every such prompt also fits, because requests that wait for each other's
-blocks would never finish. A prefix that is being loaded for another request is not loaded twice; the request waits for
-it. If a prompt is loaded completely, one token is recomputed. Not simulated: blocks whose copy is still in progress
-are not reused. Source: vLLM 0.33 v1/core/sched/scheduler.py and distributed/kv_transfer/kv_connector/v1/offloading.
+If the tiers below the GPU have more of the first waiting request's prefix than the GPU, the request allocates blocks
+for this whole prefix at once. It waits for the load outside the queue while others are admitted, and then runs with
+the loaded KV. Blocks are allocated only if the rest of every such prompt also fits; otherwise requests could wait for
+each other's blocks forever. A prefix that is being loaded for another request is not loaded twice; the request waits
+for that load. If a prompt is loaded completely, one token is recomputed. Not simulated: blocks whose copy is in
+progress are not reused. Source: vLLM 0.33 v1/core/sched/scheduler.py and
+distributed/kv_transfer/kv_connector/v1/offloading.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from capacity.simulator.schedulers.vllm_v1 import VllmV1
 
 @dataclass(slots=True)
 class PendingLoad:
-    """Request whose KV is being loaded: `tokens` tokens of it will be on the GPU at `end_ps`."""
+    """Request whose KV is being loaded: its first `tokens` tokens will be on the GPU at `end_ps`."""
 
     sequence: Sequence
     tokens: int
@@ -33,7 +34,7 @@ class PendingLoad:
 
 
 class OffloadingV1(VllmV1):
-    """`VllmV1` over a pool and the tiers below it."""
+    """`VllmV1` with tiers below the KV pool of the GPU."""
 
     def __init__(self, limits: SchedulerLimits, pool: PagedPool, *, offload: Offload, **options: Any) -> None:
         super().__init__(limits, pool, **options)
@@ -64,7 +65,7 @@ class OffloadingV1(VllmV1):
         return step
 
     def admit_waiting(self, rows: list[Row], budget: int) -> None:
-        """Start requests whose KV has arrived, then requests of the queue; set aside those that wait for KV."""
+        """Start requests whose KV has arrived, then the queue; skip requests whose prefix another request loads."""
         aside: list[Sequence] = []
         while budget > 0 and len(self.running) < self.max_active:
             if self._loaded:
@@ -88,7 +89,7 @@ class OffloadingV1(VllmV1):
             self.waiting.put_back(r)
 
     def _resume(self, r: Sequence, rows: list[Row], budget: int) -> int:
-        """Start a request whose KV has arrived; return its tokens in this step, 0 if it does not fit."""
+        """Start a request whose KV has arrived; return its number of tokens in this step, 0 if it does not fit."""
         tokens = self._chunk_tokens(r.known - r.computed, budget)
         if not tokens or not self._take_blocks(r, r.computed + tokens):
             return 0
@@ -101,7 +102,7 @@ class OffloadingV1(VllmV1):
         return tokens
 
     def _try_load(self, r: Sequence) -> Literal["nothing", "begun", "elsewhere", "no room"]:
-        """Start to load the chunks of the first waiting request that the tiers have beyond the GPU's hit."""
+        """Start to load the chunks of the first waiting request that the tiers have and the GPU lacks."""
         pool, size = self.pool, self.tiers.chunk_tokens
         keys = self._chunk_keys(r, r.known)
         hit = pool.lookup(r.table, r.known - 1)
@@ -125,7 +126,7 @@ class OffloadingV1(VllmV1):
         return "begun"
 
     def _promised_blocks(self) -> int:
-        """Return the blocks that prompts with some blocks still need."""
+        """Return how many more blocks are needed by prompts that already have some blocks."""
         pool = self.pool
         holders = [arrival.sequence for arrival in self._loading]
         holders += self._loaded
@@ -133,7 +134,7 @@ class OffloadingV1(VllmV1):
         return sum(int(pool.blocks_needed(r.table, r.known)) for r in holders)
 
     def _count_tier_hits(self, r: Sequence, tier_hit: TierHit, gpu_tokens: int) -> None:
-        """Add the prompt tokens of a first admission to the hits of the tiers that had them."""
+        """Add the prompt tokens that tiers provide at a request's first admission to the hits of these tiers."""
         if r.preemptions:
             return
         size, at = self.tiers.chunk_tokens, gpu_tokens
@@ -153,7 +154,7 @@ class OffloadingV1(VllmV1):
             self._finish_loads()
 
     def _finish_loads(self) -> None:
-        """Register loaded KV in the prefix cache and make its requests ready to run."""
+        """Add KV whose load has ended to the prefix cache, and make its requests ready to run."""
         due = [arrival for arrival in self._loading if arrival.end_ps <= self._now_ps]
         if not due:
             return

@@ -14,10 +14,10 @@ from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Sp
 
 
 class Policy(Protocol):
-    """Scheduling policy over a KV pool. Subclass it; the defaults are those of a policy without optional abilities.
+    """Base class of scheduling policies over a KV pool; its defaults are those of a policy without optional abilities.
 
-    `schedule` returns a step for the state, and `update` applies its output. Neither uses the clock, step times or
-    records.
+    `schedule` returns the next step for the current state, and `update` applies the step's output. Neither uses the
+    clock, step times or records.
     """
 
     steps_in_flight: int
@@ -28,7 +28,7 @@ class Policy(Protocol):
 
     @property
     def wake_ps(self) -> int | None:
-        """Instant at which `schedule()` would decide something, after it decided nothing."""
+        """Time (ps) at which to call `schedule()` again after an empty step; None: not before another event."""
         return None
 
     @property
@@ -50,7 +50,7 @@ class Policy(Protocol):
         return
 
     def add_loaded(self, sequence: Sequence) -> None:
-        """Add a request that already holds blocks with its prompt's KV."""
+        """Add a request whose blocks already contain the KV of its prompt."""
         self.add(sequence)
 
     def schedule(self, now_ps: int) -> Step: ...
@@ -61,7 +61,7 @@ class Policy(Protocol):
         raise InvalidInput(f"{type(self).__name__} cannot abort request {r.id}")
 
     def last_slot(self, r: Sequence) -> int:
-        """Return the most tokens whose KV the request can hold; the last token is never stored."""
+        """Return the maximum number of tokens whose KV the request can hold; its last token is never stored."""
         return r.max_known - 1
 
     @property
@@ -71,7 +71,7 @@ class Policy(Protocol):
 
     @property
     def rank_requests(self) -> Items[int]:
-        """Number of requests of each data-parallel rank; empty without ranks."""
+        """Number of requests assigned to each data-parallel rank; empty without ranks."""
         return ()
 
 
@@ -105,6 +105,6 @@ class QueuedPolicy(Policy):
 
 
 def insert_loaded(waiting: deque[Sequence], sequence: Sequence, pool: PagedPool) -> None:
-    """Insert a request with loaded KV before all requests without blocks, which could wait for it forever."""
+    """Insert a request with loaded KV before requests without blocks, which might wait forever for its blocks."""
     holding = takewhile(lambda r: pool.held_blocks(r.table) > 0, waiting)
     waiting.insert(sum(1 for _ in holding), sequence)

@@ -1,4 +1,4 @@
-"""Requests as schedulers see them, the limits of a scheduler, and the step that it decides."""
+"""Types for schedulers: a request, the limits of a scheduler, and the step that it decides."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Sequence:
         self.asked_known = self.asked_known or self.max_known
 
     def start_again(self) -> None:
-        """Preempt the request: it waits, and all its tokens have to be recomputed."""
+        """Reset a preempted request: it waits, and all its tokens have to be recomputed."""
         self.computed = self.drafts = self.placeholders = 0
         self.epoch += 1
         self.preemptions += 1
@@ -77,7 +77,7 @@ class Sequence:
 
 
 class Row(NamedTuple):
-    """Part of one request in a step: `tokens` new rows after `computed` ones, the last `drafts` of them drafts."""
+    """Part of one request in a step: `tokens` tokens after the `computed` ones; the last `drafts` are drafts."""
 
     sequence: Sequence
     tokens: int
@@ -109,9 +109,9 @@ class Step:
 
 
 class Speculation:
-    """Speculative decoding with `k` drafts per step; `accepted(sequence, drafts)` returns how many are accepted.
+    """Speculative decoding with `k` drafts per step; `count_accepted` returns how many are accepted.
 
-    `accept` is a recorded list that each request cycles through, as in the reference schedules.
+    `accept` lists accepted drafts per step; each request cycles through it, as in the reference schedules.
     """
 
     def __init__(self, k: int, accept: tuple[int, ...], *, lookahead_slots: int) -> None:
@@ -126,11 +126,12 @@ class Speculation:
 
 
 class DrawnSpeculation(Speculation):
-    """Acceptance drawn by position: draft i counts if it and all drafts before it are accepted, each at its own rate.
+    """Random acceptance by position: draft i counts if it and all drafts before it are accepted, each at its own rate.
 
-    A draw depends only on the seed, the request and the number of its verification, not on the rest of the batch.
-    Equal `rates` give the i.i.d. model. A tree has `k` nodes, more than its depth, and `rates` are then by depth. With
-    a `spread`, the class of a request is drawn too, and `rate_table` has the rates of each class (see `acceptance`).
+    A draw depends only on the seed, the request and the index of its verification step, not on the rest of the batch.
+    Equal `rates` give the i.i.d. model. A tree has `k` nodes, more than its depth, and `rates` has one rate per depth.
+    With a `spread`, the class of a request is drawn too, and `rate_table` has the rates of each class (see
+    `acceptance`).
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class DrawnSpeculation(Speculation):
 
 
 def mix_bits(a: int, b: int, c: int) -> int:
-    """Return 64 well-mixed bits of three numbers. Source: Steele et al., SplitMix64, OOPSLA 2014."""
+    """Return a 64-bit hash of three numbers. Source: Steele et al., SplitMix64, OOPSLA 2014."""
     state = (
         a * 0x9E3779B97F4A7C15 + b * 0xD1B54A32D192ED03 + c * 0x8CB92BA72F3D8DD7 + 0x2545F4914F6CDD1D
     ) & MASK_64

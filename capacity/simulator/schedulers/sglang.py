@@ -1,10 +1,10 @@
 """SGLang scheduler: prefill first. While any waiting prompt can start, a step only prefills.
 
 A prompt longer than the chunk budget is *the* chunked request. It continues first in every following prefill step, and
-there is only one at a time. An estimate of the KV that the running requests will still need limits how many requests
-start. It is `new_token_ratio` times the outputs that clients allow (max_tokens). If it was too low, running requests
-are retracted. Source: SGLang 0.5.23 `srt/managers/scheduler.py`, `schedule_policy.py` (PrefillAdder),
-`schedule_batch.py`.
+there is only one at a time. The number of requests that start is limited by an estimate of the KV that the running
+requests will still need: `new_token_ratio` times the outputs that clients allow (max_tokens). If the estimate was too
+low, running requests are retracted. Source: SGLang 0.5.23 `srt/managers/scheduler.py`, `schedule_policy.py`
+(PrefillAdder), `schedule_batch.py`.
 
 In a decode engine, requests with KV from a prefill engine form a batch without a forward pass, because their first
 token came with the KV. They decode from the next step on (0.5.6 `srt/disaggregation/decode.py`).
@@ -12,8 +12,8 @@ token came with the KV. They decode from the next step on (0.5.6 `srt/disaggrega
 With a *receive interval*, requests are taken from the tokenizer only every `recv_interval` decode steps and after each
 prefill step: `--scheduler-recv-interval`, `srt/managers/scheduler_recv_skipper.py`.
 
-Prefixes are looked up and evicted in whole pages, the least recently freed first. SGLang's tree evicts a node at a
-time, as `capacity.simulator.kv_cache.radix` does.
+Prefixes are looked up and evicted in whole pages, the least recently freed first. In contrast, SGLang's tree evicts
+whole nodes, as simulated in `capacity.simulator.kv_cache.radix`.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Sglang(Batching):
         return self.commit(step)
 
     def _count_decodes(self, step: Step) -> None:
-        """Count decode steps since requests were received; a prefill step makes the next receive due."""
+        """Count decode steps since requests were last received; after a prefill step, the next step receives."""
         if self.recv_interval > 1 and step.rows:
             prefills = any(
                 row.tokens > 1 + row.drafts or row.computed < row.sequence.prompt_tokens for row in step.rows
@@ -163,7 +163,7 @@ class Sglang(Batching):
                 break
 
     def _memory_left(self) -> float:
-        """Return the free tokens minus those that the running requests are expected to need."""
+        """Return the free KV capacity in tokens, minus the expected further need of the running requests."""
         ratio = 1.0 if self.ignore_eos else self.new_token_ratio
         promised = sum(min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS) for r in self.running)
         return float(self.pool.free_blocks * self.pool.block_size - promised * ratio)
@@ -187,7 +187,7 @@ class Sglang(Batching):
             self.add_generation_row(step, r)
 
     def _retract(self, rows: list[Sequence], step: Step) -> list[Sequence]:
-        """Retract requests with the fewest outputs, then the longest prompts, until the others fit; keep one."""
+        """Retract requests with the fewest outputs, then the longest prompts, until the others fit; return those."""
         stay = sorted(rows, key=lambda r: (r.prompt_tokens - r.known, r.prompt_tokens))
         while len(stay) > 1 and self.generation_blocks(stay) > self.pool.free_blocks:
             self.preempt(stay.pop(), step)

@@ -11,7 +11,7 @@ from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequenc
 
 
 class SlotBatching(QueuedPolicy):
-    """First come first served on `max_num_seqs` slots; at most `max_waiting` requests wait (None: unlimited)."""
+    """Policy with `max_num_seqs` slots, first come, first served; at most `max_waiting` requests wait (None: all)."""
 
     steps_in_flight = 1
 

@@ -9,12 +9,13 @@ from capacity.step import picoseconds
 
 
 class StaticBatching(QueuedPolicy):
-    """Batches of at most `max_num_seqs` requests. One starts when full or when the oldest waited `batching_window_s`.
+    """Runs batches of at most `max_num_seqs` requests, one at a time.
 
-    Prompts are padded to the longest one and computed in one step. Every member takes part in every decode step until
-    the last one ends, so padding costs time like work. Tokens are delivered as they are generated. KV for the padded
-    prompt and the longest output is reserved for each member at the start. Output lengths are assumed to be known,
-    which favours this policy. There is no token budget. `running` is the batch, including members that have ended.
+    A batch starts when full or when its oldest request has waited `batching_window_s`. Prompts are padded to the
+    longest one and computed in one step. Every member takes part in every decode step until the last one ends, so
+    padding takes time like real tokens. Tokens are delivered as they are generated. KV for the padded prompt and
+    longest output is reserved for each member at the start. Output lengths are assumed to be known, which favours this
+    policy. There is no token budget. `running` is the batch, including members that have ended.
     """
 
     steps_in_flight = 1
@@ -53,7 +54,7 @@ class StaticBatching(QueuedPolicy):
         return Step(rows=[Row(r, prompt_tokens, 0, 0, True, r.epoch) for r in self.running])
 
     def _gather(self) -> tuple[int, int]:
-        """Take members from the queue while the padded batch fits; return its (prompt tokens, outputs)."""
+        """Move requests from the queue to the batch while they fit; return padded prompt and output lengths."""
         prompt_tokens = outputs = 0
         while self.waiting and len(self.running) < self.limits.max_num_seqs:
             r = self.waiting[0]

@@ -1,11 +1,12 @@
-"""TensorRT-LLM in-flight batching: a capacity scheduler selects requests, a micro-batch scheduler rows.
+"""TensorRT-LLM in-flight batching: a capacity scheduler selects requests, a micro-batch scheduler the rows of a step.
 
 Generation rows come first, then prompts (whole, or chunked to the token budget) in order of arrival.
 GUARANTEED_NO_EVICT admits a request only if the blocks of all requests fit up to their last token. MAX_UTILIZATION
-admits what the next step needs, and pauses the most recently started request if it does not fit. With *batch wait*,
-prompts wait for more prompts while other requests generate: up to a number of steps, or until the step would fill a
-fraction of the token budget. Source: TensorRT-LLM `cpp/tensorrt_llm/batch_manager/capacityScheduler.cpp`,
-`microBatchScheduler.cpp`; `_torch/pyexecutor/py_executor.py` (batch_wait_timeout_iters, batch_wait_max_tokens_ratio).
+admits a request if the blocks for the next step fit, and pauses the most recently started request when blocks run out.
+With *batch wait*, prompts wait for more prompts while other requests generate: up to a number of steps, or until the
+step would fill a fraction of the token budget. Source: TensorRT-LLM
+`cpp/tensorrt_llm/batch_manager/capacityScheduler.cpp`, `microBatchScheduler.cpp`; `_torch/pyexecutor/py_executor.py`
+(batch_wait_timeout_iters, batch_wait_max_tokens_ratio).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Capacity = Literal["guaranteed_no_evict", "max_utilization"]
 class TensorRtLlm(Batching):
     """Policy of TensorRT-LLM; `max_num_seqs` is max_batch_size, `max_num_batched_tokens` is max_num_tokens.
 
-    `prompts_per_step`: most prompts in one step. None: as many as the budget holds.
+    `prompts_per_step`: maximum number of prompts in one step. None: as many as fit in the token budget.
     """
 
     can_hold_prompts = True
@@ -110,7 +111,7 @@ class TensorRtLlm(Batching):
             budget, seats, most = budget - tokens, seats - 1, most - 1
 
     def _tokens_in_step(self, wanted: int, budget: int) -> int:
-        """Return the tokens of a prompt in this step: all, or whole blocks up to the budget."""
+        """Return how many of the `wanted` prompt tokens this step computes: all, or whole blocks up to the budget."""
         if wanted <= budget:
             return wanted
         if not self.limits.enable_chunked_prefill:
@@ -119,7 +120,7 @@ class TensorRtLlm(Batching):
         return budget // block * block
 
     def _waits_for_batch(self, step: Step, budget: int, most: int) -> bool:
-        """Return whether new prompts wait for more prompts: only with generation rows, and for a number of steps."""
+        """Return whether new prompts wait for more prompts: for some steps, and only while requests generate."""
         if not self.batch_wait_steps or not step.rows:
             return False
         tokens = 0

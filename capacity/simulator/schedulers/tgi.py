@@ -48,7 +48,7 @@ class Tgi(Batching):
         return self.commit(step)
 
     def _may_prefill(self) -> bool:
-        """Return whether a prefill may pause decode now."""
+        """Return whether a prefill may pause decode: enough requests wait, or enough decode steps have passed."""
         if not self.running:
             return True
         least = int(len(self.running) * self.waiting_served_ratio)

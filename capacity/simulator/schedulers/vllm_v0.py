@@ -1,13 +1,13 @@
 """vLLM V0 scheduler: prefill first. A step either admits whole prompts or decodes all running requests.
 
-Quirks of vLLM V0 are simulated too. A decode requires a free block even when it needs none, so requests preempt each
-other repeatedly when the cache is full. The prefix hit of a request is looked up once and remembered.
+Quirks of vLLM V0 are simulated too. A decode requires a free block even if it will not use one, so requests preempt
+each other repeatedly when the cache is full. The prefix hit of a request is looked up once and remembered.
 
 With `forks_samples`, the samples of one prompt are admitted together as separate sequences. The prompt is computed
 once, and each sample shares its blocks, which are copied on write. A preempted sample comes back alone (vLLM swapped
 such groups as a whole).
 
-With drafts, a decode also allocates slots for the drafts, and rejected drafts leave their slots to the next ones. A
+With drafts, a decode also allocates slots for the drafts, and later tokens reuse the slots of rejected drafts. A
 request decodes without drafts in the step that swaps it in. Source: vLLM 0.8.5 `core/scheduler.py` (default policy,
 recompute or swap), checked against its reference schedules; 0.6.3 for forks.
 """
@@ -44,7 +44,7 @@ class VllmV0(QueuedPolicy):
         forks_samples: bool = False,
         speculation: Speculation | None = None,
     ) -> None:
-        """`num_cpu_blocks` can be swapped out; a step waits `swap_block_ps` for each block that it swaps in or out."""
+        """`num_cpu_blocks`: size of the swap space; a step waits `swap_block_ps` for each block swapped in or out."""
         super().__init__(limits, pool, speculation=speculation)
         self.preemption_mode = preemption_mode
         self.swapped: deque[Sequence] = deque()
@@ -65,7 +65,7 @@ class VllmV0(QueuedPolicy):
     def add(self, sequence: Sequence) -> bool:
         if self.speculation is not None and sequence.sample_of >= 0:
             raise InvalidInput(
-                "vLLM V0 supports no drafts with several samples: leave out --num-samples or --speculator"
+                "vLLM V0 cannot use drafts with several samples: leave out --num-samples or --speculator"
             )
         if self._forks and sequence.sample_of >= 0:
             first = self._first_samples.setdefault(sequence.sample_of, sequence)
@@ -76,7 +76,7 @@ class VllmV0(QueuedPolicy):
         return super().add(sequence)
 
     def _pop_samples(self, first: Sequence) -> list[Sequence]:
-        """Remove and return the samples that start with this one."""
+        """Remove and return the other samples of a prompt, which are admitted together with its first sample."""
         if self._first_samples.get(first.sample_of) is first:
             del self._first_samples[first.sample_of]
         return self._others.pop(first.index, [])
@@ -143,7 +143,7 @@ class VllmV0(QueuedPolicy):
         return cached, r.known - cached
 
     def _preempt_for_priority(self, step: Step, budget: Budget) -> None:
-        """Preempt requests of lower priority than the head of the queue until it fits."""
+        """Preempt running requests of lower priority than the first waiting request until that request fits."""
         running = sorted(self.running, key=_priority_key)
         if self.waiting:
             head = self.waiting.popleft()
@@ -162,7 +162,7 @@ class VllmV0(QueuedPolicy):
         self.running = running
 
     def _decode(self, step: Step) -> None:
-        """Decode the running requests in order; one without a free block preempts the last unscheduled one."""
+        """Decode running requests in order; one without free blocks preempts the last one not yet scheduled."""
         queue, self.running = deque(self.running), []
         victims: list[Sequence] = []
         while queue:
@@ -185,11 +185,11 @@ class VllmV0(QueuedPolicy):
         self.waiting.extendleft(victims)
 
     def _num_drafts(self, r: Sequence) -> int:
-        """Return the number of drafts of the next row, limited by the last token that the request may have."""
+        """Return the number of drafts in the request's next row, limited by its maximum length."""
         return 0 if self.speculation is None else max(min(self.speculation.k, r.max_known - 1 - r.known), 0)
 
     def _preempt(self, victim: Sequence, step: Step) -> bool:
-        """Free the blocks by dropping or swapping them; return True if the request must start again."""
+        """Free a request's blocks by swapping or dropping them; return True if it must be recomputed."""
         victim.status = Status.WAITING
         held = len(victim.table.blocks)
         self.pool.release(victim.table)
@@ -227,7 +227,7 @@ class VllmV0(QueuedPolicy):
 
     @property
     def tier_use(self) -> tuple[TierUse, ...]:
-        """Return the blocks swapped out and in, as one tier."""
+        """Statistics of the blocks swapped out and in, as one tier; empty without swapping."""
         if self.preemption_mode == "recompute":
             return ()
         out, back = self._swapped_out, self._swapped_in
@@ -246,7 +246,7 @@ class VllmV0(QueuedPolicy):
         )
 
     def update(self, step: Step) -> list[Sequence]:
-        """Append one token and the accepted drafts for every row; return the finished requests, dropped ones last."""
+        """Append one token and the accepted drafts for every row; return finished requests, dropped ones last."""
         finished: list[Sequence] = []
         for row in step.rows:
             r = row.sequence
@@ -265,7 +265,7 @@ class VllmV0(QueuedPolicy):
 
 
 class Budget:
-    """Tokens and sequences of one step; running requests count as sequences from the start."""
+    """Token and sequence budget of one step; running requests count as sequences from the start."""
 
     __slots__ = ("_limits", "sequences", "tokens")
 

@@ -28,7 +28,7 @@ class FcfsQueue(deque[Sequence]):
 
 
 class PriorityQueue(FcfsQueue):
-    """Waiting requests by (priority, arrival, id), including preempted ones."""
+    """Waiting requests, including preempted ones, ordered by (priority, arrival, id)."""
 
     def add(self, sequence: Sequence) -> None:
         insort(self, sequence, key=lambda r: (r.priority, r.arrival, r.id))
@@ -134,18 +134,19 @@ class VllmV1(QueuedPolicy):
         return budget
 
     def _slots_needed(self, end: int) -> int:
-        """Return the tokens that need a slot for rows up to `end`, including the lookahead."""
+        """Return the number of KV slots needed to compute tokens up to `end`, including lookahead slots."""
         return min(end + self._lookahead, self.limits.max_model_len)
 
     def _make_room(self, r: Sequence, end: int, step: Step) -> int:
-        """Allocate blocks up to `end`, preempting others and at last the request; return the refunded budget."""
+        """Allocate blocks for a request up to token `end`; if too few are free, preempt other requests and finally the
+        request itself. Return the number of scheduled tokens that the budget regains."""
         refunds = 0
         while r.status == Status.RUNNING and not self._take_blocks(r, end):
             refunds += self._preempt(self._select_victim(), step)
         return refunds
 
     def _take_blocks(self, r: Sequence, end: int) -> bool:
-        """Allocate blocks for tokens up to `end` and the lookahead; return False if too few are free."""
+        """Allocate blocks up to token `end` and its lookahead slots; return False if too few are free."""
         slots = self._slots_needed(end)
         if self.pool.blocks_needed(r.table, slots) > self.pool.free_blocks:
             return False
@@ -158,7 +159,7 @@ class VllmV1(QueuedPolicy):
         return max(self.running, key=lambda r: (r.priority, r.arrival))
 
     def _preempt(self, victim: Sequence, step: Step) -> int:
-        """Free all blocks of a request and requeue it; return the refunded budget."""
+        """Free all blocks of a request and requeue it; return its scheduled tokens, which the budget regains."""
         self.running.remove(victim)
         refund = 0
         for i, row in enumerate(step.rows):
@@ -190,11 +191,11 @@ class VllmV1(QueuedPolicy):
             self.waiting.put_back(r)
 
     def skips_request(self, r: Sequence, rows: list[Row]) -> bool:  # noqa: ARG002
-        """Return whether the head of the queue is skipped in this step, given the rows so far."""
+        """Return whether the first waiting request is skipped in this step, whose rows so far are `rows`."""
         return False
 
     def _start(self, r: Sequence, rows: list[Row], budget: int) -> int:
-        """Start the head of the queue; return its tokens in this step, 0 if it does not fit."""
+        """Start the first waiting request; return its number of tokens in this step, 0 if it does not fit."""
         hit = self.pool.lookup(r.table, r.known - 1)
         computed: int = hit[0]
         tokens = self._chunk_tokens(r.known - computed, budget)
@@ -221,14 +222,14 @@ class VllmV1(QueuedPolicy):
         return tokens
 
     def _chunk_tokens(self, wanted: int, budget: int) -> int:
-        """Return the tokens of a prompt in this step; 0 if the budget would split a prompt that must not be split."""
+        """Return the tokens of a prompt in this step; 0 if it exceeds the budget and chunked prefill is off."""
         tokens = min(wanted, self._threshold)
         if tokens > budget:
             return budget if self.limits.enable_chunked_prefill else 0
         return tokens
 
     def _pads_speculation(self, r: Sequence, computed: int, rows: list[Row]) -> bool:
-        """Return whether a request that needs one token is padded to a verification row: only if no prefill runs."""
+        """Return whether to pad a request that needs one token to a verification row: only if no prefill runs."""
         return r.known - computed == 1 and all(row.computed >= row.sequence.prompt_tokens for row in rows)
 
     def _admit(self, r: Sequence, tokens: int, hit: Hit) -> bool:
@@ -246,7 +247,7 @@ class VllmV1(QueuedPolicy):
         return True
 
     def _commit(self, step: Step) -> None:
-        """Count the scheduled tokens as computed immediately; the step's output corrects this."""
+        """Count the scheduled tokens as computed before the step ends; `update` corrects this with the output."""
         for r, tokens, _, drafts, yields, _, _ in step.rows:
             r.computed += tokens
             r.in_flight_tokens += tokens

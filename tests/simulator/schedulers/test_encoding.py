@@ -242,9 +242,9 @@ def test_images_run_on_the_readable_engines() -> None:
     [
         (
             {"policy": "sglang"},
-            "images are simulated for vllm-v1 and vllm-v1-async and chunked, not for sglang",
+            "only the schedulers vllm-v1 and vllm-v1-async and chunked support images, not sglang",
         ),
-        ({"limits": SchedulerLimits()}, "no vision encoder of a known formula"),
+        ({"limits": SchedulerLimits()}, "no vision encoder that is simulated"),
         (
             {"limits": SchedulerLimits(max_encoder_tokens=59)},
             "exceeds the encoder's limit of 59 tokens per step",
