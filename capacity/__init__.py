@@ -1,9 +1,9 @@
-"""Capacity planning for LLM inference: which GPUs, how many, configured how, at what cost, and how sure::
+"""Capacity planning for LLM inference: which GPUs, how many, which configuration, at what cost, and how certain::
 
     import capacity
     capacity.estimate("llama-3.1-70b", gpu="h100", tensor_parallel_size=4, input_len=1024, output_len=256, batch_size=8)
 
-The same verbs as on the command line, with flags as keywords.
+The functions have the names of the commands, and keywords in place of their flags.
 """
 
 from __future__ import annotations

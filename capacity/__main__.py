@@ -1,7 +1,7 @@
-"""`capacity` and `python -m capacity`: the command, and how signals end it.
+"""`capacity` and `python -m capacity`: entry point of the command, and its handling of signals.
 
-Ctrl-C ends it in one line, while it is still being loaded too. Who asks it to end otherwise (SIGTERM, SIGHUP) gets what
-Ctrl-C gets, the answer so far, and then the death by that signal that was asked for; a second time ends it at once.
+Ctrl-C ends the command with one line, also while it is still loading. SIGTERM and SIGHUP are handled as Ctrl-C is: the
+command prints its results so far, and then ends by the signal that was received. A second signal ends it at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _asked: list[int] = []  # the signal that ends this command
 
 
 def main() -> None:
-    """The `capacity` command."""
+    """Run the `capacity` command."""
     _end_when_asked()
     loads = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not where the caller ignores it
     if loads:
@@ -51,7 +51,7 @@ def _die() -> None:
 
 
 def _leave(number: int, frame: object) -> NoReturn:  # noqa: ARG001
-    """Nothing has begun, so nothing is left to be done."""
+    """Exit at once on Ctrl-C while the command is still loading, when there are no results to print."""
     os.write(2, b"interrupted\n")
     os._exit(INTERRUPTED)
 

@@ -1,4 +1,5 @@
-"""The dashboard: the answers of `capacity` in a browser. It computes nothing itself: all numbers come from the library.
+"""The dashboard: the answers of `capacity` in a browser. It computes nothing itself: all numbers come from the
+library.
 
 How to add a page
 -----------------
@@ -7,33 +8,35 @@ How to add a page
 
        inputs = current_inputs()                       # model, pool, lengths, rate, price, units
        field = partial(show_field, capacity.beam_search)
-       asked = draw(field("batch_size", "beam_batch", "Requests per batch", most=4096))
+       asked = draw_fields(field("batch_size", "beam_batch", "Requests per batch", most=4096))
        options = {**inputs.pool, **inputs.lengths, **asked}
-       found = answered("beam_search", inputs, options, doing="Computing")    # `button="..."` if it takes long
+       found = ask_in_background("beam_search", inputs, options, doing="Computing")    # `button="..."` if it is slow
        show_answer("beam_search", inputs, found, beam_search_facts, beam_search_view)    # with A | B comparison
 
-   The last two arguments are from `capacity.report.views`: the figures of merit and the whole view. Add the help of
-   each figure to `meanings.toml`.
+   The last two arguments are from `capacity.report.views`: the key metrics, and the whole view. Add the help of each
+   metric to `meanings.toml`.
 
-2. `questions.answered` runs a verb, and draws progress, a cancel button, code snippets and downloads. Run other work
-   of more than 50 ms with `parts.background(place, Task(...), doing="simulating")`. A task names a function
-   (`capacity:simulate`) and its keywords, which must be picklable. It runs in a worker process, and its result is
-   cached by the keywords. `answer.value` is None until it is finished; `answer.stale` means that it belongs to earlier
-   inputs. `button="Run"` waits for a click. A task with `reports=True` shows its progress.
+2. `questions.ask_in_background` calls a library function, and draws progress, a cancel button, code snippets and
+   downloads. Run other work of more than 50 ms with `parts.run_in_background(place, Task(...), doing="simulating")`. A
+   task names a function (`capacity:simulate`) and its keyword arguments, which must be picklable. It runs in a worker
+   process, and its result is cached by function and arguments. `answer.value` is None until the task is finished;
+   `answer.stale` means that the value belongs to earlier inputs. `button="Run"` waits for a click. A task with
+   `reports=True` shows its progress.
 
-3. `widgets.show_field` takes a verb's field with a key and a label; `widgets.draw` draws it with the flag's type,
-   choices, limits and help, and returns values that differ from the library's defaults. Draw other inputs with
-   `number`, `choice`, `segments`, `switch`, or any widget with `**bound(key, default)`. The key appears in the URL:
-   keep it short, unique over all pages, and prefixed by the page's name. Never set the session state of a bound
-   widget, because the URL would not change. Use a link (`st.switch_page` with `query_params`).
+3. `widgets.show_field` returns one parameter of a library function as a field with a key and a label;
+   `widgets.draw_fields` draws it with the parameter's type, choices, limits and help, and returns values that differ
+   from the library's defaults. Draw other inputs with `number`, `choice`, `segments`, `switch`, or any widget with
+   `**bind_to_url(key, default)`. The key appears in the URL: keep it short, unique over all pages, and prefixed by
+   the page's name. Never set the session state of a widget that is bound to the URL, because the URL would not
+   change. Use a link (`st.switch_page` with `query_params`).
 
-4. Raise `CapacityError` or let it through: the boundary shows it in one line. Never show the text of another
-   exception. Escape external text (file names, model names, warnings) with `boundary.plain`. Do not call `st.stop()`,
-   because the link is drawn after the page.
+4. Raise `CapacityError`, and do not catch it: the router shows it in one line (`boundary.show_errors`). Never show the
+   text of another exception. Escape external text (file names, model names, warnings) with
+   `boundary.escape_markdown`. Do not call `st.stop()`, because the link is drawn after the page.
 
-5. Put charts into `capacity/report/figures/`: a function from an answer and `Units` to a `Chart`. Use colours from
-   `PALETTE` with a second distinction (marker, pattern, dash, label), an `alt` sentence with the main number, and
-   `rows` with all numbers.
+5. Put charts into `capacity/report/figures/`: a function that takes an answer and `Units` and returns a `Chart`. Use
+   colours from `PALETTE` with a second distinction (marker, pattern, dash, label), an `alt` sentence with the main
+   number, and `rows` with all numbers.
 
 6. Add the page to the lists in `tests/app/test_pages.py` and `tests/app/test_browser.py`, and run
    `python -m capacity_app.screenshots`.

@@ -1,4 +1,4 @@
-"""Error handling of pages: library errors are shown in one line, all others go to the log."""
+"""Error handling of pages: library errors are shown in one line, all other errors go to the log."""
 
 import logging
 import re
@@ -35,13 +35,13 @@ def show_errors() -> Iterator[None]:
 
 
 def show_refusal(error: CapacityError) -> None:
-    """Show the command line's message: as a warning if the model does not fit, else as an error."""
+    """Show the error with the command line's message: as a warning if the model does not fit, else as an error."""
     show = st.warning if isinstance(error, DoesNotFit) else st.error
     show(escape_except_code(page_message(error)), icon=":material/block:")
 
 
 def page_message(error: CapacityError) -> str:
-    """Return an error's message with labels instead of flags and file names instead of paths."""
+    """Return an error's message with widget labels instead of flags and file names instead of paths."""
     return replace_flags(hide_folders(str(error)))
 
 
@@ -56,7 +56,7 @@ def escape_markdown(text: str) -> str:
 
 
 def escape_except_code(text: str) -> str:
-    """Escape text like `plain`, but keep words between backticks as code."""
+    """Escape text like `escape_markdown`, but show text between backticks as code."""
     pieces = CODE.split(" ".join(text.split()))
     return "".join(
         f"`{piece}`" if place % 2 else _escape_markdown(piece) for place, piece in enumerate(pieces)

@@ -26,7 +26,7 @@ SIZES: dict[int | None, str] = {None: "fewest", **{size: str(size) for size in (
 
 
 def draw_frontier(inputs: Inputs) -> None:
-    """Draw choices, the best within the limit, the chart, the clicked point, and the best of each deployment."""
+    """Draw the inputs, the best deployment within the TPOT limit, the chart, and a link to the clicked point."""
     field = partial(show_field, capacity.frontier)
     formats = (None, *known_quantizations())
     with widget_row():
@@ -79,7 +79,7 @@ def _draw_best_points(found: Frontier, tpot_s: float) -> None:
 
 
 def _point_link(line: FrontierLine, point: LoadPoint) -> str:
-    """Return a link to the deployment at this load; streamlit's own links do not set URL-bound widgets."""
+    """Return a link to the deployment at this load; streamlit's own links do not set widgets bound to the URL."""
     href = state.link_to(
         "estimate",
         gpu=line.gpu,

@@ -1,7 +1,7 @@
 """Access control of the dashboard: the host names that browsers may use, and an optional password.
 
-It covers all of streamlit: pages, uploads and WebSocket. If a page of another site had its name bound to this
-machine's address (DNS rebinding), the browser would send that name in `Host`, so the request is rejected.
+It covers all of streamlit: pages, uploads and WebSocket. It prevents DNS rebinding: if the name of another site
+resolves to this machine's address, the browser sends that name in the `Host` header, and the request is rejected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_WAITING = 20
 
 
 class Guard:
-    """ASGI middleware; `names` are the host names that browsers may use (`names_of`)."""
+    """ASGI middleware that checks host name and password; `names` are the allowed host names (`allowed_names`)."""
 
     def __init__(self, app: ASGIApp, *, names: Collection[str], password: str | None = None) -> None:
         self._app = app
@@ -46,7 +46,7 @@ class Guard:
         self._waiting = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on allowed requests, and answer others with 401, 403, 404 or 429."""
+        """Pass on allowed requests, and answer all others with status 401, 403, 404 or 429."""
         from starlette.requests import HTTPConnection
         from starlette.responses import PlainTextResponse
         from starlette.websockets import WebSocketClose
@@ -105,7 +105,7 @@ class Guard:
 
 
 def allowed_names(host: str, others: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the names of a dashboard that listens on `host`: the host, the loopback names, and `others`.
+    """Return the allowed host names of a dashboard that listens on `host`: the host, the loopback names, and `others`.
 
     A dashboard that listens on every address accepts any numeric address and this machine's name.
     """
@@ -118,7 +118,7 @@ def allowed_names(host: str, others: Collection[str] = ()) -> tuple[str, ...]:
 
 
 def access_middleware() -> list[Any]:
-    """Return the middleware: names from streamlit's `server.allowedHosts`, password from the environment."""
+    """Return the middleware: host names from streamlit's `server.allowedHosts`, password from the environment."""
     import streamlit as st
     from starlette.middleware import Middleware
 

@@ -1,8 +1,8 @@
-"""Background jobs: limited in number, with progress and cancellation, and cached by their specification.
+"""Background jobs: limited in number, with progress and cancellation, and cached by function and arguments.
 
-Each slot (`capacity_app.slots`) has a thread and a worker process. Each session has its own queue. The next job
-belongs to the session with the fewest running jobs, then to the one with the least CPU time. Jobs of a closed session
-are cancelled. Results are kept; the least recently used are dropped first.
+Each slot (`capacity_app.slots`) has a thread and a worker process. Each session has its own queue. The next job comes
+from the session with the fewest running jobs; between equal sessions, from the one with the least CPU time. Jobs of a
+closed session are cancelled. Results are cached; the least recently used are dropped first.
 """
 
 import hashlib
@@ -41,9 +41,9 @@ END_STATUS: Mapping[
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A call in a worker: `module:function` with picklable keywords. Equal tasks have equal keys.
+    """A function call for a worker process: `module:function` with picklable arguments. Equal tasks have equal keys.
 
-    `reports`: the function takes `progress`, a callable whose arguments are shown as progress.
+    `reports`: the function takes `progress`, a callable; the arguments of its calls are shown as progress.
     """
 
     function: str
@@ -58,7 +58,7 @@ class Task:
 
 
 def _to_json_value(value: Any) -> Any:
-    """Convert a value for JSON, identically for equal values; arrays by their bytes."""
+    """Convert a value for JSON so that equal values give equal text; an array becomes a hash of its bytes."""
     if isinstance(value, Mapping):
         return dict(value)
     if hasattr(value, "tobytes"):
@@ -91,11 +91,11 @@ class Job:
 
     @property
     def can_be_retried(self) -> bool:
-        """Return whether it ended without an answer and may be tried again."""
+        """Return whether the job ended without an answer (cancelled or crashed), so that it may run again."""
         return self.status == "cancelled" or self.crash is not None
 
     def result(self) -> Any:
-        """Return the value. Raises the task's CapacityError, or RuntimeError for any other end."""
+        """Return the value. Raises the task's CapacityError, or RuntimeError if the job crashed or was cancelled."""
         if self.error is not None:
             raise self.error
         if self.status != "done":
@@ -103,7 +103,7 @@ class Job:
         return self.value
 
     def begin(self) -> bool:
-        """Mark the job as running; return False if it was cancelled before."""
+        """Mark the job as running; return False if it was cancelled before it started."""
         with self._lock:
             if not self.finished:
                 self.status = "running"
@@ -117,7 +117,7 @@ class Job:
         error: CapacityError | None = None,
         crash: str | None = None,
     ) -> None:
-        """Mark the job as finished; only the first call counts. A job with a `crash` may be tried again."""
+        """Mark the job as finished; later calls have no effect. A job with a `crash` may run again."""
         with self._lock:
             if not self.finished:
                 self.value, self.error, self.crash, self.status = value, error, crash, status
@@ -133,7 +133,7 @@ class Job:
 
 
 class Runner:
-    """Workers, a queue per session, and cached results. `alive` returns whether a session's tab is connected."""
+    """Scheduler of jobs, with cached results. `alive` returns whether a session has an open browser tab."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class Runner:
         threading.Thread(target=self._watch, daemon=True, name="capacity-watch").start()
 
     def submit(self, task: Task, session: str = "") -> Job:
-        """Return the cached or new job of this task, and let the session follow it.
+        """Return the job of this task, cached or new, and add the session to its followers.
 
         Raises InvalidInput if too many jobs wait, or if the session has used up its CPU time.
         """
@@ -184,7 +184,7 @@ class Runner:
             return job if job is not None and job.finished and not job.can_be_retried else None
 
     def leave(self, job: Job, session: str = "") -> None:
-        """Remove one follower; a job without followers is cancelled."""
+        """Remove the session from the job's followers; a job without followers is cancelled."""
         with self._lock:
             job.followers -= Counter({session: 1})
             wanted = job.followers.total() > 0
@@ -201,13 +201,13 @@ class Runner:
             slot.kill_job(job)
 
     def join(self, timeout_s: float) -> bool:
-        """Wait until all jobs have ended; return whether they have."""
+        """Wait at most `timeout_s` for each job; return whether all have ended."""
         with self._lock:
             jobs = list(self._jobs.values())
         return all(job.ended.wait(timeout_s) for job in jobs)
 
     def close(self) -> None:
-        """Kill every worker."""
+        """Kill every worker process."""
         for slot in self._slots:
             slot.kill()
 
@@ -237,7 +237,7 @@ class Runner:
             slot.assign(job)
 
     def _next_job(self) -> Job | None:
-        """Return the next job. A session with a running job does not get the last slot."""
+        """Return the waiting job to run next. A session with a running job does not get the last free slot."""
         running = Counter(slot.job.owner for slot in self._slots if slot.job is not None)
         most = self._quota.session_running if len(self._idle) > 1 else 1
         ready = [job for job in self._waiting if running[job.owner] < most]
@@ -255,7 +255,7 @@ class Runner:
         self._keep_ready()
 
     def _keep_ready(self) -> None:
-        """Keep between one and `READY` idle processes."""
+        """Keep at least one and at most `MAX_IDLE` worker processes ready."""
         with self._lock:
             ready = [slot for slot in self._idle if slot.group]
             cold = [slot for slot in self._idle if not slot.group]
@@ -265,7 +265,7 @@ class Runner:
             cold[-1].start()
 
     def _drop_oldest_results(self) -> None:
-        """Drop the oldest results."""
+        """Drop the least recently used results above the limit."""
         finished = [key for key, job in self._jobs.items() if job.finished]
         for key in finished[: max(0, len(self._jobs) - self._kept)]:
             del self._jobs[key]
@@ -278,7 +278,7 @@ class Runner:
             self._keep_ready()
 
     def _enforce_quotas(self) -> None:
-        """End jobs that exceed their quota, and lower the priority of long ones."""
+        """Stop jobs that exceed their quota, and lower the priority of jobs that have run long."""
         working = {slot.group: slot for slot in self._slots if slot.job is not None and slot.group}
         for group, usage in group_usage(set(working)).items() if working else ():
             slot = working[group]
@@ -310,16 +310,16 @@ class Runner:
 
 @cache
 def runner() -> Runner:
-    """Return the runner of this server."""
+    """Return the one Runner of this server."""
     return Runner(alive=_is_connected)
 
 
 def current_session() -> str:
-    """Return the session whose page is being drawn, or an empty string."""
+    """Return the id of the session whose page is being drawn, or an empty string."""
     context = get_script_run_ctx(suppress_warning=True)
     return "" if context is None else context.session_id
 
 
 def _is_connected(session: str) -> bool:
-    """Return whether a tab is connected; True without a server."""
+    """Return whether the session has a connected browser tab; True if no server runs."""
     return not (session and runtime.exists()) or bool(runtime.get_instance().is_active_session(session))

@@ -83,7 +83,7 @@ def check_password(host: str, password: str | None) -> None:
 def server_command(
     *, port: int, host: str, theme: str = "auto", allow_hosts: Collection[str] = ()
 ) -> list[str]:
-    """Return streamlit's command line. Raises InvalidInput if streamlit is missing or the theme is unknown."""
+    """Return the command that starts streamlit. Raises InvalidInput for missing streamlit or an unknown theme."""
     if theme not in THEMES:
         raise InvalidInput(f"--theme is {theme!r}: must be one of {', '.join(THEMES)}")
     if importlib.util.find_spec("streamlit") is None:
@@ -100,7 +100,7 @@ def server_command(
 
 
 def _option_words(value: Any, name: str = "") -> Iterator[str]:
-    """Yield `section.name=value` for each value and each list element."""
+    """Yield `section.name=value` for each option; an option with a list yields one for each element."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield from _option_words(each, f"{name}.{key}" if name else key)
@@ -133,7 +133,7 @@ def _can_listen(family: int, address: Any) -> bool:
 
 
 def _display_name(host: str) -> str:
-    """Return the host for a URL on this machine."""
+    """Return the host name for a URL that is opened on this machine."""
     with suppress(ValueError):
         if ipaddress.ip_address(host).is_unspecified:
             return "localhost"
@@ -141,7 +141,7 @@ def _display_name(host: str) -> str:
 
 
 def wait_until_up(address: str, process: subprocess.Popen[bytes]) -> bool:
-    """Wait until the dashboard answers; return False if its process ends or `START_S` pass."""
+    """Wait until the dashboard answers; return False if its process ends or it does not answer within `START_S`."""
     until_s = time.monotonic() + START_S
     while time.monotonic() < until_s and process.poll() is None:
         with suppress(OSError):
@@ -152,7 +152,7 @@ def wait_until_up(address: str, process: subprocess.Popen[bytes]) -> bool:
 
 
 def _announce(address: str, process: subprocess.Popen[bytes], browser: bool) -> None:
-    """Print the address once the dashboard answers, and open it in a browser if wanted."""
+    """Print the address as soon as the dashboard answers; if `browser` is set, open it."""
     if wait_until_up(address, process):
         print(f"the dashboard is at {address} (press Ctrl-C to stop it)", flush=True)
         if browser:

@@ -1,4 +1,4 @@
-"""Views of the Estimate page: rising load, every GPU and every engine."""
+"""Views of the Estimate page: one deployment over rising load, and all GPUs or all engines at one load."""
 
 from collections.abc import Mapping
 from itertools import cycle
@@ -43,7 +43,7 @@ def draw_load_sweep(inputs: Inputs, load: Mapping[str, Any]) -> None:
 
 
 def draw_every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
-    """Draw every GPU at this load with the size it needs, in the chosen order."""
+    """Draw the metrics of every GPU at this load, each with the GPUs it needs, in the order that the user chose."""
     usual = next(iter(SORTS)) if inputs.cost else ORDER_WITHOUT_PRICE
     order = SORTS[state.choice("Sort by", "gpu_sort", tuple(SORTS), usual)]
     pool = omit(inputs.pool, "gpu", "tensor_parallel_size")
@@ -63,7 +63,7 @@ def draw_every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
 
 
 def draw_every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
-    """Draw every engine at this load on this GPU with its missing features, sorted by tokens/s."""
+    """Draw the metrics of every engine at this load on this GPU, and its missing features, sorted by tokens/s."""
     titles = {of.title: name for name, of in FIGURES.items() if name != "price" or inputs.cost}
     engines = show_field(
         capacity.compare_engines, "engines", "engine_which", "Engines", choices=DEFAULT_ENGINES
@@ -84,7 +84,7 @@ def draw_every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
 
 
 def _draw_reasons(points: Mapping[str, LoadPoint]) -> None:
-    """Show the reason of each verdict: missed service levels, or the cause of an unstable load."""
+    """Show the reason for each verdict: the missed service levels, or why the load is not stable."""
     for name, point in points.items():
         reason = point.misses or (None if point.steady else point.verdict_reason)
         parts.draw_notes([f"{name}: {reason}"] if reason else [])

@@ -1,4 +1,4 @@
-"""Pages of `pages.toml` in menu order: each is a script in `app_pages/` with an entry there."""
+"""The pages in menu order: each is a script in `app_pages/` with an entry in `pages.toml`."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ class PageEntry:
         return self.said or BY_NAME[self.verb or self.name].help.partition("\n")[0]
 
     def read_keys(self) -> frozenset[str]:
-        """Return the keys of the sidebar's widgets that affect its answer, given its own widgets' values."""
+        """Return the keys of sidebar widgets that affect the answer; the page's own widgets can change them."""
         keys = _keys(self.reads)
         for widget, rows in self.by.items():
             keys |= _keys(rows.get(state.page_choice(widget, OTHERWISE), rows.get(OTHERWISE, ())))

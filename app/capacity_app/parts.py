@@ -1,4 +1,4 @@
-"""Components of pages: figures of merit, charts and tables with exports, code snippets, and background jobs."""
+"""Components of pages: key metrics, charts and tables with exports, code snippets, and background jobs."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -23,9 +23,9 @@ MISSING = "-"  # a cell without a value
 
 @dataclass(frozen=True)
 class Kpi:
-    """A figure of merit: its text, an interval or reason below, and help behind a `?`.
+    """A key metric: its value as text, an interval or reason below it, and help behind a `?`.
 
-    `number` is the value for comparisons, with its interval if it has one. `help` is needed only for figures that
+    `number` is the value for comparisons, with its interval if it has one. `help` is needed only for metrics that
     `merits.MEANINGS` does not explain.
     """
 
@@ -37,7 +37,7 @@ class Kpi:
 
 
 def draw_kpis(row: Sequence[Kpi], *, place: str = "main") -> None:
-    """Draw figures of merit in a grid; `place` distinguishes several grids on a page."""
+    """Draw key metrics in a grid; `place` is the grid's unique name on the page."""
     with st.container(key=f"kpis-{place}"):
         for kpi in row:
             st.metric(
@@ -60,13 +60,13 @@ _SHOWN = {  # by verdict colour
 
 
 def draw_verdict(judgement: str, text: str) -> None:
-    """Draw a verdict about the steady state in its colour."""
+    """Draw the verdict about the steady state in the colour of the verdict."""
     show, icon = _SHOWN[VERDICT_COLOURS[judgement]]
     show(escape_except_code(replace_flags(text)), icon=icon)
 
 
 def draw_replicas(task: Task) -> None:
-    """Draw the number of replicas for a load, computed in the background by a task such as `tasks.replicas`."""
+    """Draw the number of replicas that a load needs; `task` (`tasks.replicas`) computes it in the background."""
     from capacity.report.replicas import replicas_text
 
     needed = run_in_background("replicas", task, doing="Computing replicas").current
@@ -81,7 +81,7 @@ def draw_notes(warnings: Sequence[str]) -> None:
 
 
 def draw_chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
-    """Draw a chart with its data and files; return the `customdata` of the point clicked last, if `clickable`."""
+    """Draw a chart with its data and downloads; if `clickable`, return the `customdata` of the last clicked point."""
     with st.container(border=True):
         st.markdown(f"**{escape_markdown(drawn.title)}**")
         event: Any = st.plotly_chart(
@@ -106,7 +106,7 @@ def draw_chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
 
 
 def _chart_files(drawn: Chart) -> None:
-    """Draw the chart's description, data and downloads; pictures have a title, a subject and a date."""
+    """Draw the chart's description, data and downloads; image files include title, subject and date."""
     st.caption(escape_markdown(drawn.alt))
     alt = f"Data of the chart: {drawn.title}"
     st.dataframe(list(drawn.rows), hide_index=True, alt=alt, placeholder=MISSING)
@@ -121,7 +121,7 @@ def _chart_files(drawn: Chart) -> None:
 def draw_download(
     label: str, file_name: str, content: Callable[[], str | bytes], *, mime: str, place: str = "download"
 ) -> None:
-    """Draw a button that creates its file when clicked. `place` and file name must be unique on a page."""
+    """Draw a download button that creates its file on click. `place` and file name must be unique on a page."""
     key, icon = f"{place}_{file_name}", ":material/download:"
     st.download_button(label, content, file_name, mime, key=key, on_click="ignore", icon=icon)
 
@@ -145,10 +145,10 @@ def draw_code_snippets(
     typed: Mapping[str, Any] | None = None,
     package: str = "capacity",
 ) -> tuple[str, str]:
-    """Draw the answer's command, Python code and downloads; return command (empty without a verb) and code.
+    """Draw the command and the Python code of an answer, and its downloads; return the command and the code.
 
-    `function` is the name in `package` if it differs from the verb; `typed` has the options as flags if they differ
-    from the keywords. `model` may be file names.
+    The command is empty if `verb` is None. `function` is the name in `package` if it differs from `verb`; `typed`
+    contains the options as flags if they differ from the keyword arguments. `model` may be several file names.
     """
     from capacity.report.tables import render
 
@@ -169,7 +169,7 @@ def draw_code_snippets(
 
 
 def record_downloads(name: str, answer: Any, page: Callable[[], str]) -> None:
-    """Draw the downloads of an answer that has no command."""
+    """Draw the downloads of an answer for which there is no command; `page` returns its HTML page."""
     with st.container(horizontal=True):
         _record_files(name, answer, page)
 
@@ -187,9 +187,9 @@ def _record_files(name: str, answer: Any, page: Callable[[], str]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """State of a task: `value` belongs to `arguments`, which are earlier inputs if `stale`.
+    """Result of a background task: `value` is the answer for `arguments`; if `stale`, these are earlier inputs.
 
-    `partial` is the last progress report of the running task.
+    `partial` is the latest progress report of the running task.
     """
 
     value: Any = None
@@ -208,7 +208,7 @@ ReadProgress = Callable[..., tuple[float, str]]
 
 
 def progress_fraction(done: int, total: int) -> tuple[float, str]:
-    """Convert a report of `done` out of `total` to a share and a text."""
+    """Return the fraction `done / total` (at most 1) and the text `3 of 10`."""
     return min(done / max(total, 1), 1.0), f"{done:,} of {total:,}"
 
 
@@ -222,8 +222,9 @@ def run_in_background(
 ) -> Answer:
     """Run a task in the background, and draw its progress, a cancel button and a mark for stale answers.
 
-    It starts immediately, or with a `button` of that label; a new run in the same `place` replaces the previous one.
-    `reading` converts the task's reports to a share and a text. Raises the task's CapacityError.
+    The task starts immediately, or when a button with the label `button` is clicked. A new task in the same `place`
+    replaces the previous one. `reading` converts a progress report to a fraction and a text. Raises the task's
+    CapacityError.
     """
     kept: dict[str, Any] = st.session_state.setdefault(f"_work_{place}", {})
     clicked = button is not None and st.button(
@@ -250,7 +251,7 @@ def run_in_background(
 
 
 def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
-    """Return this session's current job; submit the task if it is cached or wanted."""
+    """Return this session's current job; start the job of `task` if its result is cached or it is `wanted`."""
     job: Job | None = kept.get("job")
     if job is not None and job.status == "cancelled":
         job = kept["job"] = None
@@ -268,16 +269,16 @@ def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
 
 
 def _stop_following(job: Job | None) -> None:
-    """Stop following a job, which is cancelled without followers."""
+    """Stop following a job; a job without followers is cancelled."""
     if job is not None and not job.finished:
         runner().leave(job, current_session())
 
 
 def _draw_progress(place: str, job: Job, kept: dict[str, Any], doing: str, reading: ReadProgress) -> None:
-    """Draw the progress of a job repeatedly.
+    """Draw the progress of a job and redraw it every `REFRESH_S` seconds.
 
-    It has its own container: streamlit drops elements that a fragment's last run has drawn and not yet sent when the
-    next run begins, and a browser cannot draw later elements of a page without the earlier ones.
+    It has its own container: if a fragment's next run begins, streamlit drops elements that the last run has drawn but
+    not yet sent, and a browser cannot draw later elements of a page without the earlier ones.
     """
 
     @st.fragment(run_every=REFRESH_S)

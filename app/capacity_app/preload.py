@@ -1,8 +1,8 @@
 """Preload the scripts of page elements while the browser waits for a page.
 
-Streamlit's document lists only the scripts that it needs itself. A browser requests the script of an element, such as
-the chart's (half of all bytes), only when the first such element arrives. This middleware lists them in the document,
-after its own scripts.
+Streamlit's HTML document lists only the scripts that every page needs. A browser requests the script of an element,
+such as a chart (half of all bytes), only when the first such element arrives. This middleware adds these scripts to
+the document, after streamlit's own scripts.
 """
 
 import re
@@ -30,15 +30,15 @@ IMPORTED = re.compile(rb'"\./([\w.-]+\.js)"')
 
 
 class Preload(BaseHTTPMiddleware):
-    """Middleware that adds preload links to the document."""
+    """Middleware that adds preload links to streamlit's HTML document."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on requests that are not for a document."""
+        """Handle requests for a document; pass on all others unchanged."""
         asks = scope["type"] == "http" and "text/html" in Headers(scope=scope).get("accept", "")
         await (super().__call__ if asks else self.app)(scope, receive, send)
 
     async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """Add the links to a document, which is buffered and sent uncompressed."""
+        """Return the response; if it is a document, add the links, buffer it and send it uncompressed."""
         del MutableHeaders(scope=request.scope)["accept-encoding"]
         found = await call_next(request)
         if found.status_code != 200 or not found.headers.get("content-type", "").startswith("text/html"):
@@ -52,7 +52,7 @@ class Preload(BaseHTTPMiddleware):
 
 @cache
 def preload_links() -> bytes:
-    """Return the link elements for the document's head."""
+    """Return the HTML link elements for the head of the document."""
     names = element_scripts(FOLDER, ELEMENTS)
     return "".join(
         f'<link rel="modulepreload" crossorigin href="./static/js/{name}">' for name in names
@@ -60,7 +60,7 @@ def preload_links() -> bytes:
 
 
 def element_scripts(folder: Path, stems: Iterable[str]) -> list[str]:
-    """Return the scripts of these elements, each followed by its imports that the document does not list."""
+    """Return the scripts of these elements and their imports, without those that the document already lists."""
     index = folder.parent.parent / "index.html"
     named = set(re.findall(r"static/js/([\w.-]+\.js)", index.read_text(encoding="utf-8")))
     waiting = [path.name for stem in stems for path in sorted(folder.glob(f"{stem}.*.js"))]

@@ -1,4 +1,4 @@
-"""Run verbs from a page: the task, its progress, and code snippets and downloads of its answer."""
+"""Call library functions from a page: the task, its progress, and code snippets and downloads of the answer."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -13,13 +13,13 @@ from capacity_app.state import Inputs
 
 
 def verb_task(verb: str, model: Any, options: Mapping[str, Any]) -> Task:
-    """Return the task that calls a function of `capacity`."""
+    """Return the task that calls the function `capacity.VERB`."""
     reports = "progress" in inspect.signature(getattr(capacity, verb)).parameters
     return Task(function=f"capacity:{verb}", arguments={"model": model, **options}, reports=reports)
 
 
 def make_side_task(verb: str, inputs: Inputs) -> sides.Ask:
-    """Return the function that makes a side's task: this verb with the side's model and options."""
+    """Return a function that takes a side of a comparison and returns the task that calls `capacity.VERB` for it."""
 
     def ask(side: Side) -> Task:
         return verb_task(verb, sides.side_model(side, inputs), {**side.options, **side.cost})
@@ -38,10 +38,11 @@ def ask_in_background(
     command: str | None = "",
     typed: Mapping[str, Any] | None = None,
 ) -> parts.Answer:
-    """Run a verb in the background, with a `button` if it takes long, and draw progress and downloads.
+    """Call `capacity.VERB` in the background, with a `button` if it takes long, and draw progress and downloads.
 
-    With a pinned side it runs at every change. `command` is the verb on the command line if it differs, or None;
-    `typed` has the options as flags if they differ from the keywords.
+    If a side is pinned, the call starts at every change without the button. `command` is the command's name if it
+    differs from `verb`, or None if there is none; `typed` contains the options as flags if they differ from the
+    keyword arguments.
     """
     task = verb_task(verb, inputs.model, options)
     if any(side.page == verb for side in sides.pinned_sides()):
@@ -60,7 +61,7 @@ def show_figures(
     *arguments: Any,
     slo: tuple[str, ...] = (),
 ) -> None:
-    """Draw an answer's figures of merit next to those of pinned sides; `arguments` are passed to `facts`."""
+    """Draw an answer's key metrics next to those of pinned sides; `facts(answer, *arguments)` returns the metrics."""
     side, row = sides.side_of(verb, found.arguments), views.figures_function(facts, *arguments)
     sides.draw_figures(side, found.value, ask=make_side_task(verb, inputs), row=row, slo=slo)
 
@@ -72,7 +73,7 @@ def show_answer(
     facts: Callable[..., Iterable[Fact]],
     view: Callable[[Any], View],
 ) -> None:
-    """Draw the figures of merit and the view of an answer, if there is one."""
+    """Draw the key metrics and the view of an answer; draw nothing until the answer exists."""
     if found.value is not None:
         show_figures(verb, inputs, found, facts)
         views.draw_view(view(found.value), found.value)

@@ -21,7 +21,7 @@ def _memory_bytes() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """Limits; a job's CPU time and memory include the processes that it started."""
+    """Limits of CPU time and memory. Those of a job include the processes that it started."""
 
     job_cpu_s: float = 900.0
     job_bytes: int = max(MIN_BYTES, min(4 * GIB, _memory_bytes() // 4))
@@ -33,7 +33,7 @@ class Quota:
     grace_s: float = 10.0  # seconds that a tab may be disconnected
 
     def reason_to_stop(self, cpu_s: float, held_bytes: int) -> str | None:
-        """Return the message for a job that exceeds its limits, or None."""
+        """Return the message for a job that exceeds its CPU time or memory limit; None if it exceeds neither."""
         if cpu_s > self.job_cpu_s:
             return (
                 f"stopped after {cpu_s:,.0f} s of CPU time (limit {self.job_cpu_s:,.0f} s); use fewer requests or a "
@@ -82,7 +82,7 @@ class Usage:
 
 
 def group_usage(groups: set[int]) -> dict[int, Usage]:
-    """Return the usage of each process group; ended children count for the process that waited for them."""
+    """Return the usage of each process group; a parent's CPU time includes ended child processes."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     found = dict.fromkeys(groups, Usage())
     for entry in PROC.glob("[0-9]*/stat"):

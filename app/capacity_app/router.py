@@ -1,7 +1,7 @@
 """Frame of every page: menu, sidebar, link, examples and error handling.
 
-Slow imports that every page needs are here, before any session draws. Plotly looks for a loaded pandas, and fails if
-another thread is still importing it.
+Slow imports that every page needs are here, so that they are complete before any session draws. Otherwise plotly fails
+if pandas is loaded but another thread is still importing it.
 """
 
 from html import escape
@@ -33,7 +33,7 @@ _LINK, _NOTICE = "_link_given", "_link_notice"
 
 
 def run() -> None:
-    """Draw the chosen page; everything in a streamlit run happens here."""
+    """Draw the selected page. Streamlit runs this function again at every change of an input."""
     st.set_page_config(page_title="capacity", page_icon=ICON, layout="wide")
     if _LINK not in st.session_state:
         _rename_older_keys()
@@ -87,7 +87,7 @@ def _menu() -> dict[str, list[st.Page]]:
 
 
 def _rename_older_keys() -> None:
-    """Rename outdated keys in the address and rerun, because widgets read the address when a run begins."""
+    """Rename outdated keys in the URL and rerun the page, because widgets read the URL when a run begins."""
     link = _link()
     if RENAMED.keys() & link:
         renamed = {RENAMED.get(key, key): values for key, values in link.items()}
@@ -100,7 +100,7 @@ def _link() -> dict[str, list[str]]:
 
 
 def _draw_examples() -> None:
-    """Draw examples as plain links; streamlit's own links do not set widgets that are bound to the URL."""
+    """Draw links to the page's examples as HTML, because streamlit's own links do not set widgets bound to the URL."""
     links = (
         f'<p><a style="color: inherit" href="{escape(link)}">{escape(title)}</a></p>'
         for title, link in PRESETS.items()

@@ -44,9 +44,9 @@ class Screenshot:
 
 @cache
 def example_benchmark() -> Path:
-    """Write a result file in the format of `vllm bench serve`, from a simulated H100 PCIe instead of a server.
+    """Write a benchmark result in the format of `vllm bench serve`; the values come from a simulated H100 PCIe.
 
-    The page compares it with an H100 with NVLink.
+    The Benchmark page compares it with the prediction for an H100 with NVLink.
     """
     import capacity
 
@@ -118,7 +118,7 @@ SCREENSHOTS = tuple(read_rows(Path(__file__).with_name("screenshots.toml"), Scre
 
 
 def chromium_path() -> str | None:
-    """Return the path of Chromium, or None."""
+    """Return the path of Chromium, or None if it is not installed."""
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
@@ -160,7 +160,7 @@ def browser() -> Iterator[Any]:
 
 
 def open_page(browser: Any, theme: Theme = "light", width: int = WIDTH, height: int = HEIGHT) -> Any:
-    """Open a page in a new session with a fixed locale."""
+    """Open an empty browser page in a new session with a fixed locale."""
     context = browser.new_context(
         locale="en-US", color_scheme=theme, viewport={"width": width, "height": height}, timezone_id="UTC"
     )
@@ -213,7 +213,7 @@ def take_screenshot(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Take all screenshots, or those named after the folder."""
+    """Take all screenshots; `arguments` are the folder, and optionally the names of the only ones to take."""
     folder = Path(arguments[0]) if arguments else Path("docs/screenshots")
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [shot for shot in SCREENSHOTS if not arguments[1:] or shot.name in arguments[1:]]

@@ -1,4 +1,4 @@
-"""One side of a comparison: the verb arguments of a page, and their encoding in a link."""
+"""One side of a comparison: the function arguments of a page, and their encoding in a link."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ INFINITY = "inf"  # encoding of infinity, which JSON lacks
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """Arguments of `page`: pool and traffic in `options`, the price in `cost`."""
+    """One side of a comparison on `page`: model, pool and traffic (`options`), and price (`cost`)."""
 
     page: str
     model: str
@@ -53,13 +53,13 @@ class Side:
 
     @property
     def link_text(self) -> str:
-        """Return the encoding for a link."""
+        """Return the side as compressed text for a link."""
         ended = {n: INFINITY if value == float(INFINITY) else value for n, value in self.options.items()}
         return pack_text(json.dumps(asdict(replace(self, options=ended)), sort_keys=True))
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Return all arguments by name."""
+        """Return all arguments of the side by name."""
         return {"model": self.model, **self.options, **self.cost}
 
     def select_fields(self, names: Container[str]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Side:
 
     @property
     def has_one_deployment(self) -> bool:
-        """Return whether it is about one deployment; a plan is about many."""
+        """Return whether the side describes a single deployment; a plan compares many."""
         return "gpu" in self.options
 
     @property
@@ -93,13 +93,13 @@ class Side:
         return omit(self.traffic, *FIELDS_WITHOUT_LOAD)
 
     def under_load_of(self, current: Side) -> Side:
-        """Return the same deployment on the page and under the load of `current`."""
+        """Return this deployment as a side of the current page under the load of `current`."""
         asked = self.convert_to_page(current)
         return replace(asked, options={**omit(asked.options, *asked.load), **current.load})
 
     @property
     def deployment(self) -> dict[str, Any]:
-        """Return the fields of a deployment file."""
+        """Return the side as the sections of a deployment file."""
         return {
             "model": self.model,
             "pools": [omit(self.select_fields(Pool.model_fields), "model")],
@@ -109,7 +109,7 @@ class Side:
         }
 
     def convert_to_page(self, current: Side) -> Side:
-        """Return the same deployment and load as arguments of the current page, with its other arguments."""
+        """Return this deployment and load as arguments of `current`'s page; all others are those of `current`."""
         if self.page == current.page:
             return self
         shared = select(self.options, current.options)
@@ -147,7 +147,7 @@ def read_side(text: str) -> Side:
 
 
 def _is_allowed(function: Any, name: str, value: object) -> bool:
-    """Return whether this function accepts the value in this field."""
+    """Return whether the parameter `name` of this function accepts the value."""
     if name == "model":
         return value in model_names()
     field = find_field(function, name) or find_field(DEPLOYMENT_SPECS, name)

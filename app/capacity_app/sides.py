@@ -1,4 +1,4 @@
-"""Comparison on any page: pinned sides next to the current one. The link contains the pinned sides."""
+"""Comparison on any page: pinned sides next to the current side. The link contains the pinned sides."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -37,10 +37,10 @@ Row = Callable[[Any], Sequence[parts.Kpi]]
 def draw_figures(
     current: Side, answer: Any, *, ask: Ask, row: Row, slo: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Draw the figures of merit, with their changes from A and a table of all sides.
+    """Draw the key metrics with their changes from side A, and a table of all sides.
 
-    `row` makes the figures from an answer of `ask`'s task; `slo` are the service levels for comparisons at the same
-    rate. Returns the answers by letter, the current one last.
+    `ask` returns the task that computes a side's answer, and `row` converts an answer to its metrics. `slo` are the
+    service levels for the comparison at the same rate. Returns the answers by letter, the current side last.
     """
     st.session_state[CURRENT_SIDE] = current
     sides = pinned_sides()
@@ -78,7 +78,7 @@ def pinned_sides() -> list[Side]:
 
 
 def side_model(side: Side, inputs: Inputs) -> Any:
-    """Return the model of a side for the library; a pasted one is the sidebar's."""
+    """Return the model argument of a side; for a pasted config.json, return the sidebar's model."""
     return inputs.model if side.model == inputs.model_name else side.model
 
 
@@ -91,7 +91,7 @@ def side_of(page: str, arguments: Mapping[str, Any]) -> Side:
 
 
 def _answers(others: Mapping[str, Side], ask: Ask) -> dict[str, Any]:
-    """Return the available answers of the pinned sides by letter."""
+    """Return the answers of the pinned sides by letter; omit sides whose answers are not finished."""
     done: dict[str, Any] = {}
     for letter, side in others.items():
         with show_errors():
@@ -102,7 +102,7 @@ def _answers(others: Mapping[str, Side], ask: Ask) -> dict[str, Any]:
 
 
 def _draw_buttons(current: Side, sides: list[Side]) -> None:
-    """Draw the buttons that pin the current side and unpin others."""
+    """Draw a button that pins the current side, and one to unpin each pinned side."""
     with st.container(horizontal=True):
         st.button(
             f"Pin this as {LETTERS[min(len(sides), MAX_PINNED - 1)]}",
@@ -110,7 +110,7 @@ def _draw_buttons(current: Side, sides: list[Side]) -> None:
             icon=":material/push_pin:",
             on_click=pin,
             disabled=not can_be_pinned(current) or current in sides or len(sides) >= MAX_PINNED,
-            help="Pin these inputs, then change them: every figure shows its difference from A. Up to three can be "
+            help="Pin these inputs, then change them: every metric shows its difference from A. Up to three can be "
             "pinned" + ("." if can_be_pinned(current) else ", but not a pasted config.json or a trace."),
         )
         for letter, side in zip(LETTERS, sides, strict=False):
@@ -124,13 +124,13 @@ def _draw_buttons(current: Side, sides: list[Side]) -> None:
 
 
 def _set_same_load(current: Side) -> None:
-    """Put every pinned deployment under the current load."""
+    """Replace the load of every pinned side with the current load."""
     asked = [side.under_load_of(current).link_text for side in pinned_sides()]
     st.session_state[SIDES] = list(dict.fromkeys(asked))
 
 
 def _replicas_of_sides(asked: Mapping[str, Side], current: Side, ask: Ask, slo: tuple[str, ...]) -> None:
-    """Draw the replicas of each deployment that serve the current load within the SLO, and their bill."""
+    """Draw for each deployment the replicas it needs to serve the current load within the SLO, and their cost."""
     found = {}
     for letter, side in asked.items():
         same_load = side.under_load_of(current)
@@ -147,7 +147,7 @@ def _replicas_of_sides(asked: Mapping[str, Side], current: Side, ask: Ask, slo: 
 
 
 def replicas_task(model: Any, side: Side, slo: Sequence[str]) -> Task:
-    """Return the task that computes the replicas of a side's deployment for its load."""
+    """Return the task that computes how many replicas a side's deployment needs for the side's load."""
     arguments = {
         "model": model,
         "pool": omit(side.select_fields(Pool.model_fields), "model", "replicas"),
@@ -163,22 +163,22 @@ def _meets_slo(answer: ReplicasNeeded, replicas: int) -> bool:
 
 
 def equal_load_text(found: Mapping[str, ReplicasNeeded], running: Mapping[str, int]) -> str:
-    """Return which sides serve the load within the SLO, and the replicas and bill that each needs."""
+    """Return a text: which sides serve the load within the SLO, and the replicas and cost that each needs for it."""
     first = next(iter(found.values()))
     load = f"{first.requests_per_s:,.4g} requests/s"
     holding = [letter for letter, each in found.items() if _meets_slo(each, running[letter])]
     if len(holding) == len(found):
-        held = "every side meets" if len(found) > 2 else "both meet"
+        held = "all sides meet" if len(found) > 2 else "both meet"
     elif holding:
         held = f"only {' and '.join(holding)} meet{'s' * (len(holding) == 1)}"
     else:
         held = "neither meets" if len(found) == 2 else "no side meets"
     counts = [
-        f"{letter} {count_text(each.needed) if each.needed else f'no number of replicas ({each.reason})'}"
+        f"{letter} {count_text(each.needed) if each.needed else f'no number suffices ({each.reason})'}"
         for letter, each in found.items()
     ]
     within = f"within {' and '.join(first.slos)} at {first.confidence:.0%} confidence"
-    text = f"At {load} {held} the SLO. Needed for {load} {within}: {'; '.join(counts)}"
+    text = f"At {load} {held} the SLO. Replicas needed for {load} {within}: {'; '.join(counts)}"
     bills = [None if each.needed is None else each.needed.usd_per_month for each in found.values()]
     if len(bills) == 2 and bills[0] is not None and bills[1] is not None:
         before, after = found
@@ -188,7 +188,7 @@ def equal_load_text(found: Mapping[str, ReplicasNeeded], running: Mapping[str, i
 
 
 def can_be_pinned(side: Side) -> bool:
-    """Return whether a link can contain the side."""
+    """Return whether the side can be pinned: a link can contain its arguments."""
     return side.model in model_names() and "trace" not in side.options
 
 
@@ -200,7 +200,7 @@ def pin() -> None:
 
 
 def pinned_texts() -> list[str]:
-    """Return the encoded pinned sides."""
+    """Return the pinned sides as encoded in the link."""
     return list(st.session_state.get(SIDES, ()))
 
 
@@ -209,7 +209,7 @@ def _unpin(text: str) -> None:
 
 
 def compare_with_first(row: Sequence[parts.Kpi], first: Sequence[parts.Kpi]) -> list[parts.Kpi]:
-    """Add the change from A to each figure of merit."""
+    """Return the metrics of `row`, each with its change from the same metric of side A."""
     before = {kpi.label: kpi for kpi in first}
     changes = [_change_text(kpi, before.get(kpi.label), of="A") for kpi in row]
     return [
@@ -219,7 +219,7 @@ def compare_with_first(row: Sequence[parts.Kpi], first: Sequence[parts.Kpi]) -> 
 
 
 def _change_text(kpi: parts.Kpi | None, first: parts.Kpi | None, *, of: str = "") -> str:
-    """Return the change of a figure from A's; empty if one has no number."""
+    """Return the change of a metric from side A as text; empty if the metric has no number on one of the sides."""
     if kpi is None or first is None or kpi.number is None or first.number is None:
         return ""
     return change_text(Change(figure=kpi.label, first=first.number, second=kpi.number), of=of)
@@ -228,9 +228,9 @@ def _change_text(kpi: parts.Kpi | None, first: parts.Kpi | None, *, of: str = ""
 def comparison_rows(
     sides: Mapping[str, Sequence[parts.Kpi]], unlike: Set[str] = frozenset()
 ) -> list[dict[str, str]]:
-    """Return a table row per figure: each side with its interval, and its change from the first side.
+    """Return one table row per metric: its value and interval on each side, and its change from the first side.
 
-    Sides in `unlike` have another load, so the table has no change for them.
+    Sides in `unlike` have a different load from the first side, so the table shows no change for them.
     """
     shown = {name: {kpi.label: kpi for kpi in row} for name, row in sides.items()}
     first = next(iter(shown))
@@ -249,7 +249,7 @@ def comparison_rows(
 
 
 def change_text(change: Change, *, of: str = "") -> str:
-    """Return `+25 %, outside`: the change, and whether the intervals are disjoint; from tenfold as a factor."""
+    """Return a change as text: `+25 %, outside` (the intervals do not overlap), or `12 times` from a factor of 10."""
     if change.ratio is None:
         return "-"
     words = {True: ", outside", False: ", within", None: ""}[change.outside]
@@ -259,7 +259,7 @@ def change_text(change: Change, *, of: str = "") -> str:
 
 
 def settings_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-    """Return the differences with sidebar labels: `GPU h100-sxm-80gb -> b200-sxm-180gb`."""
+    """Return the settings that differ, with sidebar labels: `GPU h100-sxm-80gb -> b200-sxm-180gb`."""
     names = dict.fromkeys(name for name in (*first, *second) if first.get(name) != second.get(name))
     return ", ".join(
         f"{SETTING_LABELS.get(name, name)} {_setting_text(first.get(name))} -> {_setting_text(second.get(name))}"
@@ -274,7 +274,7 @@ def _setting_text(value: Any) -> str:
 
 
 def _show_all_sides(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[parts.Kpi]]) -> None:
-    """Draw a table of all sides, their differences and, for the same traffic, a comparison by request."""
+    """Draw a table of all sides and their differences; for identical traffic, also compare request by request."""
     st.subheader(f"Comparison with A ({here}: current inputs)")
     first, current = asked["A"], asked[here]
     for letter, side in asked.items():
@@ -292,7 +292,7 @@ def _show_all_sides(asked: Mapping[str, Side], here: str, shown: Mapping[str, Se
         )
     load = asked[next(iter(shown))].load
     unlike = {letter for letter, side in asked.items() if side.load != load}
-    alt = f"Figures of A to {here}, and their differences from A."
+    alt = f"Metrics of A to {here}, and their differences from A."
     parts.draw_table("sides", comparison_rows(shown, unlike=unlike), alt=alt)
     st.caption("outside: the two 90 % intervals do not overlap; within: they overlap.")
     same_traffic = current.has_one_deployment and current.traffic == first.traffic and current != first
@@ -305,7 +305,7 @@ def _show_all_sides(asked: Mapping[str, Side], here: str, shown: Mapping[str, Se
 
 
 def _show_paired_diff(first: Side, current: Side, here: str) -> None:
-    """Compare both on the same arrivals, like `capacity diff`."""
+    """Compare both sides request by request on the same arrivals, like `capacity diff`."""
     task = Task(function="capacity:diff", arguments={"first": first.deployment, "second": current.deployment})
     found: Diff | None = parts.run_in_background(
         "diff", task, doing="Simulating both", button="Compare on the same arrivals"
@@ -314,6 +314,6 @@ def _show_paired_diff(first: Side, current: Side, here: str) -> None:
         return
     views.draw_view(diff_view(found, "A", here), found)
     st.caption(
-        "The interval covers the randomness of traffic, not the step model's error, which both share. If it contains "
+        "The interval covers the randomness of traffic, not the step model's error (equal for both). If it contains "
         "0, the difference is not significant."
     )

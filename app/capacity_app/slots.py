@@ -1,4 +1,4 @@
-"""A thread with its worker process (`capacity_app.worker`), which runs one job at a time."""
+"""A worker slot: a thread with its worker process (`capacity_app.worker`), which runs one job at a time."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class Slot:
-    """A worker slot; after each job, `freed` is called with the slot, the job's owner and its CPU seconds.
+    """A worker slot; after each job it calls `freed` with the slot, the job's owner and its CPU seconds.
 
-    `worn`: the process has a lower priority, which cannot be undone, so the next job gets a new process.
+    `worn`: the process's priority was lowered, which cannot be undone, so the next job gets a new process.
     """
 
     def __init__(self, freed: Callable[[Slot, str, float], None], quota: Quota) -> None:
@@ -40,11 +40,11 @@ class Slot:
 
     @property
     def group(self) -> int:
-        """Return the process group of the worker, or 0."""
+        """Return the process group of the worker process; 0 if it is not running."""
         return 0 if self._process is None else self._process.pid
 
     def assign(self, job: Job) -> None:
-        """Assign the next job."""
+        """Assign the next job to this slot."""
         self.job = job
         self._jobs.put(job)
 
@@ -74,7 +74,7 @@ class Slot:
             self._kill()
 
     def job_and_cpu_seconds(self, group: int, usage: Usage) -> tuple[Job | None, float]:
-        """Return the job running in this process group and its CPU seconds."""
+        """Return the job of this slot and its CPU seconds; None and 0 if `group` is not the slot's process group."""
         with self._lock:
             if group != self.group:
                 return None, 0.0

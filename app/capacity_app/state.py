@@ -84,7 +84,7 @@ NAMES_OF_FLAGS.update({name.replace("_", "-"): field.label for name, field in WI
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """Sidebar values: `model` is the argument of library functions, `model_name` that of a command line."""
+    """Sidebar values: `model` is the argument for library functions, `model_name` the one for a command line."""
 
     model: str | ModelSpec
     model_name: str
@@ -102,7 +102,7 @@ class Inputs:
 
     @property
     def offers(self) -> tuple[float, float] | None:
-        """Return $ per GPU-hour of the cheapest and the most expensive offer behind the tier's median."""
+        """Return the range of the offers whose median is the chosen tier's price, in $ per GPU-hour."""
         if "price_tier" not in self.cost:
             return None
         price = find_price(self.pool["gpu"], tier=self.cost["price_tier"])
@@ -111,7 +111,7 @@ class Inputs:
 
     @property
     def engines(self) -> dict[str, Any]:
-        """Return the chosen engine, if any, as an argument of verbs that search several engines."""
+        """Return the chosen engine as the `engines` argument of searches; empty if none is chosen."""
         return {"engines": (self.pool["engine"],)} if "engine" in self.pool else {}
 
     @property
@@ -121,12 +121,12 @@ class Inputs:
 
     @property
     def load(self) -> dict[str, Any]:
-        """Return the lengths, their variation and the request rate."""
+        """Return the lengths, their variation and the request rate as keyword arguments."""
         return {**self.lengths, **self.spread, "request_rate": self.request_rate, **self.client}
 
     @property
     def slo(self) -> tuple[str, ...]:
-        """Return the service levels for counting and comparing deployments."""
+        """Return the sidebar's p95 TTFT and TPOT limits as service levels for replica counts and comparisons."""
         return f"ttft:p95:{self.ttft_ms:g}ms", f"tpot:p95:{self.tpot_ms:g}ms"
 
 
@@ -137,9 +137,9 @@ def current_inputs() -> Inputs:
 
 
 def begin_page(reads: Set[str]) -> None:
-    """Reset the widgets recorded by the last run.
+    """Prepare the session state for a run of the page: forget the widgets that the previous run recorded.
 
-    `reads` are the sidebar keys that affect the page's answer; the other widgets stay in place but are disabled.
+    `reads` are the sidebar keys that affect the page's answer; the other widgets stay visible but are disabled.
     """
     st.session_state[BOUND] = {}
     st.session_state.setdefault(SIDES, st.query_params.get_all("side"))
@@ -147,7 +147,7 @@ def begin_page(reads: Set[str]) -> None:
 
 
 def draw_sidebar() -> Inputs:
-    """Draw the shared inputs. Raises the library's errors for an invalid configuration."""
+    """Draw and return the inputs shared by all pages. Raises the library's errors for invalid inputs."""
     with st.sidebar:
         model, model_name, refused = _draw_model()
         pool = {
@@ -160,7 +160,7 @@ def draw_sidebar() -> Inputs:
         st.divider()
         load = {**_draw_columns("input_len", "output_len"), **_draw_columns("concurrency", "request_rate")}
         shape_help = (
-            "Distribution around the mean lengths above, or that of a use case. If not set: Lengths ±."
+            "Distribution around the mean lengths above, or a use case's. If not set, `Lengths ±` applies."
         )
         shape = choice("Length distribution", "lengths", LENGTH_SHAPES, UNSET, help=shape_help)
         further = _draw_columns("random_range_ratio", "client_latency_s")
@@ -194,12 +194,12 @@ def draw_sidebar() -> Inputs:
 
 
 def _shown_fields(*names: str) -> dict[str, Any]:
-    """Draw fields, and return those that differ from the library's defaults."""
+    """Draw these sidebar fields, and return the values that differ from the library's defaults."""
     return draw_fields(*(WIDGETS[name] for name in names), stretch=True)
 
 
 def _draw_columns(*names: str) -> dict[str, Any]:
-    """Draw fields in columns."""
+    """Draw these sidebar fields next to each other in columns."""
     found: dict[str, Any] = {}
     for column, name in zip(st.columns(len(names)), names, strict=True):
         with column:
@@ -208,7 +208,7 @@ def _draw_columns(*names: str) -> dict[str, Any]:
 
 
 def _draw_model() -> tuple[str | ModelSpec, str, CapacityError | None]:
-    """Return the model, its name and its error, so that the rest of the sidebar is drawn after an error."""
+    """Draw the model input; return model, name and error. The error is not raised, so that the rest is drawn."""
     if segments("Model source", "source", (PRESET, OWN_MODEL), PRESET) == PRESET:
         name = _shown_fields("model")["model"]
         return name, name, None
@@ -219,7 +219,7 @@ def _draw_model() -> tuple[str | ModelSpec, str, CapacityError | None]:
 
 
 def _draw_price(gpu: str) -> dict[str, Any]:
-    """Draw the price: a tier of the table, the user's own, or none; show a caption if the table has no price."""
+    """Draw the price input: a tier of the price table, a custom price, or none; note if the table has none."""
     tiers = replace(WIDGETS["price_tier"], choices=(NO_PRICE, *TIERS, OWN_PRICE))
     tier = draw_fields(tiers, stretch=True)["price_tier"]
     if tier == OWN_PRICE:
@@ -270,13 +270,13 @@ def parse_model(raw: bytes) -> ModelSpec:
 
 
 def page_choice(key: str, default: str) -> str:
-    """Return the value of a page's widget before it is drawn, because the sidebar is drawn first."""
+    """Return the value of a widget that the page draws later: the sidebar is drawn first but depends on the value."""
     link = st.query_params.get(key, default)
     return str(_url_value(st.session_state.get(key) or link))
 
 
 def link_query() -> str:
-    """Return all bound widgets that differ from their defaults as a URL query."""
+    """Return the values of all URL-bound widgets that differ from their defaults as a URL query."""
     parts: dict[str, Any] = {}
     for key, default in st.session_state.get(BOUND, {}).items():
         value = st.session_state.get(key, default)
@@ -290,14 +290,14 @@ def link_query() -> str:
 
 
 def link_to(page: str, **changed: Any) -> str:
-    """Return a link to `page` with the current sidebar; `changed` sets other widgets by key."""
+    """Return a link to `page` with the current sidebar values; `changed` sets other widgets by key."""
     shared = select(parse_qs(link_query()), SHARED | {"config", "side"})
     others = {key: _url_value(value) for key, value in changed.items()}
     return f"{page}?{urlencode(shared | others, doseq=True)}"
 
 
 def invalid_link_parts(link: Mapping[str, list[str]]) -> list[str]:
-    """Return the parts of a link that no widget accepted, except removed keys of older links."""
+    """Return the `key=value` parts of a link that no widget accepted, without keys that older versions had."""
     bound_keys: Mapping[str, Any] = st.session_state.get(BOUND, {})
     wrong = []
     for key, values in omit(link, "config", "side", *REMOVED).items():

@@ -1,4 +1,4 @@
-"""Streamlit's command in a process that imports the pages' dependencies before the first visit."""
+"""Run streamlit's command in a process that imports the pages' dependencies before the first visit."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Functions for worker processes that make more than one library call."""
+"""Functions for worker processes that combine several library calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DRAFT_LENGTHS = (1, 2, 3, 4, 6, 8)
 def estimate_and_bounds(
     model: str | ModelSpec, *, options: Mapping[str, Any], cost: Mapping[str, Any]
 ) -> tuple[Estimate, Attribution | None]:
-    """Return an estimate and its explanation, which is None without a steady state."""
+    """Return an estimate and the explanation of its bottlenecks; without a steady state, the explanation is None."""
     import capacity
 
     answer = capacity.estimate(model, **options, **cost)
@@ -36,7 +36,7 @@ def replicas(
     cost: Mapping[str, Any],
     slo: Sequence[str],
 ) -> ReplicasNeeded | None:
-    """Return how many replicas of `pool` serve `traffic` within `slo`, with their bill."""
+    """Return how many replicas of `pool` serve `traffic` within `slo`, and what they cost."""
     from capacity.deployment import Cost, Pool, Traffic, build
     from capacity.hardware.pricing import find_price_for_cost
     from capacity.planning.sizing.replicas_needed import replicas_needed
@@ -64,7 +64,7 @@ def timeline(
 def acceptance_grid(
     model: str | ModelSpec, *, batch: int, options: Mapping[str, Any]
 ) -> dict[int, tuple[tuple[float, SpeculationRow], ...]]:
-    """Return the result of one batch at each acceptance, by draft length."""
+    """Return speculation results of one batch size: for each draft length, pairs of acceptance and result."""
     from capacity.techniques.speculate import speculate
 
     rows: dict[int, tuple[tuple[float, SpeculationRow], ...]] = dict.fromkeys(DRAFT_LENGTHS, ())
@@ -77,7 +77,7 @@ def acceptance_grid(
 def ways_to_draft(
     model: str | ModelSpec, *, batch: int, options: Mapping[str, Any]
 ) -> tuple[dict[str, Speculating], tuple[str, ...]]:
-    """Return each drafting method at its own draft length and acceptance, and the errors of unsupported ones."""
+    """Return each drafting method with its default draft length and acceptance, and the errors of the others."""
     from capacity.techniques.speculate import speculate, speculation_methods
 
     shared = omit(options, "method", "draft_tokens", "acceptance", "draft")
@@ -92,7 +92,7 @@ def ways_to_draft(
 
 
 def split_name(replicas: int, prefill: int) -> str:
-    """Describe the split of replicas."""
+    """Return a text such as `1 prefill, 3 decode`."""
     return f"{prefill} prefill, {replicas - prefill} decode" if prefill else f"{replicas} do both"
 
 
@@ -103,7 +103,7 @@ def splits(
     transfer: Mapping[str, Any],
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Simulation]:
-    """Simulate the same arrivals on every split of the replicas into prefill and decode; return the runs by name."""
+    """Simulate the same arrivals on every split of replicas into prefill and decode; return runs by split name."""
     import capacity
 
     replicas = common["replicas"]

@@ -1,4 +1,4 @@
-"""Widgets for traffic, with values as the library's keywords."""
+"""Widgets for traffic; they return the library's keyword arguments."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -20,10 +20,10 @@ ARRIVALS = (
     *(CLOSED_LOOP, TOGETHER_AT_ONCE, "conversations", TRACE),
 )
 _HELP = (
-    "Arrival process. A closed loop keeps the sidebar's concurrency in flight; the others use its requests/s. "
+    "Arrival process. A closed loop keeps the sidebar's concurrency in flight; the others use the sidebar's rate. "
     f"A trace is your own file ({trace_titles()}, optionally gzip)."
 )
-SKIP_LABEL = "Skip requests above, tokens"
+SKIP_LABEL = "Skip requests longer than, tokens"
 TRACE_TYPES = ("csv", "jsonl", "json", "gz", "txt")
 PERCENTILES = ("p50", "p90", "p95", "p99")
 _traffic_field = partial(show_field, (Traffic,))
@@ -69,13 +69,13 @@ _ARRIVAL_FIELDS: Mapping[
 
 
 def requests_to_simulate(key: str, **page: Any) -> Field:
-    """Return the field for the number of requests; empty means as many as a verdict needs."""
+    """Return the field for the number of requests; empty means as many as a steady-state verdict needs."""
     limits = {"least": 10, "most": 50_000, "step": 100} | page
     return _traffic_field("num_prompts", key, "Requests to simulate", **limits)
 
 
 def draw_service_levels(page: str) -> tuple[str, ...]:
-    """Draw and return the service levels of a search page."""
+    """Draw the inputs for the SLO of a search page, and return the service levels."""
     with widget_row():
         at = state.choice("SLO percentile", f"{page}_at", PERCENTILES, "p95", width=150)
         ttft_ms = state.number("TTFT limit, ms", f"{page}_ttft", 1000.0, 1.0, 600_000.0, step=50.0, width=150)
@@ -87,7 +87,7 @@ def draw_service_levels(page: str) -> tuple[str, ...]:
 
 
 def draw_traffic(inputs: Inputs) -> Keywords | None:
-    """Draw the widgets; return keywords of `simulate`, or None if a trace is missing."""
+    """Draw the traffic widgets; return keyword arguments of `simulate`, or None if the trace is not uploaded yet."""
     kind = state.choice("Arrivals", "sim_arrivals", ARRIVALS, "Poisson", help=_HELP)
     if kind == TRACE:
         return _upload_fields()
@@ -107,7 +107,7 @@ def draw_traffic(inputs: Inputs) -> Keywords | None:
 
 
 def _upload_fields() -> Keywords | None:
-    """Draw the widgets of a trace; return None without a file."""
+    """Draw the widgets of a trace, and return its keyword arguments; None without a file."""
     with widget_row():
         drawn = draw_fields(
             _traffic_field("trace_rate_factor", "sim_factor", "Rate factor", least=0.01, most=1000.0),
@@ -123,7 +123,7 @@ def _upload_fields() -> Keywords | None:
 
 
 def duration_s(traffic: Mapping[str, Any], inputs: Inputs) -> float:
-    """Return the approximate duration of arrivals, which sets the sampling of time series."""
+    """Return the approximate time in s over which requests arrive, for the sampling interval of time series."""
     if "trace" in traffic:
         return float(traffic["trace_until_s"]) / float(traffic.get("trace_rate_factor", 1.0))
     rate = traffic.get("request_rate", inputs.request_rate)

@@ -1,4 +1,4 @@
-"""Uploaded files, stored by content for the library and its worker processes."""
+"""Uploaded files, stored under their content hash for the library and its worker processes."""
 
 import hashlib
 import os
@@ -34,5 +34,5 @@ def store_upload(upload: Any) -> Path:
 
 
 def hide_folders(text: str) -> str:
-    """Replace paths of uploads in a message with file names."""
+    """Replace the paths of uploaded files in a message with file names."""
     return re.sub(re.escape(str(_folder())) + r"/[0-9a-f]{16}/", "", text)

@@ -1,4 +1,4 @@
-"""Views of answers on a page: figures of merit, tables, charts, lines and notes."""
+"""Draw the views of answers on a page: key metrics, tables, charts, lines and notes."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ BOXES = {"[green]": st.success, "[yellow]": st.warning, "[red]": st.error}
 
 
 def figures_of_merit(facts: Iterable[Fact]) -> list[parts.Kpi]:
-    """Return the figures marked `first`, or all if none is, each with its interval and note."""
+    """Return the facts marked `first` as key metrics with interval and note; all facts if none is marked."""
     facts = list(facts)
     kpis = []
     for fact in [fact for fact in facts if fact.first] or facts:
@@ -34,7 +34,7 @@ def figures_of_merit(facts: Iterable[Fact]) -> list[parts.Kpi]:
 def figures_function(
     facts: Callable[..., Iterable[Fact]], *arguments: Any
 ) -> Callable[[Any], list[parts.Kpi]]:
-    """Return a function from an answer to its figures of merit; `facts` takes the answer and `arguments`."""
+    """Return a function that takes an answer and returns the key metrics from `facts(answer, *arguments)`."""
     return lambda answer: figures_of_merit(facts(answer, *arguments))
 
 
@@ -57,7 +57,7 @@ def draw_view(view: View, answer: Any) -> None:
 
 
 def show_facts(block: Facts) -> None:
-    """Draw facts as a table of text, because their units differ."""
+    """Draw facts as a table of text, because their values have different units."""
     texts = [(fact.label.strip(), *fact.texts(current_inputs().units)) for fact in block.rows]
     if texts:
         st.subheader(escape_markdown(block.title))
@@ -66,7 +66,7 @@ def show_facts(block: Facts) -> None:
 
 
 def show_line(line: str) -> None:
-    """Draw a line in a box of its colour, or as a caption if it has none."""
+    """Draw a line in a box of the colour that the line begins with, or as a caption if it begins with none."""
     draw = BOXES.get(line[: line.find("]") + 1], st.caption)
     draw(escape_markdown(parse_marks(line).plain))
 

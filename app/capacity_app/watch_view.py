@@ -1,4 +1,4 @@
-"""Animated runs: a timeline of the first simulated minute, and deployments that type side by side."""
+"""Animated results: a timeline of the first simulated minute, and the text speed of several deployments."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,7 +31,7 @@ DEFAULT_OTHER_GPUS = ("l40s-48gb", "h100-sxm-80gb")
 
 
 def show_recording(inputs: Inputs, options: Mapping[str, Any], replicas: int) -> None:
-    """Draw the first minute of a run, whose steps are recorded on request: requests, batch and KV cache, steps."""
+    """Draw the timeline of a run's first minute: requests, batch, KV cache and steps; a button records it."""
     st.subheader("Watch it run")
     if replicas > 1:
         st.caption("Only a run with one replica can be recorded. Set Replicas to 1.")
@@ -55,7 +55,7 @@ def show_recording(inputs: Inputs, options: Mapping[str, Any], replicas: int) ->
 
 
 def first_minute(options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Limit options to the requests of a minute, at most `MOST_REQUESTS`; also return a description."""
+    """Return the options limited to one minute and `MAX_REQUESTS` requests, and a text that describes them."""
     if "trace" in options:
         until_s = min(options["trace_until_s"], MINUTE_S)
         return {**options, "trace_until_s": until_s}, f"The trace's first {until_s:g} s"
@@ -66,7 +66,7 @@ def first_minute(options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def estimate_of_other_gpu(inputs: Inputs, options: Mapping[str, Any]) -> Estimate | None:
-    """Return an estimate for another GPU to type next to, or None."""
+    """Return an estimate for another GPU that the user selects; None without a selection or until it is done."""
     others = tuple(name for name in profile_names() if name != inputs.pool["gpu"])
     usual = next((name for name in DEFAULT_OTHER_GPUS if name in others), others[0])
     gpu = state.choice("Compare with", "typing_gpu", (NOTHING, *others), usual)
@@ -81,7 +81,7 @@ def estimate_of_other_gpu(inputs: Inputs, options: Mapping[str, Any]) -> Estimat
 
 
 def show_typing_speeds(answers: Mapping[str, Estimate], inputs: Inputs) -> None:
-    """Draw deployments that type at their mean TTFT and TPOT."""
+    """Draw text that appears at each deployment's mean TTFT and TPOT."""
     sides = []
     for name, answer in answers.items():
         if (side := typing_data(name, answer, inputs)) is not None:
@@ -98,7 +98,7 @@ def show_typing_speeds(answers: Mapping[str, Estimate], inputs: Inputs) -> None:
 
 
 def typing_data(name: str, answer: Estimate, inputs: Inputs) -> dict[str, Any] | None:
-    """Return the data of one typing side; None without latencies."""
+    """Return the data that `draw_typing` needs for one deployment; None if the estimate has no latencies."""
     if answer.ttft_s is None or answer.tpot_s is None:
         return None
     tokens = min(answer.output_len, MAX_TOKENS)
@@ -114,7 +114,7 @@ def typing_data(name: str, answer: Estimate, inputs: Inputs) -> dict[str, Any] |
 
 
 def typing_file(ending: str) -> str:
-    """Return a part of the typing component: `html`, `css` or `js`."""
+    """Return the source of the typing component with this file ending: `html`, `css` or `js`."""
     return Path(__file__).with_name(f"typing.{ending}").read_text(encoding="utf-8")
 
 

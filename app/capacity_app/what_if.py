@@ -1,4 +1,4 @@
-"""Parse several changes from text: `2xB200 fp8 double traffic`, or flags of `vllm serve` and `capacity`."""
+"""Parse several changes of inputs from text: `2xB200 fp8 double traffic`, or flags of `vllm serve` and `capacity`."""
 
 import re
 import shlex
@@ -32,7 +32,7 @@ FILLERS = frozenset(("on", "in", "at", "to", "with", "and", "the", "weights"))
 
 
 def parse_changes(text: str, *, request_rate: float) -> dict[str, Any]:
-    """Return the changes by library name, given the current `request_rate`. Raises InvalidInput, UnknownName."""
+    """Return new values by parameter; `request_rate` is the current rate. Raises InvalidInput, UnknownName."""
     found: dict[str, Any] = {}
     text = text.replace(",", " ").strip()
     if times := _TIMES.search(text):
@@ -72,7 +72,7 @@ def _parse_words(words: list[str]) -> dict[str, Any]:
 
 
 def _fields_of_word(word: str) -> dict[str, Any]:
-    """Return the field that a single word sets."""
+    """Return the parameter that a single word sets, with its value; empty for a filler word."""
     lower = word.lower()
     if lower in FILLERS:
         return {}
@@ -87,7 +87,7 @@ def _fields_of_word(word: str) -> dict[str, Any]:
 
 
 def _valid_fields(found: dict[str, Any]) -> dict[str, Any]:
-    """Resolve names, and check numbers against the limits of the sidebar's widgets."""
+    """Replace aliases with full names, and check numbers against the limits of the sidebar's widgets."""
     if "gpu" in found:
         found["gpu"] = load_profile(str(found["gpu"]).lower()).name
     if "model" in found:
@@ -111,7 +111,7 @@ def _valid_fields(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def draw_box(page: str) -> None:
-    """Draw the text box; its changes are applied immediately, and the previous state is pinned as A."""
+    """Draw the text box; changes apply immediately. If nothing is pinned, the previous inputs are pinned as A."""
     st.text_input(
         "What if",
         key=KEY,
@@ -120,7 +120,7 @@ def draw_box(page: str) -> None:
         on_change=_apply,
         args=(page,),
         help="Several changes at once, as words (`2xB200 fp8 double traffic`) or flags (`-tp 2 --gpu b200 -q fp8 "
-        "--request-rate 8`). The current inputs are pinned as A, so that every figure shows the difference.",
+        "--request-rate 8`). The current inputs are pinned as A, so that every metric shows the difference.",
     )
     if refused := st.session_state.get(REFUSED):
         st.error(escape_markdown(refused), icon=":material/block:")
@@ -150,7 +150,7 @@ def _apply(page: str) -> None:
 
 
 def implied_page_state(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the page's own widgets that a change must set: the kind of load, or the GPUs of a search."""
+    """Return values for the page's own widgets that a change requires: the kind of load, or the GPUs of a search."""
     from capacity_app.pages import LOOP, RATE
 
     if page in ("plan", "fleet"):

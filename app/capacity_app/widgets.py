@@ -1,7 +1,7 @@
-"""Widgets for library fields: type, choices, limits and help come from the field's declaration.
+"""Widgets for parameters of library functions: type, choices, limits and help come from the parameter's declaration.
 
-A page selects fields, each with a label and a key in links. `number`, `switch`, `choice` and `segments` draw other
-inputs, such as a view or a unit.
+A page selects parameters as fields, each with a label and a key in links. `number`, `switch`, `choice` and `segments`
+draw other inputs, such as a view or a unit.
 """
 
 import inspect
@@ -60,11 +60,12 @@ Question = Callable[..., Any] | tuple[type[Spec], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """A field as declared by the library and shown by a page.
+    """A parameter as the library declares it, with its label, key and limits on a page.
 
     `kind` is the type of one value; with `many`, the value is a sequence. `start`, `least`, `most` and `step` are in
-    the widget's unit, which is `scale` of the field's (0.001: ms for seconds). With `start` None the widget is empty
-    and the library chooses; `empty` is its placeholder. `words` maps choices to labels.
+    the widget's unit, which is `scale` times the parameter's unit (0.001: the widget is in ms, the parameter in s). If
+    `start` is None, the widget is empty with `empty` as placeholder, and the library chooses the value. `words` maps
+    choices to labels.
     """
 
     name: str
@@ -85,7 +86,7 @@ class Field:
 
     @property
     def initial_value(self) -> Any:
-        """Return the widget's initial value as in a link."""
+        """Return the widget's initial value in the form that a link contains."""
         if self.many:
             return [self.words.get(each, each) for each in self.start]
         named = self.kind is str and self.allowed_values
@@ -97,7 +98,7 @@ class Field:
 
     @property
     def allowed_values(self) -> tuple[Any, ...]:
-        """Return the allowed values or names, if limited."""
+        """Return the allowed values or names; empty if any value is allowed."""
         known = NAMES.get(self.name, ())
         names = tuple(known() if callable(known) else known)
         if names and isinstance(self.default, str) and self.default not in names:
@@ -106,7 +107,7 @@ class Field:
 
 
 def show_field(question: Question, name: str, key: str, label: str, **page: Any) -> Field:
-    """Return a field of `question` for a page; `page` overrides its declaration."""
+    """Return the parameter `name` of a function or specs as a field; `page` overrides its declaration."""
     found = find_field(question, name)
     assert found is not None, name
     return replace(found, key=key, label=label, **page)
@@ -114,7 +115,7 @@ def show_field(question: Question, name: str, key: str, label: str, **page: Any)
 
 @cache
 def find_field(question: Question, name: str) -> Field | None:
-    """Return a field from the function's signature or spec, or None."""
+    """Return the parameter `name` of a function or specs as a field; None if there is no such parameter."""
     info = _declared_field(question, name)
     if info is None:
         return None
@@ -140,7 +141,7 @@ def find_field(question: Question, name: str) -> Field | None:
 
 
 def _declared_field(question: Question, name: str) -> FieldInfo | None:
-    """Return the declaration of a field, with the function's default."""
+    """Return the declaration of a parameter with the function's default; None if there is no such parameter."""
     if isinstance(question, tuple):
         return fields_of(*question).get(name)
     if name not in (function := inspect.unwrap(question)).__annotations__:
@@ -153,20 +154,20 @@ def _declared_field(question: Question, name: str) -> FieldInfo | None:
 
 
 def _annotation_of(function: Any, name: str) -> Any:
-    """Evaluate one parameter's annotation; others may use names imported only for type checking."""
+    """Evaluate the annotation of one parameter only, because others may use names imported only for type checking."""
     alone = SimpleNamespace(__annotations__={name: function.__annotations__[name]})
     return get_type_hints(alone, function.__globals__, include_extras=True)[name]
 
 
 def draw_fields(*fields: Field, disabled: bool = False, stretch: bool = False) -> dict[str, Any]:
-    """Draw fields, and return the values that differ from the library's defaults; none if `disabled`."""
+    """Draw fields, and return the values that differ from the library's defaults; empty if `disabled`."""
     values = {each.name: _draw_widget(each, disabled, stretch) for each in fields}
     defaults = {each.name: None if each.start is None else each.default for each in fields}
     return {} if disabled else {n: v for n, v in values.items() if v is not None and v != defaults[n]}
 
 
 def _draw_widget(shown: Field, disabled: bool, stretch: bool) -> Any:
-    """Draw a widget, and return its value in the field's unit."""
+    """Draw the widget of a field, and return its value in the parameter's unit."""
     options: dict[str, Any] = {
         "help": escape_except_code(replace_flags(shown.help)) or None,
         "disabled": disabled,
@@ -201,14 +202,14 @@ def _draw_widget(shown: Field, disabled: bool, stretch: bool) -> Any:
 
 
 def _width(text: str, around: int) -> int:
-    """Return a widget's width in pixels for a text."""
+    """Return the width in pixels of a widget that shows `text`; `around` is the width of everything else."""
     return max(125, around + round(6.4 * len(text)))
 
 
 def bind_to_url(key: str, default: Any, *, disabled: bool = False, **options: Any) -> dict[str, Any]:
-    """Return keywords that bind a widget to the URL and keep its value on other pages; `default` is its initial value.
+    """Return widget keywords that bind its value to the URL and keep it on other pages, initially `default`.
 
-    A widget that the page does not read is disabled, and its help says why.
+    A widget that does not affect the current page is disabled, and its help gives this reason.
     """
     st.session_state.setdefault(BOUND, {})[key] = default
     idle = key in st.session_state.get(IDLE, ())
@@ -224,25 +225,25 @@ def widget_row() -> Any:
 
 
 def number(label: str, key: str, default: Any, low: Any, high: Any, **options: Any) -> Any:
-    """Draw a bound number input, for integers if its limits are integers; returns None if empty."""
+    """Draw a number input bound to the URL, for integers if its limits are integers; returns None if empty."""
     if isinstance(low, float) and (options.get("step") or 0) >= 1:
         options["format"] = "%.10g"
     return st.number_input(label, low, high, default, **bind_to_url(key, default, **options))
 
 
 def switch(label: str, key: str, default: bool, **options: Any) -> bool:
-    """Draw a bound toggle."""
+    """Draw a toggle bound to the URL."""
     return bool(st.toggle(label, default, **bind_to_url(key, default, **options)))
 
 
 def choice(label: str, key: str, options: tuple[str, ...], default: str, **more: Any) -> str:
-    """Draw a bound select box."""
+    """Draw a select box bound to the URL."""
     chosen = st.selectbox(label, options, options.index(default), **bind_to_url(key, default, **more))
     return chosen if chosen in options else default
 
 
 def segments(label: str, key: str, options: tuple[str, ...], default: str, **more: Any) -> str:
-    """Draw a bound choice with all options visible."""
+    """Draw a choice bound to the URL with all options visible."""
     more = bind_to_url(key, default, **more)
     chosen = st.segmented_control(label, options, default=default, required=True, **more)
     return chosen if chosen in options else default

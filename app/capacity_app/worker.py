@@ -1,4 +1,4 @@
-"""Worker process: makes the calls that it receives, one at a time, until its pipe closes."""
+"""Worker process: executes the function calls that it receives, one at a time, until its pipe closes."""
 
 import importlib
 import os
@@ -22,7 +22,7 @@ PRELOADED_MODULES = ("capacity.answers.explain", "capacity.answers.simulate", "c
 
 
 def main(descriptor: int, most_bytes: int) -> None:
-    """Serve the pipe with this descriptor, within this memory limit."""
+    """Execute calls from the pipe with this file descriptor, with at most `most_bytes` of memory."""
     os.dup2(2, 1)  # print to stderr
     limit_memory(most_bytes)
     end_with_parent(lambda: os.killpg(os.getpgrp(), signal.SIGKILL))  # including its children

@@ -1,6 +1,6 @@
-"""Questions about one deployment: does it fit, how fast is it, why, and what do its users see.
+"""Commands about one deployment: whether it fits, how fast it is and why, and the latencies that its users see.
 
-In: a model name, specs of `capacity.deployment` and a workload. Out: frozen records (`records`), whose
-`to_dict()` is the JSON of the command line. This package connects resolved pools (`capacity.pool`) with the simulator
+In: a model name, specs of `capacity.deployment` and a workload. Out: frozen records (`records`), whose `to_dict()` is
+the JSON of the command line. This package connects resolved pools (`capacity.pool`) with the simulator
 (`capacity.simulator`); those two do not import each other. Start reading at `engine_setup`, then `deployment_run`.
 """

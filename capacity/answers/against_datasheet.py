@@ -1,5 +1,5 @@
-"""Notes for a better GPU that is predicted to be slower, because constants fitted on two machines can differ more than
-the GPUs do."""
+"""Notes on a GPU that is predicted to be slower than a GPU with a worse datasheet. Cause: the two profiles were fitted
+on different machines, and their constants can differ more than the GPUs do."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ class TimedLoad:
 
 
 def datasheet_notes(sides: Sequence[TimedLoad]) -> tuple[str, ...]:
-    """Return a sentence for each GPU that is predicted to be slower than a GPU with a worse datasheet in every figure,
-    with all other settings equal. The largest differences come first."""
+    """Return one note for each GPU that is predicted to be slower than another GPU although its datasheet is at least
+    as good in every number and all other settings are equal. The largest differences come first."""
     found: dict[str, tuple[float, str]] = {}
     for better, less in permutations(sides, 2):
         own, other = better.resolved.profile, less.resolved.profile

@@ -1,4 +1,4 @@
-"""Time attribution of an estimate: the share of each bound, and the effect of changing each resource.
+"""Time attribution of an estimate: fractions of time by bound, and the effect of changing each resource.
 
 The effects are computed by repeating the estimate with one resource changed by `CHANGE`, through the same step model,
 so they include changes of regime (for example from memory bound to compute bound).
@@ -44,7 +44,7 @@ class Shares:
 class ResourceEffect:
     """Relative change of TTFT, TPOT and cost per token when one resource changes by `change` and the rest stays equal.
 
-    `tpot` is None for a single output token. Cost follows throughput; the resource itself costs nothing here.
+    `tpot` is None for a single output token. The cost changes only with throughput; faster resources cost the same.
     """
 
     resource: str
@@ -83,7 +83,7 @@ def largest_bound(parts: Shares) -> Bound:
 
 
 def bound_times(works: Iterable[StepWork]) -> tuple[BoundTime, ...]:
-    """Return what bounded the steps of a run, from the operators of its step model; empty without steps or a table.
+    """Return the steps and the busy time of a run by bound, from the operators of its step model; empty without steps.
 
     Waiting for KV to return from another memory counts as communication. Decode steps are grouped by the leading bits
     of batch size and context, and steps with a prefill are sampled (`capacity.simulator.step_work`). The total time is
@@ -147,7 +147,7 @@ def resource_effects(resolved: ResolvedPool, load: float, timed: PhaseTimer) -> 
 
 
 def scale_rate(value: float) -> float:
-    """Return the rate of a resource with the change applied."""
+    """Return `value`, the rate of a resource, increased by `CHANGE`."""
     return value * (1 + CHANGE)
 
 

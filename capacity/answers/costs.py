@@ -1,4 +1,4 @@
-"""Cost of a deployment at the load that it serves: the one function from which every verb takes its prices.
+"""Cost of a deployment at the load that it serves. All commands compute costs with `cost_of`.
 
 A load is a rate of requests with mean lengths. The bill covers whole instances, busy or idle. Input and output tokens
 share it in proportion to the GPU time of a request's prompt and output at full load (`step.time_shares`).
@@ -86,7 +86,7 @@ LARGEST_BATCH_POWER = 11  # power of two: batches of up to 1,024 requests
 
 
 def max_requests_per_s(pools: Pools, load: ServedLoad) -> float:
-    """Return about how many such requests per second all engines can serve; infinite if that is not known.
+    """Return the estimated maximum requests/s of all engines together; infinite for prefill or decode pools.
 
     This is the maximum over batch sizes, because a larger batch can be slower if its steps exceed the largest CUDA
     graph.
@@ -106,14 +106,14 @@ def max_requests_per_s(pools: Pools, load: ServedLoad) -> float:
 
 
 def _streams(pool: ResolvedPool) -> int:
-    """Return the number of independent step streams in an engine: independent ranks times pipeline batches."""
+    """Return the number of batches that step independently in an engine: independent ranks times pipeline stages."""
     return pool.independent_ranks * pool.pool.pipeline_parallel_size
 
 
 def _stream_request_seconds(pool: ResolvedPool, load: ServedLoad, replicas: int) -> RequestSeconds:
-    """Return the GPU time of a request in one step stream, with the load divided equally over `replicas`.
+    """Return the GPU time of a request in one independent batch, with the load divided equally over `replicas`.
 
-    A prefill-only pool has no output to decode; a decode-only pool finds every prompt already computed.
+    In a prefill-only pool the request has a single output token; in a decode-only pool its prompt is already computed.
     """
     stages = pool.pool.pipeline_parallel_size
     streams = replicas * _streams(pool)

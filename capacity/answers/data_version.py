@@ -1,4 +1,4 @@
-"""Version of the data behind an answer: a digest of all shipped tables, which distinguishes two installations."""
+"""Version of the data behind an answer: a digest of all shipped tables, to compare two installations."""
 
 import hashlib
 import re
@@ -14,7 +14,7 @@ _DATE = re.compile(rb"\b20\d\d-\d\d-\d\d\b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataVersion:
-    """`digest` of names and contents, 12 hexadecimal digits; `newest` is the latest date in the tables."""
+    """Version of the tables: `digest` of names and contents (12 hexadecimal digits), and `newest`, the latest date."""
 
     digest: str
     files: int

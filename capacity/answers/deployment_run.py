@@ -47,9 +47,9 @@ def run_service(
     observer: StepObserver | None = None,
     **watched: Any,
 ) -> SimulationResult:
-    """Simulate `workload` on the deployment. An `observer` sees the steps of one engine.
+    """Simulate `workload` on the deployment. An `observer` receives the steps and requires a deployment of one engine.
 
-    `watched`: further keywords of `simulator.simulate`, about the results to keep and the engine loop. `goodput`:
+    `watched`: further keywords of `simulator.simulate` that choose the results to keep and the engine loop. `goodput`:
     limits per request in the form of `vllm bench serve` ("ttft:500", ms). Raises InvalidInput.
     """
     pools = with_roles(pools, service)
@@ -87,7 +87,7 @@ def run_service(
 
 
 def with_roles(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:
-    """Return the pools; a single pool with some prefill replicas is split into a prefill pool and a decode pool."""
+    """Return the pools; with `prefill_replicas`, the single pool is split into a prefill pool and a decode pool."""
     prefill = service.prefill_replicas
     if prefill is None:
         return list(pools)
@@ -104,7 +104,7 @@ def with_roles(pools: Sequence[ResolvedPool], service: Service) -> list[Resolved
 
 
 def kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
-    """Return the KV link between prefill and decode engines: each GPU has its own link, and the slower side counts.
+    """Return the KV link between prefill and decode engines. Each GPU has its own link; the slower side sets the rate.
 
     Each data-parallel rank has the links of its own GPUs. Raises InvalidInput if a GPU has no such link.
     """
@@ -149,7 +149,7 @@ def _failures(service: Service, seed: int) -> Failures | None:
 def _autoscaling_of(
     service: Service, pool: ResolvedPool, kind: Literal["", "decode-"] = ""
 ) -> Autoscaling | None:
-    """Return the autoscaling of a pool's replicas, or of a decode pool's (`kind`); None if the pool is not scaled."""
+    """Return the autoscaling of the pool's replicas; None if they are not scaled. `kind`: prefix of its options."""
     max_replicas, target_requests = service.autoscale_max_replicas, service.autoscale_target_requests
     if kind:
         max_replicas = service.decode_autoscale_max_replicas
@@ -208,10 +208,10 @@ def verdict_on(
     engine_loop: str = "auto",
     sample: Workload | None = None,
 ) -> Verdict | None:
-    """Return whether `run` of `workload` shows a steady state; None for a run that was stopped early.
+    """Return the verdict on `run` of `workload`, with its steady state; None for a run that was stopped early.
 
-    The capacity is measured with a backlog of `sample`, by default the workload. Runs of the same traffic with
-    different lengths get the same sample, so that they report the same capacity.
+    The capacity is measured with a backlog of the requests in `sample`, by default those of `workload`. Runs of
+    different numbers of requests of the same traffic get the same sample, so that they report the same capacity.
     """
     if run.status != "complete":
         return None
@@ -237,7 +237,7 @@ def verdict_on(
 def _in_busiest_window(
     verdict: Verdict, run: SimulationResult, workload: Workload, capacity: Capacity | None
 ) -> Verdict:
-    """Return the verdict of a long run, which is saturated or overloaded if its busiest window is."""
+    """Return the verdict of a long run, changed to saturated or overloaded if its busiest window is."""
     windows = () if workload.is_closed_loop else find_windows([workload], WINDOW_S)
     if not windows or verdict.verdict == "overloaded":
         return verdict
@@ -267,8 +267,7 @@ def measured_capacity(
     *,
     scheduling: str = "continuous",
 ) -> Capacity | None:
-    """Return the capacity of a deployment for these requests, which its verdict, its bill and its number of replicas
-    use.
+    """Return the capacity of a deployment for these requests. Verdict, bill and number of replicas use this value.
 
     None if no backlog forms.
     """
@@ -280,8 +279,8 @@ def measured_capacity(
 def _engines_capacity(
     pools: Sequence[ResolvedPool], service: Service, workload: Workload, scheduling: str, engine_loop: str
 ) -> Capacity | None:
-    """Return the capacity without the limit of the API servers. For identical engines it is a multiple of one engine's
-    capacity, unless prompts share prefixes, because each engine has its own prefix cache."""
+    """Return the capacity of the engines, without the limit of the API servers. For identical engines it is a multiple
+    of one engine's capacity, unless prompts share prefixes, because each engine has its own prefix cache."""
     replicas = 1
     if len(pools) == 1 and pools[0].pool.role == "both" and workload.content is None:
         replicas, pools = pools[0].pool.replicas, [with_replicas(pools[0], 1)]
@@ -296,7 +295,7 @@ def _engines_capacity(
 
 
 def _known_capacities(deployment: tuple[object, ...]) -> ProbeResults:
-    """Return the cached probe results of this deployment, which also hold for the same requests at another rate."""
+    """Return the cached probe results of this deployment. They are valid for any request rate of the same requests."""
     for asked, known in tuple(_probed):
         if asked == deployment and len(known) < PROBES_KEPT:
             return known
@@ -322,7 +321,7 @@ def _losses(run: SimulationResult, pools: Sequence[ResolvedPool], workload: Work
 
 
 def _scaled_up(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:
-    """Return the pools, each with the maximum number of replicas that its autoscaler may start."""
+    """Return the pools, each scaled up to the maximum number of replicas of its autoscaler."""
     most = {"decode": service.decode_autoscale_max_replicas}
     return [
         with_replicas(
@@ -333,22 +332,22 @@ def _scaled_up(pools: Sequence[ResolvedPool], service: Service) -> list[Resolved
 
 
 def with_replicas(pool: ResolvedPool, replicas: int) -> ResolvedPool:
-    """Return the pool with this many engines. A pool that has this number already is returned itself, because it keeps
-    its cached step times."""
+    """Return the pool with this many engines. If the number is unchanged, return the same object, because it caches
+    step times."""
     if pool.pool.replicas == replicas:
         return pool
     return replace(pool, pool=pool.pool.model_copy(update={"replicas": replicas}))
 
 
 def one_replica(pool: ResolvedPool) -> ResolvedPool:
-    """Return one engine of the pool in both roles; unchanged if possible, to keep its cached step times."""
+    """Return the pool with one engine for prefill and decode; if possible the same object, with its cached times."""
     if pool.pool.replicas == 1 and pool.pool.role == "both":
         return pool
     return replace(pool, pool=pool.pool.model_copy(update={"replicas": 1, "role": "both"}))
 
 
 def _in_flight(pools: Sequence[ResolvedPool], workload: Workload) -> float:
-    """Return about how many of these requests run at once."""
+    """Return an estimate of how many of these requests the deployment runs at once."""
     tokens = float((workload.prompt_tokens + workload.output_tokens).mean())
     return sum(
         pool.pool.replicas

@@ -43,7 +43,7 @@ MISSING_FEATURES: dict[str, Callable[[EngineSpec], bool]] = {  # what an engine 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOnLoad:
-    """One engine at the load: its metrics, the memory of the fullest GPU, and features that are off by default.
+    """One engine at the load: its metrics, the memory of the fullest GPU, and the features that it lacks by default.
 
     Memory is None if the engine cannot run the pool (`point.reason`). `sourced_fraction`: fraction of the engine's
     constants that are stated, measured or fitted rather than assumed. `notes`: the values that replace unknown
@@ -62,10 +62,10 @@ class EngineOnLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineComparison(AnswerRecord):
-    """`estimate` under several engines, each at its newest release unless one is given, highest tokens/s first.
+    """`estimate` under several engines, highest tokens/s first; each is at its newest release by default.
 
-    Engines differ in host time, kernels, memory rule and limits. Rows with overlapping intervals are not
-    distinguishable.
+    Engines differ in host time, kernels, memory rule and limits. If the intervals of two rows overlap, the evidence
+    does not show which engine is faster.
     """
 
     SCHEMA: ClassVar[str] = "capacity/engine-comparison/v1"
@@ -90,9 +90,9 @@ def compare_engines(
 ) -> EngineComparison:
     """Estimate one load on one GPU under each of `engines`; `engine` in `options` is ignored.
 
-    Each engine runs at the smallest tensor-parallel size that takes the load, or at the given size. An engine that
-    cannot run it is a row with a reason. Raises InvalidInput for an impossible load and for options that no engine
-    accepts.
+    Each engine runs at the smallest tensor-parallel size that serves the load, or at the given size. An engine that
+    cannot run the load is a row with a reason. Raises InvalidInput for an impossible load and for options that no
+    engine accepts.
     """
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
     deployment = make_deployment(
@@ -127,7 +127,7 @@ def compare_engines(
 def _row(
     model: ModelSpec, pool: Pool, traffic: Traffic, cost: Cost, *, profiles: Profiles
 ) -> tuple[EngineOnLoad, InvalidInput | None]:
-    """Return one engine's row, and the error if the engine rejects the question."""
+    """Return one engine's row, and the error if the engine rejects the options."""
     engine = find_engine(pool.engine)
     sized = smallest_pool(model, pool, traffic, cost, profiles=profiles)
     origins = engine.origins.values()

@@ -1,4 +1,4 @@
-"""Simulator inputs of a resolved pool: the setup of its engine, its front end, and the workload."""
+"""Simulator inputs of a resolved pool: the engine setup (`EngineSetup`), the front end's times, and the workload."""
 
 import math
 from collections.abc import Sequence
@@ -39,9 +39,9 @@ LMCACHE_CHUNK_TOKENS = 256  # LMCache's default chunk_size
 def make_workload(traffic: Traffic, max_model_len: int | None = None) -> Workload:
     """Return the requests that `traffic` describes: a trace, or lengths with a rate or a concurrency.
 
-    Lengths with an unspecified variation stay within `max_model_len`.
+    If the traffic does not specify how lengths vary, they are limited to `max_model_len`.
 
-    Raises InvalidInput if it describes no load or two loads; MalformedFile for a trace that cannot be read.
+    Raises InvalidInput if the traffic describes no load or two loads; MalformedFile for a trace that cannot be read.
     """
     if traffic.batch_size is not None:
         raise InvalidInput(
@@ -54,7 +54,7 @@ def make_workload(traffic: Traffic, max_model_len: int | None = None) -> Workloa
 def requests_of(traffic: Traffic, workload: Workload | None, max_model_len: int | None = None) -> Workload:
     """Return the given workload, or else the requests that the traffic describes.
 
-    Their client distance is that of the workload if it has one, else that of the traffic. Raises as `make_workload`.
+    The client latency is that of the workload if it has one, else that of the traffic. Raises as `make_workload`.
     """
     if workload is None:
         return make_workload(traffic, max_model_len)
@@ -70,11 +70,11 @@ def _from_client(workload: Workload, traffic: Traffic) -> Workload:
 
 
 def policy_name(resolved: ResolvedPool, scheduling: str = "continuous") -> str:
-    """Return the scheduling policy of the engine's release, or static batching.
+    """Return the name of the engine release's scheduling policy, or "static" for static batching.
 
-    A request never has two tokens in a pipeline at once, because each token needs the sample of the previous one: with
-    pipeline stages an asynchronous engine skips requests that are in flight, as a synchronous engine does. Source:
-    vLLM pull request 32359, 2026-01.
+    A request never has two tokens in a pipeline at once, because each token needs the sample of the previous one. With
+    pipeline stages an asynchronous engine therefore skips requests that are in flight, as a synchronous engine does.
+    Source: vLLM pull request 32359, 2026-01.
     """
     if scheduling == "static":
         return "static"
@@ -107,8 +107,8 @@ def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
 
 
 def engine_frontend(resolved: ResolvedPool, workload: Workload | None = None) -> FrontendTimes:
-    """Return the times of the front end between the client and this engine, from the pool or else from the engine's
-    data.
+    """Return the times of the front end between the client and this engine. The pool's values override the engine's
+    defaults.
 
     For an offline `workload` the engine's time per streamed token is zero.
     """
@@ -127,8 +127,8 @@ def engine_frontend(resolved: ResolvedPool, workload: Workload | None = None) ->
 
 
 def front_end_limit(pools: Sequence[ResolvedPool], workload: Workload) -> FrontEndLimit | None:
-    """Return the maximum rate at which the API servers of all engines tokenize and stream such requests; None: no
-    limit."""
+    """Return the maximum rate at which the API servers of all engines tokenize and stream such requests; None if their
+    work takes no time."""
     times = engine_frontend(pools[0], workload)
     messages = workload.output_tokens
     if times.stream_interval > 1:
@@ -148,7 +148,7 @@ def front_end_limit(pools: Sequence[ResolvedPool], workload: Workload) -> FrontE
 
 
 def offline_notes(pools: Sequence[ResolvedPool], workload: Workload) -> tuple[str, ...]:
-    """Return a note that an offline batch ignores the limit of the API server."""
+    """Return a note that the API server does not limit this offline batch; empty for other workloads."""
     whole = front_end_limit(pools, replace(workload, offline=False))
     if not workload.offline or whole is None or front_end_limit(pools, workload) is not None:
         return ()
@@ -206,7 +206,7 @@ def _offloading_keywords(resolved: ResolvedPool, policy: str) -> dict[str, objec
 def _adapter_keywords(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     """Return the policy's keywords for loading LoRA adapters to the GPU; empty without --max-loras.
 
-    Raises InvalidInput if the engine does not schedule adapters here.
+    Raises InvalidInput if the simulated scheduler of this engine does not support adapters.
     """
     pool = resolved.pool
     if pool.max_loras is None:
@@ -249,8 +249,8 @@ def _swap_keywords(resolved: ResolvedPool, policy: str) -> dict[str, object]:
 def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> EngineSetup:
     """Return the setup of one engine of the pool: step times, KV blocks, policy, limits and drafts.
 
-    The only path from a pool to the simulator. Raises DoesNotFit if the memory does not hold the pool's model, and
-    InvalidInput if the policy does not support what the pool requires.
+    All simulations of a pool get their engine from this function. Raises DoesNotFit if the memory does not hold the
+    pool's model, and InvalidInput if the policy does not support what the pool requires.
     """
     plan, pool = resolved.memory.require_fit(), resolved.pool
     policy, contiguous = policy_name(resolved, scheduling), pool.kv_layout == "contiguous"
@@ -287,7 +287,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
 
 
 def ignored_setting_notes(pools: Sequence[ResolvedPool], traffic: Traffic) -> tuple[str, ...]:
-    """Return a note if no engine uses the max_tokens that the clients set."""
+    """Return a note that max_tokens of the requests has no effect; empty if an engine uses it or it is not set."""
     heeding = schedulers_with_setting("max_tokens")
     if traffic.max_tokens is None or any(policy_name(pool, traffic.scheduling) in heeding for pool in pools):
         return ()
@@ -315,9 +315,9 @@ def _refuse_ignored_settings(resolved: ResolvedPool, policy: str) -> None:
 
 
 def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:
-    """Return the usable blocks and their size in tokens; one-token pages of windowed caches become coarser.
+    """Return the usable KV blocks and their size in tokens: at least WINDOW_PAGE_TOKENS with several windows.
 
-    Tracking single tokens over several windows makes a simulation five times as slow. With coarser pages a request
+    Tracking single tokens over several windows makes a simulation five times as slow. With the larger pages a request
     holds at most WINDOW_PAGE_TOKENS - 1 tokens less per group.
     """
     blocks, tokens = plan.usable_blocks, plan.kv_block_tokens
@@ -336,11 +336,11 @@ DRAFT_KINDS_OF_ENGINES = {  # engines that draft in a few ways, by the kinds of 
 
 
 def _with_drafts(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
-    """Return the setup with drafts: each drafted step takes longer, and the draft's weights and KV occupy blocks."""
+    """Return the setup with drafts: each step takes longer, and the draft model's weights and KV take KV blocks."""
     pool, able = resolved.pool, schedulers_with_ability("drafts")
     if setup.policy not in able:
         raise InvalidInput(
-            f"drafts are not simulated under {resolved.engine.label}, whose scheduler is {setup.policy}, but for "
+            f"drafts are not simulated under {resolved.engine.label} (scheduler {setup.policy}), only under "
             f"{', '.join(able)}: use --engine vllm, or leave out --speculator"
         )
     speculator = pool_speculator(pool, resolved.model)
@@ -356,9 +356,9 @@ def _with_drafts(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
 def with_drafts(
     setup: EngineSetup, speculation: speculative.Speculation, draft_tokens: int | None, *, seed: int = 0
 ) -> EngineSetup:
-    """Return the engine with drafts of depth `draft_tokens` (None: the speculator's default). Raises InvalidInput.
+    """Return the setup with drafts of depth `draft_tokens` (None: the speculator's default). Raises InvalidInput.
 
-    Each node of a draft tree takes a row, a KV slot and a token of the budget; acceptance is by depth.
+    Each node of a draft tree takes a token of the step's budget and a KV slot; acceptance is computed by depth.
     """
     k = speculation.speculator.depth(draft_tokens)
     if k < 1:

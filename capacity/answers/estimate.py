@@ -1,4 +1,4 @@
-"""`estimate`: latency, throughput, cost and energy of a batch in closed form, or of a served load."""
+"""`estimate`: latency, throughput, cost and energy, for one batch in closed form or for a load with queueing."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
 
 
 def _latencies_by_field(latencies: Latencies | None, output_len: int) -> dict[str, Quantity | None]:
-    """Return the latencies by field of `Estimate`; further metrics are computed from TTFT and E2E."""
+    """Return the latencies by field name of `Estimate`. The further metrics are computed from TTFT and E2E."""
     found: dict[str, Quantity | None] = (
         dict.fromkeys(Latencies._fields) if latencies is None else latencies._asdict()
     )
@@ -128,7 +128,7 @@ def _further_latency(key: str, latencies: Latencies | None, output_len: int) -> 
 def _throughput(
     traffic: Traffic, times: PhaseTimes, latencies: Latencies | None, load: Served | None
 ) -> Quantity:
-    """Return requests per second: the served arrivals, or for a batch or closed loop the rate that follows from E2E."""
+    """Return requests per second: the served rate of open-loop arrivals, otherwise the rate that E2E implies."""
     if latencies is None:
         return Quantity(value=times.requests_per_s)
     if traffic.request_rate is not None and traffic.concurrency is None:
@@ -139,7 +139,7 @@ def _throughput(
 
 
 def _billed_load(lengths: RequestLengths, load: Served | None) -> ServedLoad:
-    """Return the load that divides the bill: the steady-state load of the run, or the batch itself."""
+    """Return the load over which the cost is divided: the steady-state load of the run, or the batch itself."""
     if load is not None and load.load is not None:
         return load.load
     return ServedLoad(
@@ -150,7 +150,7 @@ def _billed_load(lengths: RequestLengths, load: Served | None) -> ServedLoad:
 def _tokens_per_s_per_user(
     output_rate: Quantity, in_flight: float | None, latencies: Latencies | None, output_len: int
 ) -> Quantity | None:
-    """Return output tokens per second of one user. If arrivals set the rate, it has no interval, so E2E's is used."""
+    """Return output tokens per second of one user. The interval is that of E2E if arrivals set the rate."""
     if in_flight is None:
         return None
     if latencies is not None and output_rate.low is None and latencies.e2e_s.low is not None:
@@ -159,8 +159,8 @@ def _tokens_per_s_per_user(
 
 
 def _in_flight(phases: Phases, requests_per_s: Quantity, latencies: Latencies | None) -> float | None:
-    """Return the requests in the system, waiting ones included, by Little's law; None if they grow without bound. For
-    a batch it is the batch size."""
+    """Return the number of requests in the system, including waiting ones, by Little's law; None if it grows without
+    bound. For a batch it is the batch size."""
     if phases.served is None:
         return float(phases.requests)
     return None if latencies is None else requests_per_s.value * latencies.e2e_s.value
@@ -169,7 +169,7 @@ def _in_flight(phases: Phases, requests_per_s: Quantity, latencies: Latencies | 
 def _ttft_parts(
     resolved: ResolvedPool, traffic: Traffic, latencies: Latencies, load: Served | None
 ) -> Mapping[str, float]:
-    """Return the parts of the time to first token, named as in `simulate`."""
+    """Return the parts of the time to first token (s), with the same names as in `simulate`."""
     engine, client_s = resolved.engine, traffic.client_latency_s
     server_s = engine.request_latency_s + engine.response_latency_s
     queue_s = 0.0
@@ -200,7 +200,7 @@ def _operators(cost: StepCost) -> tuple[OperatorTime, ...]:
 
 
 def _price(bill: CostEstimate | None, name: str, requests_per_s: Quantity) -> Quantity | None:
-    """Return a price per token with the interval of the throughput in its denominator."""
+    """Return the price per token in the bill's field `name`, with an interval from that of the throughput."""
     if bill is None:
         return None
     return requests_per_s.inverse(getattr(bill, name) * requests_per_s.value)

@@ -1,5 +1,5 @@
-"""`explain`: the share of an estimate that each bound takes, the effect of more of each resource, and the parts of an
-interval."""
+"""`explain`: the fraction of an estimate's time that each bound takes, the effect of more of each resource, and the
+parts of each interval."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def explained_intervals(
 
 
 def _parts_with_ends(bands: LoadBands, metric: Metric) -> Iterator[tuple[Part, float, float]]:
-    """Yield every part with the interval ends that it alone would give."""
+    """Yield each part of the metric's interval with the two ends (relative errors) that it alone would give."""
     kind = bands.kind(metric)
     for part in bands.parts(metric):
         low, high = relative_ends([part], kind)
@@ -107,12 +107,14 @@ def _parts_with_ends(bands: LoadBands, metric: Metric) -> Iterator[tuple[Part, f
 
 
 def _step_bands(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, float, float]]:
-    """Yield the band of the steps of a batch in closed form; of both phases for an end-to-end metric."""
+    """Yield the interval parts of a batch in closed form: the measured error of its steps, and of draft acceptance."""
     phases: dict[Metric, tuple[str, ...]] = {"ttft": ("prefill",), "tpot": ("decode",)}
     for phase in phases.get(metric, ("prefill", "decode")):
         band: Residuals = resolved.step_model.residuals(phase)  # type: ignore[arg-type]
         deviation = (math.log1p(band.high) - math.log1p(band.low)) / (2 * Z_90)
-        what = f"measured over predicted {phase} steps of whole models on this GPU ({band.fit.basis})"
+        what = (
+            f"measured over predicted times of {phase} steps of whole models on this GPU ({band.fit.basis})"
+        )
         part = Part(name=f"{phase} steps", what=what, deviation=deviation, narrowed_by=CALIBRATE)
         yield part, band.low, band.high
     spread = length_spread(resolved)
@@ -123,7 +125,7 @@ def _step_bands(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, 
 def _client_part(
     quantity: Quantity, traffic: Traffic, adjustment: Adjustment | None
 ) -> Iterator[tuple[Part, float, float]]:
-    """Yield the part of the client's distance if it was not specified."""
+    """Yield the part of the client latency; nothing if the user specified it."""
     if "client_latency_s" in traffic.model_fields_set:
         return
     nearer_s, farther_s = client_range_s(traffic, adjustment)
@@ -145,7 +147,7 @@ def _with_shares(parts: list[tuple[Part, float, float]]) -> tuple[IntervalPart, 
 
 
 def _further_coverage(phases: Phases, metric: Metric) -> tuple[str, ...]:
-    """Return what an interval covers in addition to its parts."""
+    """Return descriptions of the errors that an interval covers in addition to its parts."""
     load = phases.served
     if load is None:
         return ()
@@ -166,10 +168,10 @@ def explain(
     download: bool = False,
     **options: Any,
 ) -> Attribution:
-    """Return the shares of an estimate that are compute, HBM, communication, launch and host, and the effect of +10 %
-    of each.
+    """Return the fractions of an estimate's time that are compute, HBM, communication, launch and host, and the effect
+    of +10 % of each resource.
 
-    Keywords and errors are those of `estimate`, without the price: cost per token follows throughput.
+    Keywords and errors are those of `estimate`, except the price: cost per token changes only with throughput.
     """
     pool, traffic = split(options, Pool, Traffic)
     deployment = make_deployment(model, pool=pool, traffic=estimate_fields(traffic), question="explain")
@@ -189,7 +191,7 @@ def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
     bound = None if phases.served is None else phases.served.verdict.bound_by
     prefill = steps.step_cost(times.prefill_shape)
     decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
-    bounds = () if bound is None else (f"The load is {bound}; the steps below are not the limit.",)
+    bounds = () if bound is None else (f"The load is {bound}; the steps below do not limit the throughput.",)
     notes = (*bounds, *resolved.step_model.notes, *drafting_notes(resolved))
     return make_from(
         Attribution,
@@ -211,7 +213,7 @@ def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
 def _responses(
     resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths
 ) -> tuple[ResourceEffect, ...]:
-    """Return the effect of more of each resource on this batch or load."""
+    """Return the effect of each resource on this batch or load when it changes by 10 %."""
     loads = ("batch_size", "request_rate", "concurrency")
     field = next(name for name in loads if getattr(traffic, name) is not None)
 

@@ -27,7 +27,7 @@ def fit(
     download: bool = False,
     **options: Any,
 ) -> Fit:
-    """Return whether `model` fits the pool, and the capacity of its KV cache. Does not raise if it does not fit.
+    """Return whether `model` fits the pool, and the capacity of its KV cache. Raises no error if it does not fit.
 
     Raises InvalidInput (or a subclass) for an invalid name, value or combination.
     """
@@ -39,8 +39,8 @@ def fit(
 def ways_to_fit(
     model: str | Path | ModelSpec, *, profiles: str | Path | None = None, **options: Any
 ) -> tuple[Change, ...]:
-    """Return changes of the pool's fields that make `model` fit, the smallest of each kind: those that `fit` names
-    when it does not fit. Empty if it fits, or if none of the changes that were tried helps. Raises as `fit`."""
+    """Return changes of the pool's fields that make `model` fit, the smallest change of each kind, as `fit` suggests
+    them. Empty if the model fits, or if none of the changes that were tried helps. Raises as `fit`."""
     (pool,) = split(options, Pool)
     deployment = make_deployment(model, pool=pool, question="fit")
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles)
@@ -48,13 +48,13 @@ def ways_to_fit(
 
 
 def fit_of(resolved: ResolvedPool) -> Fit:
-    """Return `fit` for a resolved pool. Raises InvalidInput for a number of drafts without a draft method."""
+    """Return `fit` for a resolved pool. Raises InvalidInput if draft tokens are set without a draft method."""
     check_draft_settings(resolved.pool)
     return fit_with(resolved, (*host_memory_notes(resolved), *draft_memory_notes(resolved)))
 
 
 def fit_with(resolved: ResolvedPool, warnings: tuple[str, ...]) -> Fit:
-    """Return the memory record of a pool, with `warnings` after its own."""
+    """Return the `Fit` record of a pool; `warnings` are added after the warnings of the memory plan."""
     plan = memory_with_draft(resolved)
     return make_from(
         Fit,
@@ -78,20 +78,22 @@ def stored_kv_format(resolved: ResolvedPool) -> str:
 
 
 def model_summary(resolved: ResolvedPool) -> ModelSummary:
-    """Return the model part of an answer."""
+    """Return the `ModelSummary` of the pool's model."""
     return make_from(ModelSummary, resolved.model)
 
 
 def gpu_summary(resolved: ResolvedPool) -> GpuSummary:
-    """Return the GPU part of an answer."""
+    """Return the `GpuSummary` of the pool: its GPU profile and number of GPUs."""
     return GpuSummary(name=resolved.profile.name, count=resolved.pool.num_gpus)
 
 
 def one_replica_notes(resolved: ResolvedPool) -> tuple[str, ...]:
-    """Return a note that the answer covers one of several replicas."""
+    """Return notes that the answer is for one replica or one data-parallel rank; empty if there is only one."""
     replicas, ranks = resolved.pool.replicas, resolved.pool.data_parallel_size
     notes: tuple[str, ...] = (
-        () if replicas == 1 else (f"For one of {replicas} replicas; `capacity simulate` covers all of them.",)
+        ()
+        if replicas == 1
+        else (f"Results for one of {replicas} replicas; `capacity simulate` covers all of them.",)
     )
     if ranks > 1:
         what = "share the experts and step together" if resolved.model.is_moe else "are independent engines"
@@ -115,7 +117,7 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
     )
     if pool.acceptance_spread:
         notes += (
-            f"The acceptance rate varies between requests with a spread of {pool.acceptance_spread:g} in log-odds.",
+            f"Acceptance rates of requests vary with a standard deviation of {pool.acceptance_spread:g} in log-odds.",
         )
     if way.tree_tokens is None:
         return notes
@@ -142,7 +144,7 @@ def draft_memory_notes(resolved: ResolvedPool) -> tuple[str, ...]:
     weights, per_token = memory.draft_weights_bytes / 2**30, memory.draft_kv_bytes_per_token / 2**10
     return (
         f"Drafting by {pool.draft or pool.speculator} takes {weights:.2f} GiB for weights and {per_token:.1f} KiB of "
-        f"KV per token in all: the KV cache holds {memory.kv_capacity_tokens_after:,} tokens with it and "
+        f"KV per token in total: the KV cache holds {memory.kv_capacity_tokens_after:,} tokens with drafting and "
         f"{memory.kv_capacity_tokens_before:,} without.",
     )
 

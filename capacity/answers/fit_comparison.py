@@ -1,4 +1,4 @@
-"""Comparison of GPUs for a model: `fit` on every GPU, each at its smallest pool, the cheapest first."""
+"""Comparison of GPUs for a model: `fit` on the smallest pool of every GPU, the cheapest GPU first."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from capacity.pool.resolve import ResolvedPool, resolve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitPoint:
-    """A model on the smallest pool of one GPU that holds requests of `max_model_len`, or on its largest pool.
+    """A model on one GPU type: on the smallest pool that holds requests of `max_model_len`, else on the largest.
 
-    `fits`: the pool holds them. If not, `reason` explains why, and `max_context_tokens` is the context that would fit
-    (0: the weights do not fit). Memory is that of the fullest GPU. `usd_per_hour` is the price of whole instances; if
-    None, `price_note` explains why.
+    `fits`: the pool holds such requests. If not, `reason` explains why, and `max_context_tokens` is the context that
+    would fit (0: the weights do not fit). Memory is that of the fullest GPU. `usd_per_hour` is the price of whole
+    instances; if None, `price_note` explains why.
     """
 
     gpu: str
@@ -55,8 +55,8 @@ class FitPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitComparison(AnswerRecord):
-    """`fit` on every GPU, in this order: GPUs that hold the model by price, those without a price, those that hold
-    shorter requests only, and those that cannot run it. `price_tier`: tier of the dated price table."""
+    """`fit` on every GPU type, in this order: GPUs that hold the model, by price; those without a price; those that
+    hold only shorter requests; those that cannot run the model. `price_tier`: tier of the dated price table."""
 
     SCHEMA: ClassVar[str] = "capacity/fit-comparison/v1"
 
@@ -109,7 +109,7 @@ def _sort_key(point: FitPoint) -> tuple[bool, bool, float, str]:
 def _point(
     model: ModelSpec, pool: Pool, cost: Cost, *, profiles: Profiles
 ) -> tuple[FitPoint, InvalidInput | None]:
-    """Return the row of one GPU, and the error if the GPU rejects the question."""
+    """Return the row of one GPU, and the error if the GPU rejects the options."""
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     tried: ResolvedPool | None = None
     refused: InvalidInput | None = None
@@ -141,5 +141,5 @@ def _point(
 
 
 def memory_without_suggestions(pool: ResolvedPool) -> MemoryPlan:
-    """Return the memory plan with the draft, without suggestions for a model that does not fit."""
+    """Return the memory plan with the draft model, without suggestions (slow) for a model that does not fit."""
     return memory_with_draft(pool) if pool.memory_without_advice.fits else pool.memory_without_advice

@@ -1,5 +1,5 @@
-"""Trade-off between speed per user and throughput per GPU: deployments over concurrency, for several GPUs, formats and
-engines."""
+"""Trade-off between tokens/s per user and tokens/s per GPU: deployments at several concurrencies, for several GPUs,
+weight formats and engines."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ MAX_LINES = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontierLine:
-    """One deployment over concurrency, up to the most requests that it runs at once. `quantization` and `engine` are
-    as given in the question.
+    """One deployment at increasing concurrency, up to the maximum number of requests that it runs at once.
+    `quantization` and `engine` are as the user gave them.
 
     `reason` explains why there are no points.
     """
@@ -62,8 +62,8 @@ class FrontierLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frontier(AnswerRecord):
-    """Deployments of one model over concurrency, each with the fewest GPUs that hold it by tensor parallelism, or at
-    the given sizes."""
+    """Deployments of one model at increasing concurrency. Each has the given tensor-parallel size, or else the
+    smallest one that holds the model."""
 
     SCHEMA: ClassVar[str] = "capacity/frontier/v1"
     ROWS: ClassVar[str] = "lines"
@@ -74,14 +74,14 @@ class Frontier(AnswerRecord):
     lines: tuple[FrontierLine, ...]
 
     def best(self, tpot_s: float) -> list[tuple[FrontierLine, LoadPoint]]:
-        """Return each line's best point within a TPOT limit (s), the most output tokens/s per GPU first. Lines without
-        such a point are left out."""
+        """Return the best point of each line within a TPOT limit (s): the one with the most output tokens/s per GPU.
+        The best line is first; lines without such a point are left out."""
         found = [(line, point) for line in self.lines if (point := line.best(tpot_s)) is not None]
         return sorted(found, key=lambda pair: -_per_gpu(pair[1]))
 
     def pareto_points(self) -> set[tuple[int, int]]:
-        """Return the indexes (line, point) of the points that are not dominated in speed per user and throughput per
-        GPU."""
+        """Return the indexes (line, point) of the points that no other point exceeds in both speed per user and
+        throughput per GPU."""
         places = [
             (point.tpot_s.value, -_per_gpu(point), number, place)
             for number, line in enumerate(self.lines)
@@ -112,8 +112,8 @@ def frontier(
     **options: Any,
 ) -> Frontier:
     """Run `estimate` for every combination of GPU, weight format (None: as published), engine and tensor-parallel size
-    (None: the fewest GPUs that hold the model), over closed loops of `loads`. Combinations that give the same
-    deployment are one line.
+    (None: the fewest GPUs that hold the model), in a closed loop of each number of requests in `loads`. Combinations
+    that give the same deployment are one line.
 
     `gpu`, `quantization` and `engine` in `options` are ignored. An impossible combination is a line with a reason.
     Raises InvalidInput for more than 24 lines, and for options that no combination accepts.
@@ -127,7 +127,9 @@ def frontier(
     if given := [name for name in (*LOAD_FIELDS, "requests_per_day") if name in fields]:
         raise InvalidInput(f"{given[0]} sets a single load: leave it out, or give `loads`")
     if not len(loads) or min(loads) < 1:
-        raise InvalidInput("loads must contain at least one number of requests, all whole and from 1")
+        raise InvalidInput(
+            "loads must contain at least one number of requests; each must be whole and at least 1"
+        )
     deployment = make_deployment(
         model,
         pool={**pool, "gpu": gpus[0]},
@@ -162,7 +164,7 @@ def _line(
     quantization: str | None,
     engine: str,
 ) -> FrontierLine:
-    """Return a deployment at each load that it can run at once."""
+    """Return the points of a deployment for those `loads` that it can run at once."""
     first = sized.point
     points: tuple[LoadPoint, ...] = ()
     if sized.pool is not None:

@@ -1,4 +1,4 @@
-"""Full load of a deployment: as many requests in flight as it holds, without end. This load divides its price best."""
+"""Full load of a deployment: always as many requests in flight as it can run. Costs per token use this load."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from capacity.workload import Workload
 def full_load(
     engines: ResolvedPool, workload: Workload, load: ServedLoad | None = None
 ) -> tuple[ServedLoad, tuple[float, float]]:
-    """Return the maximum load of these requests that the engines serve, with lengths and hits of `load` if it is
-    given.
+    """Return the maximum load of these requests that the engines serve, and the interval of its time per request.
 
-    The rate is the measured capacity, as in every verdict; if no backlog forms, it comes from step times only. The
-    second value is the 90 % interval of measured over predicted time of a request at full load; the interval of the
-    rate is its reciprocal. Raises InvalidInput for requests that are too long.
+    The load has the lengths and the prefix hits of `load` if given. Its rate is the measured capacity, as in every
+    verdict; if no backlog forms, it is computed from step times only. The second value is the 90 % interval of
+    measured over predicted time of a request at full load; the interval of the rate is its reciprocal. Raises
+    InvalidInput for requests that are too long.
     """
     if load is None:
         prompt, output = workload.long_run_tokens

@@ -1,4 +1,4 @@
-"""Fit grid: the same pool on every GPU, at every tensor-parallel size."""
+"""Fit grid: one model on every GPU type at every tensor-parallel size."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class GridCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitGrid(AnswerRecord):
-    """`fit` on every GPU at every size. `max_concurrency` is at `max_model_len`."""
+    """`fit` on every GPU type at every tensor-parallel size. `max_concurrency` is for `max_model_len` tokens."""
 
     SCHEMA: ClassVar[str] = "capacity/fit-grid/v1"
     ROWS: ClassVar[str] = "cells"
@@ -49,11 +49,11 @@ def fit_grid(
     profiles: str | Path | None = None,
     **options: Any,
 ) -> FitGrid:
-    """Return `fit` on `gpus` (None: every profile) at each size; `gpu` and `tensor_parallel_size` in `options` are
-    ignored.
+    """Return `fit` on `gpus` (None: every profile) at each tensor-parallel size; `gpu` and `tensor_parallel_size` in
+    `options` are ignored.
 
-    A combination that a GPU cannot run (a format, an uneven split) is a cell with a reason. Raises UnknownName or
-    MalformedFile for the model.
+    A combination that a GPU cannot run (an unsupported format, an uneven split) is a cell with a reason. Raises
+    UnknownName or MalformedFile for the model.
     """
     spec = model if isinstance(model, ModelSpec) else load_model(model)
     names = profile_names([profiles] if profiles else []) if gpus is None else gpus

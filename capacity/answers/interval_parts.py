@@ -1,8 +1,8 @@
-"""Parts of an interval: each source of error, its size, and what the user can specify to narrow it.
+"""Parts of an interval: each source of error, its size, and what the user can specify to narrow the interval.
 
-Independent parts add in quadrature on a logarithmic scale. The interval is wider where less is known: engines and GPUs
-without evidence, constants of another GPU, launch settings left to defaults, percentiles. It is narrower for a
-deployment that was calibrated on its own runs.
+Independent parts add in quadrature on a logarithmic scale. These make the interval wider: engines and GPUs without
+evidence, constants of another GPU, launch settings left to defaults, and percentiles instead of means. The interval is
+narrower for a deployment that was calibrated on its own runs.
 """
 
 import math
@@ -35,17 +35,17 @@ WEIGHT_KERNELS = "weight kernels"
 UNMEASURED = {  # by the reason why these steps were not measured; {}: the GPU
     WEIGHT_KERNELS: "kernels of a weight format, known only from third-party measurements",
     "chip": "steps of {}, assumed because none of its kernels was measured",
-    "served chip": "steps of {}, predicted with kernels of another chip; spread of its published servers",
+    "served chip": "steps of {}, predicted with kernels of another chip; error on published servers with this chip",
     "offload": "assumed rates of weights read over PCIe and of layers computed by the CPU",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One independent part: the `deviation` of the logarithm, and what would remove it, if anything can.
+    """One independent part: standard `deviation` of the error's logarithm, and how the user can remove the part.
 
-    `judged`: the held-out evaluation of the sources covered this part, so their interval ends apply to it. Otherwise
-    the ends are those of a normal distribution.
+    `judged`: the held-out evaluation of the sources covered this part, so the interval ends fitted there apply to it.
+    Otherwise the ends are those of a normal distribution.
     """
 
     name: str
@@ -73,10 +73,10 @@ class IntervalPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedInterval:
-    """A predicted latency (s) with its interval and the parts of it, the largest part first.
+    """A predicted latency (s) with its interval and the parts of that interval, the largest part first.
 
-    `holds`: what the interval covers in addition, if it is wider than its parts. `as_found_s` and `as_found_parts`:
-    the same for a server with unknown settings and client.
+    `holds`: what the interval covers in addition to the parts. `as_found_s` and `as_found_parts`: the same for a
+    server with unknown settings and client.
     """
 
     metric: str
@@ -93,8 +93,8 @@ class PredictionContext:
 
     `engine_label` names the release. `ttft_share` is TTFT over E2E. `error_factor`, `unmeasured` and `ttft_unmeasured`
     are as in `StepModel`. `transferred`: predicted with another GPU's constants. `unsaid`: launch settings that may
-    have another value on the server; empty for a server that is launched as predicted. `adjustment`: that of the
-    profile. `length_spread`: deviation of the logarithm of tokens per drafted round.
+    have another value on the server; empty for a server that is launched as predicted. `adjustment`: the calibration
+    in the GPU profile. `length_spread`: standard deviation of the logarithm of tokens per verification step.
     """
 
     engine: str
@@ -135,7 +135,7 @@ def interval_parts(
     if metric != "ttft":
         parts.append(acceptance_part(asked.length_spread * (1 if metric == "tpot" else 1 - asked.ttft_share)))
     if asked.statistic in ("p90", "p95", "p99"):
-        what = f"distance of {asked.statistic} from the mean"
+        what = f"uncertain distance of {asked.statistic} from the mean"
         tail = float(getattr(known.tails[metric], asked.statistic))
         parts.append(Part(name="percentile", what=what, deviation=tail, judged=False))
     kept = [part for part in parts if part.deviation > 0]
@@ -143,7 +143,7 @@ def interval_parts(
 
 
 def acceptance_part(deviation: float) -> Part:
-    """Return the part of the unknown draft acceptance."""
+    """Return the part for the unknown acceptance rate of drafts."""
     what = "acceptance rate of drafts, published for other prompts"
     return Part(
         name=ACCEPTANCE, what=what, deviation=deviation, narrowed_by=f"set {ACCEPTANCE}", judged=False
@@ -151,7 +151,7 @@ def acceptance_part(deviation: float) -> Part:
 
 
 def deviation_of(parts: Iterable[Part]) -> float:
-    """Return the deviation of the sum of independent parts."""
+    """Return the standard deviation of the sum of independent parts."""
     return math.sqrt(sum(part.deviation**2 for part in parts))
 
 
@@ -164,15 +164,15 @@ def relative_ends(parts: Iterable[Part], kind: MetricSpread) -> tuple[float, flo
 
 
 def kind_of(metric: Metric, asked: PredictionContext, known: Spreads) -> MetricSpread:
-    """Return the kind whose interval ends apply: for a deployment calibrated on its own runs, the ends after
-    calibration."""
+    """Return the spreads that set the interval ends of a metric. For a deployment calibrated on its own runs, these
+    are the spreads after calibration."""
     kind = known.kind(metric, is_moe=asked.is_moe, saturated=asked.saturated)
     return kind.calibrated if calibrated_sensitivities(metric, asked) else kind
 
 
 def calibrated_sensitivities(metric: Metric, asked: PredictionContext) -> dict[str, float]:
-    """Return the sensitivities of a metric to the factors calibrated on this deployment beyond its constants; empty if
-    there are none."""
+    """Return the sensitivities of a metric to the correction factors of TTFT and TPOT, which calibration fits in
+    addition to the GPU's constants; empty for a deployment without such a calibration."""
     adjustment = asked.adjustment
     if adjustment is None or not adjustment.is_calibrated_on(asked.model, asked.engine_label):
         return {}
@@ -183,17 +183,17 @@ def calibrated_sensitivities(metric: Metric, asked: PredictionContext) -> dict[s
 
 
 def _step_parts(metric: Metric, sensitivity: Shares, asked: PredictionContext, known: Spreads) -> list[Part]:
-    """Return the parts of step times by class; after a calibration, with its accuracy and the deployment's own part.
+    """Return the parts of step times: one for each class, or after a calibration one for its remaining error.
 
-    The factor of a class is one number for kernels of all sizes. Runs of one load determine a fraction 1 - `ANEW` of
-    it for other loads; the rest keeps its deviation.
+    The factor of a class is one number for kernels of all sizes. Runs of one load determine a fraction 1 -
+    `RUN_TO_RUN` of its variance for other loads; the rest remains.
     """
     if asked.adjustment is not None and asked.adjustment.covariance:
         of_classes: dict[str, float] = {str(name): share for name, share in sensitivity.items()}
         variance = asked.adjustment.variance(of_classes | calibrated_sensitivities(metric, asked))
         before = sum((share * known.classes[name]) ** 2 for name, share in of_classes.items())
         variance += RUN_TO_RUN * max(before - asked.adjustment.variance(of_classes), 0.0)
-        what = f"step times after calibration on {asked.adjustment.rows} figures of your own runs"
+        what = f"step times after calibration on {asked.adjustment.rows} measured values of your own runs"
         return [
             Part(
                 name="calibrated steps", what=what, deviation=math.sqrt(variance), narrowed_by="further runs"
@@ -211,10 +211,10 @@ def _step_parts(metric: Metric, sensitivity: Shares, asked: PredictionContext, k
 
 
 def _deployment_parts(metric: Metric, asked: PredictionContext, known: Spreads) -> list[Part]:
-    """Return the parts by which deployments, and runs of one deployment, differ beyond their step times.
+    """Return two parts beyond step times: differences between deployments, and between runs of one deployment.
 
-    For a calibrated deployment the evidence coverage does not matter: its offset is calibrated, and run-to-run
-    variation is the same for all deployments.
+    For a calibrated deployment it does not matter whether the sources include such a GPU and engine: its offset is
+    calibrated, and run-to-run variation is the same for all deployments.
     """
     seen = known.find_evidence(asked.engine, asked.gpu, is_moe=asked.is_moe)
     of_ttft, of_tpot = (known.unfamiliar,) * 2 if seen is None else (seen.ttft, seen.tpot)
@@ -249,10 +249,10 @@ def _describe_deployments(asked: PredictionContext, seen: bool) -> str:
 
 
 def launch_parts(metric: Metric, asked: PredictionContext, known: Spreads) -> list[Part]:
-    """Return the parts of unspecified server settings: settings left to the engine's defaults, scheduler settings
-    without a flag here, and further differences between servers.
+    """Return the parts of unspecified server settings: settings left to the engine's defaults, scheduler settings that
+    have no flag in `capacity`, and further differences between servers.
 
-    Runs of this deployment include the effect of its settings, but only for their own loads.
+    Calibration runs of this deployment include the effect of its settings, but only for the loads of those runs.
     """
     found = []
     left = math.sqrt(RUN_TO_RUN) if calibrated_sensitivities(metric, asked) else 1.0
@@ -290,8 +290,8 @@ def machine_part(
 ) -> Part:
     """Return the part for an unmeasured machine, client and build.
 
-    The variance grows from `least`, where the release and all launch settings are known, to `most`, where none is, in
-    proportion to the fraction `unknown` of them.
+    `unknown` is the fraction of launch settings, release included, that are unknown. The variance grows in proportion
+    to it, from `least` (all known) to `most` (none known).
     """
     low = _unspecified_deviation(metric, least, ttft_share)
     high = low if most is None else max(_unspecified_deviation(metric, most, ttft_share), low)

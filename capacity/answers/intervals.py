@@ -1,8 +1,8 @@
-"""Predictions with their 90 % intervals, for all verbs.
+"""Predictions with their 90 % intervals, for all commands.
 
-An interval consists of parts (`interval_parts`): the error of each class of seconds, weighted by the sensitivity of
+An interval consists of parts (`interval_parts`): the error of each class of step time, weighted by the sensitivity of
 the latency to it (`sensitivity`); the differences between deployments and runs; and the unspecified settings. A batch
-in closed form has no client, no queue and no server of its own: it takes the band of its steps.
+in closed form has no client and no queue, so its interval is the measured error of its steps.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from capacity.step.closed_form import PhaseTimes
 
 PROMPT_SPREAD = 0.1
-"""How far a prompt's tokens, as the server counts them, may be from those asked for, in the logarithm: chat templates
+"""Maximum difference, as a logarithm, of the prompt tokens that a server counts from the requested ones: chat templates
 add tens of tokens, random prompts of benchmarks come out some percent longer or shorter. Assumed, 2026-11-24."""
 
 
 class Latencies(NamedTuple):
-    """Latencies that clients see; `tpot_s` is None for single output tokens."""
+    """Latencies that clients see, in seconds; `tpot_s` is None for requests with one output token."""
 
     ttft_s: Quantity
     tpot_s: Quantity | None
@@ -55,7 +55,7 @@ class Latencies(NamedTuple):
 
 
 def with_interval(value: float, low: float | None, high: float | None) -> Quantity:
-    """Return a prediction with an interval from its relative errors, if there are any."""
+    """Return a prediction with an interval from its relative errors; an error of None gives no end."""
     return Quantity(
         value=value,
         low=None if low is None else value * (1 + low),
@@ -71,12 +71,12 @@ def add_client_latency(
     unit_s: float = 1.0,
     as_found: bool = False,
 ) -> Quantity:
-    """Widen the interval of TTFT or E2E for an unknown client distance. A quantity with a known distance stays
-    unchanged.
+    """Return TTFT or E2E with an interval that is wider if the client latency is unknown.
 
-    The distance is known if the traffic gives it. Without `as_found` the traffic's default counts as known. Clients of
-    published benchmarks are `LEAST_S` to `MOST_S` away; the client of an `adjustment` is where its runs found it. The
-    distance and the rest of the interval are independent. `unit_s`: seconds per unit of the quantity.
+    It is known if the traffic gives it. Without `as_found`, the traffic's default also counts as known, unless the
+    profile is calibrated. Clients of published benchmarks have `MIN_S` to `MAX_S`; for an `adjustment` the range is
+    that of its calibration runs. The error of the client latency is independent of the other errors. `unit_s`: seconds
+    per unit of the quantity.
     """
     learnt = adjustment is not None and adjustment.covariance
     if "client_latency_s" in traffic.model_fields_set or not (as_found or learnt):
@@ -89,7 +89,7 @@ def add_client_latency(
 
 
 def client_range_s(traffic: Traffic, adjustment: Adjustment | None) -> tuple[float, float]:
-    """Return how much nearer and farther clients may be than the traffic's client, in seconds."""
+    """Return by how many seconds the client latency may be lower and higher than that of the traffic."""
     if adjustment is not None and adjustment.covariance:
         place = NAMES.index("front_end")
         away_s = Z_90 * math.sqrt(adjustment.covariance_matrix[place, place])
@@ -98,13 +98,13 @@ def client_range_s(traffic: Traffic, adjustment: Adjustment | None) -> tuple[flo
 
 
 def add_client_latency_range(low: float, high: float, predicted_s: float) -> tuple[float, float]:
-    """Widen the ends of measured over predicted for an unspecified client at the usual distance."""
+    """Widen the interval of measured over predicted for an unspecified client latency (predicted: `USUAL_S`)."""
     nearer, farther = _limits(USUAL_S, predicted_s)
     return max(1 - math.hypot(1 - low, nearer), 0.0), 1 + math.hypot(high - 1, farther)
 
 
 def _limits(client_s: float, unit_s: float) -> tuple[float, float]:
-    """Return how much nearer and farther clients are than one at `client_s`."""
+    """Return by how much the client latency may be lower and higher than `client_s`, in units of `unit_s` seconds."""
     return (client_s - MIN_S) / unit_s, (MAX_S - client_s) / unit_s
 
 
@@ -118,7 +118,7 @@ def predicted_latencies(
 ) -> Latencies | None:
     """Return the latencies of a batch or a load with intervals; None without a steady state.
 
-    The deployment is launched as predicted; with `as_found` it is a server with unknown settings and client.
+    The server is launched as predicted; `as_found`: an existing server with unknown settings and client.
     """
     if phases.served is None:
         found: Latencies | None = batch_latencies(resolved, phases.times, lengths, phases.requests)
@@ -136,7 +136,7 @@ def predicted_latencies(
 
 @dataclass(frozen=True)
 class LoadBands:
-    """Intervals of one load on one pool: the parts of every metric, and the ends relative to the prediction.
+    """Intervals of one load on one pool: the parts of every metric, and the interval ends relative to the prediction.
 
     They apply to a server launched with the settings and the release of the prediction. `as_found`: an existing
     server, whose settings may differ from the defaults unless the user gave them.
@@ -151,7 +151,7 @@ class LoadBands:
         return sensitivities(self.resolved, self.seen)
 
     def parts(self, metric: Metric, statistic: str = "mean") -> tuple[Part, ...]:
-        """Return the parts of a metric's interval without the client's distance; empty without such a metric."""
+        """Return the parts of a metric's interval except the client latency; empty if the load has no such metric."""
         own = getattr(self.sensitivities, metric)
         return (
             ()
@@ -160,11 +160,11 @@ class LoadBands:
         )
 
     def kind(self, metric: Metric) -> MetricSpread:
-        """Return the kind whose interval ends apply to a metric."""
+        """Return the spreads that set the interval ends of a metric."""
         return kind_of(metric, self.prediction_context("mean"), load_spreads())
 
     def ends(self, metric: Metric, statistic: str = "mean") -> tuple[float, float]:
-        """Return the 90 % interval of measured over predicted."""
+        """Return the 90 % interval of measured over predicted for a statistic of a metric."""
         own = relative_ends(self.parts(metric, statistic), self.kind(metric))
         if metric == "tpot":
             return own
@@ -173,7 +173,7 @@ class LoadBands:
         return widen_across_graph_limit(own, other_s, seen.ttft_s if metric == "ttft" else seen.e2e_s)
 
     def calibration_factor(self, metric: Metric) -> float:
-        """Return the correction factor that calibration runs of this deployment give beyond its constants."""
+        """Return the factor by which calibration runs of this deployment correct the metric; 1 without such runs."""
         adjustment = self.resolved.profile.adjustment
         if adjustment is None:
             return 1.0
@@ -187,7 +187,7 @@ class LoadBands:
         return Quantity(value=value, low=value * low, high=value * high)
 
     def prediction_context(self, statistic: str) -> PredictionContext:
-        """Return the prediction context of a statistic."""
+        """Return the context of the prediction (GPU, engine, known settings) for this statistic."""
         resolved, seen = self.resolved, self.seen
         profile, pool = resolved.profile, resolved.pool
         return make_from(
@@ -209,16 +209,16 @@ class LoadBands:
 
 
 def length_spread(resolved: ResolvedPool) -> float:
-    """Return the spread of tokens per drafted round around the assumed value; 0 without drafts or with a given
-    acceptance."""
+    """Return the standard deviation of the logarithm of tokens per verification step; 0 without drafts or if the
+    acceptance rate is given."""
     if resolved.pool.speculator is None:
         return 0.0
     return pool_speculator(resolved.pool, resolved.model).length_spread
 
 
 def time_across_graph_limit_s(resolved: ResolvedPool, tokens: float) -> float:
-    """Return the extra time of a prefill step of this many tokens on the other side of the largest CUDA graph; 0 far
-    from it.
+    """Return the change of a prefill step's time (s) if its tokens were on the other side of the largest CUDA graph
+    size; 0 if `tokens` is not close to that size.
 
     Longer steps are launched kernel by kernel and are up to several times slower (a scheduler log of vLLM 0.15,
     gpt-oss-120b: 23 ms for 1,024 tokens, 64 ms for 1,050 to 1,500). Near that size an interval therefore covers both
@@ -233,14 +233,14 @@ def time_across_graph_limit_s(resolved: ResolvedPool, tokens: float) -> float:
 
 
 def widen_across_graph_limit(ends: tuple[float, float], other_s: float, own_s: float) -> tuple[float, float]:
-    """Widen the ends of measured over predicted for a time that may be `other_s` longer or shorter than predicted."""
+    """Widen the ends of measured over predicted to cover `own_s` (predicted) plus `other_s` (may be negative)."""
     ratio = max(1 + other_s / own_s, 0.0)
     return ends[0] * min(1.0, ratio), ends[1] * max(1.0, ratio)
 
 
 def unspecified_settings(pool: Pool) -> tuple[str, ...]:
-    """Return the launch settings that the user left open, which may have another value on the server. A given default
-    counts as known."""
+    """Return the names of the launch settings that the user did not give, which may have another value on the server.
+    A setting that the user gave with its default value counts as known."""
     given = pool.model_fields_set
     names = [
         name for name, usual in LAUNCH_DEFAULTS.items() if getattr(pool, name) == usual and name not in given
@@ -249,7 +249,7 @@ def unspecified_settings(pool: Pool) -> tuple[str, ...]:
 
 
 def _max_running_requests(resolved: ResolvedPool, seen: ObservedLoad) -> float:
-    """Return about how many such requests run at a time."""
+    """Return an estimate of how many requests of this load the engine runs at a time."""
     tokens = max(round(seen.input_len + seen.output_len), 1)
     held = min(resolved.concurrent_requests(tokens), resolved.max_num_seqs)
     return max(held, 1) * resolved.pool.data_parallel_size
@@ -279,7 +279,7 @@ def load_bands(
 def bands_of(
     resolved: ResolvedPool, load: Served, traffic: Traffic, *, as_found: bool = False
 ) -> LoadBands | None:
-    """Return the intervals of an estimate's load; None without a steady state."""
+    """Return the intervals of the load of an estimate; None without a steady state."""
     if load.steady is None or traffic.input_len is None or traffic.output_len is None:
         return None
     bands = load_bands(
@@ -325,8 +325,8 @@ def _latencies(means: LoadMeans | PhaseTimes, predicted: Callable[[Metric, float
 def batch_latencies(
     resolved: ResolvedPool, times: PhaseTimes, lengths: RequestLengths, batch_size: int
 ) -> Latencies:
-    """Return the closed form of a batch with the bands of its steps, or with interval parts if the profile is
-    calibrated."""
+    """Return the latencies of a batch in closed form. Their intervals are the measured errors of its steps, or consist
+    of interval parts if the profile is calibrated."""
     if resolved.profile.adjustment is not None:
         return _latencies(times, batch_bands(resolved, times, lengths, batch_size).with_interval)
     ttft = _with_step_band(resolved, "prefill", times.ttft_s)
@@ -341,7 +341,7 @@ def batch_latencies(
 def batch_ends(
     resolved: ResolvedPool, times: PhaseTimes, lengths: RequestLengths, batch_size: int
 ) -> dict[str, tuple[float, float]]:
-    """Return the ends of the same intervals by `ttft_s` and `tpot_s`; unknown ones are left out."""
+    """Return the interval ends (s) of a batch by field (`ttft_s`, `tpot_s`), without fields that have none."""
     found = batch_latencies(resolved, times, lengths, batch_size)
     named = {"ttft_s": found.ttft_s, "tpot_s": found.tpot_s}
     return {
@@ -354,7 +354,7 @@ def batch_ends(
 def batch_bands(
     resolved: ResolvedPool, times: PhaseTimes, lengths: RequestLengths, batch_size: int
 ) -> LoadBands:
-    """Return the intervals of a batch, a load without a queue."""
+    """Return the intervals of a batch, as those of a load without a queue."""
     seen = make_from(
         ObservedLoad,
         times,
@@ -367,8 +367,8 @@ def batch_bands(
 
 
 def _with_step_band(resolved: ResolvedPool, regime: Literal["prefill", "decode"], value: float) -> Quantity:
-    """Return a value with the 90 % band of measured over predicted steps of one regime, including the error of draft
-    acceptance."""
+    """Return a value with the 90 % interval of measured over predicted prefill or decode steps (`regime`). For decode
+    it includes the error of the acceptance rate of drafts."""
     residuals = resolved.step_model.residuals(regime)
     accepted = Z_90 * length_spread(resolved) if regime == "decode" else 0.0
     if not accepted:
@@ -378,7 +378,7 @@ def _with_step_band(resolved: ResolvedPool, regime: Literal["prefill", "decode"]
 
 
 def _end_to_end(value: float, ttft: Quantity, tpot: Quantity | None) -> Quantity:
-    """Return E2E from its parts. Their bounds add, because their errors may coincide."""
+    """Return E2E with the ends of TTFT plus those of decode: they add, because the errors may coincide."""
     if tpot is None:
         return replace(ttft, value=value)
     if ttft.low is None or ttft.high is None or tpot.low is None or tpot.high is None:

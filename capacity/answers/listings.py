@@ -12,7 +12,7 @@ from capacity.model import load_model, model_names, user_model_names
 
 
 class ModelListing(TypedDict):
-    """A model preset; KV bytes per token at 16 bit."""
+    """A model preset. KV bytes per token are at 16 bit."""
 
     name: str
     hf_id: str | None
@@ -22,7 +22,7 @@ class ModelListing(TypedDict):
 
 
 class GpuListing(TypedDict):
-    """A GPU profile: memory as the engine sees it, HBM bandwidth, dense rates, link per direction, power."""
+    """A GPU profile: memory that the engine sees, HBM bandwidth, dense FLOP/s, link bandwidth per direction, power."""
 
     name: str
     memory_bytes: int
@@ -48,7 +48,7 @@ def models() -> list[ModelListing]:
 
 class UseCaseListing(TypedDict):
     """A use case: mean tokens and their coefficients of variation, SLOs in the form of `--slo`, think time in seconds,
-    and the source of each."""
+    and the source of each number."""
 
     name: str
     title: str
@@ -63,7 +63,7 @@ class UseCaseListing(TypedDict):
 
 
 def use_cases() -> list[UseCaseListing]:
-    """Return every value of `use_case=`: lengths in tokens, SLOs, think time, with their sources."""
+    """Return every use case that `use_case=` accepts: lengths in tokens, SLOs, think time, with their sources."""
     known = ("input_len", "output_len", "slo", "think_time_s")
     return [
         {
@@ -84,7 +84,8 @@ def use_cases() -> list[UseCaseListing]:
 
 @validate_arguments
 def gpus(*, profiles: str | Path | None = None) -> list[GpuListing]:
-    """Return every GPU profile: memory as the engine sees it, HBM bandwidth, dense rates, link per direction, power."""
+    """Return every GPU profile: memory as engines see it, HBM bandwidth, dense FLOP/s, link rate per direction,
+    power."""
     directories = [profiles] if profiles else []
     return [
         {

@@ -1,4 +1,4 @@
-"""One load on one pool, as a row of a table or a point of a chart: speed, price, or why it is not served."""
+"""One load on one pool, as a row of a table or a point of a chart: speed and price, or why it cannot run."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,11 +30,11 @@ LAST_VERDICTS = ("saturated", "overloaded")  # verdicts whose points are sorted 
 class LoadPoint:
     """One load on one pool: the metrics of `estimate`, in the same units.
 
-    If nothing is served, `reason` explains why and all metrics are None. A load without a steady state has the maximum
-    throughput and no latency; `verdict` explains why. `kv_requests` and `seats`: how many such requests the KV cache
-    holds and the engine runs at once. `num_gpus` counts all `replicas`, which share the load equally. `misses`
-    explains why no number of replicas meets the SLOs. If a price was requested but is missing, `price_note` explains
-    why.
+    If the pool cannot run the load, `reason` explains why and all metrics are None. A load without a steady state has
+    the maximum throughput and no latency; `verdict` explains why. `kv_requests`: how many such requests the KV cache
+    holds. `seats`: how many requests the engine runs at once (max_num_seqs). `num_gpus` counts all `replicas`, which
+    share the load equally. `misses` explains why no number of replicas meets the SLOs. If a price was requested but is
+    missing, `price_note` explains why.
     """
 
     gpu: str
@@ -78,7 +78,7 @@ class LoadPoint:
 
 
 def load_of(traffic: Traffic) -> tuple[LoadField, float]:
-    """Return the load's field and value. Raises InvalidInput unless exactly one is given."""
+    """Return the name and value of the field that sets the load. Raises InvalidInput unless exactly one is given."""
     given = [(name, getattr(traffic, name)) for name in LOAD_FIELDS if getattr(traffic, name) is not None]
     if len(given) != 1:
         raise InvalidInput(ONE_LOAD)
@@ -95,7 +95,7 @@ def lengths_of(traffic: Traffic) -> tuple[int, int]:
 def load_point(
     resolved: ResolvedPool, traffic: Traffic, price: Price | None, *, price_note: str | None = None
 ) -> LoadPoint:
-    """Return one load on one pool; a load that does not fit is a point with a reason.
+    """Return the metrics of one load on one pool, or a reason if the load does not fit the memory.
 
     Raises InvalidInput for invalid options.
     """
@@ -134,7 +134,7 @@ def _requests_that_fit(resolved: ResolvedPool, tokens: int) -> int:
 
 
 def price_or_reason(gpu: str, cost: Cost) -> tuple[Price | None, str | None]:
-    """Return the requested price, or the table's reason if it has none for this GPU."""
+    """Return the requested price of a GPU, or None and the reason why the price table has none."""
     try:
         return find_price_for_cost(gpu, cost), None
     except CapacityError as error:
@@ -143,7 +143,7 @@ def price_or_reason(gpu: str, cost: Cost) -> tuple[Price | None, str | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizedPool:
-    """A pool at the smallest tensor-parallel size that takes a load, with its point; `pool` is None if no size does."""
+    """A pool at the smallest tensor-parallel size that serves a load, with its point; `pool` is None if none does."""
 
     pool: ResolvedPool | None
     point: LoadPoint
@@ -151,7 +151,7 @@ class SizedPool:
 
 
 def sizes_to_try(pool: Pool, model: ModelSpec, profile: HardwareProfile) -> tuple[int, ...]:
-    """Return the tensor-parallel sizes to try, smallest first: the pool's own if given, else those within a node."""
+    """Return the tensor-parallel sizes to try, smallest first: the given size, else all sizes within a node."""
     if "tensor_parallel_size" in pool.model_fields_set:
         return (pool.tensor_parallel_size,)
     return tensor_parallel_sizes(model, largest_tensor_parallel_size(profile))
@@ -160,9 +160,8 @@ def sizes_to_try(pool: Pool, model: ModelSpec, profile: HardwareProfile) -> tupl
 def smallest_pool(
     model: ModelSpec, pool: Pool, traffic: Traffic, cost: Cost, *, profiles: Profiles = None
 ) -> SizedPool:
-    """Return `pool` at the smallest tensor-parallel size within its GPU's node that serves the load without a queue
-    that grows without bound. If there is none, the largest size that holds the model; if the pool gives a size, that
-    one."""
+    """Return `pool` at the smallest tensor-parallel size within a node at which the load has a steady state. If there
+    is none, return the largest size that holds the model. A size that `pool` gives is kept."""
     _, load = load_of(traffic)
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     price, price_note = price_or_reason(profile.name, cost)
@@ -210,7 +209,7 @@ def smallest_pools(
     progress: Progress | None = None,
 ) -> list[SizedPool]:
     """Return `smallest_pool` of each pool. Raises InvalidInput if all pools raise the same error, because then the
-    question is wrong, not a pool."""
+    options are wrong rather than a pool."""
     found = []
     for done, pool in enumerate(pools):
         if progress is not None:
@@ -221,13 +220,13 @@ def smallest_pools(
 
 
 def raise_common_refusal(refused: Sequence[InvalidInput | None]) -> None:
-    """Raise the error of all pools if it is the same: then the question is wrong, not a pool."""
+    """Raise the error of the pools if all raised the same one: then the options are wrong, not a pool."""
     if refused and refused[0] is not None and len({str(error) for error in refused}) == 1:
         raise refused[0]
 
 
 class Order(NamedTuple):
-    """Sort order of points: by which field, its description, ascending or descending."""
+    """Sort order of points: the field, its description, and whether the largest value is first."""
 
     field: str
     words: str
@@ -246,13 +245,13 @@ ORDERS = {
 
 
 def sort_points(points: Iterable[LoadPoint], order: str) -> tuple[LoadPoint, ...]:
-    """Return the points, best first, then those without the metric, those that miss the SLOs, saturated and overloaded
-    ones, and those that do not fit.
+    """Return the points in this order: the best first, then those without the metric, those that miss the SLOs,
+    saturated and overloaded ones, and those that do not fit.
 
     Raises InvalidInput for an unknown order.
     """
     if order not in ORDERS:
-        raise InvalidInput(f"no order {order!r}: must be one of {', '.join(ORDERS)}")
+        raise InvalidInput(f"unknown order {order!r}: must be one of {', '.join(ORDERS)}")
     field, _, most_first = ORDERS[order]
 
     def key(point: LoadPoint) -> tuple[bool, bool, bool, bool, float, str]:

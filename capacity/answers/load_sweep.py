@@ -25,10 +25,10 @@ SHARES = (0.05, 0.15, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)  # fractions of a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSweep(AnswerRecord):
-    """One pool at many loads, with a point for each.
+    """One pool at many loads, with a point for each load.
 
-    `kv_requests` and `seats`: how many such requests the KV cache holds and the engine runs at once. Requests beyond
-    the smaller of the two wait. `full_requests_per_s` is the request rate of the full engine.
+    `kv_requests`: how many such requests the KV cache holds. `seats`: how many requests the engine runs at once
+    (max_num_seqs). Requests beyond the smaller of the two wait. `full_requests_per_s`: the rate at this maximum.
     """
 
     SCHEMA: ClassVar[str] = "capacity/load-sweep/v1"
@@ -54,13 +54,13 @@ class LoadSweep(AnswerRecord):
 
     @property
     def limit(self) -> str:
-        """Return the resource that is full at the maximum."""
+        """Return what limits the number of requests that run at once: "KV cache" or "max_num_seqs"."""
         return "KV cache" if self.kv_requests <= self.seats else "max_num_seqs"
 
     @property
     def full_from(self) -> float | None:
-        """Return the load from which requests wait for others to end. For rates it is the first tried one; None if
-        there was none."""
+        """Return the load above which requests wait until others end. For request rates, this is the first simulated
+        rate that fills the engine; None if no rate does."""
         if self.over != "request_rate":
             return float(self.at_once)
         full = (p.load for p in self.points if p.verdict in FULL_VERDICTS)
@@ -77,14 +77,14 @@ def load_sweep(
     profiles: str | Path | None = None,
     **options: Any,
 ) -> LoadSweep:
-    """Run `estimate` over the loads of one field: batch_size, concurrency or request_rate (requests/s).
+    """Run `estimate` at several loads of one field: batch_size, concurrency or request_rate (requests/s).
 
-    `loads` None: 1 to 1,024 requests, or rates up to slightly more than a full engine serves. Raises DoesNotFit if not
+    `loads` None: 1 to 1,024 requests, or rates up to slightly above that of a full engine. Raises DoesNotFit if not
     even one request fits, InvalidInput for invalid options.
     """
     field = next((name for name in LOAD_FIELDS if name == over), None)
     if field is None:
-        raise InvalidInput(f"no load {over!r}: must be one of {', '.join(LOAD_FIELDS)}")
+        raise InvalidInput(f"unknown load {over!r}: must be one of {', '.join(LOAD_FIELDS)}")
     pool, fields, prices = split(options, Pool, Traffic, Cost)
     if given := [name for name in LOAD_FIELDS if name in fields]:
         raise InvalidInput(f"{given[0]} sets a single load: leave it out, or give `loads`")
@@ -138,7 +138,7 @@ def sweep_of(
 
 
 def _traffic_at(traffic: Traffic, field: LoadField, load: float) -> Traffic:
-    """Return the traffic at another load of this field, without other loads."""
+    """Return the traffic with its load replaced by `load` in this field."""
     left = (*LOAD_FIELDS, "users", "response_s")
     said = {name: getattr(traffic, name) for name in traffic.model_fields_set if name not in left}
     return build(Traffic, {**said, field: load if field == "request_rate" else round(load)})

@@ -32,7 +32,7 @@ LOAD_FIELDS = tuple(name for name in ESTIMATE_TRAFFIC if name not in REQUEST_FIE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLengths:
-    """Tokens of a typical request. Its input begins with `images` of `image_tokens` each, then a clip."""
+    """Tokens of a typical request. Its input begins with `images` of `image_tokens` each, then an audio clip."""
 
     input_len: int
     output_len: int
@@ -42,7 +42,7 @@ class RequestLengths:
 
     @property
     def tokens(self) -> int:
-        """Return the tokens in its KV cache when it ends."""
+        """Return the tokens in the KV cache of a request at its end."""
         return self.input_len + self.output_len
 
 
@@ -50,8 +50,8 @@ class RequestLengths:
 class Phases:
     """A load on a pool: its prefill and decode steps in closed form, and the latencies of its clients.
 
-    `requests`: how many of the traffic's requests run at a time, approximate for a rate. `times` are those of the
-    load, or of the closed form for a batch. `served` is None for a batch, which has no queue.
+    `requests`: how many requests run at a time; an estimate if the load is a request rate. `times` are the simulated
+    times of a load, or the closed form of a batch. `served` is None for a batch, which has no queue.
     """
 
     times: PhaseTimes
@@ -69,12 +69,12 @@ def estimate_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def traffic_of(fields: Mapping[str, Any]) -> Traffic:
-    """Return the traffic of an estimate. Raises InvalidInput."""
+    """Return the traffic of an estimate from its keywords. Raises InvalidInput."""
     return build(Traffic, estimate_fields(fields))
 
 
 def request_lengths(resolved: ResolvedPool, traffic: Traffic) -> RequestLengths:
-    """Return the lengths of the traffic's requests. Raises InvalidInput without them, or without exactly one load."""
+    """Return the lengths of the traffic's requests. Raises InvalidInput without lengths or exactly one load."""
     if traffic.input_len is None or traffic.output_len is None:
         missing = "--input-len" if traffic.input_len is None else "--output-len"
         raise InvalidInput(f"no {missing}: give the number of tokens of a typical request")
@@ -96,7 +96,7 @@ def request_lengths(resolved: ResolvedPool, traffic: Traffic) -> RequestLengths:
 
 
 def _check_load(traffic: Traffic) -> None:
-    """Raise InvalidInput for load options that do not apply to a batch, and for all requests at once."""
+    """Raise InvalidInput for load options that do not apply to a batch, and for an infinite request rate."""
     if traffic.request_rate == math.inf:
         raise InvalidInput("--request-rate inf sends all at once: use `capacity simulate`, or --batch-size N")
     if traffic.batch_size is None:
@@ -111,7 +111,7 @@ def _check_load(traffic: Traffic) -> None:
 
 
 def check_output_len(resolved: ResolvedPool, output_len: int | None) -> None:
-    """Raise InvalidInput for output tokens of a model that generates none."""
+    """Raise InvalidInput for more than one output token of a model that generates no tokens."""
     if resolved.model.task == "embed" and output_len not in (None, 1):
         raise InvalidInput(f"{resolved.model.name} generates no tokens: use --output-len 1")
 
@@ -128,7 +128,7 @@ def check_length(resolved: ResolvedPool, tokens: int) -> None:
 
 
 def tower_notes(resolved: ResolvedPool, *, pictured: bool) -> tuple[str, ...]:
-    """Return the assumptions about the vision tower that encodes the images of prompts."""
+    """Return a note on the assumed vision tower that encodes the images of prompts; empty without images."""
     tower = resolved.model.vision
     if tower is None or tower.assumed is None or not pictured:
         return ()
@@ -158,8 +158,8 @@ def equal_length_notes(traffic: Traffic) -> tuple[str, ...]:
 
 
 def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> Phases:
-    """Return a batch in closed form, or a load as it is served. Raises DoesNotFit, and InvalidInput for a load that
-    cannot run."""
+    """Return the phases of a batch in closed form, or of a simulated load. Raises DoesNotFit, and InvalidInput for a
+    load that cannot run."""
     slots = _slots(resolved, traffic, lengths)
     seen = tower_notes(resolved, pictured=bool(lengths.images))
     if traffic.batch_size is not None:
@@ -185,7 +185,7 @@ def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths)
 
 
 def _eager_notes(resolved: ResolvedPool, requests: int, lengths: RequestLengths) -> tuple[str, ...]:
-    """Return a note if this many requests exceed the rows of a CUDA graph and their decode steps are clearly longer."""
+    """Return a note if this many requests exceed the largest CUDA graph and this makes decode clearly slower."""
     steps, rows = resolved.step_model, math.ceil(requests / resolved.pool.data_parallel_size)
     most = steps.largest_graph
     if most is None or rows <= most or resolved.pool.speculator is not None or lengths.output_len < 2:
@@ -201,7 +201,7 @@ def _eager_notes(resolved: ResolvedPool, requests: int, lengths: RequestLengths)
 
 
 def _limits(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> EngineLimits:
-    """Return the limits of a step, and the images of every prompt."""
+    """Return the engine's limits, with the images and audio tokens of each prompt."""
     limits = resolved.limits_from(traffic.client_latency_s)
     return replace(
         limits,
@@ -214,7 +214,7 @@ def _limits(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -
 def load_times(
     resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths
 ) -> tuple[PhaseTimes, Served]:
-    """Return the times of a load as its clients see them, and its run. Raises as `phases_of`."""
+    """Return the times of a load that its clients see, and its simulated run. Raises as `phases_of`."""
     from capacity.answers.served import serve_load  # loads the simulator
 
     slots = _slots(resolved, traffic, lengths)
@@ -226,13 +226,13 @@ def load_times(
 
 
 def _running_requests(load: Served, slots: int) -> int:
-    """Return how many requests run at a time: those in flight, up to the number of slots."""
+    """Return how many requests run at a time: the mean number in flight, at most the number of slots."""
     in_flight = slots if load.steady is None else load.steady.in_flight
     return max(min(round(in_flight), slots), 1)
 
 
 def _with_client_times(form: PhaseTimes, load: Served) -> PhaseTimes:
-    """Return the closed form with the times that clients see; for an overloaded engine, its maximum throughput."""
+    """Return the closed form with the times that clients see, or with the maximum throughput if overloaded."""
     means = load.steady
     if means is None:
         most = load.verdict.capacity_requests_per_s
@@ -245,7 +245,7 @@ def _with_client_times(form: PhaseTimes, load: Served) -> PhaseTimes:
 def batch_over_ranks(
     resolved: ResolvedPool, limits: EngineLimits, batch_size: int, lengths: RequestLengths
 ) -> PhaseTimes:
-    """Return the times of a batch divided over the data-parallel ranks; the fullest rank decides."""
+    """Return the times of a batch divided over data-parallel ranks: those of the rank with the most requests."""
     share = math.ceil(batch_size / resolved.pool.data_parallel_size)
     times = batch_times(
         TokenSteps(resolved), limits, share, input_len=lengths.input_len, output_len=lengths.output_len
@@ -256,8 +256,8 @@ def batch_over_ranks(
 def _loop_over_ranks(
     resolved: ResolvedPool, limits: EngineLimits, concurrency: int, lengths: RequestLengths
 ) -> PhaseTimes:
-    """Return the times of a closed loop divided over the data-parallel ranks, synchronised or independent, and over
-    the micro-batches of a pipeline, one for each stage."""
+    """Return the times of a closed loop divided over the data-parallel ranks (in lockstep or independent) and over the
+    micro-batches of a pipeline, one for each stage."""
     streams = min(resolved.pool.pipeline_parallel_size, concurrency)
     share = math.ceil(concurrency / resolved.independent_ranks / streams)
     times = closed_loop_times(
@@ -272,7 +272,7 @@ def _loop_over_ranks(
 
 
 def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> int:
-    """Return how many such requests run at once at most. Raises if not one does, or not all of a batch."""
+    """Return the maximum number of such requests that run at once. Raises if a request or the batch does not fit."""
     plan, ranks = resolved.memory, resolved.pool.data_parallel_size
     tokens = _reserved_tokens(resolved, traffic, lengths)
     held, seats = ranks * TokenSteps(resolved).concurrent_requests(tokens), ranks * resolved.max_num_seqs
@@ -283,7 +283,7 @@ def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) ->
     needed = traffic.batch_size or 1
     if held < needed:
         fewer = f", or --batch-size {held}" if held else ""
-        beside = "" if resolved.pool.speculator is None else " next to the drafter"
+        beside = "" if resolved.pool.speculator is None else " in addition to the drafter"
         raise DoesNotFit(
             f"{needed} x {tokens} tokens exceed the KV cache of {ranks * plan.kv_capacity_tokens} tokens, "
             f"which holds {held} such requests{beside}; {resolved.memory_advice}{fewer}",
@@ -294,14 +294,14 @@ def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) ->
 
 
 def _reserved_tokens(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> int:
-    """Return the tokens that a request reserves: its final length, or its limit (max_tokens)."""
+    """Return the KV tokens that a request reserves: its final length, or for some engines its max_tokens."""
     if traffic.max_tokens is None or not resolved.engine.reserves_output:
         return lengths.tokens
     return min(lengths.input_len + max(traffic.max_tokens, lengths.output_len), resolved.max_model_len)
 
 
 def _load_notes(resolved: ResolvedPool, traffic: Traffic, slots: int) -> tuple[str, ...]:
-    """Return notes on what determines the latencies of a load, if that is not obvious."""
+    """Return notes on the latencies of a load: synchronised requests, waiting requests, and the prefill step shown."""
     notes = list(equal_length_notes(traffic))
     concurrency = traffic.concurrency or 0
     if slots < concurrency:
@@ -309,5 +309,5 @@ def _load_notes(resolved: ResolvedPool, traffic: Traffic, slots: int) -> tuple[s
         bound = "max_num_seqs" if slots == seats else "the KV cache"
         notes.append(f"Only {slots} of the {concurrency} requests run at a time (limit: {bound}).")
     if resolved.lockstep_ranks > 1:
-        notes.append("The prefill step shown is one where every data-parallel rank prefills.")
+        notes.append("The prefill step shown assumes that all data-parallel ranks prefill at the same time.")
     return tuple(notes)

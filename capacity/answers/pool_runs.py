@@ -1,4 +1,4 @@
-"""Results of a run by pool, if there are several, and by the priority of its requests."""
+"""Results of a run for each pool, if there are several, and for each priority of requests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -18,7 +18,7 @@ from capacity.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestGroup:
-    """Some requests of a run, with their latencies by metric (None: no request has it). JSON has the means and p95s."""
+    """Some requests of a run, with latency distributions by metric (None: absent); JSON has means and p95s."""
 
     latencies_ms: Mapping[str, Distribution | None]
 
@@ -41,10 +41,10 @@ class PriorityClass(RequestGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRun(RequestGroup):
-    """One pool of several in a run: it received `requests` and completed `answered`.
+    """Results of one of several pools in a run: it received `requests` and completed `answered`.
 
-    The difference went on to another pool, was lost or was rejected. Latencies are those of the completed requests,
-    from their arrival at the deployment. `busy_fraction`: fraction of the time that its replicas existed.
+    The other requests were sent to another pool, lost or rejected. Latencies are those of the completed requests, from
+    their arrival at the deployment. `busy_fraction`: busy time over the time in which its replicas existed.
     """
 
     model: str
@@ -86,8 +86,8 @@ def priority_classes(requests: Workload, records: RequestTable) -> tuple[Priorit
 def pool_runs(
     pools: Sequence[ResolvedPool], run: SimulationResult, prices: Prices | None
 ) -> tuple[PoolRun, ...]:
-    """Return one record per pool, in the file's order. Latencies are those of requests whose last replica was in the
-    pool."""
+    """Return one record per pool, in the order of the deployment file. A request counts for the pool of its last
+    replica."""
     pool_of = np.array([replica.pool for replica in run.replicas], dtype=np.int64)
     answered_by = np.full(len(run.records), -1, dtype=np.int64)
     if run.replica_of is not None:

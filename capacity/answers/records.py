@@ -48,7 +48,7 @@ class GpuSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySummary:
-    """Bytes on the fullest GPU: `total` as the engine sees it, `usable` is the part that it may use."""
+    """Bytes on the fullest GPU: `total` is all memory that the engine can see, `usable` the part that it may use."""
 
     total_bytes: int
     usable_bytes: int
@@ -64,7 +64,7 @@ class Fit(AnswerRecord):
 
     `kv_bytes_per_token` is for the whole model, over the layers whose cache grows with the context, without
     replication over tensor-parallel ranks; windowed and linear-attention layers are reported separately.
-    `kv_capacity_tokens` is the number in the engine's log; `max_concurrency` is at `max_model_len`.
+    `kv_capacity_tokens` is the number in the engine's log; `max_concurrency` is for `max_model_len` tokens.
     """
 
     SCHEMA: ClassVar[str] = "capacity/fit/v1"
@@ -105,7 +105,7 @@ class StartUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The bound that takes the largest part of each phase's step."""
+    """The bound that takes the largest part of a prefill step and of a decode step."""
 
     prefill: Bound
     decode: Bound | None
@@ -124,7 +124,7 @@ class OperatorTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breakdown:
-    """The operators of one representative step per phase; their seconds add up to the step."""
+    """The operators of one typical prefill step and one typical decode step; their seconds add up to its time."""
 
     prefill: tuple[OperatorTime, ...]
     decode: tuple[OperatorTime, ...]
@@ -132,7 +132,7 @@ class Breakdown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intensity:
-    """FLOPs per HBM byte of a phase's step, and the GPU's ridge point, above which steps are compute bound."""
+    """FLOPs per HBM byte of a prefill and a decode step; above the GPU's ridge point steps are compute bound."""
 
     prefill_flops_per_byte: float
     decode_flops_per_byte: float | None
@@ -141,7 +141,7 @@ class Intensity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """Provisioned energy of one output token, prompts included: GPU, host and cooling at full power."""
+    """Energy per output token, including that of prompts, if GPU, host and cooling always take full power."""
 
     watts_per_gpu: float
     joules_per_output_token: float
@@ -149,7 +149,7 @@ class Energy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMeans:
-    """Means over all `num_prompts` requests of a run."""
+    """Means over all `num_prompts` requests of a run, including warm-up and drain."""
 
     num_prompts: int
     ttft_s: float
@@ -160,9 +160,9 @@ class RunMeans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaCount:
-    """A number of replicas and their bill; `requests_per_s_per_replica` is the maximum load of each.
+    """A number of replicas and their cost; `requests_per_s_per_replica` is the maximum request rate of one replica.
 
-    Without a price the dollars are None.
+    `usd_per_hour` and `usd_per_month` are None without a price.
     """
 
     replicas: int
@@ -179,9 +179,9 @@ class ReplicasNeeded:
     """The fewest replicas that serve a load: `stable` without a growing queue, `within_slo` also within `slos`.
 
     `busiest_requests_per_s`, for varying arrivals: the rate of the busiest 15 minutes, or of the sampled part.
-    `stable` is None for a closed loop, whose load follows the service. `within_slo` is None without `slos`, or if no
-    number of replicas meets them; `reason` then explains why. `judged_in`: for longer traffic, the window that
-    decides.
+    `stable` is None for a closed loop, because its request rate follows the speed of the deployment. `within_slo` is
+    None without `slos`, or if no number of replicas meets them; `reason` then explains why. `judged_in`: for longer
+    traffic, the window to which the SLOs apply.
     """
 
     requests_per_s: float | None
@@ -195,13 +195,13 @@ class ReplicasNeeded:
 
     @property
     def needed(self) -> ReplicaCount | None:
-        """Return the replicas to rent: within the SLOs if there are any."""
+        """Return the number of replicas to rent: `within_slo` if there are SLOs, else `stable`."""
         return self.within_slo if self.slos else self.stable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSettings:
-    """The server settings that a prediction assumes, and the distance of its clients."""
+    """The server settings that a prediction assumes, and the latency between its clients and the server."""
 
     engine: str
     max_num_seqs: int
@@ -213,18 +213,18 @@ class LaunchSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate(Fit):
-    """All of `Fit`, and latency, throughput and cost.
+    """All fields of `Fit`, and latency, throughput and cost.
 
-    `tpot_s` is None for a single output token. For a load (`concurrency`, `request_rate`) the means are those of
-    clients in its steady state, queueing included, from a simulated run. Without a steady state `ttft_s` and `e2e_s`
+    `tpot_s` is None for a single output token. For a load (`concurrency`, `request_rate`) the means are those that
+    clients see in the steady state of a simulated run, queueing included. Without a steady state `ttft_s` and `e2e_s`
     are None, `verdict` explains why as in `simulate`, and `requests_per_s` is the maximum throughput. `whole_run`:
     means over all requests of that run, warm-up and drain included, as `vllm bench serve` prints for the same number.
-    `in_step`: a closed loop of equal lengths, which synchronises. For a batch, which has no queue, these are None.
-    `tokens_per_step`: mean tokens of a request in a decode step of the breakdown: 1, or more with drafts.
-    `ttft_parts_s` add up to `ttft_s`. `requests_in_flight` is `requests_per_s` * `e2e_s`. The $ quantities are those
-    of `cost` with the interval of the throughput; None without a price. Intervals apply to the deployment that
-    `launch` describes; `as_found` has the latencies with intervals for a server with unknown settings and client.
-    `replicas_needed` is set for users, for SLOs and for rates above the engine's capacity.
+    `in_step`: a closed loop of equal lengths, which synchronises. `verdict`, `whole_run` and `in_step` are None for a
+    batch, which has no queue. `tokens_per_step`: mean tokens of a request in a decode step of the breakdown: 1, or
+    more with drafts. `ttft_parts_s` add up to `ttft_s`. `requests_in_flight` is `requests_per_s` * `e2e_s`. The $
+    quantities are those of `cost` with the interval of the throughput; None without a price. Intervals apply to the
+    deployment that `launch` describes; `as_found` has the latencies with intervals for a server with unknown settings
+    and client. `replicas_needed` is set if the user gives users or SLOs, and for rates above the engine's capacity.
     """
 
     SCHEMA: ClassVar[str] = "capacity/estimate/v1"
@@ -262,7 +262,7 @@ class Estimate(Fit):
 
     @property
     def further_latencies(self) -> dict[str, Quantity | None]:
-        """Return the metrics beyond TTFT, TPOT and E2E, by title."""
+        """Return the latency metrics other than TTFT, TPOT and E2E, by title."""
         return {METRICS[key].title: getattr(self, f"{key}_s") for key in FURTHER_METRICS}
 
 
@@ -295,13 +295,13 @@ class Attribution(AnswerRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation(AnswerRecord):
-    """What users of a deployment see: `run` has the records and the time series, `to_dict()` the summary.
+    """Latencies that users of a deployment see: `run` has the records and the time series, `to_dict()` the summary.
 
     The summary's keys are those of `vllm bench serve` (capacity/simulator/metrics.py), plus simulator-only ones.
-    `predicted_ms` has the means and high percentiles of latencies with their 90 % intervals, by the summary's names;
-    `as_found_ms` has the same for a server with unknown settings and client. `slo_window`: for a longer run, the worst
-    window, to which `slos` apply. `cost` is at the load of the steady part. `priorities`: classes of requests, the
-    first served first; empty if all have the same priority. `pools`: set if there are several.
+    `predicted_ms` has the means and high percentiles of latencies with their 90 % intervals, by key of the summary
+    (`mean_ttft_ms`); `as_found_ms` has the same for a server with unknown settings and client. `slo_window`: for a
+    longer run, the worst window, to which `slos` apply. `cost` is at the steady-state load. `priorities`: classes of
+    requests, the first served first; empty if all have the same priority. `pools`: set if there are several.
     """
 
     SCHEMA: ClassVar[str] = "capacity/simulation/v1"
@@ -340,7 +340,7 @@ class Simulation(AnswerRecord):
         return self.predicted_ms.get("mean_tpot_ms")
 
     def to_dict(self) -> dict[str, Any]:
-        """The summary as plain JSON values, `schema` first; the keys of the run and of its verdict on one level."""
+        """Return the summary as plain JSON values, `schema` first. Keys of run and verdict are on one level."""
 
         def plain_fields(*names: str) -> dict[str, object]:
             return {name: to_plain_values(getattr(self, name)) for name in names}
@@ -363,7 +363,7 @@ class Simulation(AnswerRecord):
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """Return the JSON schema of `to_dict()`: a metric that no request has (TPOT of one-token outputs) is null."""
+        """Return the JSON schema of `to_dict()`. A metric that no request has (TPOT of one-token outputs) is null."""
         from capacity.simulator.distribution import flatten_latencies  # loads numpy
 
         schema = json.loads(SIMULATION_SCHEMA.read_bytes())

@@ -1,4 +1,4 @@
-"""Routing of requests to pools, from the pools and their service: length limits, and fractions that are escalated."""
+"""Router settings between pools: length limits, TTFT limits, and the fractions of requests that are escalated."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,7 +19,7 @@ OUTSTANDING = 32
 
 
 def forecast_of(resolved: ResolvedPool, within_s: float) -> Forecast:
-    """Return the time of a prompt token in full steps, alone and together with decodes."""
+    """Return the router's TTFT forecast for a limit: the time per prompt token, alone and with decodes."""
     model, limits = resolved.step_model, resolved.limits
     rows = max(min(OUTSTANDING, limits.max_num_seqs - 1), 1)
     length = max(min(PROMPT_TOKENS, limits.max_num_batched_tokens - rows), 1)
@@ -43,7 +43,7 @@ CASCADE = "cascade"  # the router
 
 
 def takes_of(resolved: ResolvedPool, place: int, service: Service) -> PoolLimits:
-    """Return the requests that routers with several pools send to the pool at index `place` of its deployment."""
+    """Return the limits on the requests that a router sends to the pool at index `place` of its deployment."""
     pool = resolved.pool
     forecast = None if service.router_ttft_s is None else forecast_of(resolved, service.router_ttft_s)
     return PoolLimits(place, pool.route_up_to_tokens, pool.route_up_to_requests, forecast)
@@ -51,7 +51,7 @@ def takes_of(resolved: ResolvedPool, place: int, service: Service) -> PoolLimits
 
 def check_routes(pools: Sequence[ResolvedPool], service: Service) -> None:
     """Raise InvalidInput for limits and fractions that the router ignores, for a router without its required limit,
-    and for KV that another model cannot read."""
+    and for decode pools with another model than the prefill pools, whose KV they cannot read."""
     if service.router == "within-ttft" and service.router_ttft_s is None:
         raise InvalidInput("--router within-ttft needs --router-ttft-s, the TTFT limit in seconds")
     by_length = ("route_up_to_tokens", "route_up_to_requests")
@@ -73,8 +73,8 @@ def check_routes(pools: Sequence[ResolvedPool], service: Service) -> None:
 
 
 def escalation(pools: Sequence[ResolvedPool], service: Service) -> Escalation | None:
-    """Return how requests are escalated; None for another router. Raises InvalidInput if the fractions do not match
-    the pools."""
+    """Return the escalation settings of --router cascade; None for another router. Raises InvalidInput if the pools do
+    not have the required fractions."""
     if service.router != CASCADE:
         return None
     *rates, last = [pool.pool.route_escalation_rate for pool in pools]
@@ -101,7 +101,7 @@ def escalation(pools: Sequence[ResolvedPool], service: Service) -> Escalation | 
 
 
 def check_routed_traffic(pools: Sequence[ResolvedPool], traffic: Traffic) -> None:
-    """Raise InvalidInput for requests that the models tokenize differently."""
+    """Raise InvalidInput for images in a deployment with several models, whose image tokens differ."""
     if traffic.images_per_prompt and len(models_of(pools)) > 1:
         raise InvalidInput(
             f"{' and '.join(models_of(pools))} encode images with different numbers of tokens: leave out "
@@ -110,12 +110,12 @@ def check_routed_traffic(pools: Sequence[ResolvedPool], traffic: Traffic) -> Non
 
 
 def models_of(pools: Sequence[ResolvedPool]) -> list[str]:
-    """Return the distinct models of the pools, in order."""
+    """Return the names of the distinct models of the pools, in the order of the pools."""
     return list(dict.fromkeys(pool.model.name for pool in pools))
 
 
 def route_notes(pools: Sequence[ResolvedPool], run: SimulationResult) -> Iterator[str]:
-    """Yield notes on responses by several models and on escalated requests."""
+    """Yield notes on a deployment with several models and on escalated requests."""
     models = models_of(pools)
     if len(models) > 1:
         yield (

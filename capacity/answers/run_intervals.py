@@ -29,10 +29,10 @@ def predicted_ms(
     *,
     as_found: bool = False,
 ) -> dict[str, Quantity]:
-    """Return means and high percentiles (ms) with their intervals, by the summary's names; empty without requests.
+    """Return latency means and high percentiles (ms) with intervals, by summary key; empty without requests.
 
-    The deployment is launched as predicted; with `as_found` its settings and clients are unknown. If different pools
-    complete requests, an interval covers those of all of them.
+    By default the server is launched with the settings of the prediction; with `as_found` its settings and clients are
+    unknown. If different pools complete requests, each interval covers the intervals of all these pools.
     """
     found: dict[str, Quantity] = {}
     for pool in _distinct_pools(pools):
@@ -46,7 +46,7 @@ def predicted_ms(
 
 
 def _distinct_pools(pools: Sequence[ResolvedPool]) -> list[ResolvedPool]:
-    """Return the first pool and the pools that serve whole requests of another model or on another GPU."""
+    """Return one pool for each model and GPU type that serves whole requests, and always the first pool."""
     kinds = {(pools[0].model.name, pools[0].profile.name): pools[0]}
     for pool in pools:
         if pool.pool.role == "both":
@@ -72,13 +72,13 @@ def run_bands(
 
 
 def _has_judge(run: SimulationResult) -> bool:
-    """Return whether responses are shown only when complete, because a judge reads them first."""
+    """Return whether clients see responses only when complete, because a judge of the cascade reads them first."""
     return run.cascade is not None and run.cascade.by_answer
 
 
 def _without_judge_delay(whole: LoadMeans, run: SimulationResult) -> LoadMeans:
-    """Return the means with tokens timed when the engine made them, if a judge held them back: a slower step affects
-    those."""
+    """Return the means with TTFT and TPOT at the time when the engine generated the tokens. If a judge delays them,
+    clients see them later, but a slower step affects the time of generation."""
     if run.cascade is None or not _has_judge(run):
         return whole
     records, done = run.records, run.records.completed
@@ -99,10 +99,10 @@ def latency_intervals(
     names: Sequence[str] = REQUEST_METRICS,
     percentiles: Sequence[int] = HIGH_PERCENTILES,
 ) -> dict[str, Quantity]:
-    """Return means and `percentiles` (ms) of the latencies `names` with intervals, by the summary's names.
+    """Return mean and `percentiles` (ms) of the latencies `names` with intervals, by summary key (`p99_ttft_ms`).
 
     The interval of a mean also covers the mean of the steady part. The interval of inter-token gaps is that of TPOT.
-    `traffic` gives the client distance or leaves it open.
+    `traffic` sets the client latency or leaves it unspecified.
     """
     found = {}
     steady = None if verdict is None else verdict.steady
@@ -135,10 +135,10 @@ def latency_intervals(
 def rate_intervals(
     bands: LoadBands, requests: Workload, run: SimulationResult, verdict: Verdict | None
 ) -> dict[str, Quantity]:
-    """Return the duration (s) and the throughputs of a run with intervals, by the summary's names.
+    """Return the duration (s) and the throughputs of a run with intervals, by key of the summary.
 
-    In an open loop that keeps up, the arrivals set the duration, and only the requests in flight at the last arrival
-    depend on step times. In a closed loop, and with a growing queue, the whole duration depends on them.
+    In an open loop without a growing queue, the arrivals set the duration, and only the requests in flight at the last
+    arrival depend on step times. In a closed loop, and with a growing queue, the whole duration depends on step times.
     """
     summary = run.summary
     arrivals = run.records.arrival_ps

@@ -1,7 +1,7 @@
-"""Sensitivity of a latency to each class of seconds, for example of TTFT and TPOT to a factor on memory time.
+"""Sensitivity of a latency to each class of step time, for example of TTFT and TPOT to a factor on memory time.
 
 The same numbers weight the parts of an interval and the calibration on a measured run. They are logarithmic
-derivatives: 0.7 for `memory` means that kernels 10 % slower increase the latency by 7 %.
+derivatives: 0.7 for `memory` means that memory-bound kernels that are 10 % slower increase the latency by 7 %.
 """
 
 import math
@@ -24,11 +24,11 @@ Shares = dict[Effect, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedLoad:
-    """A load as its clients see it, means in seconds: the point at which sensitivities are computed.
+    """A load with the mean times (s) that its clients see; sensitivities are computed for this load.
 
-    `waiting_s` of `ttft_s` passes before the first token is scheduled. `server_s` of it is client and API server time,
-    which does not depend on steps. `load_fraction`: offered load over capacity of an open loop; None for a closed loop
-    or a batch.
+    `waiting_s`: part of `ttft_s` before the first token is scheduled. `server_s`: part of `ttft_s` in client and API
+    server, which does not depend on steps. `load_fraction`: offered load over capacity of an open loop; None for a
+    closed loop or a batch.
     """
 
     input_len: float
@@ -44,10 +44,10 @@ class ObservedLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivities:
-    """Logarithmic derivatives of each latency, by class of seconds; None without a second token.
+    """Logarithmic derivatives of each latency by class of step time; `tpot` is None for a single output token.
 
-    Those for the token exponent of the experts' time are listed with the classes, whose sum does not include them.
-    `queue_share`: fraction of TTFT that a load adds by waiting.
+    The derivatives by the token exponent of the experts' time (`experts_tilt`) are in the same mappings, but not in
+    the sum over classes. `queue_share`: fraction of TTFT that requests of this load wait in the queue.
     """
 
     ttft: Shares
@@ -57,7 +57,7 @@ class Sensitivities:
 
 
 def sensitivities(resolved: ResolvedPool, load: ObservedLoad) -> Sensitivities:
-    """Return the sensitivity of a load's latencies to each class of seconds."""
+    """Return the sensitivities of a load's latencies to each class of step time."""
     times = _closed_form(resolved, load)
     steps = TokenSteps(resolved)
     of_prefill = _effects(resolved, steps, times.prefill_shape)
@@ -87,17 +87,17 @@ def sensitivities(resolved: ResolvedPool, load: ObservedLoad) -> Sensitivities:
 
 
 def _effects(resolved: ResolvedPool, steps: TokenSteps, shape: StepShape) -> Shares:
-    """Return the sensitivities of one step of a rank; its experts are those of all ranks in lockstep."""
+    """Return the sensitivities of one step of a rank. Its experts process the tokens of all ranks in lockstep."""
     found = step_shares(steps, shape)
     tokens = all_tokens(shape) * resolved.lockstep_ranks
     return {**found, "experts_tilt": found["experts"] * token_log_ratio(tokens)}
 
 
 def step_shares(steps: StepModel | TokenSteps, shape: StepShape) -> Shares:
-    """Return the sensitivity of one step's time to each class; they add up to 1.
+    """Return the sensitivity of one step's time to each class of step time; the sensitivities add up to 1.
 
-    These are not fractions of the seconds: CPU time is hidden behind GPU time except for the excess, but that excess
-    grows with all of it. For norm(a, b) = (a**p + b**p)**(1/p) the sensitivity to a is (a / norm)**p.
+    They are not fractions of the step's time: CPU time is hidden behind GPU time except for the excess, but the excess
+    grows with all CPU time. For norm(a, b) = (a**p + b**p)**(1/p) the sensitivity to a is (a / norm)**p.
     """
     cost, host = steps.step_cost(shape), steps.host
     seconds = class_shares(cost)
@@ -119,12 +119,12 @@ def step_shares(steps: StepModel | TokenSteps, shape: StepShape) -> Shares:
 
 
 def _tpot_amplification(resolved: ResolvedPool, load: ObservedLoad, times: PhaseTimes) -> float:
-    """Return the amplification of slower steps in TPOT under open-loop arrivals: they hold more requests, whose steps
-    are slower again.
+    """Return the factor by which open-loop arrivals amplify the effect of slower steps on TPOT: slower steps have
+    larger batches, which make them slower again.
 
-    A step takes a + c·b seconds, with b sequences in proportion to its time, and prefills take the fraction p of all
-    time: a / (1 - p) / (1 - g), where g is the part of the step that grows with its batch. A closed loop has no
-    amplification.
+    A step takes a + c·b seconds, where the b sequences increase in proportion to that time, and prefills take the
+    fraction p of all time: a / (1 - p) / (1 - g), where g is the part of the step that grows with its batch. A closed
+    loop has no amplification.
     """
     decode = times.decode_shape
     batch = decode.decode_sequences
@@ -142,7 +142,7 @@ def _tpot_amplification(resolved: ResolvedPool, load: ObservedLoad, times: Phase
 
 
 def _closed_form(resolved: ResolvedPool, load: ObservedLoad) -> PhaseTimes:
-    """Return the closed form of as many requests on one rank, whose steps represent the load's."""
+    """Return the closed form of a loop with this load's requests per rank; its steps represent the load's."""
     streams = min(resolved.pool.pipeline_parallel_size, max(round(load.in_flight), 1))
     most = resolved.max_num_seqs * resolved.pool.data_parallel_size
     running = max(min(load.in_flight, most), 1.0)

@@ -29,11 +29,11 @@ MAX_PROMPTS = 50_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """Metrics of a load as its clients see it.
+    """Metrics of a load that its clients see.
 
-    `steady` covers the steady part of the run; None without one (the verdict explains why). `whole` covers all its
-    `num_prompts` requests, warm-up and drain included, as `vllm bench serve` counts; None if the run had fewer
-    requests in flight. `load` divides the bill; None if nothing was served.
+    `steady`: means over the steady part of the run; None without one (the verdict explains why). `whole`: means over
+    all `num_prompts` requests, warm-up and drain included, as in `vllm bench serve`; None if the simulated concurrency
+    was lower than the requested one. `load`: the load over which the cost is divided; None if nothing was served.
     """
 
     verdict: Verdict
@@ -44,7 +44,7 @@ class Served:
 
 
 def serve_load(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
-    """Return the load of `traffic` on one engine that runs about `slots` such requests at once; the rest waits.
+    """Return the simulated load of `traffic` on one engine, which runs about `slots` requests; the others wait.
 
     Raises InvalidInput for traffic that cannot be simulated.
     """
@@ -69,7 +69,7 @@ def serve_load(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
 
 
 def _means_with_queue(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
-    """Return the means of a full engine with more requests waiting, which increases only TTFT."""
+    """Return the means of a full engine at `in_flight` requests; the additional ones wait, so TPOT is unchanged."""
     if means is None:
         return None
     more_s = in_flight / means.requests_per_s - means.e2e_s
@@ -83,7 +83,7 @@ def _means_with_queue(means: LoadMeans | None, in_flight: int) -> LoadMeans | No
 
 
 def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Verdict, Workload]:
-    """Return a run with its verdict. The run is long enough for a steady state unless the traffic sets its length."""
+    """Return a run, its verdict and requests; long enough for a steady state unless the traffic sets its length."""
     num_prompts = traffic.num_prompts
     if num_prompts is not None or traffic.arrivals != "steady":
         return _run_requests(resolved, traffic, num_prompts)
@@ -99,7 +99,7 @@ def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Ve
 
 
 def prompts_for_steady_state(run: SimulationResult, traffic: Traffic) -> int:
-    """Return the number of arrivals over several residence times of a request, as observed in a run."""
+    """Return how many requests a steady state needs: the arrivals within several median E2E latencies."""
     latency = run.summary.e2el_ms
     if latency is None or traffic.request_rate is None or math.isinf(traffic.request_rate):
         return 0

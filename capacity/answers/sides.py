@@ -1,4 +1,4 @@
-"""One metric in two answers: the difference, and whether it exceeds the intervals."""
+"""Comparison of one metric in two answers: the difference, and whether it exceeds the intervals."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from capacity.answers.records import Quantity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One metric of two answers, in the units of its field; None if an answer has none.
+    """One metric in two answers, in the units of its field; None if an answer does not have the metric.
 
     `outside`: the two 90 % intervals do not overlap, so the difference is larger than the uncertainty. This is
     conservative, because errors that both answers share are counted in each. None without an interval.

@@ -1,4 +1,4 @@
-"""`simulate`: what the users of a deployment would see, from a step-by-step simulation of its engines."""
+"""`simulate`: the latencies that users of a deployment see, from a step-by-step simulation of its engines."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _cost(
 
 
 def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
-    """Raise DoesNotFit, or InvalidInput for requests of the traffic that are too long for an engine."""
+    """Raise DoesNotFit for a model that does not fit, or InvalidInput for requests that the pools cannot serve."""
     for pool in pools:
         pool.memory.require_fit()
     if traffic is not None:
@@ -195,7 +195,7 @@ def _longest_request(pools: Sequence[ResolvedPool]) -> int:
 
 
 def _simulation_of(resolved: ResolvedPool, requests: Workload, run: SimulationResult) -> Simulation:
-    """Return the run with its engine and its time attribution."""
+    """Return the answer for a run: the run, its engine, and the time attribution of its steps."""
     plan = memory_with_draft(resolved)
     return Simulation(
         model=model_summary(resolved),
@@ -229,13 +229,13 @@ def _simulation_of(resolved: ResolvedPool, requests: Workload, run: SimulationRe
 
 
 def _replication_seeds(traffic: Traffic, service: Service, count: int, *, drawn: bool) -> tuple[int, ...]:
-    """Return the seeds of `count` runs. Raises InvalidInput if nothing is random, because all runs would be
-    identical."""
+    """Return the seeds of `count` runs. Raises InvalidInput if all these runs would be identical because nothing is
+    random."""
     seeds = replication_seeds(traffic.seed, count)
     chance = (drawn and traffic.trace is None) or service.mean_time_between_failures_s is not None
     if count > 1 and not chance:
         raise InvalidInput(
-            "all --replications of a trace are identical: leave it out, or generate the requests"
+            "all --replications of a trace are identical: leave --replications out, or generate the requests"
         )
     return seeds
 
@@ -247,7 +247,7 @@ def _run_notes(
     service: Service,
     prices: Prices | None,
 ) -> Iterator[str]:
-    """Yield notes on what the verdict and the bill leave out, how requests were routed, and what the engines ignore."""
+    """Yield notes on limits of the verdict and the cost, on routing, and on settings that the engines ignore."""
     if service.mean_time_between_failures_s is not None:
         yield "The capacity in the verdict assumes that no replica fails; it is lower while a replica is lost."
     if prices is not None and len(prices) > 1:
@@ -262,4 +262,4 @@ def _run_notes(
 def _loop_notes(run: SimulationResult) -> Iterator[str]:
     if run.readable_because is not None:
         because = run.readable_because
-        yield f"Simulated by the readable engines, which are hundreds of times slower than the compiled ones: {because}"
+        yield f"Simulated in Python, which is hundreds of times slower than the compiled engines: {because}"

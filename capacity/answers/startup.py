@@ -1,4 +1,4 @@
-"""Start-up time of a replica until its first request, from the parts in public start-up logs."""
+"""Start-up time of a replica until its first request, from the times in public start-up logs."""
 
 import math
 import tomllib
@@ -15,9 +15,9 @@ ENGINES_WITH_LOGS = ("vllm", "sglang")
 
 
 def startup_of(resolved: ResolvedPool) -> StartUp | None:
-    """Return the start-up time of a replica with nothing cached; None without logs (some engines, AMD).
+    """Return the start-up time of a replica with nothing cached; None for engines and platforms without logs (AMD).
 
-    The parts are independent: the deviation of the total is the square root of the sum of squared deviations.
+    The parts are independent: the standard deviation of the total is the square root of the sum of squared deviations.
     """
     engine = resolved.engine
     if engine.name not in ENGINES_WITH_LOGS or resolved.profile.platform != "cuda":
@@ -37,9 +37,9 @@ def startup_of(resolved: ResolvedPool) -> StartUp | None:
 
 @lru_cache(maxsize=8)
 def startup_part(name: str) -> Quantity:
-    """Return the geometric mean of a table of the logs, with the 90 % prediction interval of a further log.
+    """Return the geometric mean of one table of the logs, with the 90 % prediction interval for a further log.
 
-    The deviation is that of the logarithms. For seconds it is pooled over the tables, because some are short.
+    The standard deviation is that of the logarithms, pooled over all tables of times, because some are short.
     """
     logs = tomllib.loads(LOGS.read_text(encoding="utf-8"))
     tables = {key: [math.log(value) for value in table.values()] for key, table in logs.items()}
@@ -53,7 +53,7 @@ def startup_part(name: str) -> Quantity:
 
 
 def _student(freedom: int) -> float:
-    """Return the 95 % quantile of Student's t, by its expansion about the normal quantile (0.3 % off at 7)."""
+    """Return the 95 % quantile of Student's t, expanded about the normal quantile (0.3 % off at 7 degrees)."""
     z = Z_90
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 

@@ -1,4 +1,4 @@
-"""Steady-state load of a run, without warm-up and drain: the load that divides a bill."""
+"""Steady-state load of a run, without warm-up and drain: the load over which a cost is divided."""
 
 import math
 
@@ -13,11 +13,10 @@ from capacity.workload import Workload
 def steady_load(
     records: RequestTable, verdict: Verdict | None, workload: Workload, pools: Pools
 ) -> ServedLoad:
-    """Return the long-run load that `pools` serve of `workload`, from the `records` of a run and its verdict.
+    """Return the load of `workload` that `pools` serve in the long run, from the `records` of a run and its verdict.
 
-    Lengths are means over the completed requests. For generated open-loop arrivals they are the means of the
-    distributions, as the rate is, because a run of a few requests is only a sample. Raises InvalidInput if nothing was
-    served.
+    Lengths are means over the completed requests. For generated open-loop arrivals, lengths and rate are the means of
+    the distributions, because a run of a few requests is only a sample. Raises InvalidInput if nothing was served.
     """
     done = records.completed
     if not done.any():
@@ -39,11 +38,11 @@ def steady_load(
 def long_run_rate(
     records: RequestTable, verdict: Verdict | None, workload: Workload, *, most_per_s: float = math.inf
 ) -> float:
-    """Return the requests per second that are served while the load lasts.
+    """Return the long-run rate at which requests are completed, in requests per second.
 
-    In an open loop this is the arrival rate less rejected requests. For an overloaded deployment it is the completion
-    rate, measured during a backlog or else derived from the growth of the queue, at most `most_per_s`. In a closed
-    loop it is the rate of the steady part, or of the whole run without one.
+    In an open loop this is the arrival rate less the requests that are not completed. For an overloaded deployment it
+    is the completion rate, measured during a backlog or else derived from the growth of the queue, at most
+    `most_per_s`. In a closed loop it is the rate of the steady part, or of the whole run if there is no steady part.
     """
     if workload.is_closed_loop:
         steady = None if verdict is None else verdict.steady
@@ -59,6 +58,6 @@ def long_run_rate(
 
 
 def _whole_run(records: RequestTable) -> float:
-    """Return completed requests over the time from the first arrival to the last token."""
+    """Return the completed requests per second, from the first arrival to the last token."""
     seconds = (int(records.finish_ps.max()) - int(records.arrival_ps.min())) / PS_PER_S
     return int(records.completed.sum()) / seconds if seconds > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Evidence for each accelerator under each engine in each weight format: measured, fitted, assumed, impossible."""
+"""Evidence for each combination of accelerator, engine and weight format: measured, fitted, assumed or impossible."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ FORMATS: dict[FormatFamily, str] = {  # each family of weight formats with its r
 class SupportCell:
     """One engine on one accelerator with weights of one format family, and the reason for its status.
 
-    measured: whole servers of this engine on this GPU were measured, and its GEMM kernels are fitted on it. fitted:
-    its kernels are fitted on this GPU. assumed: they come from another GPU, another engine, third-party figures, or
-    rooflines only. impossible: the engine does not run there, or does not load such weights there.
+    measured: whole servers of this engine on this GPU were measured, and its GEMM kernels are fitted on this GPU.
+    fitted: its GEMM kernels are fitted on this GPU. assumed: they are those of another GPU or engine, third-party
+    numbers, or rooflines. impossible: the engine does not run on this GPU, or does not load such weights on it.
     """
 
     gpu: str
@@ -106,7 +106,7 @@ def _format_support(profile: HardwareProfile, engine: EngineSpec, family: Format
     if profile.platform == "cuda" and profile.capability < stored.min_compute_capability:
         return (
             "assumed",
-            f"native from compute capability {stored.min_compute_capability:.1f}; runs with the {kernel} kernel",
+            f"native only from compute capability {stored.min_compute_capability:.1f}; runs with the {kernel} kernel",
         )
     return _kernel_support(profile, engine, kernel)
 
@@ -118,20 +118,20 @@ def _device_name(profile: HardwareProfile, engine: EngineSpec) -> str:
 
 
 def _kernel_support(profile: HardwareProfile, engine: EngineSpec, kernel: Kernel) -> tuple[Status, str]:
-    """Return the status of a kernel that the tables have for some GPU and engine."""
+    """Return the status of a GEMM kernel on this GPU and the reason; the kernel is in the tables for some GPU."""
     lookup = KernelLookup(coefficient_sources(profile), engine.kernel_family)
     lookup.kernel("gemm", kernel)
     step_time = profile.step_time
     if lookup.assumed:
         if step_time is None or (not lookup.own_sources and step_time.transferred_from is None):
-            return "assumed", "rooflines with efficiencies of other chips"
+            return "assumed", "computed from rooflines, with the efficiencies of other chips"
         if not lookup.own_sources:
-            return "assumed", f"the {kernel} kernel of {step_time.transferred_from}"
+            return "assumed", f"the {kernel} kernel fitted on {step_time.transferred_from}"
         return "assumed", f"the {kernel} kernel of {engine.name} was not measured on this GPU"
     if engine.kernel_family not in (engine.name, *engine.aliases):
         return (
             "assumed",
-            f"{engine.kernel_family}'s {kernel} kernel, measured on this GPU, replaces its own",
+            f"the {kernel} kernel of {engine.kernel_family}, measured on this GPU, is assumed for {engine.name}",
         )
     if any((seen.engine, seen.gpu) == (engine.name, profile.name) for seen in load_spreads().familiar):
         return "measured", f"servers were measured, and the {kernel} kernel is fitted on this GPU"

@@ -19,7 +19,7 @@ _MODULES = re.compile(r"\b(\w+\.)+(?=\w)")
 
 
 def validate_arguments(function: Function) -> Function:
-    """Raise InvalidInput for arguments that are missing, unknown, or of another type than the annotations."""
+    """Make a function raise InvalidInput for arguments that are missing, unknown, or of a wrong type."""
     raw = signature(function)
     named = {
         name
@@ -84,7 +84,7 @@ def _matches_type(kind: Any, value: object) -> bool:
 
 
 def _describe_type(kind: Any) -> str:
-    """Return a description of the type."""
+    """Return a description of the type for an error, such as "a whole number"."""
     if kind is NoneType:
         return "None"
     if get_origin(kind) is None:

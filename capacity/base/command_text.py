@@ -1,4 +1,4 @@
-"""A question as text to paste: the `capacity` command or the Python call with the same answer."""
+"""Text of a command to paste: the `capacity` command line, or the Python call that gives the same answer."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -8,8 +8,8 @@ LINE = 96  # characters of a command before it is broken into a flag a line
 
 
 def command_line(verb: str, model: str | Sequence[str], options: Mapping[str, Any]) -> str:
-    """Return `capacity VERB MODEL --flags` for options named like the Python keywords; None is left out. `model` may
-    be several files."""
+    """Return `capacity VERB MODEL --flags` for options with the names of Python keywords; options of None are left
+    out. `model` may be several files."""
     things = [model] if isinstance(model, str) else model
     words = [["capacity", verb.replace("_", "-"), *map(shlex.quote, things)]]
     for name, value in options.items():
@@ -33,7 +33,7 @@ def _flag(name: str, value: Any) -> list[list[str]]:
 
 
 def _text(value: Any) -> str:
-    """Return a value as a flag takes it: None in a list is the engine's default."""
+    """Return a value as the text that a flag takes. None in a list means the engine's default."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
@@ -44,7 +44,7 @@ def _text(value: Any) -> str:
 def python_call(
     function: str, model: str | Sequence[str], options: Mapping[str, Any], *, package: str = "capacity"
 ) -> str:
-    """Return `capacity.FUNCTION("MODEL", ...)` for the same options, as a runnable program."""
+    """Return a Python program that calls `capacity.FUNCTION("MODEL", ...)` with the options as keywords."""
     arguments = [repr(model), *(f"{name}={value!r}" for name, value in options.items() if value is not None)]
     lines = "".join(f"    {argument},\n" for argument in arguments)
     return f"import {package}\n\nanswer = {package}.{function.replace('-', '_')}(\n{lines})\n"

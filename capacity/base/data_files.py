@@ -1,5 +1,5 @@
-"""Data files of the package: TOML, or JSON for files that every command reads (20 times as fast to parse); and the
-folders of the user's own files."""
+"""Data files of the package, and the folders of the user's own files. Data files are TOML, or JSON if every command
+reads them, because JSON is parsed 20 times as fast."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ def read_data(path: Path) -> Table:
 
 
 def read_rows(path: Path, make: Callable[..., Row], *, named: bool = True) -> dict[str, Row]:
-    """Return the file's tables by name, each made from its keys, and from its name if `named`. Raises MalformedFile."""
+    """Return a record for each table of a file, from its keys, and its name if `named`. Raises MalformedFile."""
     tables = read_data(path)
     return {
         name: make_row(path, name, make, {"name": name, **row} if named else row)
@@ -38,7 +38,7 @@ def read_rows(path: Path, make: Callable[..., Row], *, named: bool = True) -> di
 
 
 def make_row(path: Path, name: str, make: Callable[..., Row], values: Table) -> Row:
-    """Return the record of one row; the error names a missing or unknown key. Raises MalformedFile."""
+    """Return the record that `make` builds from one table. Raises MalformedFile for a missing or unknown key."""
     try:
         return make(**values)
     except (TypeError, ValueError) as error:
@@ -56,7 +56,7 @@ def _lists_to_tuples(value: Any) -> Any:
 
 
 def user_folder(kind: str) -> Path:
-    """Return the folder of `kind` (profiles, models), which need not exist."""
+    """Return the user's folder for files of `kind` (profiles, models). It need not exist."""
     if sys.platform == "win32":
         return Path(os.environ.get("APPDATA", "~")).expanduser() / "capacity" / kind
     if sys.platform == "darwin":

@@ -1,12 +1,11 @@
-"""Every error that this package raises on purpose, with its numbers as attributes and one line as text.
+"""Every error that this package raises on purpose, with its numbers as attributes and a text of one line.
 
-CapacityError                      exit code 2
-├── InvalidInput                   a value that cannot be: what, value, limit, way out
-│   ├── UnknownName                no such model, GPU, engine, format: did you mean
-│   ├── UnsupportedModel           a model architecture that is not known: what is missing
-│   ├── MalformedFile              a file that cannot be read: path, place, problem
-│   └── OutsideValidity            a question that no evidence supports: never extrapolated silently
-└── DoesNotFit                     exit code 1: the model, or one request, is larger than the memory
+CapacityError                      exit code 2 ├── InvalidInput                   an impossible value: the field, the
+value, the limit and the fix │   ├── UnknownName                no such model, GPU, engine or format, with the nearest
+known names │   ├── UnsupportedModel           a model architecture without a formula, with the missing part │   ├──
+MalformedFile              a file that cannot be read, with its path, the line or field, and the problem │   └──
+OutsideValidity            input outside the range of the evidence, which is never extrapolated silently └── DoesNotFit
+exit code 1: the model, or one request, is larger than the memory
 """
 
 import difflib
@@ -18,9 +17,9 @@ LONGEST_PATH = 300  # longest path that an error shows in full
 
 
 class CapacityError(Exception):
-    """Root of the tree. `str(error)` is one line; `exit_code` is what the command line returns.
+    """Base of all errors of this package. `str(error)` is one line; `exit_code` is what the command line returns.
 
-    Errors cross process boundaries whole: text and attributes are pickled, independent of their constructors.
+    Text and attributes are pickled independently of the constructors, so errors of worker processes arrive complete.
     """
 
     exit_code = 2
@@ -37,9 +36,9 @@ class InvalidInput(CapacityError, ValueError):
 
 
 class UnknownName(InvalidInput):
-    """No such `kind` of thing as `name`; `suggestions` are the nearest known names.
+    """No `kind` (model, GPU, ...) has the name `name`; `suggestions` are the nearest known names.
 
-    `aliases` are accepted spellings that are searched for suggestions but not listed as known.
+    `aliases` are accepted spellings that can be suggested but are not listed as known.
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, aliases: Iterable[str] = ()) -> None:
@@ -56,7 +55,7 @@ class UnknownName(InvalidInput):
 
 
 class UnsupportedModel(InvalidInput):
-    """A model architecture that this package has no formula for; `missing` says what would be needed."""
+    """A model architecture for which this package has no formula; `missing` states what is missing."""
 
     def __init__(self, model_type: str, missing: str) -> None:
         self.model_type = model_type
@@ -65,7 +64,7 @@ class UnsupportedModel(InvalidInput):
 
 
 class MalformedFile(InvalidInput):
-    """A file that cannot be read: `path`, `where` in it (line, field) and the `problem`."""
+    """A file that cannot be read: its `path`, the line or field in it (`where`) and the `problem`."""
 
     def __init__(self, path: object, problem: str, *, where: str | None = None) -> None:
         self.path = str(path)
@@ -77,11 +76,11 @@ class MalformedFile(InvalidInput):
 
 
 class OutsideValidity(InvalidInput):
-    """A question outside the range of any datasheet, measurement or fit."""
+    """Input outside the range of any datasheet, measurement or fit."""
 
 
 class DoesNotFit(CapacityError):
-    """The model, or one request, needs more memory than there is (bytes, per GPU)."""
+    """The model, or one request, needs more memory than is usable (bytes, per GPU)."""
 
     exit_code = 1
 
@@ -94,7 +93,7 @@ class DoesNotFit(CapacityError):
 def _restore_error(
     kind: type[CapacityError], args: tuple[object, ...], attributes: dict[str, object]
 ) -> CapacityError:
-    """Return an error as it was before pickling."""
+    """Return an error with the arguments and attributes that it had before pickling."""
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(attributes)

@@ -1,4 +1,4 @@
-"""Typed, checked access to a configuration's fields: every error names the file, the field and the value."""
+"""Typed access to the fields of a configuration. Every error names the file, the field and the value."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ MAX_COUNT = 1_000_000_000  # of anything: the largest vocabularies are 1e6, cont
 
 
 class Fields:
-    """A JSON object whose values are read by type (`count`, `flag`, `text`, ...) under any of several keys."""
+    """A JSON object whose values are read by type (`count`, `flag`, `text`, ...). Values can have alternative keys."""
 
     def __init__(self, values: Mapping[str, Any], origin: str, *, prefix: str = "") -> None:
         self.values = values
@@ -19,7 +19,7 @@ class Fields:
         self.prefix = prefix
 
     def has(self, *keys: str) -> bool:
-        """Whether one of `keys` is there and not null."""
+        """Return whether one of `keys` is present and not null."""
         return any(self.values.get(key) is not None for key in keys)
 
     def count(
@@ -34,14 +34,14 @@ class Fields:
         return default
 
     def optional_count(self, *keys: str, minimum: int = 1, maximum: int = MAX_COUNT) -> int | None:
-        """`count`, or None where no key is there."""
+        """Return the same as `count`, but None if none of `keys` is present."""
         key, value = self._first(keys, int, "a whole number")
         if value is not None and not minimum <= value <= maximum:
             raise self.problem(key, f"{_short_repr(value)} is outside of {minimum}..{maximum}")
         return value  # type: ignore[no-any-return]
 
     def number(self, key: str, *, default: float, minimum: float, maximum: float) -> float:
-        """A number from `minimum` to `maximum`, whole or not."""
+        """Return the value of `key`, a number from `minimum` to `maximum`; `default` if the key is missing."""
         _, value = self._first((key,), (int, float), "a number")
         if value is None:
             return default
@@ -50,27 +50,28 @@ class Fields:
         return float(value)
 
     def flag(self, key: str, *, default: bool = False) -> bool:
-        """True or false."""
+        """Return the value of `key`, true or false; `default` if the key is missing."""
         _, value = self._first((key,), bool, "true or false")
         return default if value is None else value
 
     def text(self, *keys: str, default: str = "") -> str:
-        """The first of `keys` that is there, a string."""
+        """Return the value of the first of `keys` that is present, a string; else `default`."""
         _, value = self._first(keys, str, "text")
         return default if value is None else value
 
     def items(self, key: str) -> list[Any] | None:
-        """A list, or None."""
+        """Return the value of `key`, a list; None if the key is missing."""
         _, value = self._first((key,), list, "a list")
         return value  # type: ignore[no-any-return]
 
     def section(self, *keys: str) -> "Fields | None":
-        """The first of `keys` that is there, an object, as fields of its own; or None."""
+        """Return the value of the first of `keys` that is present, an object, as `Fields`; None if none is present."""
         key, value = self._first(keys, dict, "an object")
         return None if value is None else Fields(value, self.origin, prefix=f"{self.prefix}{key}.")
 
     def _first(self, keys: tuple[str, ...], kind: type | tuple[type, ...], what: str) -> tuple[str, Any]:
-        """The first of `keys` that is there and its value, None without one. Raises MalformedFile for another kind."""
+        """Return the first key present and its value; "" and None without one. Raises MalformedFile for another
+        type."""
         for key in keys:
             value = self.values.get(key)
             if value is None:
@@ -81,21 +82,21 @@ class Fields:
         return "", None
 
     def update(self, values: Mapping[str, Any]) -> "Fields":
-        """The same configuration with these values in place of its own."""
+        """Return the configuration with `values` replacing or added to its own."""
         return Fields({**self.values, **values}, self.origin, prefix=self.prefix)
 
     def entry_of_layer(self, key: str, layer: int) -> Any:
-        """Return this layer's entry of a list by layer; None without a list or an entry."""
+        """Return the layer's entry in the list `key` (one entry per layer); None without a list or an entry."""
         entries = self.items(key) or []
         return entries[layer] if layer < len(entries) else None
 
     def problem(self, key: str, text: str) -> MalformedFile:
-        """The error of `key`, to be raised."""
+        """Return the MalformedFile error for the value of `key`; the caller raises it."""
         return MalformedFile(self.origin, text, where=f"{self.prefix}{key}")
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in `path` as plain data. Raises MalformedFile for other content, and above 1 MB."""
+    """Return the JSON object in `path` as plain data. Raises MalformedFile for other content or above 1 MB."""
     return parse_json_object(read_bytes(path, "a model configuration"), path)
 
 

@@ -1,4 +1,4 @@
-"""Command-line spelling of a function's keyword: metadata of `Annotated`, so that a keyword is declared once."""
+"""Command-line flags of a function's keywords, as metadata of `Annotated`: each keyword is declared once."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A keyword's help and flags; `spelled` empty: the keyword's own name, or the place of a positional parameter."""
+    """Help and flags of a keyword. `spelled` empty: a flag with the keyword's name, or a positional argument."""
 
     help: str
     spelled: str = ""  # flags separated by spaces; errors show the last one
@@ -17,7 +17,7 @@ class Flag:
 
 
 class Kind(NamedTuple):
-    """Type of an annotation: values of type `of`, `many` of them in a sequence, possibly limited to `choices`."""
+    """Type of an annotation: values of type `of`; `many`: in a sequence; `choices`: the allowed values, if limited."""
 
     of: type[bool | int | float | str]
     many: bool
@@ -25,7 +25,7 @@ class Kind(NamedTuple):
 
 
 def kind_of_annotation(hint: Any) -> Kind:
-    """Return the kind of an annotation; text if it contains no number and no boolean."""
+    """Return the type of an annotation as a `Kind`. It is text unless it contains a number or boolean."""
     held = list(_types(hint))
     of = next((each for each in (bool, float, int) if each in held), str)
     literals = [get_args(each) for each in held if get_origin(each) is Literal and of is str]
@@ -33,7 +33,7 @@ def kind_of_annotation(hint: Any) -> Kind:
 
 
 def _types(hint: Any) -> Iterator[Any]:
-    """Return each type that a hint names; a Literal is one."""
+    """Yield each type in an annotation; a Literal is one type."""
     origin, inner = get_origin(hint), get_args(hint)
     yield hint if origin is None or origin is Literal else origin
     for each in () if origin is Literal else inner[:1] if origin is Annotated else inner:
@@ -42,7 +42,7 @@ def _types(hint: Any) -> Iterator[Any]:
 
 ENGINE_LOOP = Flag(  # of every question that simulates
     "Simulation engine: core (compiled), events (readable Python with the same results, hundreds of times slower), or "
-    "auto (core where it supports the question).",
+    "auto (core if it supports the simulation).",
     "--engine-loop",
 )
 

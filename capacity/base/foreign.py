@@ -1,4 +1,4 @@
-"""Sanitising of text from outside: it cannot move the cursor, change the text direction or end a line."""
+"""Sanitising of text from outside, so that it cannot move the cursor, change the text direction or end a line."""
 
 import re
 from typing import Any
@@ -15,7 +15,7 @@ MAX_DEPTH = 200  # nested lists; parsers accept fewer
 
 
 def printable(text: str, *, colours: bool = False) -> str:
-    r"""Text with `\x1b` in place of an escape, and so for all that is not shown; `colours` may stay."""
+    r"""Return the text with hidden characters replaced by escapes such as `\x1b`; `colours`: keep colour codes."""
     if text.isprintable() or not (HIDDEN_CHARACTERS.search(text) or _has_unknown_characters(text)):
         return text
     parts = COLOUR.split(text) if colours else [text]
@@ -40,7 +40,7 @@ def _escape_hidden(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Printable text without line breaks or tabs."""
+    """Return the printable text on one line, without line breaks or tabs."""
     return printable(" ".join(text.split()) if "\n" in text or "\t" in text else text)
 
 
@@ -55,7 +55,7 @@ def shorten_text(text: str) -> str:
 
 
 def printable_values(value: Any, depth: int = 0) -> Any:
-    """Return parsed data with printable texts and names."""
+    """Return parsed data in which all texts and keys are printable."""
     if isinstance(value, str):
         return printable(value)
     if depth > MAX_DEPTH:

@@ -1,4 +1,4 @@
-"""Pages, tables and lists in HTML, of text that is escaped here."""
+"""Pages, tables and lists in HTML. The functions escape the texts that they receive."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -26,7 +26,7 @@ VIEWPORT = '<meta name="viewport" content="width=device-width, initial-scale=1">
 
 
 def page_html(title: str, body: str, *, style: str = "") -> str:
-    """Return a self-contained page, for screen and paper; `style` is added to the common style."""
+    """Return a self-contained HTML page for screen and paper; `style` is CSS that is added to the common style."""
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{VIEWPORT}'
         f"<title>{escape(printable(title))}</title><style>{STYLE}{style}</style></head><body>{body}</body></html>\n"
@@ -34,7 +34,7 @@ def page_html(title: str, body: str, *, style: str = "") -> str:
 
 
 def records_html(records: Sequence[Mapping[str, object]]) -> str:
-    """Records as a table, a column for each name; empty without any."""
+    """Return records as an HTML table with a column for each key; an empty text without records."""
     if not records:
         return ""
     names = list(dict.fromkeys(name for record in records for name in record))
@@ -61,7 +61,7 @@ def table_html(
     scope: str = ' scope="col"',
     columns: Iterable[str] = (),
 ) -> str:
-    """A table; None: without headings. `columns`: attributes of the cells of each column."""
+    """Return an HTML table; `heads` None: without headings. `columns`: HTML attributes of each column's cells."""
     own = tuple(columns)
     head = "" if heads is None else _row("th", scope, heads, own)
     return f"<table>{head}{''.join(_row('td', '', row, own) for row in rows)}</table>"
@@ -77,5 +77,5 @@ def _row(tag: str, scope: str, cells: Sequence[object], columns: Sequence[str]) 
 
 
 def list_html(items: Iterable[str]) -> str:
-    """A list without numbers."""
+    """Return an HTML list with bullets."""
     return "<ul>" + "".join(f"<li>{escape(printable(item))}</li>" for item in items) + "</ul>"

@@ -1,4 +1,4 @@
-"""One declaration of every option: the fields of Pool, Traffic and Cost become keywords and command-line flags."""
+"""Keywords and flags of functions from the fields of Pool, Traffic and Cost, so that each is declared once."""
 
 import difflib
 import inspect
@@ -14,21 +14,21 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def fields_of(*specs: type[Spec]) -> dict[str, FieldInfo]:
-    """All fields of the specs by name, in order."""
+    """Return all fields of the specs by name, in the order of the specs."""
     return {name: field for spec in specs for name, field in spec.model_fields.items()}
 
 
 def flags_of(field: FieldInfo) -> list[str]:
-    """The further command-line spellings of a field."""
+    """Return the command-line spellings of a field in addition to its own name."""
     extra = field.json_schema_extra
     flags = extra.get("flags", []) if isinstance(extra, dict) else []
     return [str(flag) for flag in flags] if isinstance(flags, list) else []
 
 
 def split(options: Mapping[str, object], *specs: type[Spec]) -> tuple[dict[str, object], ...]:
-    """Assign each option to the spec that declares it.
+    """Return the options of each spec: every option is assigned to the specs that declare it.
 
-    Raises InvalidInput for an option that no spec declares, with the nearest declared one.
+    Raises InvalidInput for an option that no spec declares, with the nearest declared option.
     """
     known = fields_of(*specs)
     for name in options:
@@ -40,9 +40,9 @@ def split(options: Mapping[str, object], *specs: type[Spec]) -> tuple[dict[str, 
 
 
 def document_options(*specs: type[Spec]) -> Callable[[Function], Function]:
-    """Show the fields of the specs as keywords of a `**options` function, in `help()` and in editors.
+    """Return a decorator that shows the specs' fields as keywords of a `**options` function in `help()` and editors.
 
-    The function's attribute `specs` has the specs, for the command line.
+    It also sets the function's attribute `specs`, which the command line reads.
     """
 
     def decorate(function: Function) -> Function:

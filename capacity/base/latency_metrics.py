@@ -1,4 +1,4 @@
-"""The latencies of a request: the one list that summaries, service levels, schemas, tables and charts read.
+"""The latency metrics of a request. Summaries, SLOs, schemas, tables and charts all read this list.
 
 To add a metric, see CONTRIBUTING.md.
 """
@@ -14,12 +14,12 @@ ErrorKind = Literal["ttft", "tpot", "e2e"]  # the latencies of which the predict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyMetric:
-    """One latency, as `vllm bench serve` defines it if it has it.
+    """One latency metric; if `vllm bench serve` has it, the definition is the same.
 
-    `key` is its name in service levels and in the keys of JSON (`p99_e2el_ms`), `label` its name in tables and `title`
-    that in charts. `error`: the latency whose prediction interval it gets. `span` takes completed requests (a
-    `RequestTable`) and returns the time of each and the number of parts that it is divided by; a request with 0 parts
-    does not have the metric. `span` is None for gaps between deliveries. `from_arrival`: it includes the queue.
+    `key` is its name in SLOs and in JSON keys (`p99_e2el_ms`), `label` its name in tables and `title` its name in
+    charts. `error`: the metric whose prediction error sets its interval. `span` takes completed requests (a
+    `RequestTable`) and returns the time of each and its divisor; a request with divisor 0 does not have the metric.
+    `span` is None for gaps between token deliveries. `from_arrival`: it includes the queue.
     """
 
     key: str

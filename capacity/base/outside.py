@@ -52,7 +52,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 def outside_path(name: str | os.PathLike[str]) -> Path:
-    """Return the path that the user wrote, with `~` expanded. Raises MalformedFile for an impossible file name."""
+    """Return the user's path with `~` expanded. Raises MalformedFile for an impossible file name."""
     path = Path(name)
     try:
         path = path.expanduser()
@@ -73,7 +73,7 @@ def is_file(path: Path) -> bool:
 
 
 def open_outside(name: str | os.PathLike[str]) -> io.BufferedReader:
-    """Open the bytes of a file, pipe or device; the caller closes it. Raises MalformedFile, also for a silent pipe."""
+    """Open a file, pipe or device as bytes; the caller closes it. Raises MalformedFile, also for a silent pipe."""
     path = outside_path(name)
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -89,8 +89,8 @@ def open_outside(name: str | os.PathLike[str]) -> io.BufferedReader:
 
 
 def read_bytes(name: str | os.PathLike[str], kind: FileKind, *, cut: bool = False) -> bytes:
-    """Return all of a file, uncompressed if it is gzip. A file above the limit of its kind is truncated with `cut`,
-    else rejected."""
+    """Return all bytes of a file, decompressed if it is gzip. A file above the size limit of its kind is truncated
+    with `cut`, else rejected."""
     most = MAX_BYTES[kind]
     try:
         with open_outside(name) as file:
@@ -109,7 +109,7 @@ def read_bytes(name: str | os.PathLike[str], kind: FileKind, *, cut: bool = Fals
 
 
 def read_text(name: str | os.PathLike[str], kind: FileKind) -> str:
-    """All of a file of UTF-8 text, with or without a byte-order mark."""
+    """Return the text of a UTF-8 file, with or without a byte-order mark."""
     try:
         return read_bytes(name, kind).decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -117,7 +117,7 @@ def read_text(name: str | os.PathLike[str], kind: FileKind) -> str:
 
 
 def read_toml(name: str | os.PathLike[str], kind: FileKind) -> dict[str, Any]:
-    """The tables of a TOML file."""
+    """Return the tables of a TOML file."""
     return parse_toml(read_text(name, kind), name)
 
 
@@ -154,7 +154,7 @@ def parse_json(text: str, origin: object, **hooks: Any) -> Any:
 
 
 class _Pipe(io.RawIOBase):
-    """A pipe or device that is read while data arrives."""
+    """A pipe or device, read until it ends; a read fails if no data arrives for `PIPE_TIMEOUT_S`."""
 
     def __init__(self, descriptor: int, name: str) -> None:
         self._descriptor = descriptor

@@ -1,4 +1,4 @@
-"""Worker processes of this machine: Ctrl-C ends them silently, and none outlives its parent."""
+"""Local worker processes: Ctrl-C ends them without output, and none outlives its parent."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ CAN_BLOCK_SIGNALS = hasattr(signal, "pthread_sigmask")  # not on Windows
 
 
 class _Workers(ProcessPoolExecutor):
-    """An executor that defers interrupts while it submits work; otherwise it may leave a lock behind and never end."""
+    """An executor that defers interrupts while it submits work, because an interrupted one may leave a lock."""
 
     def submit(self, *arguments: Any, **keywords: Any) -> Future[Any]:
         with _defer_interrupts():
@@ -31,7 +31,7 @@ def local_workers(
 ) -> Iterator[ProcessPoolExecutor]:
     """Yield an executor of `count` processes; each calls `initializer(*initargs)` first.
 
-    A terminal sends Ctrl-C to all of them: a worker exits silently or is ended by the parent, which raises
+    A terminal sends Ctrl-C to all processes: a worker exits silently or is ended by the parent, which raises
     KeyboardInterrupt. Interrupts are deferred until a worker has started, because Python's own handler would print a
     traceback.
     """
@@ -55,7 +55,7 @@ def local_workers(
 
 
 def check_workers(count: int) -> None:
-    """Raise InvalidInput for more processes than a machine can run."""
+    """Raise InvalidInput unless the number of processes is from 1 to `MAX_WORKERS`."""
     if not 1 <= count <= MAX_WORKERS:
         raise InvalidInput(f"workers must be from 1 to {MAX_WORKERS}, not {count}")
 
@@ -63,7 +63,7 @@ def check_workers(count: int) -> None:
 def end_with_parent(end: Callable[[], object] | None = None) -> None:
     """End this process when its parent ends for any reason, including a kill.
 
-    `end` is called instead of an immediate exit.
+    If given, `end` is called in place of an immediate exit.
     """
     threading.Thread(target=_watch_parent, args=(end or _exit_now, os.getppid()), daemon=True).start()
 

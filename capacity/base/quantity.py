@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """A predicted number with its 90 % interval; None where no evidence gives one."""
+    """A predicted number with its 90 % interval; an end is None if no evidence gives one."""
 
     value: float
     low: float | None = None
     high: float | None = None
 
     def scale(self, factor: float) -> Quantity:
-        """The same prediction in another unit."""
+        """Return the prediction and its interval times `factor`, for example in another unit."""
         return Quantity(
             value=self.value * factor,
             low=None if self.low is None else self.low * factor,
@@ -22,8 +22,8 @@ class Quantity:
         )
 
     def cover(self, *others: Quantity | None) -> Quantity:
-        """Return the same prediction with an interval that covers those of the others too; none if one of them has
-        none."""
+        """Return the same value with an interval that also covers those of `others`; an end is None if it is None in
+        one of them."""
         spans = [self, *(other for other in others if other is not None)]
         lows, highs = [each.low for each in spans], [each.high for each in spans]
         return Quantity(
@@ -33,7 +33,7 @@ class Quantity:
         )
 
     def inverse(self, numerator: float) -> Quantity:
-        """Return `numerator` over this quantity; its bounds swap, and a bound of 0 gives none."""
+        """Return `numerator` over this quantity. The interval ends swap; a lower end of 0 gives no upper end."""
         return Quantity(
             value=numerator / self.value,
             low=None if self.high is None else numerator / self.high,

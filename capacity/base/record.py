@@ -1,6 +1,6 @@
 """Base of all answers: frozen records whose `to_dict()` is the JSON of the command line.
 
-A record declares which values are written, and its JSON schema is generated from the same declaration.
+A record declares which of its values are in the JSON, and its JSON schema is generated from the same declaration.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOT_WRITTEN: Mapping[str, bool] = {"written": False}  # the metadata of a field 
 
 @lru_cache(maxsize=256)
 def written_names(kind: type) -> tuple[str, ...] | None:
-    """Return the written names of a record type in order: its fields, with properties; None for other types."""
+    """Return the names of a record's JSON values in order: fields and some properties; None for other types."""
     if not is_dataclass(kind):
         return None
     own = (field.name for field in fields(kind) if field.metadata.get("written", True))
@@ -32,9 +32,9 @@ def written_names(kind: type) -> tuple[str, ...] | None:
 
 
 def to_plain_values(value: Any) -> Any:
-    """Return a frozen record as plain values. Leaves are not copied, which is four times as fast as `asdict`.
+    """Return a frozen record as plain values. Only containers are copied (four times as fast as `asdict`).
 
-    Of a user's spec, only the fields that differ from their defaults.
+    A user's spec contains only the fields that differ from their defaults.
     """
     kind: Any = type(value)
     names = written_names(kind)
@@ -48,9 +48,9 @@ def to_plain_values(value: Any) -> Any:
 
 
 def make_from(kind: type[Record], /, *sources: object, **own: Any) -> Record:
-    """Return a record of `kind` with the values `own`; its other fields are those of `sources` by the same names.
+    """Return a record of `kind` with the values `own`; its other fields are taken from `sources` by name.
 
-    The first source that has a name counts.
+    If several sources have a name, the first one is used.
     """
     names = [field.name for field in fields(cast(Any, kind)) if field.name not in own]
     for source in reversed(sources):
@@ -59,7 +59,7 @@ def make_from(kind: type[Record], /, *sources: object, **own: Any) -> Record:
 
 
 class WrittenRecord:
-    """A record with written properties: `FIRST` before its fields and `LAST` after them."""
+    """A record whose JSON also has properties: those in `FIRST` before its fields and those in `LAST` after them."""
 
     __slots__ = ()
     FIRST: ClassVar[tuple[str, ...]] = ()
@@ -67,7 +67,7 @@ class WrittenRecord:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return the schema of the written values."""
+        """Return the pydantic schema of the values in the JSON."""
         if not (cls.FIRST or cls.LAST):
             return handler(source)
         from pydantic import create_model
@@ -79,7 +79,7 @@ class WrittenRecord:
 
 
 def _hint(kind: type, name: str, hints: Mapping[str, object]) -> object:
-    """Return the type of a field, or the return type of a property."""
+    """Return the type of a field, or the return type of a property, by its name."""
     attribute = getattr(kind, name, None)
     if isinstance(attribute, property):
         return get_type_hints(attribute.fget, include_extras=True)["return"]
@@ -87,7 +87,7 @@ def _hint(kind: type, name: str, hints: Mapping[str, object]) -> object:
 
 
 class AnswerRecord(WrittenRecord):
-    """Adds `to_dict()`; `SCHEMA` names the version of the record's shape."""
+    """Base of the answers of commands, with `to_dict()`; `SCHEMA` names the version of the JSON schema."""
 
     __slots__ = ()
     SCHEMA: ClassVar[str]
@@ -95,22 +95,22 @@ class AnswerRecord(WrittenRecord):
 
     @classmethod
     def schema_name(cls) -> str:
-        """Return `fit` of `capacity/fit/v1`."""
+        """Return the name of the record in its schema: `fit` for `capacity/fit/v1`."""
         return cls.SCHEMA.split("/")[1]
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON values, `schema` first."""
+        """Return the record as plain JSON values, `schema` first."""
         return {"schema": self.SCHEMA, **to_plain_values(self)}
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """Its rows, or itself where it has none, each on one level of dotted names."""
+        """Return the answer's rows, or the whole answer as one row if it has none; nested keys become dotted names."""
         record = self.to_dict()
         rows = record.get(self.ROWS)
         several = isinstance(rows, (list, tuple)) and rows and isinstance(rows[0], dict)
         return [flatten(row) for row in (rows if several else [record])]  # type: ignore[union-attr]
 
     def to_frame(self) -> pandas.DataFrame:
-        """`to_rows()` as a table of pandas, a line each."""
+        """Return `to_rows()` as a pandas DataFrame."""
         import pandas
 
         return pandas.DataFrame(self.to_rows())

@@ -1,4 +1,4 @@
-"""Every verb, declared once: its command, its Python function, its answers, their schemas, tables, charts and help.
+"""Registry of all verbs (commands): Python function, answers, schemas, tables, charts and help of each.
 
 The entries are in `verbs.json`, which every command reads. This module imports nothing of the package: functions,
 records and specs are named as `module:name` and imported on first use. A new verb needs one entry there, the function
@@ -15,10 +15,10 @@ STORED = ("deployment", "from_launch")
 
 
 class Answer(NamedTuple):
-    """A record that a verb returns, by the name in its schema (`capacity/NAME/v1`), and the functions that display it.
+    """A record that a verb returns, its name in the schema (`capacity/NAME/v1`) and the functions that display it.
 
     `view`: the function that declares what every output format shows; without one, fields are listed by their names.
-    `question`: the heading of a page. `unbounded`: the record may contain infinite numbers, written as null.
+    `question`: the heading of the HTML page. `unbounded`: the record may contain infinite numbers, written as null.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Answer(NamedTuple):
 
 
 class Alternative(NamedTuple):
-    """Another question under the same verb, selected by a switch."""
+    """A second function of a verb, selected by a switch such as --support."""
 
     flag: str
     function: str
@@ -40,14 +40,15 @@ class Alternative(NamedTuple):
 class Verb(NamedTuple):
     """A verb of the command line and of the Python API.
 
-    `function` answers in Python; `further` are additional public Python names of the verb. `command` prints, if the
-    verb has its own printing function. With `shared`, the verb's options are those of a deployment, or these: options
-    of many verbs (`SHARED_OPTIONS`), and keywords with a `Flag` of `function` or of the function `flags`. Without
-    both, the flags are all such keywords and the fields of the function's specs. `specs`: records whose fields are
-    flags. `traffic_fields`: only these fields of Traffic. `without`: fields that are no flags here. `progress`: the
-    unit that the function's progress counts. `unmet`: the property of the answer that, if false, gives exit code 1.
-    `reads`: the parts of a deployment that change the answer (`deployment.reading`). `first`: the flags of the first
-    help page. `options`: the help of the command's own flags by parameter, or a table of further parser settings.
+    `function` returns the answer in Python; `further` are additional public Python names of the verb. `command` prints
+    the answer, if the verb has its own printing function. `shared`: the verb has the options of a deployment, or the
+    listed ones: options of many verbs (`SHARED_OPTIONS`), and keywords with a `Flag` of `function` or of the function
+    `flags`. If `command` and `shared` are empty, the flags are all keywords with a `Flag` and the fields of the
+    function's specs. `specs`: records whose fields are flags. `traffic_fields`: only these fields of Traffic are
+    flags. `without`: fields that are not flags of this verb. `progress`: the unit that the function's progress counts.
+    `unmet`: the property of the answer that, if false, gives exit code 1. `reads`: the parts of a deployment that
+    change the answer (`deployment.reading`). `first`: the flags of the first help page. `options`: the help of the
+    command's own flags by parameter, or a table of further parser settings.
     """
 
     name: str
@@ -74,7 +75,7 @@ _FILE = json.loads(Path(__file__).with_name("verbs.json").read_bytes())
 
 
 def _fill_placeholders(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the texts with placeholders filled in; a text such as `+PLACE` becomes the list of that name."""
+    """Return the texts with placeholders filled in; `+NAME` is replaced by the list NAME in `verbs.json`."""
     found: list[str] = []
     for text in texts:
         found += (
@@ -98,7 +99,7 @@ def _verb(name: str, row: Mapping[str, Any]) -> Verb:
 
 
 SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = _FILE["shared_options"]
-"""Options that many verbs have: as `options` of a verb, with the `kind` of value, and the `keyword` that it becomes."""
+"""Options that many verbs share: their parser settings, the `kind` of value, and the `keyword` that each becomes."""
 VERBS = tuple(_verb(name, row) for name, row in _FILE["verbs"].items())
 GROUPS: dict[str, tuple[str, ...]] = {name: tuple(verbs.split()) for name, verbs in _FILE["groups"].items()}
 BY_NAME = {verb.name: verb for verb in VERBS}
@@ -116,6 +117,6 @@ def split_path(path: str) -> tuple[str, str]:
 
 
 def public_names() -> dict[str, str]:
-    """Return the module of each public Python name of the verbs."""
+    """Return the public Python names of the verbs, each with its module."""
     paths = [path for verb in VERBS for path in (verb.function, *verb.further) if path]
     return {name: module for module, name in map(split_path, paths)}

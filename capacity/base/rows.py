@@ -12,7 +12,7 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def flatten(record: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested mappings to one level of dotted names; lists stay as JSON text."""
+    """Return the record with nested mappings as dotted names on one level. Lists become JSON text."""
     flat: dict[str, object] = {}
     for name, value in record.items():
         if isinstance(value, Mapping):
@@ -23,7 +23,7 @@ def flatten(record: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
 
 
 def to_csv(rows: Iterable[Mapping[str, object]]) -> str:
-    """Return CSV with a header; text that a spreadsheet would read as a formula gets a leading apostrophe."""
+    """Return rows as CSV with a header. Text that a spreadsheet would read as a formula gets a leading apostrophe."""
     rows = list(rows)
     output = io.StringIO()
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -34,8 +34,8 @@ def to_csv(rows: Iterable[Mapping[str, object]]) -> str:
 
 
 def guarded_cell(text: str) -> str:
-    """Escape text that a spreadsheet would read as a formula: an apostrophe before a leading =, +, -, @, tab or
-    return."""
+    """Return the text; with a leading apostrophe if it begins with =, +, -, @, tab or return, which a spreadsheet
+    would read as a formula."""
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 

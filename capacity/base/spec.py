@@ -1,4 +1,4 @@
-"""Base of all user-written specifications: frozen, unknown fields rejected."""
+"""Base of all specifications that users write: they are frozen and reject unknown fields."""
 
 import re
 from functools import lru_cache
@@ -24,7 +24,7 @@ class Spec(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _reject_booleans(cls, value: Any, info: ValidationInfo) -> Any:
-        """Reject booleans for numbers: `input_len = true` is a mistake, not one token."""
+        """Reject true and false for number fields: `input_len = true` is a mistake, not one token."""
         values, name = value if isinstance(value, list | tuple) else (value,), info.field_name
         if any(isinstance(each, bool) for each in values) and name and not _takes_booleans(cls, name):
             raise ValueError("must be a number or text, not true or false")
@@ -33,7 +33,7 @@ class Spec(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _parse_short_counts(cls, value: Any, info: ValidationInfo) -> Any:
-        """Parse a whole number in vLLM's short form; other text is left to the integer parser."""
+        """Return vLLM's short form of a whole number (1k) as a number. Other text is left to the integer parser."""
         if isinstance(value, str) and info.field_name is not None and _is_count_field(cls, info.field_name):
             return short_count(value)
         return value
@@ -47,7 +47,7 @@ def _takes_booleans(spec: type[Spec], name: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_count_field(spec: type[Spec], name: str) -> bool:
-    """Return whether a field takes whole numbers and no text that could be a short form."""
+    """Return whether a field takes whole numbers and no text, so that `1k` is a short form."""
     annotation = spec.model_fields[name].annotation
     kinds = {getattr(kind, "__origin__", kind) for kind in (annotation, *get_args(annotation))}
     return int in kinds and str not in kinds

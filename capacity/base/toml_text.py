@@ -1,17 +1,17 @@
-"""Values as TOML text: the standard library reads TOML but does not write it."""
+"""Values as TOML text, because the standard library reads TOML but does not write it."""
 
 import json
 from collections.abc import Mapping
 
 
 def toml_key(key: str) -> str:
-    """A key, quoted where it must be."""
+    """Return a key as TOML text, with quotes if TOML requires them."""
     bare = key.replace("-", "").replace("_", "")
     return key if bare.isalnum() and bare.isascii() else toml_value(key)
 
 
 def toml_value(value: object) -> str:
-    """A value on one line; mappings as inline tables without their None entries. Floats read back equal."""
+    """Return a value as TOML on one line; mappings as inline tables without None entries. Floats read back equal."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Verbs about one deployment, closed-form verbs about several, and the lists: parse, call `capacity`, print.
+"""Verbs (commands) about deployments, and lists of models and GPUs: parse, call `capacity`, print.
 
 The registry describes each verb.
 """
@@ -72,7 +72,8 @@ def explain(
         str | None, typer.Argument(help="A model; or a term, such as ttft, ridge, acceptance.")
     ] = None,
     model: Annotated[
-        str | None, typer.Argument(help="With a term: the model of the example.", show_default=False)
+        str | None,
+        typer.Argument(help="With a term: the model whose numbers illustrate it.", show_default=False),
     ] = None,
     interval: bool = False,
 ) -> None:
@@ -152,7 +153,7 @@ def simulate(
 
 
 def _exit_as(answer: capacity.Simulation) -> None:
-    """Exit with code 1 if an SLO is unmet or the run stalled, and with the shell's code if it was interrupted."""
+    """Exit with code 1 if an SLO is unmet or the run stalled, with the shell's code after Ctrl-C."""
     if not all(level.met for level in answer.slos):
         raise typer.Exit(1)
     if answer.run.status != "complete":
@@ -234,7 +235,7 @@ def gpus(
             raise InvalidInput(f"unknown command {' '.join(add)!r}: use `capacity gpus add NAME`")
         added = capacity.add_gpu(add[1], profiles=profiles, **facts)
         show(f"given: {', '.join(added.given)}")
-        show(f"assumed equal or proportional to {added.like}: {', '.join(added.assumed)}")
+        show(f"assumed equal or proportional to those of {added.like}: {', '.join(added.assumed)}")
         show("kernel constants: those of that GPU, with wider intervals")
         show(f"written: {added.path}; use it with --gpu {added.name}")
         return
@@ -318,7 +319,7 @@ def frontier(
 
 
 def _size(text: str) -> int | None:
-    """A tensor-parallel size; None for `fewest`. Raises InvalidInput."""
+    """Return a tensor-parallel size as a number; None for `fewest`. Raises InvalidInput."""
     if text == "fewest":
         return None
     if not (text.isascii() and text.isdecimal()):

@@ -1,4 +1,4 @@
-"""The dashboard's verb: start `capacity_app` in a browser (imported only when it runs)."""
+"""The verb that opens the dashboard in a browser. It imports `capacity_app` only when it runs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Help of a verb: `--help` is one screen of common flags and examples; `--help-all` is every flag by group.
+"""Help of a verb: `--help` is one screen with common flags and examples; `--help-all` shows every flag by group.
 
-Names are never truncated. The registry lists the flags and examples of the first page, and a test runs them.
+Names are never truncated. The registry lists the flags and examples of the first page; a test runs the examples.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ COLUMN = 28  # of flags; a longer one has a line of its own
 
 
 class VerbCommand(typer.core.TyperCommand):
-    """A verb with two pages of help."""
+    """Parser command of a verb, with a first page of help (`--help`) and a full page (`--help-all`)."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse, unless `--help-all` is given."""
+        """Parse the arguments, or print the full help and exit if they contain `--help-all`."""
         if "--help-all" in args:
             typer.echo("\n".join(_all_flags(self, ctx)))
             ctx.exit()
         return super().parse_args(ctx, replace_output_flags(args, [p.name for p in self.params]))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the first page."""
+        """Write the first page of help."""
         formatter.write("\n".join(_first_page(self, ctx)))
 
 
@@ -78,7 +78,7 @@ _HANGING: dict[str, Any] = {
 
 
 def _more_help(command: VerbCommand, left: int) -> str:
-    """Return where to find more help."""
+    """Return a hint at more help: `--help-all` if `left` flags are not shown, else other commands."""
     if left:
         return f"`capacity {command.name} --help-all` shows {left} more flags."
     return f"`capacity explain TERM` defines a term; `capacity schema {command.name}` prints the JSON schema."
@@ -110,7 +110,7 @@ def _head(command: VerbCommand, ctx: Any) -> Iterator[str]:
 
 
 def spell_option(option: Any, *, shortest: bool = False) -> str:
-    """Return all spellings of an option, short ones first, and its type; `shortest`: one long and one short."""
+    """Return the spellings of an option, short ones first, and its type; `shortest`: only one long and one short."""
     shown = (flag for flag in (*option.opts, *option.secondary_opts) if flag not in DEPRECATED)
     spellings = sorted(shown, key=lambda flag: flag.startswith("--"))
     if shortest:
@@ -122,7 +122,7 @@ def spell_option(option: Any, *, shortest: bool = False) -> str:
 
 
 def _type_name(option: Any) -> str:
-    """Return the type of a flag: the one that its field declares, or that of its own parameter."""
+    """Return the type of a flag: as its field or parameter declares, or PATH if its help names a file or folder."""
     annotation = option.type_descriptor.annotation
     named = str(option.metavar or getattr(annotation, "__name__", "str"))
     words = {"str": "TEXT", "int": "N", "float": "X", "list": "TEXT"}
@@ -138,7 +138,7 @@ def _default(option: Any) -> str:
 
 
 def _rows(left: str, text: str) -> Iterable[str]:
-    """Yield a flag with its help next to it, or below a long flag."""
+    """Yield the lines of a flag: its help is to the right, or below if the flag is long."""
     width = _width()
     lines: Sequence[str] = textwrap.wrap(text, width - COLUMN, break_on_hyphens=False) or [""]
     if len(left) + 4 > COLUMN:

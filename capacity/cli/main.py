@@ -41,7 +41,7 @@ register(app)
 
 
 def _repeat_flags(arguments: list[str]) -> list[str]:
-    """Repeat a flag for each of its values, because vLLM takes several: `--goodput ttft:500 tpot:50`.
+    """Repeat a flag before each of its values, because vLLM accepts several: `--goodput ttft:500 tpot:50`.
 
     Raises InvalidInput for a flag with an empty value.
     """
@@ -80,7 +80,7 @@ def _version(
 
 
 def _disable_garbage_collection() -> None:
-    """Disable garbage collection at start and exit, which takes a fifth of a short command's time and finds little."""
+    """Disable garbage collection at start and exit, because it takes a fifth of a short command's time."""
     gc.set_threshold(GC_THRESHOLD)
     atexit.register(gc.freeze)  # remaining objects end with the process and need no collection
 
@@ -98,7 +98,7 @@ def _null_stream() -> TextIO:
 
 
 def _command() -> Any:
-    """Return the parser; its help shows --install-completion alone."""
+    """Return the parser. Of the flags for shell completion, its help shows only --install-completion."""
     command = typer.main.get_command(app)
     for parameter in command.params:
         parameter.hidden = parameter.name == "show_completion"  # type: ignore[attr-defined]
@@ -106,7 +106,7 @@ def _command() -> Any:
 
 
 def main() -> None:
-    """The `capacity` command."""
+    """Run the `capacity` command."""
     try:
         _disable_garbage_collection()
         _make_output_safe()

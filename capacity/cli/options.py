@@ -1,4 +1,4 @@
-"""Options of several verbs, and shared output functions: check the format, print, write, show progress."""
+"""Options of several verbs, and shared output functions: check the format, print, write files, show progress."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ WorkersOption = Annotated[int, typer.Option("--workers", help="Number of paralle
 
 
 def with_dashes(name: str) -> str:
-    """A name as flags and verbs spell it."""
+    """Return the name of a flag or verb with dashes in place of underscores."""
     return name.replace("_", "-")
 
 
 def check_format(format: str, formats: Sequence[str] = FORMATS) -> str:
-    """The format, if it is one of those; InvalidInput otherwise."""
+    """Return the format. Raises InvalidInput if it is not one of `formats`."""
     if format not in formats:
         raise InvalidInput(f"--format is {format!r}: must be one of {', '.join(formats)}")
     return format
 
 
 def refuse_alone(flag: str, *others: tuple[str, object]) -> None:
-    """Raise InvalidInput for a flag that has no effect without another flag, which is None."""
+    """Raise InvalidInput for a flag that has no effect without one of `others` (name, value), if all are None."""
     if all(value is None for _, value in others):
         raise InvalidInput(
             f"{flag} has no effect without {' or '.join(name for name, _ in others)}: add it, or leave {flag} out"
@@ -57,7 +57,7 @@ def refuse_alone(flag: str, *others: tuple[str, object]) -> None:
 
 
 def show(text: str) -> None:
-    """Print with one newline at the end, in colour on a terminal."""
+    """Print text with one newline at the end; colours are kept on a terminal."""
     text = printable(text, colours=sys.stdout.isatty())
     try:
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
@@ -77,14 +77,14 @@ def show_answer(
 
 
 def command_line_text() -> str:
-    """Return the command as typed, to paste, with the user's defaults."""
+    """Return the command line as the user typed it, plus the user's defaults that applied, ready to paste."""
     from capacity.cli.user_defaults import applied
 
     return shlex.join(["capacity", *sys.argv[1:], *applied])
 
 
 def print_message(message: str) -> None:
-    """Print one line on stderr if possible."""
+    """Print one line on stderr; if stderr is closed, discard it."""
     try:
         print(shorten_text(message), file=sys.stderr, flush=True)
     except OSError:
@@ -98,13 +98,13 @@ def silence(stream: TextIO) -> None:
 
 
 def exit_with_message(message: str, exit_code: int) -> NoReturn:
-    """End with one line on stderr."""
+    """Exit with one line on stderr."""
     print_message(message)
     sys.exit(exit_code)
 
 
 def write(path: str, text: str) -> None:
-    """Write a file, or exit with one line if that fails."""
+    """Write a text file. Raises InvalidInput if that fails."""
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:

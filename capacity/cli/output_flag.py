@@ -1,4 +1,4 @@
-"""`--output KIND=PATH` of verbs that write several kinds of files; the parser's own flag of each kind is hidden."""
+"""`--output KIND=PATH`, for verbs that write several kinds of files. The separate flag of each kind is hidden."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLAG = "--output"
 
 
 class Kind(NamedTuple):
-    """A kind of file: the parameter that takes its path, and the suffixes that identify it without `KIND=`."""
+    """A kind of file: the parameter that takes its path, and the suffixes that identify the kind without `KIND=`."""
 
     parameter: str
     suffixes: tuple[str, ...] = ()
@@ -36,13 +36,13 @@ KINDS: Mapping[str, Kind] = {
 
 
 def kinds_of(names: Iterable[str]) -> dict[str, Kind]:
-    """Return the kinds of files that a verb with these parameters writes."""
+    """Return the kinds of files that a verb with these parameters can write, by name."""
     present = set(names)
     return {name: kind for name, kind in KINDS.items() if kind.parameter in present}
 
 
 def with_output_flag(parameters: Sequence[Parameter]) -> list[Parameter]:
-    """Return a verb's parameters with `--output` in front of the flags of single kinds, which become hidden."""
+    """Return a verb's parameters with `--output` before the flags that it replaces, which become hidden."""
     by_name = {parameter.name: parameter for parameter in parameters}
     kinds = kinds_of(by_name)
     if not kinds:
@@ -73,9 +73,9 @@ def _hide(parameter: Parameter) -> Parameter:
 
 
 def replace_output_flags(arguments: Sequence[str], names: Iterable[str]) -> list[str]:
-    """Replace `--output KIND=PATH` by the flag of that kind. `names`: the parameters of the verb.
+    """Replace each `--output KIND=PATH` by the flag of that kind. `names`: the parameters of the verb.
 
-    Raises InvalidInput if the kind is unknown, or missing and not identified by the file's suffix.
+    Raises InvalidInput if the kind is unknown, or if it is missing and the file's suffix does not identify it.
     """
     kinds = kinds_of(names)
     return list(_replace_each(arguments, kinds) if kinds else arguments)

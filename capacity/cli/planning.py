@@ -1,4 +1,4 @@
-"""Planner verbs of the command line, as the registry describes them: parse, call the library, print or write."""
+"""Planning verbs of the command line: parse, call the library, print or write. The registry describes each verb."""
 
 from __future__ import annotations
 
@@ -162,9 +162,9 @@ def diff(
 
 
 def _two_deployments(question: Question, files: list[str]) -> tuple[DeploymentFile, DeploymentFile | str]:
-    """Return the first deployment, with the flags of traffic and cost, and the second.
+    """Return the two deployments that `diff` compares; the flags of traffic and cost apply to the first.
 
-    Raises InvalidInput for fewer than two, or more.
+    Raises InvalidInput unless exactly two are given.
     """
     from capacity.deployment import Pool, Service
     from capacity.deployment.launch_command import read_launch
@@ -236,7 +236,7 @@ def sweep(
 
 
 def _over_deployment(question: Question, path: str) -> SweepSpec:
-    """Return a sweep file's spec; the deployment, if given, fixes all fields that the file neither fixes nor varies."""
+    """Return a sweep file's spec; a given deployment fixes all fields that the file neither fixes nor varies."""
     from capacity.deployment.reading import unused_fields
     from capacity.planning.sweeps.sweep_spec import read_sweep
 

@@ -1,4 +1,4 @@
-"""Input of a verb: model and flags as typed, which override a pasted command, which overrides a deployment file."""
+"""Input of a verb: the typed model and flags override a pasted command, which overrides a deployment file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_GPU = "no GPU: add --gpu NAME (`capacity gpus` lists them)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The model name, the spec flags that were set for a verb, and the shared options."""
+    """Input of a verb: the model name, the spec flags that the user gave, and the options that many verbs share."""
 
     flags: Fields
     verb: str = ""
@@ -40,26 +40,26 @@ class Question:
     change: tuple[str, ...] = ()
 
     def flags_of(self, spec: type[Spec]) -> Fields:
-        """Return the flags that are fields of `spec`."""
+        """Return the given flags that are fields of `spec`."""
         return select(self.flags, spec.model_fields)
 
     def ask(self, function: Callable[..., Answer], *requests: object, **keywords: Any) -> Answer:
-        """Return the answer of a library function, with the GPU profiles and the download option of this question."""
+        """Return the answer of a library function, called with the GPU profiles and download option of this input."""
         return function(*requests, profiles=self.profiles, download=self.download, **keywords)
 
     @property
     def billing(self) -> Fields:
-        """Return the flags of a bill except the replicas, which belong to the pool."""
+        """Return the given flags of `Billing` except the number of replicas, which belongs to the pool."""
         from capacity.deployment import Billing
 
         return omit(self.flags_of(Billing), "replicas")
 
 
 def request_of(question: Question, *, as_flags: bool = True, **beside: object) -> DeploymentFile:
-    """Merge flags over a pasted command over the deployment file, validate the result, and write it to a file if
-    requested.
+    """Return the deployment that the user describes, and write it to a file if requested. Flags override a pasted
+    command, which overrides the deployment file.
 
-    `as_flags`: errors name fields as the command line does; `beside`: further keywords of the question. Raises
+    `as_flags`: errors name fields as the command line does; `beside`: further keywords of the verb's function. Raises
     InvalidInput, and MalformedFile for the file.
     """
     from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, read_deployment
@@ -115,7 +115,7 @@ def _refuse_unread(
 
 
 def changed_gpu(gpu: str | None, changes: Iterable[str]) -> str:
-    """Return a GPU's name with the changes of --change. Raises InvalidInput without exactly one GPU."""
+    """Return a GPU's name with the changes of --change added. Raises InvalidInput unless exactly one GPU is given."""
     if gpu in (None, "all"):
         raise InvalidInput("--change needs one GPU: add --gpu NAME (`capacity gpus` lists them)")
     assert gpu is not None
@@ -124,7 +124,7 @@ def changed_gpu(gpu: str | None, changes: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDeployment:
-    """A deployment of one pool as a verb's flags: its model, and the fields that a file or a pasted line sets."""
+    """A deployment of one pool, from a file or a pasted command: its model, specs, and the fields that were set."""
 
     model: str | None
     specs: tuple[Spec, ...]
@@ -132,7 +132,7 @@ class StoredDeployment:
 
 
 def stored_deployment(deployment: str | None, from_launch: str | None, flags: Fields) -> StoredDeployment:
-    """Merge a deployment file and a pasted command, which overrides the file; `flags` override both in `specs`.
+    """Return the deployment of a file, overridden by a pasted command. In `specs`, `flags` override both.
 
     Raises InvalidInput for several pools, and as `request_of`.
     """
@@ -142,7 +142,7 @@ def stored_deployment(deployment: str | None, from_launch: str | None, flags: Fi
     model, pasted = pasted_command(from_launch)
     pools = () if stored is None else stored.pools
     if len(pools) > 1:
-        raise InvalidInput(f"{deployment} has {len(pools)} pools, but this verb takes one: keep one")
+        raise InvalidInput(f"{deployment} has {len(pools)} pools, but this command takes one: keep one")
     gpu = flags.get("gpu", pasted.get("gpu", "-"))  # a pasted line may name none
     parts: dict[type[Spec], Spec | None] = dict.fromkeys((Pool, Traffic, Service, Cost))
     if stored is not None:
@@ -164,7 +164,7 @@ def stored_deployment(deployment: str | None, from_launch: str | None, flags: Fi
 
 
 def merge_flags(spec: type[AnySpec], stored: AnySpec | None, flags: Fields, *, as_flags: bool) -> AnySpec:
-    """Return a file's spec with its fields overridden by flags. Raises InvalidInput."""
+    """Return the spec `stored`, or a new one if it is None, with fields overridden by `flags`. Raises InvalidInput."""
     from capacity.deployment import build
 
     if stored is None:
@@ -176,7 +176,7 @@ def merge_flags(spec: type[AnySpec], stored: AnySpec | None, flags: Fields, *, a
 
 
 def pasted_command(text: str | None) -> tuple[str | None, Fields]:
-    """Return model and pool fields of a pasted launch command; report ignored parts on stderr."""
+    """Return the model and the pool fields of a pasted launch command; report ignored parts on stderr."""
     if text is None:
         return None, {}
     from capacity.deployment.launch_command import read_launch
@@ -195,6 +195,6 @@ def note_command(command: LaunchCommand) -> None:
 
 
 def note(what: str, names: Iterable[str]) -> None:
-    """Print one line on stderr with the names that have no effect, if there are any."""
+    """Print one line on stderr with a reason (`what`) and the names that have no effect, if there are any."""
     if names := list(names):
         print_message(f"{what}: {', '.join(names)}")

@@ -1,4 +1,4 @@
-"""Flags of a verb from its question's signature: a keyword with a `Flag` is declared there and nowhere else."""
+"""Flags of a verb, generated from the signature of its Python function, the only place that declares them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Keyword:
-    """A keyword of a question as the command line takes it: `kind` of one value, `many` for a sequence.
+    """A keyword of a Python function for the command line: `kind` is the type of one value; `many`: a sequence.
 
-    Numbers (`many` of int or float) are separated by commas in one text; other sequences repeat the flag.
+    On the command line, numbers of a sequence are separated by commas; other sequences repeat the flag.
     """
 
     name: str
@@ -45,14 +45,14 @@ class Keyword:
 
     @property
     def spellings(self) -> list[str]:
-        """Return its flags; a switch that is on by default has one that turns it off."""
+        """Return the flags of the keyword. A switch that is on by default also has a flag that turns it off."""
         if self.flag is not None and self.flag.spelled:
             return self.flag.spelled.split()
         dashed = self.name.replace("_", "-")
         return [f"--{dashed}/--no-{dashed}" if self.default is True else f"--{dashed}"]
 
     def value(self, parsed: Any) -> Any:
-        """Return the parsed value in the question's units. Raises InvalidInput."""
+        """Return the parsed value in the units of the Python function. Raises InvalidInput."""
         spelling = self.spellings[-1]
         if self.by_commas:
             if self.kind is str:
@@ -98,7 +98,7 @@ def _keyword(name: str, default: Any, hint: Any, flag: Flag | None) -> Keyword:
 
 
 def parameter(keyword: Keyword, *, optional: bool = False) -> Parameter:
-    """A keyword for the parser; `optional`: an argument that may be left out."""
+    """Return a keyword as a parameter for the parser; `optional`: a positional argument may be left out."""
     return _argument(keyword, optional) if keyword.is_argument else _option_of(keyword)
 
 
@@ -135,7 +135,7 @@ def _option_of(keyword: Keyword) -> Parameter:
 
 
 def _count_parser(least: int | None) -> Callable[[Any], int]:
-    """Return a parser of whole numbers, short forms included, with the minimum `least`."""
+    """Return a parser of whole numbers from `least`, which also accepts short forms such as 4K."""
 
     def whole(value: Any) -> int:
         try:
@@ -150,7 +150,7 @@ def _count_parser(least: int | None) -> Callable[[Any], int]:
 
 
 def option(name: str, held: Any, default: object, *flags: str, **settings: Any) -> Parameter:
-    """An option for the parser that holds a type."""
+    """Return an option for the parser with values of the type `held`."""
     return _parameter(name, Annotated[held, typer.Option(*flags, **settings)], default)
 
 
@@ -159,7 +159,7 @@ def _parameter(name: str, annotation: Any, default: object = Parameter.empty) ->
 
 
 def token_list(text: str, flag: str) -> list[int]:
-    """Parse whole numbers separated by commas, short forms included. Raises InvalidInput."""
+    """Return whole numbers from text with commas, short forms included (4K,1M). Raises InvalidInput."""
     counts = []
     for item in text.split(","):
         digits = str(short_count(item.strip()))
@@ -170,12 +170,12 @@ def token_list(text: str, flag: str) -> list[int]:
 
 
 def split_list(value: Any) -> Sequence[str]:
-    """Split `a,b` into a list; None becomes an empty list."""
+    """Return the parts of `a,b` as a list. A list is returned unchanged, and None becomes empty."""
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value or ()
 
 
 def numbers(flag: str, text: str | None) -> list[float] | None:
-    """Parse numbers such as `1,2,5`. Raises InvalidInput for other text."""
+    """Return the numbers in a text such as `1,2,5`; None for None. Raises InvalidInput for other text."""
     if text is None:
         return None
     try:

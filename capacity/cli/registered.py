@@ -1,7 +1,7 @@
 """Verbs whose commands are generated from the registry and their Python function: parse, call the library, print.
 
-A verb's flags are the keywords of its question and the fields of the question's specs. They are read when the verb is
-called, so that `capacity --help` loads no technique.
+A verb's flags are the keywords of its Python function and the fields of the function's specs. They are read when the
+verb is called, so that `capacity --help` does not import the functions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ VERBS_WITH_CHART = ("batching",)  # verbs that write a chart
 
 
 def asking_function(entry: Verb) -> tuple[Callable[..., None], tuple[type[Spec], ...]]:
-    """Return a function of a verb's flags that asks the question and prints the answer, and the specs of its flags."""
+    """Return a function that takes a verb's flags, calls its Python function and prints; and its flags' specs."""
     question = resolve_name(entry.flags or entry.function)
     keywords, specs = keywords_of(question), getattr(question, "specs", ())
 
@@ -70,7 +70,7 @@ def asking_function(entry: Verb) -> tuple[Callable[..., None], tuple[type[Spec],
 
 
 def deployment_function(entry: Verb) -> Callable[..., None]:
-    """Return a function that asks a verb about the deployment of the flags, and prints the answer."""
+    """Return a function that calls a verb's Python function with the flags' deployment, and prints the answer."""
 
     def answer_question(question: Question, *, replicas: int | None = None, **keywords: Any) -> None:
         check_format(question.format)
@@ -90,8 +90,8 @@ def deployment_function(entry: Verb) -> Callable[..., None]:
 
 
 def deployment_request(question: Question, replicas: int | None = None, **beside: object) -> DeploymentFile:
-    """Return the deployment of the question, with `replicas` if that is an option of the verb; report unused settings
-    on stderr."""
+    """Return the deployment that the user describes, with `replicas` if that is an option of the verb. Report unused
+    settings on stderr."""
     if replicas is not None:
         question = replace(question, flags={**question.flags, "replicas": replicas})
     request = request_of(question, as_flags=False, **beside)
@@ -104,7 +104,7 @@ def _name(flag: str) -> str:
 
 
 def _check_model(entry: Verb, flags: Mapping[str, object]) -> None:
-    """Raise InvalidInput if there is no model and none of the other questions is selected."""
+    """Raise InvalidInput if there is no model and no switch selects another function of the verb."""
     if entry.alternatives and flags["model"] is None:
         ways = " or ".join(other.flag for other in entry.alternatives)
         raise InvalidInput(f"no model: name one (`capacity models` lists them), or give {ways}")
@@ -116,7 +116,7 @@ def charts(
     options: dict[str, object],
     output: str = "charts",
 ) -> None:
-    """The handbook's charts for your model and GPU, as SVG files. Needs the charts extra."""
+    """Write the handbook's charts for your model and GPU as SVG files. Needs the charts extra."""
     from capacity.deployment import Pool
     from capacity.pool.resolve import resolve
     from capacity.report.figures.handbook import write_charts
@@ -154,7 +154,7 @@ def _deployment(
     specs: Sequence[type[Spec]],
     keywords: Mapping[str, object],
 ) -> DeploymentFile:
-    """Return the model and each spec with its flags, and the question's keywords.
+    """Return the deployment of a model and of the flags in `options`, which are fields of `specs`.
 
     Raises InvalidInput with command-line names, also for a flag that does not change the answer.
     """

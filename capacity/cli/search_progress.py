@@ -18,8 +18,8 @@ CTRL_C = "Ctrl-C returns the best result so far"
 
 @contextmanager
 def search_progress(*, every_better: bool = True) -> Iterator[Callable[[Snapshot], None]]:
-    """Yield a callback for each `Snapshot`. `every_better`: print a line for each better answer; off for several
-    consecutive searches with separate optima."""
+    """Yield a callback that shows the progress in a `Snapshot`. `every_better`: print a line for each better answer;
+    turn it off for several consecutive searches, which have separate optima."""
     if not sys.stderr.isatty():
         yield ProgressLines(sys.stderr, every_better=every_better)
         return
@@ -43,7 +43,7 @@ def search_progress(*, every_better: bool = True) -> Iterator[Callable[[Snapshot
 
 
 class ProgressLines:
-    """Prints a line for every better answer, if enabled, and one every `EVERY_S` without."""
+    """Prints a line for every better answer, if enabled, and otherwise a line every `EVERY_S` seconds."""
 
     def __init__(self, stream: TextIO, *, every_better: bool = True) -> None:
         self._stream = stream
@@ -67,7 +67,7 @@ class ProgressLines:
 
 
 def best_text(snapshot: Snapshot) -> str:
-    """Return the best candidate so far with the minimised value."""
+    """Return the best candidate so far as text, with the value of the objective."""
     assert snapshot.best is not None
     value = snapshot.objective
     amount = {

@@ -1,7 +1,7 @@
-"""The user's own defaults of flags, kept in a file by `capacity config`.
+"""The user's own defaults of flags, which `capacity config` stores in a file.
 
-They apply on the command line, to verbs about one deployment and to searches, unless the question comes from a
-deployment file or a launch command. A flag overrides them, and one line on stderr names those that apply.
+They apply on the command line, to verbs about one deployment and to searches, unless the input is a deployment file or
+a launch command. A flag overrides its default, and one line on stderr names the defaults that apply.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from capacity.cli.options import print_message, show, with_dashes, write
 
 
 class Default(NamedTuple):
-    """A flag with a user default: its help, the verbs that it applies to, and flags that replace it if given."""
+    """A flag that can have a user default: its help, the verbs that use the default, and flags that replace it."""
 
     help: str
     verbs: frozenset[str]
@@ -68,7 +68,7 @@ def config(
 
 
 def defaults_file() -> Path:
-    """Return the file of the user's defaults, which need not exist."""
+    """Return the path of the file with the user's defaults. It need not exist."""
     return user_folder("defaults.toml")
 
 
@@ -81,7 +81,7 @@ def read_defaults() -> dict[str, str]:
 
 
 def apply_defaults(verb: str, flags: MutableMapping[str, Any], names: Collection[str]) -> None:
-    """Add the user's defaults to a verb's `flags` that were given; `names`: all its flags. Report them on stderr."""
+    """Add the user's defaults to a verb's given `flags` and report them on stderr; `names`: all flags of the verb."""
     applied.clear()
     for name, value in _applicable(verb, flags, names):
         flags[name] = value
@@ -111,7 +111,7 @@ def _known_name(name: str, place: str) -> str:
 
 
 def _check(name: str, value: str) -> None:
-    """Raise InvalidInput for a value that the flag does not take."""
+    """Raise InvalidInput for a value that the flag does not accept."""
     from capacity.deployment import Cost, build
     from capacity.deployment.cost import PriceTier
     from capacity.deployment.engines import find_engine

@@ -111,7 +111,7 @@ def calibrate(
 
 
 def _refuse_models(results: list[str]) -> None:
-    """Raise InvalidInput for a model in place of a result file."""
+    """Raise InvalidInput if a result file is in fact the name of a model."""
     from capacity.base.outside import outside_path
     from capacity.model import is_known
 

@@ -1,4 +1,4 @@
-"""The verbs of the registry as commands: the flags are made from the fields of specs when a verb is called."""
+"""The verbs of the registry as commands of the parser. The flags of a verb are generated when it is called."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def register(app: typer.Typer) -> None:
 
 
 def defer(app: typer.Typer, entry: Verb, group: str | None = None) -> None:
-    """Add a verb whose command is built on first call, because building all flags takes longer than most answers."""
+    """Add a verb; its command is built on first call, because building all flags takes longer than most answers."""
     made = cache(lambda: command_of(entry))
 
     class Deferred(typer.core.TyperCommand):
@@ -66,10 +66,10 @@ def defer(app: typer.Typer, entry: Verb, group: str | None = None) -> None:
 
 
 def command_of(entry: Verb) -> Any:
-    """Return the parser's command of a verb: its own parameters, and the flags of its specs.
+    """Return the parser command of a verb, with its own parameters and the flags of its specs.
 
-    The verb's function gets the flags that were set as its `options`, or, with the shared options of a `Question`, as
-    its `question`; the other options of `entry.shared` are its keywords, where they are set.
+    The function of the verb receives the flags that were set as `options`, or, if the verb has shared options of a
+    `Question`, as `question`. The other options in `entry.shared` become keywords if they are set.
     """
     specs = tuple(map(pkgutil.resolve_name, entry.specs))
     if entry.command:
@@ -91,7 +91,7 @@ def command_of(entry: Verb) -> Any:
 
 
 def _with_options(entry: Verb, function: Callable[..., None]) -> Callable[..., None]:
-    """Return the function with its own flags as the parser takes them, with help from the registry."""
+    """Return the function with parser settings for its own flags, whose help is in the registry."""
     if not entry.options:
         return function
 
@@ -109,22 +109,22 @@ def _with_options(entry: Verb, function: Callable[..., None]) -> Callable[..., N
 
 
 def _declare(command: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
-    """Give the parser these parameters instead of the command's own."""
+    """Return the command with `parameters` as its signature, which the parser reads."""
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
 
 
 def _option(name: str, row: str | Mapping[str, Any]) -> Any:
-    """Return the parser settings of a flag from its row: a help text, or a table of settings."""
+    """Return the parser settings of a flag from its entry in the registry: a help text, or a table of settings."""
     settings: Mapping[str, Any] = {"help": row} if isinstance(row, str) else row
     flags = settings.get("flags", (f"--{with_dashes(name)}",))
     return typer.Option(*flags, **{key: value for key, value in settings.items() if key != "flags"})
 
 
 def _spec_flags(entry: Verb, specs: Sequence[type[Spec]]) -> Iterator[Parameter]:
-    """Yield the flags of specs. The flags of an engine's place in a deployment are included only for deployment
-    questions."""
+    """Yield the flags of `specs`. Flags that need a whole deployment (replicas, role, routes) are left out if the verb
+    has no `Service` flags."""
     from capacity.deployment import Pool, Service, Traffic
     from capacity.deployment.field_flags import reading_part
     from capacity.deployment.reading import is_part_read
@@ -144,7 +144,7 @@ def _spec_flags(entry: Verb, specs: Sequence[type[Spec]]) -> Iterator[Parameter]
 
 
 def _flag(name: str, field: Any, panel: str, *, hidden: bool) -> Parameter:
-    """Return a flag. `hidden`: the verb never reads it; it is accepted only to be rejected with a reason."""
+    """Return the flag of a spec's field. `hidden`: the verb accepts it only to reject it with a reason."""
     from capacity.base.keywords import flags_of
 
     base = _base_type(field.annotation)
@@ -176,10 +176,10 @@ def _base_type(annotation: Any) -> type[bool | int | float | str]:
 def _with_flags(
     entry: Verb, function: Callable[..., None], generated: list[Parameter]
 ) -> Callable[..., None]:
-    """Return the function as the parser calls it: its own parameters, the shared ones, the flags of specs.
+    """Return the function with the parser's signature: its own parameters, the shared options, the flags of specs.
 
-    A function with a parameter `model` or `models` also takes a deployment file and a pasted launch command; one with
-    a flag --gpu also takes changes of that GPU.
+    A function with a parameter `model` or `models` also accepts a deployment file and a pasted launch command. A
+    function with a flag --gpu also accepts --change, which changes that GPU.
     """
     declared = inspect.signature(function, eval_str=True).parameters
     own = {
@@ -226,7 +226,7 @@ def _with_flags(
 
 
 def _change_gpus(values: MutableMapping[str, Any], name: str, change: Sequence[str]) -> None:
-    """Replace the GPU of this flag, or each of its GPUs, with the GPU changed by --change."""
+    """Replace the GPU, or each GPU, in `values[name]` with the GPU changed by --change."""
     value = values.get(name)
     if isinstance(value, list):
         values[name] = [changed_gpu(each, change) for each in value]
@@ -235,7 +235,7 @@ def _change_gpus(values: MutableMapping[str, Any], name: str, change: Sequence[s
 
 
 def _flagged_keywords(entry: Verb, own: Mapping[str, Parameter]) -> Mapping[str, Keyword]:
-    """The shared options that are keywords of the verb's Python function, or fields of its specs, with their help."""
+    """Return a verb's shared options that are keywords of its Python function or fields of its specs, with help."""
     names = [
         name for name in entry.shared if name not in own and name not in {*TYPED_OPTIONS, *SHARED_OPTIONS}
     ]
@@ -250,7 +250,7 @@ def _flagged_keywords(entry: Verb, own: Mapping[str, Parameter]) -> Mapping[str,
 
 
 def _is_gpu(parameter: Parameter) -> bool:
-    """Whether a function's own parameter is the flag --gpu."""
+    """Return whether a parameter is the flag --gpu."""
     option = next(iter(get_args(parameter.annotation)[1:]), None)
     return "--gpu" in (getattr(option, "default", None), *(getattr(option, "param_decls", None) or ()))
 
@@ -260,7 +260,7 @@ def _takes_model(declared: Mapping[str, Parameter]) -> bool:
 
 
 def _optional_model(parameter: Parameter) -> Parameter:
-    """Make a required model optional, because a deployment may give it."""
+    """Make a required parameter `model` or `models` optional, because a deployment can name the model."""
     if parameter.name not in ("model", "models") or parameter.default is not Parameter.empty:
         return parameter
     held, argument = get_args(parameter.annotation)
@@ -276,9 +276,9 @@ def _fill_from_deployment(
     names: list[str],
     context: typer.Context,
 ) -> None:
-    """Fill unset flags from the given deployment; report settings that the verb ignores on stderr.
+    """Fill flags that the user did not set from the given deployment; report settings that the verb ignores on stderr.
 
-    Raises InvalidInput without a model if the verb needs one.
+    Raises InvalidInput if the verb needs a model and none is given.
     """
     from capacity.deployment.reading import unused_fields
 
@@ -304,7 +304,7 @@ def _fill_from_deployment(
 
 
 def _fields_not_from_file(verb: str, values: Mapping[str, Any]) -> set[str]:
-    """Return the deployment fields that the verb determines itself."""
+    """Return the fields that the verb determines itself and does not take from a deployment file."""
     from capacity.deployment import Cost, Pool, Service, Traffic
 
     if verb in SEARCH_VERBS:
@@ -324,7 +324,7 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 
 def _as_typed(value: Any, context: typer.Context, name: str) -> Any:
-    """Return a deployment's value as the parser would pass it: in a list if the flag may be repeated."""
+    """Return a value of a deployment in the form that the parser would pass: in a list if the flag may be repeated."""
     parameter = next(p for p in context.command.params if p.name == name)
     return [value] if getattr(parameter, "multiple", False) or parameter.nargs == -1 else value
 

@@ -1,4 +1,4 @@
-"""The benchmark that checks a plan: `vllm bench serve` with the plan's arrivals, or with those of a trace."""
+"""The benchmark command that checks a plan: `vllm bench serve` with the arrivals of the plan or of a trace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from capacity.workload.slo import Slo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomArrivals:
-    """Randomly generated requests: count, rate (infinite: all at once), and mean lengths in tokens."""
+    """Randomly generated requests: their number, rate (infinite: all at once), and mean lengths in tokens."""
 
     requests: int
     request_rate_per_s: float
@@ -26,7 +26,7 @@ class RandomArrivals:
 
     @property
     def flags(self) -> list[str]:
-        """Return the flags of `vllm bench serve`."""
+        """Return the flags of `vllm bench serve` that generate these requests."""
         rate = "inf" if math.isinf(self.request_rate_per_s) else f"{self.request_rate_per_s:g}"
         return flag_words(
             [
@@ -53,8 +53,10 @@ def bench_command(
     result: str | None = None,
     metadata: Sequence[tuple[str, object]] = (),
 ) -> Launch:
-    """Return the `vllm bench serve` command for these arrivals: generated ones, or the flags of a timed trace from
-    `write_timed_trace`. It writes its result to the file `result`."""
+    """Return the `vllm bench serve` command that writes its result to the file `result`.
+
+    `arrivals`: random arrivals, or the flags of a timed trace as `write_timed_trace` returns them.
+    """
     limits = [f"{slo.metric}:{slo.limit_s * 1e3:g}" for slo in slos if slo.applies_to_requests]
     words = ["vllm", "bench", "serve", "--model", model_id, "--base-url", f"http://localhost:{port}"]
     notes = ("set PYTHONHASHSEED to get identical prompts in every run",) if isinstance(arrivals, str) else ()

@@ -1,7 +1,8 @@
 """Numbers as text: GiB or GB, ms or s, $, %, tokens. Tables, charts and the dashboard format them identically.
 
-A number with an interval is rounded to the digits that the interval supports (`last_place`), and so are the interval's
-bounds; other numbers of the same prediction are rounded `like` it. JSON and CSV contain all digits.
+A number with an interval is rounded to the digits that the interval supports (`last_supported_place`), and so are the
+bounds of the interval. A number without its own interval is rounded `like` the prediction that it belongs to. JSON and
+CSV contain all digits.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ class Units:
         return seconds / _SECONDS[self.time]
 
     def memory_text(self, num_bytes: float) -> str:
-        """Return `64.33 GiB`."""
+        """Return a number of bytes as text: `64.33 GiB`."""
         return f"{self.convert_bytes(num_bytes):,.2f} {self.memory}"
 
     def time_text(self, seconds: float, like: Quantity | None = None) -> str:
-        """Return `106.4 ms`, or `0.1064 s` with the same precision.
+        """Return a time as text: `106.4 ms`, or `0.1064 s` with the same precision.
 
         `like` is the prediction in s that the time belongs to: its interval limits the digits (`110 ms`). If the last
         digits of ms carry no information, times from 1 s on are in s, from 10 min on in min, and from 10 h on in h.
@@ -56,14 +57,14 @@ class Units:
         return self._time_texts(seconds, like)[0]
 
     def time_interval(self, quantity: Quantity) -> str:
-        """Return `80 to 160 ms`; empty without an interval."""
+        """Return the interval of a time as text: `80 to 160 ms`; empty without an interval."""
         if quantity.low is None or quantity.high is None or quantity.low == quantity.high:
             return ""
         _, low, high = self._time_texts(quantity.value, quantity)
         return f"{low.partition(' ')[0]} to {high}"
 
     def _time_texts(self, seconds: float, like: Quantity | None) -> list[str]:
-        """Return a time and the bounds of the interval of `like`, all in the unit chosen for the time."""
+        """Return a time and the bounds of `like`'s interval as texts, all in the unit that suits the time."""
         unit: str = self.time
         place = self._place(seconds, like, unit)
         for longer, least_s in _LONGER_UNITS if self.time == "ms" else ():
@@ -76,8 +77,7 @@ class Units:
         ]
 
     def _place(self, seconds: float, like: Quantity | None, unit: str) -> int | None:
-        """Return the power of ten of the last digit of a time that its interval supports; at least the time's first
-        digit."""
+        """Return the power of ten of the last digit that `like`'s interval supports; keep the time's first digit."""
         place = None if like is None else last_supported_place(like.scale(1 / _SECONDS[unit]))
         return (
             min(place, math.floor(math.log10(abs(seconds) / _SECONDS[unit]))) if place and seconds else place
@@ -97,7 +97,7 @@ VERDICT_COLOURS: dict[str, VerdictColour] = {
 
 
 def verdict_text(judgement: str, reason: str | None) -> str:
-    """Return the verdict in its colour, followed by its reason."""
+    """Return a verdict with markup for its colour, followed by its reason."""
     colour = VERDICT_COLOURS[judgement]
     return f"[{colour}]{judgement}[/{colour}]: {reason or ''}"
 
@@ -110,7 +110,7 @@ def last_supported_place(quantity: Quantity) -> int | None:
 
     Half the interval's width keeps two digits if it begins with 100 to 354, else one (rounding rule of the Particle
     Data Group: Review of Particle Physics, introduction, 5.3). The number keeps at least its first digit and at most
-    `MOST_DIGITS`. For an interval with one bound, the distance to that bound counts as half the width.
+    `MAX_DIGITS`. For an interval with one bound, the distance to that bound counts as half the width.
     """
     ends = [end for end in (quantity.low, quantity.high) if end is not None and math.isfinite(end)]
     half = (ends[1] - ends[0]) / 2 if len(ends) == 2 else abs(quantity.value - ends[0]) if ends else 0.0
@@ -125,7 +125,7 @@ def last_supported_place(quantity: Quantity) -> int | None:
 
 
 def _format_to_place(value: float, place: int | None, usual: int, sign: str = "") -> str:
-    """Format to the digit of this place, or with the `usual` number of decimals if `place` is None."""
+    """Format a number down to the digit 10^`place`, or with the `usual` number of decimals if `place` is None."""
     if place is None:
         return f"{value:{sign},.{usual}f}"
     return f"{round(value, -place):{sign},.{max(0, -place)}f}"
@@ -134,7 +134,7 @@ def _format_to_place(value: float, place: int | None, usual: int, sign: str = ""
 def text_and_interval(
     quantity: Quantity, scale: float = 1, digits: int = 2, unit: str = "", *, sign: str = ""
 ) -> tuple[str, str]:
-    """Return a number and its interval, `low to high unit`.
+    """Return a number and its interval as texts; the interval is `LOW to HIGH UNIT`.
 
     Without an interval, the number has `digits` decimals and the second text is empty.
     """
@@ -166,50 +166,52 @@ def with_relative_interval(value: float, quantity: Quantity | None) -> Quantity:
 
 
 def time_and_interval(quantity: Quantity, units: Units = STANDARD) -> tuple[str, str]:
-    """Return a latency and its interval."""
+    """Return a latency and its interval as texts in the units of `units`."""
     return units.time_text(quantity.value, quantity), units.time_interval(quantity)
 
 
 def seconds_and_interval(quantity: Quantity) -> tuple[str, str]:
-    """Return a long duration in s or a longer unit, and its interval."""
+    """Return a duration and its interval as texts, in s or a longer unit."""
     if quantity.value >= _LONGER_UNITS[1][1]:
         return time_and_interval(quantity)
     return text_and_interval(quantity, unit=" s")
 
 
 def rate_and_interval(quantity: Quantity) -> tuple[str, str]:
-    """Return a rate per second and its interval."""
+    """Return a rate per second and its interval as texts."""
     return text_and_interval(quantity, digits=0 if quantity.value >= 100 else 2)
 
 
 def usd_text(quantity: Quantity | None) -> str:
-    """Return $ per million tokens."""
+    """Return a price as text, in $ per million tokens."""
     return usd_and_interval(quantity)[0]
 
 
 def price_text(cost: CostEstimate) -> str:
-    """Return the price per GPU-hour with its tier and source, and the billed GPUs if more than are used."""
+    """Return the price per GPU-hour with its tier and source; also the billed GPUs if more are billed than used."""
     price = f"{cost.tier}, ${cost.usd_per_gpu_hour:.2f} per GPU-hour: {cost.source}"
     if cost.billed_gpus == cost.num_gpus:
         return price
-    return f"{cost.billed_gpus} GPUs in whole instances, {cost.num_gpus} used; {price}"
+    return f"{cost.billed_gpus} GPUs billed (whole instances), {cost.num_gpus} used; {price}"
 
 
 def offers_text(usd_at_price: float, usd_per_gpu_hour: float, offers: tuple[float, float] | None) -> str:
-    """Return `$5,107 to $32,265 by the offers`: a bill at the lowest and the highest offer; its own price is their
-    median."""
+    """Return a bill at the lowest and at the highest offer: `$5,107 to $32,265 by the offers`.
+
+    `usd_per_gpu_hour`, at which `usd_at_price` was computed, is the median of the offers.
+    """
     if offers is None:
         return ""
     low, high = (usd_at_price * offer / usd_per_gpu_hour for offer in offers)
-    return f"${low:,.0f} to ${high:,.0f} by the offers"
+    return f"${low:,.0f} to ${high:,.0f} across market offers"
 
 
 def usd_and_interval(quantity: Quantity | None) -> tuple[str, str]:
-    """Return $ per million tokens, and their interval with the rule that attributes cost to tokens."""
+    """Return $ per million tokens, and the interval with the rule that divides cost among tokens, as texts."""
     if quantity is None:
         return "-", ""
     text, within = text_and_interval(quantity, digits=3)
-    return f"${text}", within and f"{within}, by share of GPU time"
+    return f"${text}", within and f"{within}, cost split by share of GPU time"
 
 
 def format_number(value: float | None, form: str) -> str:
@@ -218,5 +220,5 @@ def format_number(value: float | None, form: str) -> str:
 
 
 def join_words(names: Sequence[str]) -> str:
-    """Return `a, b and c`."""
+    """Return the names as one text: `a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else list(names))

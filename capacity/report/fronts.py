@@ -16,13 +16,12 @@ POLICIES = {"round-robin": "round_robin", "prefix-aware": "cache_aware"}  # of S
 
 
 def router_command(engine: str, router: str, replicas: Sequence[str]) -> Launch:
-    """Return the command of the router in front of identical replicas (host:port): SGLang's gateway for every
-    engine."""
+    """Return the command of the router for identical replicas (host:port): SGLang's gateway for every engine."""
     urls = [f"http://{address}" for address in replicas]
     words = ("python", "-m", "sglang_router.launch_router", "--worker-urls", *urls)
     policy = POLICIES.get(router)
     notes: tuple[str, ...] = (
-        () if policy else (f"this gateway has no policy {router}; choose the closest one it offers",)
+        () if policy else (f"this gateway has no {router} policy; choose the most similar one it has",)
     )
     if engine.partition("@")[0] != "sglang":
         notes += ("this gateway works with any OpenAI-compatible server",)

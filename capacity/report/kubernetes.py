@@ -49,7 +49,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 class Document(NamedTuple):
-    """One resource with notes, which become comments."""
+    """One Kubernetes resource with notes, which become comments above it."""
 
     kind: str
     name: str
@@ -58,7 +58,7 @@ class Document(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return a YAML document; the notes come first."""
+        """Return the resource as a YAML document, with the notes first."""
         version = VERSIONS.get(self.kind, "v1")
         head: Fields = {"apiVersion": version, "kind": self.kind, "metadata": {"name": self.name}}
         body = yaml.dump(head | self.body, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
@@ -74,7 +74,7 @@ def kubernetes_manifest(
     weights_gib: float = 100.0,
     in_flight: float | None = None,
 ) -> str:
-    """Return a Deployment with its model cache and Service, and an autoscaler if the requests in flight are known.
+    """Return a Deployment, its model cache and its Service, and an autoscaler if `in_flight` is given.
 
     `in_flight`: requests in flight on one replica at the planned load.
     """
@@ -95,9 +95,9 @@ def kubernetes_disaggregated(
     *,
     weights_gib: float = 100.0,
 ) -> str:
-    """Return prefill and decode servers with one model cache, and their proxy with its Service.
+    """Return prefill and decode servers that share one model cache, and their proxy with its Service.
 
-    `addresses` gives the addresses at which the proxy finds the servers.
+    `pod_addresses` returns the addresses at which the proxy finds the servers.
     """
     label = _dns_name(name)
     documents = [_model_cache(label, weights_gib)]
@@ -110,13 +110,13 @@ def kubernetes_disaggregated(
 
 
 def pod_addresses(name: str, pool: Pool) -> tuple[str, ...]:
-    """Return host:port of each replica of a pool in `kubernetes_disaggregated`."""
+    """Return the address (host:port) of each replica of a pool that `kubernetes_disaggregated` creates."""
     own = f"{_dns_name(name)}-{pool.role}"
     return tuple(f"{own}-{number}.{own}:{PORT}" for number in range(pool.replicas))
 
 
 def _model_cache(label: str, weights_gib: float) -> Document:
-    """Return a volume for the weights, so that a restarted pod does not download them again."""
+    """Return a volume claim for the weights, so that a restarted pod does not download them again."""
     size = f"{math.ceil(weights_gib * CACHE_GIB_PER_WEIGHTS / 10) * 10}Gi"
     spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": size}}}
     note = "set storageClassName to a class that several nodes can mount"
@@ -124,7 +124,7 @@ def _model_cache(label: str, weights_gib: float) -> Document:
 
 
 def _autoscaler(label: str, metric: str, replicas: int, in_flight: float) -> Document:
-    """Return an autoscaler that adds replicas if each has more requests in flight than at the planned load."""
+    """Return an autoscaler that adds replicas if they have more requests in flight than at the planned load."""
     target: Fields = {"type": "AverageValue", "averageValue": str(max(math.ceil(in_flight), 1))}
     spec: Fields = {
         "scaleTargetRef": {"apiVersion": VERSIONS["Deployment"], "kind": "Deployment", "name": label},
@@ -140,7 +140,7 @@ def _autoscaler(label: str, metric: str, replicas: int, in_flight: float) -> Doc
 def _engine_documents(
     kind: str, label: str, launch: Launch, pool: Pool, replicas: int, *, cache: str
 ) -> Iterator[Document]:
-    """Return the replicas of one engine under the name `label`, after the files that its command reads."""
+    """Return the resources of one engine named `label`: the files that its command reads, then its replicas."""
     engine = engine_name(pool.engine)
     nixl = engine == "vllm" and pool.role != "both"
     gpus = min(pool.num_gpus, GPUS_PER_NODE)
@@ -184,7 +184,7 @@ def _engine_documents(
 
 
 def _proxy_documents(label: str, engine: str, proxy: Launch) -> Iterator[Document]:
-    """Return the proxy between both pools; it is reachable under the name `label`."""
+    """Return the proxy between the prefill and the decode pool; its name and address are `label`."""
     own = f"{label}-proxy"
     container: Fields = {
         "name": "proxy",
@@ -208,20 +208,20 @@ def _replica_spec(label: str, pod: Fields, count: int) -> Fields:
 
 
 def _command(launch: Launch) -> list[str]:
-    """Return the command, with files at their mount paths."""
+    """Return the words of the command, with file names replaced by their mount paths in the pod."""
     mounted = {name: f"{OPTIONS}/{name}" for name, _ in launch.files}
     first, *rest = launch.words
     return [PROGRAMS.get(first, first), *(mounted.get(word, word) for word in rest)]
 
 
 def _options_configmap(label: str, launch: Launch) -> Iterator[Document]:
-    """Return the files that a command reads as a ConfigMap."""
+    """Return a ConfigMap with the files that a command reads; nothing if it reads none."""
     if launch.files:
         yield Document("ConfigMap", f"{label}-options", {"data": dict(launch.files)})
 
 
 def _pod(label: str, container: Fields, launch: Launch, *, cache: str | None = None) -> Fields:
-    """Return the container with its shared memory, model cache, and the files that its command reads."""
+    """Return the pod: the container with shared memory, the model cache, and the files that its command reads."""
     mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
     volumes: list[Fields] = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}]
     if cache is not None:

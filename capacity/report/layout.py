@@ -29,7 +29,7 @@ Side = Literal["left", "right"]
 
 
 def empty_table(title: str, *columns: tuple[str, Side]) -> Table:
-    """Return an empty table with headings; each column is aligned to its side."""
+    """Return an empty table with these columns; each is a heading and its alignment."""
     from rich import box
     from rich.table import Table
 
@@ -49,7 +49,7 @@ def facts_table(title: str, rows: Iterable[tuple[str, str, str]]) -> Table:
 
 
 def token_count_text(count: float | None) -> str:
-    """Return 4096 as `4K`, 1048576 as `1M`, and None as `no limit`."""
+    """Return a number of tokens as text: 4096 as `4K`, 1048576 as `1M`, and None as `no limit`."""
     if count is None:
         return "no limit"
     for unit, size in (("M", 1 << 20), ("K", 1 << 10)):
@@ -59,12 +59,12 @@ def token_count_text(count: float | None) -> str:
 
 
 def note_lines(warnings: Iterable[str]) -> list[Part]:
-    """Return a line for each warning."""
+    """Return one line of text for each warning."""
     return [f"[yellow]note:[/yellow] {warning}" for warning in warnings]
 
 
 def render_text(parts: Iterable[Part]) -> str:
-    """Return lines and tables as text, in colour on a terminal."""
+    """Return lines and tables as one text, fitted to the terminal's width; in colour if stdout is a terminal."""
     from rich.table import Table
 
     on_terminal = sys.stdout.isatty()
@@ -82,7 +82,7 @@ def render_text(parts: Iterable[Part]) -> str:
 
 
 def parse_marks(text: str, style: str = "") -> Text:
-    """Return text with our own markup parsed; other brackets are kept, because external names may contain them."""
+    """Parse this package's markup in a text; keep other brackets, because external names may contain them."""
     from rich.errors import MarkupError
     from rich.text import Text
 
@@ -94,7 +94,7 @@ def parse_marks(text: str, style: str = "") -> Text:
 
 
 def _console(output: io.StringIO, width: int, on_terminal: bool) -> Console:
-    """Return a console that parses only our markup."""
+    """Return a console that parses only this package's markup."""
     from rich.console import Console
 
     class Screen(Console):
@@ -108,7 +108,7 @@ def _console(output: io.StringIO, width: int, on_terminal: bool) -> Console:
 
 
 def _fit_columns(table: Table, width: int) -> None:
-    """Narrow the widest columns of a table that must wrap, so that no word is broken if possible."""
+    """If a table is wider than `width`, narrow its widest columns, without breaking words if possible."""
     texts = [
         [parse_marks(str(cell)).plain for cell in (column.header, *column.cells)] for column in table.columns
     ]

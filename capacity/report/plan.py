@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from capacity.planning.space import Objective
 
 CONDITIONAL_HEADING = (
-    "Cheaper, but only under the conditions shown (name the option explicitly to plan with it)"
+    "Cheaper, but only under the conditions shown (name an option explicitly to search with it)"
 )
 COMMAND_WIDTH = 96
 OBJECTIVE_FORMATS = {
@@ -37,7 +37,7 @@ OBJECTIVE_FORMATS = {
 
 
 def plan_blocks(plan: Plan) -> Iterator[Block]:
-    """Return the proof status, the ranking or the missed limits, rejections, and charts."""
+    """Return the blocks of the full report: proof status, ranking or missed limits, rejections, and charts."""
     from capacity.report.figures.planning import front_chart, speed_chart, windows_chart
 
     yield from unproved_note(plan)
@@ -69,7 +69,7 @@ def plan_blocks(plan: Plan) -> Iterator[Block]:
 
 
 def question_text(plan: Plan | FleetPlan, lengths: str = "") -> str:
-    """Return model, traffic and SLO in two lines, and the SLO window if it is not the whole run."""
+    """Return model, traffic and SLO in two lines; if the SLO applies to windows, add the busiest window."""
     busiest = plan.busiest_window
     window = "" if busiest is None else f"\nSLO window {plan.slo_window}; busiest: {busiest.text}"
     return (
@@ -80,9 +80,13 @@ def question_text(plan: Plan | FleetPlan, lengths: str = "") -> str:
 
 
 def unproved_note(plan: Plan) -> Iterator[str]:
-    """Return a note if the search did not prove its answer."""
+    """Return a note if the search ended without proof that its answer is the best."""
     if not plan.proved:
-        rest = "better ones may exist" if plan.ranked else "their results are unknown"
+        rest = (
+            "better deployments may exist"
+            if plan.ranked
+            else "deployments that were not simulated may meet the SLO"
+        )
         yield f"[yellow]not proved:[/yellow] {plan.proof}; {rest}"
 
 
@@ -90,7 +94,7 @@ HOURS_SHOWN = 24  # rows of windows
 
 
 class WindowRow(NamedTuple):
-    """A stretch of time: start, request rate, levels of its worst window, and whether any window was judged."""
+    """One row of the SLO over time: start, request rate, levels of the worst window, and whether any was judged."""
 
     start_s: float
     requests_per_s: float
@@ -99,7 +103,7 @@ class WindowRow(NamedTuple):
 
 
 def window_rows(windows: Sequence[WindowLevels]) -> list[WindowRow]:
-    """Return the windows by the hour, or by longer stretches if there are more than `HOURS_SHOWN` hours."""
+    """Return the windows grouped by hour, or by longer periods if there are more than `HOURS_SHOWN` hours."""
     if not windows:
         return []
     first_s, last_s = windows[0].window.start_s, windows[-1].window.end_s
@@ -115,7 +119,7 @@ def window_rows(windows: Sequence[WindowLevels]) -> list[WindowRow]:
 
 
 def windows_table(windows: Sequence[WindowLevels]) -> Table:
-    """Return the service levels over time; without rows if traffic was not judged by window."""
+    """Return the service levels over time; the table is empty if the SLO was not checked by window."""
     rows = window_rows(windows)
     slos = [level.slo for level in rows[0].levels] if rows else []
     columns = [
@@ -124,12 +128,12 @@ def windows_table(windows: Sequence[WindowLevels]) -> Table:
         *(Column(slo, level_text_path(f"levels.{place}"), units.TEXT) for place, slo in enumerate(slos)),
         Column("% of limit", lambda row: max(level.ratio for level in row.levels), units.PERCENT_0),
     ]
-    title = "Service levels over time: worst window of each row (*: too little work to judge)"
+    title = "Service levels over time: worst window of each period (*: load too low to judge)"
     return Table(title, rows, columns)
 
 
 def _arrivals_text(plan: Plan | FleetPlan) -> str:
-    """Return the request rate and the limit on requests in flight."""
+    """Return the request rate and the limit on requests in flight as text."""
     concurrency = getattr(plan, "concurrency", None)
     at_most = "" if concurrency is None else f"{concurrency:,} in flight"
     if not math.isinf(plan.requests_per_s):
@@ -138,7 +142,7 @@ def _arrivals_text(plan: Plan | FleetPlan) -> str:
 
 
 def search_text(plan: Plan) -> str:
-    """Return how many candidates the search simulated, its proof and its duration."""
+    """Return a line on the search: the number of simulated candidates, the proof and the duration."""
     counts = plan.counts
     first = "" if plan.first_answer_s is None else f", first answer after {plan.first_answer_s:.1f} s"
     return (
@@ -185,17 +189,17 @@ def launch_lines(best: Ranked) -> Iterator[str]:
         if line.files:
             yield f"  # --output FOLDER writes {' and '.join(line.files)}"
     if best.candidate.prefill is not None:
-        yield "  # send requests to the proxy in front of both; --output FOLDER writes its command"
+        yield "  # send requests to the proxy of both pools; --output FOLDER writes the proxy's command"
 
 
 def launch_scope_text(line: LaunchLine) -> str:
-    """Return which replicas a command starts."""
+    """Return which replicas start with this command: `each of 4 decode replicas`."""
     role = "" if line.role == "both" else f"{line.role} "
     return f"each of {line.replicas} {role}replicas" if line.replicas > 1 else f"1 {role}replica"
 
 
 def wrap_command(command: str) -> list[str]:
-    """Wrap a shell command at `COMMAND_WIDTH` where its words allow that; a flag keeps its value."""
+    """Wrap a shell command to lines of `COMMAND_WIDTH`; a flag and its value stay on one line."""
     groups: list[str] = []
     for word in shlex.split(command):
         text = shlex.quote(word)
@@ -211,18 +215,18 @@ def wrap_command(command: str) -> list[str]:
 
 
 def gpus_text(answer: Ranked) -> str:
-    """Return the GPUs in use, and the billed ones if they are more."""
+    """Return the number of GPUs in use, and of billed GPUs if more are billed."""
     whole = f" of {answer.billed_gpus}" if answer.billed_gpus > answer.num_gpus else ""
     return f"{answer.num_gpus}{whole}"
 
 
 def confidence_text(answer: Ranked) -> str:
-    """Return the highest confidence at which the SLO held, and whether a single replica was simulated for all."""
+    """Return the highest confidence at which the SLO is met; `(1 replica)` if only one replica was simulated."""
     return f"{answer.confidence:.0%}" + ("" if answer.trial.seen == "all" else " (1 replica)")
 
 
 def quality_text(answer: Ranked) -> str:
-    """Return the published quality loss: typical and worst."""
+    """Return the published quality loss as text: typical and worst."""
     quality = answer.quality
     if quality.worst_loss_fraction is None or quality.typical_loss_fraction is None:
         return "unknown"
@@ -233,18 +237,18 @@ def quality_text(answer: Ranked) -> str:
 
 
 def describe_saving(minimised: Objective, less: float, more: float) -> tuple[str, float]:
-    """Return the difference of two objectives as text, and as a share of the larger one."""
+    """Return the saving `more - less` as text, and as a fraction of `more`; both are values of the objective."""
     return OBJECTIVE_FORMATS[minimised].format(more - less), 1 - less / more
 
 
 def conditional_texts(plan: Plan) -> list[str]:
-    """Return a line for each deployment that is only conditionally recommended."""
+    """Return a line for each deployment that is recommended only under conditions."""
     best = None if plan.best is None else plan.best.objective
     return [conditional_text(plan.objective, best, each) for each in plan.conditional]
 
 
 def conditional_text(minimised: Objective, best: float | None, each: Conditional) -> str:
-    """Return one conditional deployment: conditions, price, saving over `best`, and quality loss."""
+    """Return a line on a conditional deployment: conditions, price, saving compared with `best`, and quality loss."""
     answer = each.answer
     price = OBJECTIVE_FORMATS[minimised].format(answer.objective)
     saving = ""
@@ -256,13 +260,13 @@ def conditional_text(minimised: Objective, best: float | None, each: Conditional
 
 
 def level_name(level: Level) -> str:
-    """Return `p95 TTFT` of `ttft:p95:1s`."""
+    """Return the name of a service level: `p95 TTFT` for `ttft:p95:1s`."""
     metric, *percentile, _ = level.slo.split(":")
     return " ".join((*percentile, METRICS[metric].label))
 
 
 def level_text(level: Level | None) -> str:
-    """Return a level's value, with its interval if it has one."""
+    """Return the value of a service level as text, with its interval if it has one."""
     spread = "-" if level is None else level_value(level)
     if isinstance(spread, str):
         return spread
@@ -271,21 +275,21 @@ def level_text(level: Level | None) -> str:
 
 
 def level_value(level: Level) -> Quantity | str:
-    """Return a level's seconds with their interval, or the share of good requests as text."""
+    """Return a level's value in s with its interval; for a level that counts good requests, their share as text."""
     if level.value_s is None:
         return f"{level.good_fraction:.2%}"
     return Quantity(value=level.value_s, low=level.low_s, high=level.high_s)
 
 
 def share_of_limit(level: Level) -> Quantity:
-    """Return a level as a share of its limit, with its sampling interval if it has one."""
+    """Return a level's value divided by its limit, with its sampling interval if it has one."""
     if not level.value_s or level.low_s is None or level.high_s is None:
         return Quantity(value=level.ratio)
     return Quantity(value=level.ratio, low=level.low_s / level.limit_s, high=level.high_s / level.limit_s)
 
 
 def levels_table(plan: Plan) -> Table:
-    """Return each service level of the ranking, as predicted and at the confidence."""
+    """Return a table of the service levels of the ranked deployments, as predicted and at the confidence."""
     columns = [Column("", _rank_path(plan), units.COUNT)]
     for place, level in enumerate(plan.ranked[0].trial.levels):
         columns += [
@@ -297,19 +301,19 @@ def levels_table(plan: Plan) -> Table:
 
 
 def level_text_path(path: str) -> Callable[[object], str]:
-    """Return the path of a level's text."""
+    """Return a function from a record to the text of the service level at `path` in the record."""
     return lambda record: level_text(value_at(record, path))
 
 
 def quality_sources(ranked: Sequence[Ranked]) -> dict[str, str]:
-    """Return the published quality results and their sources, for formats that may lose quality."""
+    """Return the published quality results by their sources, for formats that may lose quality."""
     return {a.quality.what: a.quality.source for a in ranked if a.quality.worst_loss_fraction != 0}
 
 
 def missed_levels(plan: Plan) -> Iterator[Block]:
-    """Return the service levels that no deployment meets."""
+    """Return the blocks for a plan without an answer: the service levels that no deployment meets."""
     title = (
-        f"[red]No {'deployment in the space' if plan.proved else 'simulated deployment'} meets the SLO"
+        f"[red]No {'deployment in the search space' if plan.proved else 'simulated deployment'} meets the SLO"
         f"{' without the conditions listed below' if plan.conditional else ''}[/red]"
     )
     yield Table(title, plan.misses, MISS_COLUMNS) if plan.misses else title
@@ -340,7 +344,7 @@ FRONT_COLUMNS = (
 
 
 def rejection_rows(plan: Plan) -> list[tuple[int, str, str]]:
-    """Return the number of rejected engines by reason, most first, with one example each."""
+    """Return for each reason the number of rejected engine setups and one example, the most frequent first."""
     from capacity.planning.records import KINDS
 
     rows = []

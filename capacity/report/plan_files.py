@@ -59,7 +59,7 @@ def write_plan_files(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PlanFileWriter:
-    """The best deployment of a plan as files; the arrivals of a trace are written into `folder` immediately."""
+    """Writer of a plan's best deployment; creating the texts also writes a trace's arrivals into `folder`."""
 
     plan: Plan
     best: Ranked
@@ -78,13 +78,14 @@ class _PlanFileWriter:
 
     @property
     def model_id(self) -> str:
-        """Return the name under which engines load the model."""
+        """Return the model's Hugging Face id, with which engines load it; its own name if it has none."""
         return self.spec.hf_id or self.spec.name
 
     def texts(self) -> dict[str, str]:
-        """Return the files by name: launch commands, router or proxy, manifest, benchmark and comparison.
+        """Return the text of each file by name: launch commands, router or proxy, manifest, benchmark and comparison.
 
-        One of `ENGINES` gets launch commands for all of them, another engine its own command, and a baseline none.
+        If the plan's engine is one of `ENGINES`, the files launch each of these engines, else only the plan's engine.
+        A baseline has no files.
         """
         texts: dict[str, str] = {}
         candidate = self.candidate
@@ -98,7 +99,7 @@ class _PlanFileWriter:
         if candidate.prefill is None and candidate.replicas > 1:
             hosts = [f"replica-{number}:{PORT}" for number in range(candidate.replicas)]
             router = router_command(candidate.pool.engine, candidate.router, hosts)
-            texts["router.sh"] = _script("router in front of all replicas; send requests here", router)
+            texts["router.sh"] = _script("router of all replicas; send requests to it", router)
         return texts | {"kubernetes.yaml": self._manifest()} | self._benchmarks()
 
     def _launches(self, engine: str) -> dict[str, str]:
@@ -119,7 +120,7 @@ class _PlanFileWriter:
             hosts = ([f"{p.role}-{number}:{PORT}" for number in range(p.replicas)] for p in pools)
             proxy = proxy_command(engine, *hosts)
             texts[f"launch-{engine}-proxy.sh"] = _script(
-                "proxy in front of all servers; send requests here", proxy
+                "proxy of all prefill and decode servers; send requests to it", proxy
             )
         return texts
 
@@ -136,18 +137,18 @@ class _PlanFileWriter:
 
     @property
     def _planned_launches(self) -> tuple[Launch, ...]:
-        """Return the commands that the plan prints, one for each role."""
+        """Return the launch commands that the plan contains, one for each role (prefill, decode, or both)."""
         return tuple(
             Launch(words=tuple(shlex.split(line.command)), notes=line.notes, files=tuple(line.files.items()))
             for line in self.best.launch
         )
 
     def _benchmarks(self) -> dict[str, str]:
-        """Return the benchmark of all replicas, and the comparison of one replica, because `compare` replays one
-        engine.
+        """Return the benchmark of all replicas, and a comparison of one replica with the prediction.
 
-        With n replicas, the comparison uses 1 in n arrivals. If a router deals random arrivals in turns, each replica
-        sees gaps of n arrivals: n times the burstiness.
+        The comparison covers one replica because `capacity compare` replays a single engine. With n replicas, it uses
+        every n-th arrival. Under random arrivals and round-robin routing, each replica receives every n-th request, so
+        the burstiness of its arrivals is n times that of all arrivals.
         """
         candidate = self.candidate
         longest = self.spec.max_position_embeddings
@@ -155,7 +156,7 @@ class _PlanFileWriter:
         whole = make_workload(self.traffic, limit if isinstance(limit, int) else longest)
         everything = whole if self.traffic.trace is None else select_busiest_part(whole)
         bench = self._benchmark_launch(everything, replicas=candidate.replicas, result=RESULT)
-        header = "the plan's arrivals against all replicas"
+        header = "benchmark all replicas with the plan's arrivals"
         if len(everything) < len(whole):
             part = f"{len(everything):,} of {len(whole):,} requests"
             header += f"; the busiest {REPLAY_S / 60:.0f} minutes of the trace, {part}"
@@ -179,7 +180,7 @@ class _PlanFileWriter:
         return command_line("compare", result, options)
 
     def _benchmark_launch(self, workload: Workload, *, replicas: int, result: str) -> Launch:
-        """Return the benchmark of `workload` against `replicas`."""
+        """Return the command that benchmarks `workload` on this many replicas."""
         pool = self.candidate.pool
         several = self.candidate.prefill is not None or replicas > 1
         return bench_command(
@@ -192,8 +193,7 @@ class _PlanFileWriter:
         )
 
     def _arrivals(self, workload: Workload, replicas: int, result: str) -> RandomArrivals | str:
-        """Return arguments for random arrivals, or a file of arrivals for a trace or for lengths that `vllm bench
-        serve` cannot draw."""
+        """Return random arrivals, or the flags of a file that is written: a trace, or lengths vLLM cannot draw."""
         plan, traffic, in_flight = self.plan, self.traffic, self.traffic.concurrency
         in_flight = in_flight and max(round(in_flight * replicas / self.candidate.replicas), 1)
         if traffic.trace is not None or traffic.length_distribution != "uniform":
@@ -215,7 +215,7 @@ class _PlanFileWriter:
 
 
 def select_busiest_part(workload: Workload) -> Workload:
-    """Return the `REPLAY_S` seconds with the most tokens; all of a shorter workload, or of one without times."""
+    """Return the `REPLAY_S` seconds with the most tokens; all of a shorter workload or one without arrival times."""
     arrival_s = workload.arrival_s
     if workload.is_closed_loop or arrival_s[-1] - arrival_s[0] <= REPLAY_S:
         return workload

@@ -1,6 +1,6 @@
 """The summary of `plan` on one screen: what to rent, how to launch it, savings, alternatives, and rejections.
 
-All other results are in `capacity.report.plan.plan_blocks` (`--detail`).
+`capacity.report.plan.plan_blocks` has all other results (`--detail`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def plan_view(plan: Plan) -> View:
 
 
 def _summary_blocks(plan: Plan) -> Iterator[Block]:
-    """Return the summary."""
+    """Return the blocks of the summary."""
     yield from unproved_note(plan)
     if plan.best is None:
         yield from missed_levels(plan)
@@ -94,7 +94,7 @@ def _best_lines(plan: Plan, best: Ranked) -> Iterator[str]:
 
 
 def _saving_text(plan: Plan, best: Ranked) -> str:
-    """Return what is saved over the next more expensive deployment, and which deployment costs the same."""
+    """Return the saving over the next more expensive deployment, and the next deployment if it costs the same."""
     if plan.objective == "latency" or not best.objective or len(plan.ranked) < 2:
         return ""
     following = next((other for other in plan.ranked if other.objective > best.objective), None)
@@ -110,7 +110,7 @@ def _saving_text(plan: Plan, best: Ranked) -> str:
 
 
 def plan_facts(plan: Plan) -> Iterator[Fact]:
-    """Return the best deployment, its price and its headroom; if there is none, the missed limits."""
+    """Return the best deployment, its price and SLO headroom; if none meets the SLO, the missed limits."""
     best = plan.best
     if best is None:
         missed_levels = "; ".join(f"{miss.slo}: {miss.best} at best" for miss in plan.misses)

@@ -8,7 +8,7 @@ PEAK_SHOWN_FROM = 1.05  # times the mean rate from which the busiest rate is sho
 
 
 def replicas_text(answer: ReplicasNeeded) -> str:
-    """Return the number of replicas, their GPUs and monthly cost, and the service levels that they meet."""
+    """Return how many replicas serve the load, with GPUs, monthly cost and the service levels that they meet."""
     from capacity.simulator.verdict import STABLE_LOAD  # loads the simulator
 
     load = "the load" if answer.requests_per_s is None else f"{answer.requests_per_s:,.4g} requests/s"
@@ -28,18 +28,18 @@ def replicas_text(answer: ReplicasNeeded) -> str:
             f"(one replica completes {answer.stable.requests_per_s_per_replica:.3g}/s)"
         )
     if not answer.slos:
-        return stable or "unknown: the capacity could not be measured"
+        return stable or "unknown: the capacity of one replica could not be measured"
     reason = f"no number of replicas meets {levels} ({answer.reason})"
     return reason if stable is None else f"{reason}; without these limits: {stable}"
 
 
 def count_text(count: ReplicaCount) -> str:
-    """Return replicas, GPUs and $ a month."""
+    """Return replicas, GPUs and $ per month as text."""
     gpus = "1 GPU" if count.num_gpus == 1 else f"{count.num_gpus:,} GPUs"
     bill = "" if count.usd_per_month is None else f", ${count.usd_per_month:,.0f} a month"
     return f"{replica_words(count.replicas)} ({gpus}){bill}"
 
 
 def replica_words(count: int) -> str:
-    """Return `1 replica` or `3 replicas`."""
+    """Return a number of replicas as text: `1 replica` or `3 replicas`."""
     return "1 replica" if count == 1 else f"{count:,} replicas"

@@ -9,7 +9,7 @@ MAX_COLUMNS = 160  # steps of one block of the chart
 
 
 def steps_table(schedule: Mapping[str, Any]) -> str:
-    """Return one line a step: times, free blocks, rows (tokens@computed tokens), preempted and finished requests."""
+    """Return one line per step: times, free blocks, requests (tokens@computed), preempted and finished requests."""
     lines = [schedule_heading(schedule), f"{'start s':>10} {'end s':>10} {'free':>6}  rows"]
     for start_s, end_s, rows, preempted, finished, free in schedule["steps"]:
         shown = " ".join(_row_text(row) for row in rows)
@@ -20,10 +20,10 @@ def steps_table(schedule: Mapping[str, Any]) -> str:
 
 
 def text_gantt(schedule: Mapping[str, Any]) -> str:
-    """Return one row a request and one column a step: `P` prefill, `d` decode, `v` decode with drafts, `x` preempted,
-    `.` idle.
+    """Return a text chart with one line for each request and one column for each step.
 
-    All steps have the same width; their duration is not drawn.
+    `P` prefill, `d` decode, `v` decode with drafts, `x` preempted, `.` idle. All columns have the same width; the
+    durations of steps are not drawn.
     """
     steps = schedule["steps"]
     names = list(dict.fromkeys(row[0] for step in steps for row in step[2]))
@@ -39,7 +39,7 @@ def text_gantt(schedule: Mapping[str, Any]) -> str:
 
 
 def schedule_heading(schedule: Mapping[str, Any]) -> str:
-    """Return the scenario's name and how it ended."""
+    """Return the scenario's name and engine, how the run ended, and the rejected requests."""
     scenario = schedule["scenario"]
     ending = schedule["status"] + (f": {schedule['error']}" if schedule["error"] else "")
     rejected = f", rejected {', '.join(schedule['rejected'])}" if schedule["rejected"] else ""

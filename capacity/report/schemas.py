@@ -1,7 +1,7 @@
-"""JSON schemas of the verbs' answers and of the input files, generated from the records.
+"""JSON schemas of the commands' answers and of the input files, generated from the records.
 
 A record declares the properties that it writes in addition to its fields (`base.record`); a test validates real
-answers of every verb.
+answers of every command against the schemas.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
 
 
 def schema_names() -> tuple[str, ...]:
-    """Return the names that `json_schema` accepts: verbs, other answers, files."""
+    """Return the names that `json_schema` accepts: commands, answers without a command, and input files."""
     further = (name for name in ANSWERS if name not in _BY_VERB.values())
     return (*_BY_VERB, *further, *_FILES)
 
 
 def json_schema(name: str) -> Schema:
-    """Return the JSON schema of a verb's answer, of another answer, or of a file. Raises UnknownName."""
+    """Return the JSON schema of a command's answer, of another answer, or of an input file. Raises UnknownName."""
     if name in _FILES:
         return {"$schema": DIALECT, **_FILES[name]()}
     answer = ANSWERS.get(_BY_VERB.get(name, name))
@@ -37,7 +37,7 @@ def json_schema(name: str) -> Schema:
 
 
 def _record_schema(path: str) -> Schema:
-    """Return the schema of a record, with its version."""
+    """Return the JSON schema of the record class at this import path, including its schema version."""
     from pydantic import TypeAdapter
 
     record = resolve_name(path)
@@ -51,8 +51,7 @@ def _record_schema(path: str) -> Schema:
 
 
 def _allow_null(value: Any) -> Any:
-    """Allow null for every number, because infinite ones (the rate of requests that arrive all at once) are written as
-    null."""
+    """Allow null for every number, because infinite ones (such as the rate of a burst) are written as null."""
     if isinstance(value, dict):
         if value.get("type") == "number":
             return value | NUMBER_OR_NULL
@@ -61,7 +60,7 @@ def _allow_null(value: Any) -> Any:
 
 
 def _gpu_profile_schema() -> Schema:
-    """Return the schema of a profile's TOML file: identity, and every value with its source."""
+    """Return the schema of a GPU profile's TOML file: name and identity, and every value with its source."""
     from capacity.hardware import HardwareProfile
     from capacity.hardware.profile import FACT_GROUPS, GROUP_LABELS, IDENTITY_FIELDS
 

@@ -1,5 +1,4 @@
-"""An answer on one page to print or send: question, answer, charts, assumptions, sources, and the command to repeat
-it."""
+"""An answer on one HTML page: question, answer, charts, assumptions, sources, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ footer { margin-top: 2rem; font-size: .85rem; color: #55606e; border-top: 1px so
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
-    """Content of a page, in display order; `answer` and the texts of `more` are HTML, everything else is plain
-    text."""
+    """Content of a page, in display order. `answer` and the texts of `more` are HTML, all others plain text."""
 
     question: str
     subject: str
@@ -43,7 +41,7 @@ class Sheet:
     asked: Sequence[tuple[str, str]] = ()  # title, text to copy
 
     def html(self, made: date | None = None) -> str:
-        """Return the page."""
+        """Return the page as HTML; `made` is its date (None: today)."""
         parts = [
             f"<header><h1>{_escape_text(self.question)}</h1><p>{_escape_text(self.subject)}</p></header>",
             f"<section><h2>Answer</h2>{self.answer}</section>",
@@ -78,8 +76,8 @@ def answer_html(
 ) -> str:
     """Return an answer as one self-contained HTML file with a print style.
 
-    `parts` are its tables as shown on a terminal. `charts` default to those of its view. `files` are (title, text) to
-    copy. `command` and `python` repeat the same question.
+    `parts` are the answer's tables as shown on a terminal. `charts` default to the charts of the answer's view.
+    `files` are pairs of title and text to copy. `command` and `python` repeat the computation.
     """
     shown, remarks = split_notes(parts)
     asked = [*files, ("Command", command), ("In Python", python)]
@@ -97,14 +95,14 @@ def answer_html(
 
 
 def page_heading(schema: str) -> str:
-    """Return the heading of an answer's page: its question, or the first sentence of its verb's help."""
+    """Return the heading of an answer's page: the question it answers, or the first sentence of the command's help."""
     helps = {answer.name: verb.help for verb in VERBS for answer in verb.answers}
     question = ANSWERS[schema].question if schema in ANSWERS else ""
     return question or helps.get(schema, schema).partition("\n")[0].removesuffix(".")
 
 
 def number_sources(answer: AnswerRecord) -> list[str]:
-    """Return the sources of the numbers of its GPUs, model and price, with their dates."""
+    """Return the sources and dates of the numbers that an answer uses for its GPUs, model and price."""
     found = [line for gpu in gpu_names(answer) for line in _profile_sources(gpu)]
     model = getattr(answer, "model", None)
     found += _model_source(getattr(model, "name", model))
@@ -131,7 +129,7 @@ def _profile_sources(gpu: str) -> list[str]:
 
 
 def _first_few(names: Sequence[str]) -> str:
-    """Return the first few names, and the number of the others."""
+    """Return the first few names, and how many more there are."""
     left = len(names) - SOURCES_NAMED
     return ", ".join(names[:SOURCES_NAMED]) + (f" and {left} more" if left > 0 else "")
 

@@ -1,4 +1,4 @@
-"""One-line description of an answer (model, GPUs, engine, lengths, load) for copied charts and printed pages."""
+"""One-line description of an answer (model, GPUs, engine, lengths, load) for exported charts and printed pages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def describe_answer(answer: Any) -> str:
 
 
 def load_text(answer: Any) -> str:
-    """Return the load of an answer: `batch of 8 requests`, or `4 requests/s, at most 8 in flight`."""
+    """Return the load of an answer as text: `batch of 8 requests`, or `4 requests/s, at most 8 in flight`."""
     loads = {name: getattr(answer, name, None) for name in LOADS}
     if (field := getattr(answer, "load_field", None)) is not None:
         loads[field] = answer.load
@@ -43,7 +43,7 @@ def load_text(answer: Any) -> str:
 
 
 def _gpu_text(answer: Any) -> str:
-    """Return the GPUs of a deployment; empty for a table that lists several."""
+    """Return the number and name of the GPUs; empty for an answer that lists several GPUs."""
     gpu = getattr(answer, "gpu", None)
     if isinstance(gpu, str):
         return f"{getattr(answer, 'num_gpus', 1)} x {gpu}"

@@ -1,6 +1,6 @@
-"""Answers as a table for people, or as JSON or CSV for programs: the only path from a record to printed text.
+"""Answers as a table for people, or as JSON or CSV for programs. All printed records pass through this module.
 
-The registry names the view of an answer; it is imported when such an answer is printed.
+The registry names the view of each answer; a view is imported when its answer is printed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def render(
     command: str | None = None,
     python: str | None = None,
 ) -> str:
-    """Return an answer as a table, as json, as csv (its rows, or the record if it has none), or as html.
+    """Return an answer in `format`: table, json, csv (its rows, or the record if it has none) or html.
 
-    `tables` overrides the tables of the registry. Without `detail`, a table has one screen. An html page shows the
-    `command` or the `python` code that repeats the question.
+    `tables` replaces the tables that the registry names. Without `detail`, a table fits on one screen. An html page
+    shows the `command` or the `python` code that repeats the computation.
     """
     if format == "table":
         return render_text((tables or select_tables(answer, "tables" if detail else "summary"))(answer))
@@ -46,7 +46,7 @@ def render(
 
 
 def select_tables(answer: AnswerRecord, kind: Literal["tables", "summary", "sheet"]) -> Tables:
-    """Return the function that makes an answer's tables of this kind; without a view, it lists the fields."""
+    """Return the function that creates an answer's tables of this kind; without a view, it lists the fields."""
     shown = ANSWERS.get(answer.schema_name())
     if shown is None or not shown.view:
         return lambda answer: [
@@ -60,7 +60,7 @@ def select_tables(answer: AnswerRecord, kind: Literal["tables", "summary", "shee
 
 
 def null_infinities(value: object) -> object:
-    """Return a value with null for infinite numbers, which JSON cannot express; `json.dumps` rejects NaN."""
+    """Replace infinite numbers with null, because JSON cannot contain them; `json.dumps` rejects NaN."""
     if isinstance(value, dict):
         return {name: null_infinities(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -69,7 +69,7 @@ def null_infinities(value: object) -> object:
 
 
 def render_listing(rows: Sequence[Mapping[str, object]], format: str, *, title: str) -> str:
-    """Return records as JSON, as CSV, or as a table with the columns that `LISTED` has for the title."""
+    """Return records as JSON, as CSV, or as a table with the columns that `COLUMNS_BY_TITLE` has for the title."""
     if format == "json":
         return json.dumps(list(rows), indent=2)
     if format == "csv":

@@ -1,4 +1,4 @@
-"""A terminal's tables as HTML: the same rows and texts; markup becomes classes, everything else is escaped."""
+"""The tables of a terminal as HTML, with the same rows and texts. Markup becomes CSS classes; the rest is escaped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLASSES = {"red": "bad", "green": "good", "yellow": "odd"}
 
 
 def split_notes(parts: Iterable[Part]) -> tuple[list[Part], list[str]]:
-    """Return an answer's tables and lines, and its notes."""
+    """Return two lists: an answer's tables and lines, and its notes."""
     everything = list(parts)
     notes = [part for part in everything if isinstance(part, str) and part.startswith(NOTE)]
     shown = [part for part in everything if part not in notes]
@@ -49,7 +49,7 @@ def _table_html(table: Table) -> str:
 
 
 def _row_html(tag: str, scope: str, columns: Iterable[Column], cells: Iterable[object]) -> str:
-    """Return a row of cells; numbers are right-aligned."""
+    """Return a table row as HTML; right-aligned columns get the CSS class of numbers."""
     sides = [' class="n"' if column.justify == "right" else "" for column in columns]
     texts = (
         f"<{tag}{scope}{side}>{markup_html(str(cell))}</{tag}>"
@@ -59,14 +59,14 @@ def _row_html(tag: str, scope: str, columns: Iterable[Column], cells: Iterable[o
 
 
 def markup_html(words: str) -> str:
-    """Return a line as HTML: known markup as tags, everything else escaped."""
+    """Return a line as HTML: known markup becomes tags, everything else is escaped."""
     text = parse_marks(words)
     ends = sorted({end for span in text.spans for end in (span.start, span.end)})
     return "".join(_style_text(piece) for piece in text.divide(ends))
 
 
 def _style_text(piece: Text) -> str:
-    """Return text of a single style as HTML."""
+    """Return text with a single style as HTML."""
     shown = escape(piece.plain)
     for style in " ".join(str(span.style) for span in piece.spans).split():
         if style == "bold":

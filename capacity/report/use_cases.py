@@ -1,4 +1,4 @@
-"""Use cases as text: the values of each, and their sources."""
+"""Use cases as text: the values of each use case, and their sources."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SOURCES = (Column("name", "name"), Column("value", "of"), Column("basis and sour
 
 
 def render_use_cases(cases: Sequence[UseCaseListing], format: str) -> str:
-    """Return use cases as JSON, as CSV, or as two tables: the values of all, then the sources of each."""
+    """Return use cases as JSON, as CSV, or as two tables: the values of all use cases, and the sources of each."""
     if format != "table":
         return render_listing(cases, format, title="Use cases")
     sources = [
@@ -45,7 +45,7 @@ def render_use_cases(cases: Sequence[UseCaseListing], format: str) -> str:
 
 
 def assumption_rows(traffic: Traffic, slo: Sequence[str]) -> list[dict[str, object]]:
-    """Return the assumptions of a use case about traffic and service levels: each value with its unit and origin."""
+    """Return one row for each assumption about traffic and service levels: the value with its unit and origin."""
     if traffic.use_case is None:
         return []
     case = find_use_case(traffic.use_case)
@@ -72,7 +72,7 @@ def assumption_rows(traffic: Traffic, slo: Sequence[str]) -> list[dict[str, obje
 
 
 def _format_levels(levels: Sequence[str]) -> str:
-    """Return `p99 TTFT 450 ms, p99 TPOT 40 ms`."""
+    """Return service levels as text: `p99 TTFT 450 ms, p99 TPOT 40 ms`."""
     return ", ".join(
         f"{'' if level.percentile is None else f'p{level.percentile:g} '}{METRICS[level.metric].label} "
         f"{1e3 * level.limit_s:,.4g} ms"

@@ -1,8 +1,8 @@
-"""HBM traffic and memory of attention, naive and tiled through on-chip memory.
+"""HBM traffic and memory of attention: naive, and tiled through on-chip memory.
 
 Naive attention writes the N x N scores and probabilities to HBM and reads them back: O(N^2). Tiled attention
-(FlashAttention) keeps a tile of them on chip and passes over the keys and values once for each tile of queries: O(N^2
-d^2 / M) for M values of on-chip memory. The FLOPs are the same. Source: Dao et al., arXiv 2205.14135.
+(FlashAttention) keeps a tile of them on chip and reads the keys and values once for each tile of queries: O(N^2 d^2 /
+M) for M values of on-chip memory. The FLOPs are the same. Source: Dao et al., arXiv 2205.14135.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OTHER_SHARED_MEMORY_KIB = 64  # of all other GPUs: assumed, 2026-11-21
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionTraffic:
-    """One head over one sequence: HBM bytes, extra memory in HBM, and FLOPs."""
+    """Attention of one head over one sequence: HBM bytes, extra memory in HBM, and FLOPs."""
 
     hbm_bytes: float
     extra_memory_bytes: float  # in addition to queries, keys, values and outputs
@@ -42,9 +42,9 @@ class AttentionTraffic:
 def naive_attention(
     tokens: int, head_dim: int, *, value_bytes: float = 2.0, causal: bool = False
 ) -> AttentionTraffic:
-    """Return the traffic with scores and probabilities in HBM: Q, K, V and O once (4Nd), S and P twice each (4N^2).
+    """Return the traffic with scores and probabilities in HBM: Q, K, V and O once (4Nd values), S and P twice (4N^2).
 
-    Naive causal attention still computes and stores the whole square; `causal` halves only the FLOPs that count.
+    Naive causal attention still computes and stores the whole N x N square; `causal` halves only the reported FLOPs.
     Leaves out dropout and the mask's own traffic.
     """
     _check_sizes(tokens, head_dim)
@@ -59,8 +59,8 @@ def naive_attention(
 def tiled_attention(
     tokens: int, head_dim: int, *, on_chip_bytes: float, value_bytes: float = 2.0, causal: bool = False
 ) -> AttentionTraffic:
-    """Return the traffic of FlashAttention: Q and O once (2Nd), K and V once for each tile of queries (2Nd · N/B; half
-    of it causal).
+    """Return the traffic of FlashAttention: Q and O move once (2Nd values), K and V once for each tile of queries (2Nd
+    · N/B; half of that if causal).
 
     A tile of queries has B = M/(4 d) rows, where M is the number of values that fit on chip, as in the paper's
     algorithm 1: room for tiles of Q, K, V and O. The row statistics (2 FP32 per row) are the extra memory. This is an
@@ -77,7 +77,7 @@ def tiled_attention(
 
 
 def query_tile_rows(head_dim: int, *, on_chip_bytes: float, value_bytes: float = 2.0) -> int:
-    """Return the rows of a tile of queries: M/(4 d), at least 1."""
+    """Return the number of queries in a tile: M/(4 d), at least 1, where M is the number of on-chip values."""
     if not on_chip_bytes > 0:
         raise InvalidInput(f"{on_chip_bytes} bytes of on-chip memory: must be above 0")
     return max(1, int(on_chip_bytes / value_bytes / (4 * head_dim)))
@@ -91,7 +91,7 @@ def shared_memory_bytes(profile: HardwareProfile) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTime:
-    """Attention time of all layers with one kernel, from the step model: a prefill, and a decode of one request.
+    """Attention time of all layers with one kernel, from the step model: for a prefill and a decode step.
 
     None if its speed on this GPU is not published. `times_fitted`: prefill time over that of the fitted kernel.
     """
@@ -109,7 +109,7 @@ class KernelTime:
 class AttentionIo:
     """Prefill attention of a whole model on one sequence: naive, tiled, and the time of the fitted kernel.
 
-    `kernels`: without FlashAttention and by its versions. `naive_seconds` and `tiled_seconds` are limits, not kernels.
+    `kernels`: times without FlashAttention and with each version. `naive_seconds`, `tiled_seconds`: roofline limits.
     """
 
     tokens: int
@@ -126,7 +126,7 @@ class AttentionIo:
 
 
 def attention_io(resolved: ResolvedPool, tokens: int) -> AttentionIo:
-    """Return naive and tiled prefill attention of `tokens` tokens, of all layers on one GPU of the pool.
+    """Return naive and tiled prefill attention of `tokens` tokens, summed over all layers, on one GPU of the pool.
 
     Raises InvalidInput if a layer is neither multi-head, grouped-query nor multi-query attention.
     """
@@ -183,7 +183,7 @@ def _kernel_times(resolved: ResolvedPool, tokens: int, fitted_s: float) -> Itera
 
 
 def _attention_s(steps: StepModel, tokens: int, phase: str) -> float:
-    """Return the attention seconds of all layers, for one prompt of `tokens` or one decode row with this context."""
+    """Return the attention time (s) of all layers for one prompt of `tokens`, or one decode with this context."""
     make = prefill_shape if phase == "prefill" else decode_shape
     operators = steps.step_cost(make(1, tokens, window_tokens=steps.model.window_tokens)).operators
     return sum(op.seconds for op in operators if op.name.startswith(f"attention {phase}"))
@@ -201,7 +201,7 @@ def _check_sizes(tokens: int, head_dim: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionTrafficTable(PoolAnswer):
-    """Naive and tiled prefill attention at each context."""
+    """Naive and tiled prefill attention, one row for each context length."""
 
     SCHEMA: ClassVar[str] = "capacity/attention-io/v1"
 

@@ -1,9 +1,9 @@
-"""Waste of batches that follows from the spread of lengths alone, in closed form.
+"""Waste of batches that follows only from the spread of lengths, in closed form.
 
-A static batch lasts as long as its longest member. With B members whose outputs follow one distribution, slots are
+A static batch lasts as long as its longest request. With B requests whose outputs follow one distribution, slots are
 busy for mean/E[longest of B] of the time, so continuous batching needs E[longest of B]/mean times fewer steps: 1 for
 equal lengths, H(B) = 1 + 1/2 + ... + 1/B for exponential ones. This counts steps, not seconds: the speedup is larger
-if attention still reads the KV cache of finished members, and smaller if a step with fewer members is shorter.
+if attention still reads the KV cache of finished requests, and smaller if a step with fewer requests is shorter.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ def expected_longest(lengths: IntArray, batch_size: int) -> float:
 
 
 def static_slot_waste(lengths: IntArray, batch_size: int) -> float:
-    """Return the fraction of a static batch's row-steps that belong to finished members: 1 - mean/E[longest]."""
+    """Return the fraction of a static batch's slots, over its steps, of finished requests: 1 - mean/E[longest]."""
     return max(0.0, 1.0 - float(np.mean(lengths)) / expected_longest(lengths, batch_size))
 
 
 def slot_gain(lengths: IntArray, batch_size: int) -> float:
-    """Return the decode steps of static batching over those of continuous batching: E[longest]/mean.
+    """Return the number of decode steps of static batching over that of continuous batching: E[longest]/mean.
 
-    This is the speedup if every step takes the same time. It is not a bound: it leaves out KV reads of finished
-    members, padding of prompts, waiting for a batch to form, and shorter steps as members finish.
+    This is the speedup if every step takes the same time. It is not a bound, because it leaves out KV reads of
+    finished requests, padding of prompts, waiting for a batch to form, and shorter steps as requests finish.
     """
     return expected_longest(lengths, batch_size) / float(np.mean(lengths))
 
 
 def exponential_slot_gain(batch_size: int) -> float:
-    """Return `slot_gain` of exponential lengths: the harmonic number H(B). 2.7 at 8, 4.1 at 32 ("2 to 5 times")."""
+    """Return `slot_gain` of exponential lengths: the harmonic number H(B), 2.7 at B=8, 4.1 at 32 ("2 to 5 times")."""
     if batch_size < 1:
         raise InvalidInput(f"a batch of {batch_size}: must be at least 1")
     return float(sum(1 / k for k in range(1, batch_size + 1)))
 
 
 def contiguous_kv_waste(tokens: IntArray, max_model_len: int) -> float:
-    """Return the fraction of reserved KV that is never filled if every request reserves `max_model_len`: 1 - mean
-    final length / limit.
+    """Return the fraction of reserved KV that is never filled if every request reserves `max_model_len` tokens: 1 -
+    mean final length / max_model_len.
 
-    It is computed at the end of each request; over its life the waste is larger, because the reservation fills
-    gradually.
+    It is computed at the end of each request. Over the life of a request the waste is larger, because the reservation
+    fills gradually.
     """
     if max_model_len < 1 or int(np.max(tokens)) > max_model_len:
         raise InvalidInput(
@@ -59,7 +59,7 @@ def contiguous_kv_waste(tokens: IntArray, max_model_len: int) -> float:
 
 
 def paged_kv_waste(tokens: IntArray, block_tokens: int) -> float:
-    """Return the unfilled fraction of KV blocks: on average under half a block per request, its last one."""
+    """Return the unfilled fraction of KV blocks: on average under half a block of each request."""
     if block_tokens < 1:
         raise InvalidInput(f"blocks of {block_tokens} tokens: must be at least 1")
     held = -(-np.asarray(tokens) // block_tokens) * block_tokens
@@ -67,8 +67,8 @@ def paged_kv_waste(tokens: IntArray, block_tokens: int) -> float:
 
 
 def gamma_lengths(mean: float, coefficient_of_variation: float, count: int) -> IntArray:
-    """Return `count` output lengths at equally spaced quantiles of a gamma distribution, at least 1 each; variation 0:
-    all equal."""
+    """Return `count` output lengths at equally spaced quantiles of a gamma distribution, each at least 1. With a
+    coefficient of variation of 0 all are equal."""
     if not (mean >= 1 and coefficient_of_variation >= 0):
         raise InvalidInput(
             f"lengths with a mean of {mean:g} tokens and a coefficient of variation of "

@@ -1,4 +1,4 @@
-"""Comparison of batching methods on the same arrivals, simulated, with the waste of each."""
+"""Comparison of batching methods on the same arrivals: a simulation of each method, and its waste."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ QUANTILES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchingOption:
-    """One batching method on the arrivals. `gain`: output tokens per second and GPU relative to the first method.
+    """Results of one batching method. `gain`: output tokens per second and GPU, relative to the first method.
 
-    Wasted fractions: `slot` of the computed decode rows (members that had ended), `padding` of the computed prefill
-    tokens, `kv` of the KV slots that requests held, over time (empty, or of an ended request). None: not measured, for
-    several engines.
+    Wasted fractions: `slot` of the computed decode tokens (those of requests that had ended), `padding` of the
+    computed prefill tokens, `kv` of the KV slots that requests reserve, over time (empty, or of an ended request).
+    None for two engines, where waste is not measured.
     """
 
     name: str
@@ -67,9 +67,9 @@ class BatchingOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadGain:
-    """Speedup of continuous over static batching by the spread of output lengths: from slots alone, and simulated.
+    """Speedup of continuous over static batching for one spread of output lengths: from slots alone, and simulated.
 
-    Lengths are gamma distributed with the arrivals' mean, at most 256 requests wait at once, and prompts are equal.
+    Outputs are gamma distributed with the arrivals' mean, prompts are equal, and at most 256 requests run at once.
     """
 
     coefficient_of_variation: float
@@ -81,7 +81,7 @@ class SpreadGain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching(PoolAnswer):
-    """The same arrivals under every batching method, and the waste that follows from the lengths alone.
+    """Results of every batching method on the same arrivals, and the waste that follows from the lengths alone.
 
     `contiguous_kv_waste_fraction` and `paged_kv_waste_fraction` are for requests at their final length.
     """
@@ -111,13 +111,13 @@ def batching_comparison(
     spread: bool = True,
     engine_loop: str = "auto",
 ) -> Batching:
-    """Return the same arrivals under static, windowed, unchunked, chunked, contiguous, cached and disaggregated
-    batching.
+    """Return the results of the same arrivals with static, windowed, unchunked, chunked, contiguous, cached and
+    disaggregated batching.
 
-    `batch_size` limits all of them (None: the pool's max_num_seqs). Waste is measured step by step by the readable
-    engines, which is practical for thousands of requests. `engine_loop` runs the rest: disaggregated prefill, which
-    needs two engines and is compared with two mixed engines, and with `spread` the gains by the spread of lengths.
-    Raises InvalidInput.
+    `batch_size` limits all methods (None: the pool's max_num_seqs). Waste is measured step by step by the readable
+    engines, which is practical for thousands of requests. `engine_loop` applies to the other simulations:
+    disaggregated prefill, which needs two engines and is compared with two mixed engines, and with `spread` the gains
+    for several spreads of lengths. Raises InvalidInput.
     """
     resolved = _limit_batch(resolved, workload, batch_size)
     options = [
@@ -181,7 +181,7 @@ def _limit_batch(resolved: ResolvedPool, workload: Workload, batch_size: int | N
 def _two_engine_options(
     resolved: ResolvedPool, workload: Workload, engine_loop: str
 ) -> tuple[list[BatchingOption], tuple[str, ...]]:
-    """Return two mixed engines, and one engine each for prefill and decode; and the reason if they cannot run."""
+    """Return the results of two mixed engines and of a prefill and a decode engine, and notes if they cannot run."""
     pair = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 2}))
     options, notes = [], []
     for name, prefill in (("continuous, 2 engines", None), ("disaggregated, 1 prefill + 1 decode", 1)):
@@ -197,7 +197,7 @@ def _two_engine_options(
 def _batching_setups(
     resolved: ResolvedPool, workload: Workload, batching_window_s: float
 ) -> Iterator[tuple[str, EngineSetup]]:
-    """Yield each method on one engine."""
+    """Yield the name and the engine setup of each method that needs one engine."""
     base = _plain_setup(resolved)
     static = replace(base, policy="static", kv_windows=(None,))
     if not workload.is_closed_loop:  # where batches may never fill
@@ -221,7 +221,7 @@ def _batching_setups(
 
 
 def _plain_setup(resolved: ResolvedPool) -> EngineSetup:
-    """Return plain continuous batching on the pool, by the rules of vLLM V1 if the engine has others."""
+    """Return the engine setup of plain continuous batching, with vLLM V1's rules if the engine has others."""
     name = policy_name(resolved)
     plain = replace(
         resolved, pool=resolved.pool.model_copy(update={"speculator": None, "kv_layout": "paged"})
@@ -272,10 +272,10 @@ def spread_gains(
     *,
     engine_loop: str = "auto",
 ) -> tuple[SpreadGain, ...]:
-    """Return the gain of continuous over static batching at the workload's mean lengths, for each spread of the
-    outputs.
+    """Return the gain of continuous over static batching at the workload's mean lengths, for each coefficient of
+    variation of the output lengths.
 
-    All requests wait at once, so the two differ only through the lengths. Outputs are truncated at max_model_len.
+    All requests wait at the start, so only the lengths make a difference. Outputs are truncated at max_model_len.
     """
     batch = min(resolved.max_num_seqs, SPREAD_BATCH)
     prompt = min(round(float(workload.prompt_tokens.mean())), resolved.max_model_len - 1)
@@ -320,14 +320,14 @@ def compare_batching(
     batching_window_s: Annotated[
         float, Flag("Time that a static batch waits for requests, in seconds.", "--batching-window")
     ] = 0.1,
-    spread: Annotated[bool, Flag("Also show the gain by the spread of output lengths.")] = True,
+    spread: Annotated[bool, Flag("Also show the gain for several spreads of output lengths.")] = True,
     engine_loop: Annotated[str, ENGINE_LOOP] = "auto",
     **options: Any,
 ) -> Batching:
     """Compare static, windowed, continuous, chunked and disaggregated batching of the same arrivals, and their waste.
 
-    `max_batch` limits all of them (None: the engine's limit). Waste is measured step by step by the readable engines,
-    which is practical for thousands of requests; `engine_loop` runs the rest. Raises DoesNotFit or InvalidInput.
+    `max_batch` limits all methods (None: the engine's limit). Waste is measured step by step by the readable engines,
+    which is practical for thousands of requests; `engine_loop` applies to the rest. Raises DoesNotFit or InvalidInput.
     """
     check_time("batching window (--batching-window)", batching_window_s)
     pool, traffic = split(options, Pool, Traffic)

@@ -1,17 +1,17 @@
-"""Beam search: the cost of each further beam in steps and in memory, by the way an engine implements beams.
+"""Beam search: time and memory of each additional beam, for each implementation of beams in engines.
 
-All beams of a request read the KV of its prompt, which is stored once; each has its own tail. After every step beams
-are selected again, so that some continue another beam's tail. Implementations in use:
+All beams of a request read the KV of its prompt, which is stored once; each has its own output. After every step beams
+are selected again, so that several beams can continue the output of the same beam. Implementations:
 
-- `engine` (TensorRT-LLM; vLLM before 0.6.3): one decode row per beam, blocks shared; a beam that two beams continue
-  copies its partial block. At most one copy per beam and step is counted.
-- `resubmitted` (vLLM since): every step submits each beam as a new request of one token, which the prefix cache
-  supplies up to its last full block.
+- `engine` (TensorRT-LLM; vLLM before 0.6.3): one decode token per beam, blocks shared; if two beams continue the same
+  beam, its partial block is copied. At most one copy per beam and step is counted.
+- `resubmitted` (vLLM since): every step submits each beam as a new request of one token, whose KV is in the prefix
+  cache up to its last full block.
 - `recomputed`: the same without a prefix cache; every step computes the whole context of each beam.
-- `reordered` (transformers): one decode row per beam, each with its own whole cache including the prompt, which is
+- `reordered` (transformers): one decode token per beam, each with its own whole cache including the prompt, which is
   copied into the new order at every step.
 
-Left out: early stopping, and common beginnings of tails.
+Left out: early stopping, and common beginnings of outputs.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ RESUBMIT_ERROR = 2.0  # error factor on other machines and releases: assumed, 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeamRow:
-    """One beam width in one implementation, with `batch_size` requests at a time.
+    """One beam width with one implementation, for `batch_size` requests at a time.
 
-    `tpot_s`: time of a step with all beams. `times_greedy`: that time over one beam in the engine. `kv_tokens`: tokens
-    that a request holds at its end. `most_requests`: number of such requests that the KV cache holds.
+    `tpot_s`: time of a step with all beams. `times_greedy`: `tpot_s` relative to one beam with `engine`. `kv_tokens`:
+    tokens of KV of a request at its end. `most_requests`: number of such requests that the KV cache holds.
     """
 
     beam_width: int
@@ -77,7 +77,7 @@ class BeamRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeamSearch(PoolAnswer):
-    """Every width in every implementation; `engine_way` is that of the engine in the question."""
+    """Results for every beam width and implementation; `engine_way` is the implementation of the pool's engine."""
 
     SCHEMA: ClassVar[str] = "capacity/beam-search/v1"
 
@@ -141,7 +141,7 @@ def _check_request(
         )
     if input_len < 1 or output_len < 2 or batch_size < 1:
         raise InvalidInput(
-            f"{input_len} tokens in, {output_len} out, {batch_size} requests: must be at least 1, 2 and 1"
+            f"input_len {input_len}, output_len {output_len}, requests {batch_size}: must be at least 1, 2 and 1"
         )
     check_length(resolved, input_len + output_len)
     if resolved.pool.speculator is not None or not resolved.pool.use_cache:
@@ -153,7 +153,7 @@ def _check_request(
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """One load on one pool."""
+    """Requests of one length and batch size on one pool, for which beam widths are computed."""
 
     resolved: ResolvedPool
     input_len: int
@@ -192,7 +192,7 @@ class _Search:
         )
 
     def step_s(self, width: int, way: Way) -> float:
-        """Return the seconds of one token of all beams, half way through the response."""
+        """Return the time (s) of one decode step of all beams, halfway through the response."""
         beams, context = self.batch_size * width, self.input_len + (self.output_len + 1) // 2
         steps, window = self.resolved.step_model, self.resolved.model.window_tokens
         if way in SUBMITTED:
@@ -206,7 +206,7 @@ class _Search:
         return decode_s + steps.copy_seconds(2.0 * beams * copied_tokens * token_bytes / ranks)
 
     def _submitted_s(self, beams: int, context: int, *, cached: bool) -> float:
-        """Return the mean step time over a block's tokens. With a cache, only the last, partial block is recomputed."""
+        """Return the mean step time (s) over a block's tokens. `cached`: only the last, partial block is computed."""
         steps, window = self.resolved.step_model, self.resolved.model.window_tokens
         block = self.resolved.memory.kv_block_tokens if cached else 1
         seconds = 0.0
@@ -223,7 +223,7 @@ class _Search:
         return self.input_len + width * self.output_len
 
     def _blocks(self, width: int, way: Way) -> int:
-        """Return the blocks of a request at its end: tails that share the prompt's full blocks, or whole sequences."""
+        """Return the KV blocks of a request at its end: outputs that share full prompt blocks, or whole sequences."""
         layout = self.resolved.memory.layout
         whole = layout.blocks_of_request(self.input_len + self.output_len)
         if way == "reordered" or width == 1:
@@ -238,7 +238,7 @@ class _Search:
 
 
 def _add_quantities(first: Quantity, second: Quantity, more: float = 0.0) -> Quantity:
-    """Return the sum with added bounds, because the errors may coincide."""
+    """Return the sum of two quantities and `more`. The ends of the intervals add, because the errors may coincide."""
 
     def add_optional(name: str) -> float | None:
         one, other = getattr(first, name), getattr(second, name)

@@ -1,4 +1,4 @@
-"""Prefix caching: hit rates of a trace by cache size and routing, what they save, and providers' bills."""
+"""Prefix caching: a trace's hit rates by cache size and routing, the saved prefill, and costs at API providers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class PromptCachePlan(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptCacheBill:
-    """Input cost of a trace under a plan, in multiples of the bill without a cache (1.0)."""
+    """Input cost of a trace under a plan, relative to the cost without a cache (1.0)."""
 
     plan: str
     hit_fraction: float  # of prompt tokens, within the time to live
@@ -63,7 +63,7 @@ class PromptCacheBill:
 
 @lru_cache(maxsize=1)
 def prompt_cache_plans() -> dict[str, PromptCachePlan]:
-    """Return all dated plans that ship with the package. Raises MalformedFile."""
+    """Return all providers' plans that ship with the package, each with its date. Raises MalformedFile."""
     return read_rows(TABLE, PromptCachePlan)
 
 
@@ -76,11 +76,11 @@ def find_plan(name: str) -> PromptCachePlan:
 
 
 def break_even_reuses(write: float, read: float) -> float:
-    """Return the number of reads of a written prefix after which caching pays: (write - 1) / (1 - read).
+    """Return the number of reads of a written prefix above which caching pays off: (write - 1) / (1 - read).
 
-    One write and n reads cost write + n·read, and 1 + n without a cache. By hand for Anthropic's published 1.25 and
-    0.1: 0.25/0.9 = 0.28, so the first reuse pays; for its one-hour cache, 1/0.9 = 1.1: the second. Raises InvalidInput
-    if a read is not cheaper than sending the prompt again.
+    One write and n reads cost write + n·read; without a cache they cost 1 + n. For Anthropic's published prices of
+    1.25 and 0.1: 0.25/0.9 = 0.28, so the first reuse pays off; for its one-hour cache, 1/0.9 = 1.1, so the second one
+    does. Raises InvalidInput if a read is not cheaper than sending the prompt again.
     """
     if not 0 <= read < 1:
         raise InvalidInput(
@@ -90,7 +90,7 @@ def break_even_reuses(write: float, read: float) -> float:
 
 
 def relative_input_cost(hit_fraction: float, write: float, read: float) -> float:
-    """Return the input bill relative to that without a cache: hits at `read`, all other tokens at `write`.
+    """Return the input cost relative to that without a cache: hits cost `read`, all other tokens `write`.
 
     Assumes that every token that is not a hit is written, as automatic caching does; marking only reused prefixes is
     cheaper.
@@ -101,15 +101,15 @@ def relative_input_cost(hit_fraction: float, write: float, read: float) -> float
 
 
 def break_even_hit_fraction(write: float, read: float) -> float | None:
-    """Return the hit fraction at which the bill equals that without a cache: (write - 1) / (write - read); None:
-    never."""
+    """Return the hit fraction at which the cost equals that without a cache: (write - 1) / (write - read); None if
+    caching never pays off."""
     if read >= 1 and write >= 1:
         return None
     return max(0.0, (write - 1) / (write - read))
 
 
 def prompt_cache_bill(curve: ReuseCurve, plan: PromptCachePlan) -> PromptCacheBill:
-    """Return the bill of a trace under `plan`: hits within its time to live, prompts below its minimum left out."""
+    """Return the cost of a trace under `plan`, with its time to live; prompts below its minimum are not cached."""
     long_enough = curve.prompt_tokens >= plan.minimum_tokens
     kept = (curve.depth >= 0) & (curve.gap_s <= plan.ttl_s) & long_enough[curve.request]
     total = float(curve.prompt_tokens.sum())
@@ -140,7 +140,7 @@ class CacheCurveRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheCurve(AnswerRecord):
-    """Hit rates by capacity and by routing, the savings of a pool, and the bill under each provider's plan."""
+    """Hit rates by capacity and by routing, the savings of a pool, and the cost under each provider's plan."""
 
     SCHEMA: ClassVar[str] = "capacity/cache-curve/v1"
 
@@ -178,10 +178,10 @@ def cache_curve(
     price: str | None = None,
     plans: Sequence[str] | None = None,
 ) -> CacheCurve:
-    """Return the hit rates of a trace at every cache size, over replicas, and the savings on a model and pool
-    (`served_by`: the model, and a Pool or its fields).
+    """Return the hit rates of a trace at each of `capacities_tokens` and for routing over `replicas`, and the savings
+    on a model and pool (`served_by`: the model, and a Pool or its fields).
 
-    `price` is $ per GPU-hour of that pool; `plans` are providers' (None: all). Raises InvalidInput or UnknownName.
+    `price`: $ per GPU-hour of that pool; `plans`: names of providers' plans (None: all). Raises InvalidInput.
     """
     workload = read_trace(trace, limit=limit)
     size = block_tokens or _block_tokens(workload)
@@ -234,12 +234,14 @@ def cache_curve_by_flags(
     replicas: Annotated[
         int, Flag("Number of replicas; also compare the hit rates of routing policies.", least=1)
     ] = 1,
-    model: Annotated[str | None, Flag("Also show the savings for this model; needs --gpu.")] = None,
+    model: Annotated[
+        str | None, Flag("Also show the prefill time saved with this model; needs --gpu.")
+    ] = None,
     gpu: Annotated[str | None, Flag("GPU that serves --model.")] = None,
     tensor_parallel_size: TensorParallel = 1,
     price: Annotated[str | None, Flag("Price of that GPU in $ per GPU-hour.")] = None,
     plans: Annotated[
-        Sequence[str] | None, Flag("Show only this provider's plan; may be repeated.", "--plan")
+        Sequence[str] | None, Flag("Show only this provider's prompt-cache plan; may be repeated.", "--plan")
     ] = None,
     limit: Annotated[int | None, Flag("Read only the first N requests.", "--num-prompts", least=1)] = None,
 ) -> CacheCurve:
@@ -266,7 +268,7 @@ def cache_curve_by_flags(
 
 
 def _block_tokens(workload: Workload) -> int:
-    """Return the block size that the trace was hashed with if its segments are equal, else vLLM's 16."""
+    """Return the block size of the trace's hashes if the trace shows it (a power of two up to 4,096), else 16."""
     content = workload.content
     if content is None:
         return 16

@@ -1,4 +1,4 @@
-"""Comparison of engines as the simulator uses them, and of two published speed claims with physical bounds."""
+"""Table of the engines as the simulator models them, and comparison of published speed claims with physical bounds."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from capacity.step import OpCost, StepCost, decode_shape, prefill_shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRow:
-    """One release: its defaults on a GPU, the formats that it loads, and the evidence for its constants.
+    """One engine release: its defaults on a GPU, the formats that it loads, and the evidence for its constants.
 
     `simulated`: the simulator implements its scheduling policy. `sourced_fraction`: fraction of its constants that are
-    stated by its source, measured or fitted rather than assumed.
+    stated by a source, measured or fitted rather than assumed.
     """
 
     engine: str
@@ -74,7 +74,7 @@ def _row(engine: EngineSpec, profile: HardwareProfile) -> EngineRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A published figure, our prediction, the physical bound at the GPU's peaks, and an explanation of the difference.
+    """A published number, our prediction, the bound at the GPU's peak rates, and an explanation of the difference.
 
     `unit` is tokens/s (higher is faster; the bound is a maximum) or ms (the bound is a minimum).
     """
@@ -99,12 +99,12 @@ _LADDER = (
 AGREES_WITHIN = 0.15
 # tokens/s, Llama-2-7B on one A100, one stream: pytorch-labs/gpt-fast README, 2023-11; measured
 COMPILED_16_BIT = 104.9
-COUNTED_INSIDE = "LM head and sampling kernels; here they are part of the step"
+COUNTED_INSIDE = "LM head and sampling kernels; our prediction also counts them as part of the decode step"
 LADDER_CONTEXT = 512  # tokens; the claim does not say: assumed
 
 
 def ladder_claims() -> tuple[Claim, ...]:
-    """Return claims in tokens/s for Llama-2-7B on an A100: published, predicted, HBM bandwidth over a step's bytes."""
+    """Return published claims in tokens/s for Llama-2-7B on an A100. Bound: HBM bandwidth over a step's bytes."""
     return tuple(_ladder_claim(*rung) for rung in _LADDER)
 
 
@@ -150,7 +150,7 @@ def _share(cost: StepCost, counted: Callable[[OpCost], bool]) -> float:
 
 
 def breakdown_claims() -> tuple[Claim, ...]:
-    """Return a published breakdown of Llama-2-70B INT4 on one A100, 512 tokens in and 256 out, part by part."""
+    """Return a published time breakdown by part: Llama-2-70B INT4 on one A100, 512 tokens in and 256 out."""
     resolved = resolve("llama-2-70b", Pool(gpu="a100", quantization="awq", max_model_len=1024))
     profile, steps = resolved.profile, resolved.step_model
     prefill, decode = steps.step_cost(prefill_shape(1, 512)), steps.step_cost(decode_shape(1, 512 + 128))
@@ -176,7 +176,7 @@ def breakdown_claims() -> tuple[Claim, ...]:
             f"every token reads {decode.bytes / 1e9:.0f} GB: in 4 ms that is {decode.bytes / 0.004 / 1e12:.1f} "
             f"TB/s, but the GPU has {profile.hbm_bytes_per_s / 1e12:.2f}",
         ),
-        ("decode of 256 tokens", 1000, 255 * decode_ms, 255 * least_step_ms, "the same, for 255 steps"),
+        ("decode of 256 tokens", 1000, 255 * decode_ms, 255 * least_step_ms, "255 decode steps as above"),
         ("sampling of 256 tokens", 50, 256 * sampling * 1e3, None, COUNTED_INSIDE),
         (
             "network",
@@ -202,7 +202,7 @@ def breakdown_claims() -> tuple[Claim, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engines(AnswerRecord):
-    """Comparison of engines; `claims`: published speed figures with their physical bounds, if requested."""
+    """Comparison of engines; `claims`: published speeds with their physical bounds, empty unless requested."""
 
     SCHEMA: ClassVar[str] = "capacity/engines/v1"
 

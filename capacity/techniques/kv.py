@@ -34,7 +34,7 @@ from capacity.techniques.one_pool import Contexts, TensorParallel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvAnswerRow:
-    """A model's KV, its size under other attention kinds, and the prompt length at which attention dominates."""
+    """KV cache of a model, its size with other attention, and the prompt length at which attention dominates."""
 
     model: str
     attention: str
@@ -53,7 +53,7 @@ class KvAnswerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitedRow:
-    """Limited attention methods at one context of one model."""
+    """Several methods that limit attention, for one context length of one model."""
 
     model: str
     context_tokens: int
@@ -62,7 +62,7 @@ class LimitedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvAnswer(AnswerRecord):
-    """KV by model and context; `limited` is set only with a window, `long_contexts` for each GPU."""
+    """KV sizes by model and context; `limited` is set only with a window; `long_contexts` is by GPU."""
 
     SCHEMA: ClassVar[str] = "capacity/kv/v1"
 
@@ -77,7 +77,7 @@ class KvAnswer(AnswerRecord):
     long_contexts: tuple[LongContext, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values; contexts that are keys become text."""
+        """Return plain JSON values; context lengths that are keys become text."""
         answer = AnswerRecord.to_dict(self)
         for row in answer["rows"]:
             row["request_bytes"] = {str(context): size for context, size in row["request_bytes"].items()}
@@ -119,12 +119,12 @@ def kv(
     quantization: Annotated[str | None, Flag("Weight format.", "--quantization -q")] = None,
     engine: Annotated[str, Flag("Engine, with an optional version.")] = "vllm",
 ) -> KvAnswer:
-    """Return KV by model and context, for several attention kinds and limited attention, and the context that each GPU
-    holds.
+    """Return KV sizes by model and context, with other kinds of attention and with limited attention, and the context
+    that each GPU holds.
 
-    `batch_size` is that of decode steps. `window_tokens` adds windows, sinks and chunks of that size. `eviction` adds
-    methods that keep `budget_tokens` of a request by attention score, or fewer bits (a name, or "all"). A single model
-    or GPU may be given without a list. Raises InvalidInput or UnknownName.
+    `batch_size` is that of decode steps. `window_tokens` adds windows, sinks and chunks of that size. `eviction` (a
+    name or "all") adds methods that keep `budget_tokens` of a request by attention score, or that store fewer bits. A
+    single model or GPU may be given without a list. Raises InvalidInput or UnknownName.
     """
     models = (models,) if isinstance(models, (str, ModelSpec)) else models
     gpus = (gpus,) if isinstance(gpus, str) else gpus
@@ -189,7 +189,7 @@ def kv(
 def _row(
     model: ModelSpec, pools: Mapping[str, ResolvedPool], contexts: Sequence[int], kv_cache_dtype: str
 ) -> KvAnswerRow:
-    """Return the row of one model. Contexts beyond its own limit are computed as well."""
+    """Return the row of one model. Contexts beyond the model's limit are also computed."""
     plans = {gpu: pool.memory for gpu, pool in pools.items()}
     try:
         crossover = prefill_crossover_tokens(model)

@@ -1,4 +1,4 @@
-"""KV bytes by attention kind, and under windows, sinks and chunks, in closed form."""
+"""KV bytes by kind of attention, and with windows, sinks and chunks, in closed form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST_CONTEXT = 1 << 40
 
 
 def request_kv_bytes(model: ModelSpec, tokens: int, kv_cache_dtype: str = "auto") -> float:
-    """Return the KV bytes of one request, one copy: windowed layers stop growing, linear ones never grow."""
+    """Return the KV bytes of one request, stored once. Windowed layers stop growing; linear layers never grow."""
     if not 1 <= tokens <= LONGEST_CONTEXT:
         raise InvalidInput(f"a context of {tokens} tokens: must be from 1 to {LONGEST_CONTEXT}")
     return sum(
@@ -27,9 +27,9 @@ def request_kv_bytes(model: ModelSpec, tokens: int, kv_cache_dtype: str = "auto"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitedAttention:
-    """One request if every layer limits its attention: KV bytes, and prefill's query x key pairs over causal ones.
+    """KV bytes of a request if every layer limits its attention, and prefill's query-key pairs over full causal ones.
 
-    `seen_tokens`: how many tokens the last one can attend to.
+    `seen_tokens`: how many tokens the last token of the request can attend to.
     """
 
     name: str
@@ -41,16 +41,16 @@ class LimitedAttention:
 def limited_attention(
     model: ModelSpec, tokens: int, *, window_tokens: int, sink_tokens: int = 4, kv_cache_dtype: str = "auto"
 ) -> tuple[LimitedAttention, ...]:
-    """Return full, sliding-window, sink-and-window (StreamingLLM) and chunked attention, at `tokens` of one request.
+    """Return full, sliding-window, sink-and-window (StreamingLLM) and chunked attention for a request of `tokens`.
 
     A window keeps the last `window_tokens`. StreamingLLM also keeps the first `sink_tokens` (4), without which quality
     collapses (Xiao et al., arXiv 2309.17453). Chunks of `window_tokens` attend only within themselves (Llama 4), and
-    at most one whole chunk is stored. Other tokens are dropped, not compressed. Layers with a window of their own keep
-    the smaller one. Raises InvalidInput.
+    at most one whole chunk is stored. Other tokens are dropped, not compressed. In layers that already have a window,
+    the smaller of the two windows applies. Raises InvalidInput.
     """
     if sink_tokens < 0 or window_tokens < 1 or tokens < 1:
         raise InvalidInput(
-            f"{sink_tokens} sinks and a window of {window_tokens} at {tokens} tokens: must be at least 0, 1 and 1"
+            f"sinks {sink_tokens}, window {window_tokens}, tokens {tokens}: must be at least 0, 1 and 1"
         )
     streaming = sink_tokens + window_tokens
     whole, rest = divmod(tokens, window_tokens)
@@ -86,7 +86,7 @@ class KindComparison:
 
 
 def compare_attention_kinds(model: ModelSpec, kv_cache_dtype: str = "auto") -> KindComparison:
-    """Return MHA, the model's own kind, MQA and MLA, for the layers that cache tokens; windows are ignored."""
+    """Return KV bytes per token of MHA, the model's kind, MQA and MLA in layers that cache tokens; ignores windows."""
     kv = find_kv_cache_format(kv_cache_dtype, model_dtype=model.dtype)
     mha = mqa = mla = own = 0.0
     for group in model.softmax_groups:

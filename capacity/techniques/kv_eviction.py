@@ -1,4 +1,4 @@
-"""KV eviction and compression methods: bytes, decode time, requests held, scoring cost and quality loss."""
+"""KV eviction and compression methods: KV bytes, decode time, requests that fit, scoring time and quality loss."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SCORE_BYTES = 4  # one FP32 sum for each KV head and kept token: assumed, 2026-1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionRow:
-    """One method at one context: bytes of a request, and on a GPU seconds, requests held and tokens per second.
+    """One method at one context: KV bytes of a request; on a GPU also times, requests that fit and tokens per second.
 
-    `score_bytes`: extra memory of a method that accumulates scores. Steps have `batch_size` requests; `held` requests
-    of `context_tokens` fit at once; `tokens_per_s` is for as many of them as run in a step. `prefill_s` is for one
-    whole prompt, and `score_s` is the time that the selection adds. Without a GPU these are None.
+    `score_bytes`: extra memory of a method that accumulates scores. `step_s`: a decode step of `batch_size` requests.
+    `held` requests of `context_tokens` fit at once; `tokens_per_s` is for these (at most max_num_seqs). `prefill_s` is
+    for one whole prompt, and `score_s` is the time that the selection adds. Without a GPU these are None.
     """
 
     model: str
@@ -51,7 +51,7 @@ class EvictionRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionMethod:
-    """A method: its effect on a prompt, the engines that support it, and its published results."""
+    """A method: what it does to a prompt, the engines that support it, and its published results."""
 
     method: str
     title: str
@@ -63,7 +63,7 @@ class EvictionMethod:
 
 
 def selected_methods(eviction: str | None) -> tuple[KvEviction, ...]:
-    """Return the method of a name, or all methods. Raises UnknownName."""
+    """Return the method with the given name, all methods for "all", or none for None. Raises UnknownName."""
     if eviction is None:
         return ()
     if eviction == ALL:
@@ -112,7 +112,7 @@ def eviction_rows(
     batch_size: int,
     kv_cache_dtype: str = "auto",
 ) -> Iterator[EvictionRow]:
-    """Yield the whole KV first, then each method. Layers with windows or states of their own are unchanged.
+    """Yield a row for the whole KV, then one per method. Layers with a window or recurrent state are unchanged.
 
     Raises InvalidInput for a budget below 1.
     """
@@ -153,7 +153,7 @@ def eviction_rows(
 
 
 def _step_s(pool: ResolvedPool, batch: int, context: int, kept: int) -> float:
-    """Return the seconds of a decode step of `batch` requests whose growing layers attend to `kept` tokens."""
+    """Return the time (s) of a decode step of `batch` requests; layers without a window attend to `kept` tokens."""
     window = pool.model.window_tokens
     shape = StepShape(
         decode_sequences=batch,
@@ -164,7 +164,7 @@ def _step_s(pool: ResolvedPool, batch: int, context: int, kept: int) -> float:
 
 
 def _requests_that_fit(pool: ResolvedPool, context: int, kept: int) -> int:
-    """Return the requests that the KV blocks hold after prefill; a prompt of `context` must fit."""
+    """Return how many requests the KV blocks hold after eviction, with room to prefill one whole `context`."""
     plan = pool.memory
     layout, blocks = plan.layout, plan.usable_blocks
     whole = layout.blocks_of_request(context)
@@ -174,7 +174,7 @@ def _requests_that_fit(pool: ResolvedPool, context: int, kept: int) -> int:
 
 
 def _prefill_s(pool: ResolvedPool, method: KvEviction | None, context: int, kept: int) -> tuple[float, float]:
-    """Return the seconds of one prompt in one step, and of scoring, by its fraction of attention's query-key pairs."""
+    """Return the prefill time (s) of one prompt, and the scoring time, in proportion to the scored query-key pairs."""
     model = pool.model
     shape = prefill_shape(1, context, window_tokens=model.window_tokens)
     if method is not None and method.prompt == "kept":

@@ -1,6 +1,6 @@
-"""Long contexts: where attention exceeds the weights, the benefit of offloading, prefill over several GPUs.
+"""Long contexts: where attention costs more than the weights, the benefit of offloading, prefill over several GPUs.
 
-Closed forms with units, with the step model's times where a fitted kernel exists.
+The formulas are in closed form; times are those of the step model where a fitted kernel exists.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ MAX_RANKS = 8
 
 
 def prefill_crossover_tokens(model: ModelSpec) -> float:
-    """Return the prompt length at which causal attention needs as many FLOPs as all matrices: active matrix parameters
-    / (L·q·d).
+    """Return the prompt length at which causal attention needs as many FLOPs as all weight matrices: active matrix
+    parameters / (L·q·d).
 
-    Per token: 2 FLOPs per parameter, and 4·q·d per layer for each of N/2 attended tokens. Layers with a window or a
-    state are not part of the growing term. Raises OutsideValidity if no layer grows.
+    FLOPs per token: 2 per parameter, and 4·q·d per layer for each of N/2 attended tokens. Layers with a window or a
+    recurrent state are not counted, because their attention does not grow. Raises OutsideValidity if no layer grows.
     """
     width = sum(
         group.num_layers * group.mixer.flops_per_pair / 4
@@ -41,7 +41,7 @@ def prefill_crossover_tokens(model: ModelSpec) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextPoint:
-    """One decode step at a context, and the fraction of it that is attention."""
+    """One decode step at one context length, and the fraction of its time that is attention."""
 
     context_tokens: int
     step_s: float
@@ -51,10 +51,10 @@ class ContextPoint:
 
 
 def decode_point(resolved: ResolvedPool, batch_size: int, context: int) -> ContextPoint:
-    """Return a decode step of `batch_size` requests at a context from the step model; memory is not checked."""
+    """Return a decode step of `batch_size` requests of `context` tokens from the step model, with no memory check."""
     if batch_size < 1 or not 1 <= context <= LONGEST_CONTEXT:
         raise InvalidInput(
-            f"a batch of {batch_size} at {context} tokens: must be at least 1, and 1 to {LONGEST_CONTEXT}"
+            f"a batch of {batch_size} must be at least 1, and a context of {context} from 1 to {LONGEST_CONTEXT}"
         )
     shape = decode_shape(batch_size, context, window_tokens=resolved.model.window_tokens)
     cost = resolved.step_model.step_cost(shape)
@@ -69,7 +69,7 @@ def decode_point(resolved: ResolvedPool, batch_size: int, context: int) -> Conte
 
 
 def decode_crossover_tokens(resolved: ResolvedPool, batch_size: int) -> int | None:
-    """Return the smallest context at which attention takes half of a decode step; None: not below 2**24 tokens."""
+    """Return the smallest context at which attention takes half of a decode step; None above 2**24 tokens."""
     return first_failing(
         lambda tokens: decode_point(resolved, batch_size, tokens).attention_share < 0.5, 1 << 24
     )
@@ -77,7 +77,7 @@ def decode_crossover_tokens(resolved: ResolvedPool, batch_size: int) -> int | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offload:
-    """Seconds to fetch a cached prefix from CPU memory and to recompute it, with nothing else running."""
+    """Time (s) to load a cached prefix from CPU memory, and time to recompute it, if nothing else runs."""
 
     tokens: int
     bytes: float
@@ -90,8 +90,8 @@ class Offload:
 
 
 def offload(resolved: ResolvedPool, tokens: int) -> Offload:
-    """Return the time of `tokens` tokens of KV over PCIe, each GPU of the group fetching its part, and of their
-    prefill.
+    """Return the time to load the KV of `tokens` tokens over PCIe, where each GPU loads its part, and the time of
+    their prefill.
 
     Leaves out overlap of layers (load while computing) and contention for the link.
     """
@@ -109,7 +109,7 @@ def offload(resolved: ResolvedPool, tokens: int) -> Offload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextParallelPrefill:
-    """One prompt prefilled by `ranks` groups of GPUs, each with a part of the sequence (ring attention)."""
+    """Prefill of one prompt by `ranks` groups of GPUs, each with a part of the sequence (ring attention)."""
 
     ranks: int
     seconds: float
@@ -120,10 +120,10 @@ class ContextParallelPrefill:
 def context_parallel_prefill(
     resolved: ResolvedPool, tokens: int, rank_counts: Sequence[int] = (1, 2, 4, 8)
 ) -> tuple[ContextParallelPrefill, ...]:
-    """Return prefill time over ranks: matrices and attention divided evenly (zigzag parts), KV passed round the ring.
+    """Return prefill times by number of ranks, which share matrices and attention evenly and pass KV around a ring.
 
-    Each rank sends its part of K and V n - 1 times per layer, hidden behind its own attention as long as that lasts.
-    Matrix steps keep their per-kernel latency. Source: Liu et al., Ring Attention, arXiv 2310.01889. Raises
+    Each of n ranks sends its zigzag part of K and V n - 1 times per layer, hidden by its attention while that lasts.
+    Matrix multiplications keep their per-kernel latency. Source: Liu et al., Ring Attention, arXiv 2310.01889. Raises
     InvalidInput for fewer tokens than ranks.
     """
     window = resolved.model.window_tokens
@@ -157,10 +157,10 @@ def context_parallel_prefill(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongContext:
-    """A model on one GPU (or group): the context that it holds, the attention crossover, the benefit of fetching a
-    prefix.
+    """A model on one GPU (or group): the context that it holds, the context at which attention takes half of a decode
+    step, and the benefit of loading a prefix.
 
-    None if the model does not fit or its times are not modelled there; `reason` then explains why.
+    Results are empty or None if the model does not fit or its times are not modelled; `reason` explains why.
     """
 
     model: str
@@ -178,7 +178,7 @@ class LongContext:
 def long_context(
     resolved: ResolvedPool, *, batch_size: int, prefix_tokens: int, contexts: Sequence[int] = CONTEXTS
 ) -> LongContext:
-    """Return the long-context results of one pool: held tokens, crossover, a fetched prefix, prefill over ranks."""
+    """Return the long-context results of a pool: longest context, attention crossover, loaded prefix, ring prefill."""
     plan = resolved.memory
     held = plan.max_context_tokens if plan.kv_cache_bytes > 0 else 0
     nothing = LongContext(

@@ -1,4 +1,4 @@
-"""Shared parts of questions about one pool: the pool's fields in an answer, and the check for a single rank."""
+"""Shared parts of the answers about one pool: the pool's fields, and the check that it has one data-parallel rank."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PoolAnswer(AnswerRecord):
 
 
 def shared_fields(resolved: ResolvedPool) -> Mapping[str, Any]:
-    """Return the first fields of an answer about this pool."""
+    """Return the values of the first fields of an answer about this pool."""
     return {"model": resolved.model.name, "gpu": gpu_summary(resolved), "engine": resolved.engine.label}
 
 
@@ -42,7 +42,7 @@ def pool_notes(resolved: ResolvedPool) -> tuple[str, ...]:
 
 
 def require_one_rank(pool: Pool, verb: str) -> Pool:
-    """Return the pool. Raises InvalidInput for data-parallel ranks, which the closed forms do not cover."""
+    """Return the pool. Raises InvalidInput for several data-parallel ranks, which the closed forms do not cover."""
     if pool.data_parallel_size > 1:
         raise InvalidInput(
             f"`{verb}` describes one data-parallel rank: leave out --data-parallel-size (`capacity scale --axis "

@@ -1,4 +1,4 @@
-"""Prefix cache hit rate of a workload, for every cache size at once.
+"""Prefix cache hit rate of a workload, for all cache sizes at once.
 
 The cache is an LRU of KV blocks that evicts a request's deepest block first (vLLM's order). Such a cache is a stack: a
 block is hit at capacity C exactly if fewer than C other blocks were used since its own last use (Mattson 1970). One
@@ -23,10 +23,10 @@ PREFIX_SHARE = 0.5  # SGLang router's --cache-threshold as first released, 2024-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReuseCurve:
-    """Every block that the prompts look up, with its depth in the LRU stack at that moment (-1: never seen).
+    """Every block that the prompts look up, with its depth in the LRU stack at that time (-1: not used before).
 
-    `capacity_blocks` of the methods: cache size in blocks of `block_tokens`; None: unlimited. Exact for requests that
-    run one after another and fit the cache; concurrent requests see each other's blocks earlier.
+    `capacity_blocks` of the methods is the cache size in blocks of `block_tokens`; None: unlimited. Exact if requests
+    run one after another and fit the cache. Concurrent requests find each other's blocks earlier.
     """
 
     block_tokens: int
@@ -37,7 +37,7 @@ class ReuseCurve:
     gap_s: np.ndarray[tuple[int, ...], np.dtype[np.float64]]  # since its last use; infinite: never
 
     def hits(self, capacity_blocks: int | None = None) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        """Return a mask of the look-ups that hit."""
+        """Return a mask of the looked-up blocks that are hits."""
         if capacity_blocks is not None and capacity_blocks < 0:
             raise InvalidInput(f"a cache of {capacity_blocks} blocks: must be at least 0")
         seen = self.depth >= 0
@@ -47,7 +47,7 @@ class ReuseCurve:
         return float(self.hits(capacity_blocks).mean()) if len(self.depth) else 0.0
 
     def token_hit_fraction(self, capacity_blocks: int | None = None) -> float:
-        """Return prompt tokens that need no prefill, over all prompt tokens."""
+        """Return the fraction of all prompt tokens that need no prefill."""
         return float(self.tokens[self.hits(capacity_blocks)].sum() / self.prompt_tokens.sum())
 
     def hit_tokens(self, capacity_blocks: int | None = None) -> IntArray:
@@ -58,16 +58,16 @@ class ReuseCurve:
 
     @property
     def knee_blocks(self) -> int:
-        """Return the smallest capacity that reaches the unlimited cache's hit rate."""
+        """Return the smallest capacity (blocks) with the same hit rate as an unlimited cache."""
         return int(self.depth.max()) + 1 if len(self.depth) else 0
 
 
 def reuse_curve(workload: Workload, block_tokens: int, *, as_engine: bool = False) -> ReuseCurve:
-    """Return the curve of `workload`, its requests served in order of arrival.
+    """Return the reuse curve of `workload`, whose requests run one after another in order of arrival.
 
-    By default as traces are usually scored: prompts only, a partial last block included (a trace hashes it too).
-    `as_engine`: as vLLM caches, with full blocks of prompt and response, and a hit leaves at least one prompt token to
-    compute; a fully cached prompt of whole blocks then holds its last block twice, which is ignored. Raises
+    By default blocks count as in most trace analyses: prompts only, including a partial last block (traces hash it
+    too). `as_engine`: as in vLLM, with full blocks of prompt and response, and at least one prompt token is computed
+    again; a fully cached prompt of whole blocks then stores its last block twice, which is ignored. Raises
     InvalidInput if the workload has no information on shared content.
     """
     content = workload.content
@@ -106,7 +106,7 @@ def reuse_curve(workload: Workload, block_tokens: int, *, as_engine: bool = Fals
 
 
 def _reverse_runs(values: IntArray, first: IntArray) -> IntArray:
-    """Return each request's values in reverse: its deepest block is used (released) first, so it is the oldest."""
+    """Return the values of each request in reverse order, because the cache evicts the deepest block first."""
     length = np.diff(first)
     within = np.arange(len(values)) - np.repeat(first[:-1], length)
     backwards: IntArray = values[np.repeat(first[1:] - 1, length) - within]
@@ -114,10 +114,10 @@ def _reverse_runs(values: IntArray, first: IntArray) -> IntArray:
 
 
 def _stack_depths(ids: IntArray, begins: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the depth of each access in the LRU stack at `begins` (the start of its request), and the previous
-    access.
+    """Return the depth of each access in the LRU stack at `begins` (the first access of its request), and the first
+    access of the request that used its block before (-1: none).
 
-    The depth is the number of distinct blocks used since the last use p of this one: the accesses before `begins`
+    The depth is the number of distinct blocks used since the last use p of this block: the accesses before `begins`
     whose own predecessor is not after p, less the p + 1 accesses up to p. Computed for all accesses together, over
     blocks of accesses of sizes 1, 2, 4, ... sorted by predecessor: O(n log^2 n).
     """
@@ -166,10 +166,10 @@ def prefill_savings(
     *,
     usd_per_gpu_hour: float | None = None,
 ) -> PrefillSavings:
-    """Return the savings of hits from the step model; `capacity_blocks` None: the capacity of the pool's own KV cache.
+    """Return the prefill time and cost that cache hits save; `capacity_blocks` None: the pool's own KV cache.
 
-    Each prompt runs in one step, with its cached tokens read as context. The saved fraction is below the token hit
-    rate, because attention still reads the prefix, and short remainders are bound by weights and launches.
+    Each prompt runs in one step that reads its cached tokens as context. The saved fraction is below the token hit
+    rate, because attention still reads the prefix, and short remaining prompts are bound by weights and launches.
     """
     if capacity_blocks is None:
         capacity_blocks = resolved.memory.require_fit().kv_capacity_tokens // curve.block_tokens
@@ -199,7 +199,7 @@ def prefill_savings(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedReuse:
-    """Hit rate over replicas with separate caches, and the resulting load imbalance."""
+    """Hit rate of requests routed over replicas with separate caches, and the load imbalance of that routing."""
 
     routing: str
     replicas: int
@@ -216,11 +216,11 @@ def routed_reuse(
     capacity_blocks: int | None = None,
     as_engine: bool = False,
 ) -> RoutedReuse:
-    """Return the reuse of requests spread over `replicas`, each with a cache of `capacity_blocks`.
+    """Return the hit rate of requests routed over `replicas`, each with a cache of `capacity_blocks`.
 
-    `round-robin`: in turn. `least-tokens`: to the replica with the fewest prompt tokens so far. `prefix`: to the
-    replica with the longest prefix of this prompt, if that is more than `PREFIX_SHARE` of it, else as `least-tokens`.
-    Raises InvalidInput or UnknownName.
+    `routing` selects the replica of a request. `round-robin`: each replica in turn. `least-tokens`: the replica with
+    the fewest prompt tokens so far. `prefix`: the replica with the longest prefix of this prompt, if that is more than
+    `PREFIX_SHARE` of the prompt, else as `least-tokens`. Raises InvalidInput or UnknownName.
     """
     if replicas < 1:
         raise InvalidInput(f"{replicas} replicas: must be at least 1")

@@ -1,4 +1,4 @@
-"""Catalogue of quantization methods: data with published quality, each figure with its source and date."""
+"""Catalogue of quantization methods with published quality; each published result has its source and date."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Kind = Literal["none", "weight-only", "weights and activations", "kv-cache"]
 
 
 class Quality(Spec):
-    """A published figure; without numbers, its source's summary, whose `losses` are fractions of the scores."""
+    """A published result: two scores, or a summary in `source` with `losses` as fractions of the scores."""
 
     metric: str
     model: str
@@ -33,21 +33,21 @@ class Quality(Spec):
 
     @property
     def loss_fractions(self) -> tuple[float, ...]:
-        """Return the lost fractions of task scores. Empty for a perplexity, which has no such fraction."""
+        """Return the fractions of task scores that quantization loses; empty for a perplexity, which has none."""
         if self.baseline is None or self.quantized is None or "perplexity" in self.metric:
             return self.losses
         return (max(0.0, 1 - self.quantized / self.baseline),)
 
     @property
     def text(self) -> str:
-        """Return the figure in one line."""
+        """Return the published result in one line."""
         if self.baseline is None or self.quantized is None:
             return self.source.partition(": ")[2] or self.source
         return f"{self.metric} {self.baseline:g} to {self.quantized:g} ({self.model})"
 
 
 class QuantizationMethod(Spec):
-    """One quantization method, as data."""
+    """One quantization method from the catalogue: its formats, its calibration, and its published quality."""
 
     name: str
     title: str
@@ -67,18 +67,18 @@ class QuantizationMethod(Spec):
         return replace(resolved, scheme=self.scheme(resolved))
 
     def scheme(self, resolved: ResolvedPool) -> QuantizationScheme:
-        """Return the storage formats: the layers' matrices as here; embedding, LM head, router and norms at 16 bit."""
+        """Return the weight formats with this method; embedding, LM head, router and norms stay at 16 bit."""
         return scheme_for(resolved.model, self.quantization)
 
 
 @lru_cache(maxsize=1)
 def quantization_methods() -> dict[str, QuantizationMethod]:
-    """The catalogue. Raises MalformedFile."""
+    """Return all methods of the catalogue by name. Raises MalformedFile."""
     return read_rows(TABLE, QuantizationMethod)
 
 
 def find_method(name: str) -> QuantizationMethod:
-    """The method of this name. Raises UnknownName."""
+    """Return the method with this name. Raises UnknownName."""
     methods = quantization_methods()
     key = name.strip().lower()
     if key not in methods:

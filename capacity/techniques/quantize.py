@@ -56,12 +56,12 @@ TIMED_FIELDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedOption:
-    """One method on one pool. Times are in seconds. If it does not fit or run, they are None and `reason` explains
-    why.
+    """One quantization method on one pool. Times are in seconds. If the model does not fit or run, they are None and
+    `reason` explains why.
 
     `tpot_small_s` is for a batch of 1, `tpot_large_s` for `large_batch`. `max_batch` requests of input + output tokens
     run at once: max_num_seqs, or the capacity of the KV cache. `output_tokens_per_s` and the cost are at full load, as
-    in `cost`, for lengths that vary around these. `intervals_s`: the 90 % intervals of the times, by name.
+    in `cost`, for lengths that vary around these. `intervals_s`: the 90 % intervals of the times, by field name.
     """
 
     method: str
@@ -101,10 +101,10 @@ def quantization_options(
     price: Price | None = None,
     methods: Sequence[str] | None = None,
 ) -> tuple[QuantizedOption, ...]:
-    """Return all methods (or the named ones) on the pool. Raises InvalidInput or UnknownName."""
+    """Return the results of all methods (or those in `methods`) on the pool. Raises InvalidInput or UnknownName."""
     if input_len < 1 or output_len < 2 or large_batch < 1:
         raise InvalidInput(
-            f"{input_len} tokens in, {output_len} out, a batch of {large_batch}: must be at least 1, 2 and 1"
+            f"input_len {input_len}, output_len {output_len}, large_batch {large_batch}: must be at least 1, 2 and 1"
         )
     if input_len + output_len > resolved.max_model_len:
         raise InvalidInput(
@@ -124,7 +124,7 @@ def quantization_options(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
-    """Requests of equal lengths, batch of the second TPOT, price of a GPU-hour, and `requests` of varying lengths."""
+    """Fixed lengths, the second TPOT's batch size, the price of a GPU-hour, and `requests` of varying lengths."""
 
     input_len: int
     output_len: int
@@ -135,14 +135,14 @@ class _Load:
 
 @cache
 def varying_traffic(input_len: int, output_len: int) -> Traffic:
-    """Return traffic of these mean lengths, as `cost` fills it in."""
+    """Return traffic with these mean lengths and the defaults that `cost` also uses."""
     return build(Traffic, {"input_len": input_len, "output_len": output_len, "request_rate": 1.0})
 
 
 def _option(
     resolved: ResolvedPool, method: QuantizationMethod, load: _Load, plain: Callable[[], ResolvedPool]
 ) -> QuantizedOption:
-    """Return one option. `plain()` returns the pool at 16 bit, shared by all methods to build its step model once."""
+    """Return the results of one method. `plain()` returns the pool at 16 bit, which all methods share."""
     pool = method.apply(resolved)
     option = _option_without_times(pool, method, load)
     try:
@@ -162,7 +162,7 @@ def _option(
 
 
 def _option_without_times(pool: ResolvedPool, method: QuantizationMethod, load: _Load) -> QuantizedOption:
-    """Return the properties of the format itself: size, kernel, quality."""
+    """Return the results of a method that need no times: size, kernel, quality."""
     stored = pool.scheme.format_of("experts" if pool.model.is_moe else "dense_ffn")
     execution = pool.step_setting.execution(stored)
     remarks = pool.step_setting.remarks
@@ -191,7 +191,7 @@ def _option_without_times(pool: ResolvedPool, method: QuantizationMethod, load: 
 
 
 def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
-    """Return the FLOP/s of the largest product in a step of many rows, over the GPU's dense rate in its format."""
+    """Return the FLOP/s of the largest matrix multiplication in a large step, over the GPU's rate in its format."""
     rows = prefill_shape(1, ROOF_ROWS, window_tokens=pool.model.window_tokens)
     operators = pool.step_model.step_cost(rows).operators
     products = (op for op in operators if not op.name.startswith("attention prefill"))
@@ -201,7 +201,7 @@ def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
 
 
 def _add_times(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> QuantizedOption:
-    """Add the times of one request and of the large batch, the throughput at full load, and its cost."""
+    """Return the option with times of one request and of the large batch, throughput at full load, and cost."""
     steps, limits, most = pool.step_model, pool.limits_from(), option.max_batch
     lengths = {"input_len": load.input_len, "output_len": load.output_len}
     alone = batch_times(steps, limits, SMALL_BATCH, **lengths)
@@ -231,8 +231,8 @@ def _add_times(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> Quan
 def break_even_batch(plain: ResolvedPool, quantized: ResolvedPool, context_tokens: int) -> int | None:
     """Return the smallest batch at which a decode step is no faster than at 16 bit; None: it is always faster.
 
-    Below it fewer bytes win; above it products are compute bound and dequantization costs time. Raises InvalidInput
-    for a context below 1.
+    In smaller batches fewer bytes save time; in larger ones matrix multiplications are compute bound and
+    dequantization costs time. Raises InvalidInput for a context below 1.
     """
     if context_tokens < 1:
         raise InvalidInput(f"a context of {context_tokens} tokens: must be at least 1")
@@ -247,7 +247,7 @@ def break_even_batch(plain: ResolvedPool, quantized: ResolvedPool, context_token
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantizing(PoolAnswer):
-    """Every quantization method on one pool. `price`: description of the price; None: no price, no cost."""
+    """Every quantization method on one pool. `price`: description of the price; if None, costs are None."""
 
     SCHEMA: ClassVar[str] = "capacity/quantize/v1"
 
@@ -274,7 +274,7 @@ def quantize(
     ] = None,
     **options: Any,
 ) -> Quantizing:
-    """Memory, batch, latency, cost and published quality of every method (or those named). Raises InvalidInput."""
+    """Return memory, batch, latency, cost and published quality by method (None: all). Raises InvalidInput."""
     pool, cost = split(options, Pool, Cost)
     deployment = make_deployment(model, pool=pool, cost=cost, question="quantize")
     resolved = resolve(deployment.model, require_one_rank(deployment.pool, "quantize"))
@@ -304,9 +304,9 @@ def quantize(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizationRow:
-    """A name of `--quantization`: its other spellings, its matrix format, and the kernel that multiplies it.
+    """A value of `--quantization`: its other spellings, the matrix format, and the kernel that multiplies it.
 
-    `kernel` is vLLM's on GPUs with this number format; `remark`: what is not measured here, or "".
+    `kernel` is vLLM's kernel on GPUs with this number format. `remark`: what is not measured, or "".
     """
 
     name: str
@@ -319,7 +319,7 @@ class QuantizationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantizations(AnswerRecord):
-    """All names of `--quantization`."""
+    """All values of `--quantization`."""
 
     SCHEMA: ClassVar[str] = "capacity/quantizations/v1"
 
@@ -327,7 +327,7 @@ class Quantizations(AnswerRecord):
 
 
 def quantization_list() -> Quantizations:
-    """Return the names that `--quantization` takes in every verb; bits of Llama-3.1-8B."""
+    """Return the values that `--quantization` accepts. Bits per weight are those of Llama-3.1-8B."""
     model = load_model("llama-3.1-8b")
     rows = []
     for name, others in quantization_spellings().items():

@@ -1,4 +1,4 @@
-"""Parallelism: the speedup and efficiency of more GPUs, and the cheapest layout that meets a TPOT."""
+"""Parallelism: the speedup and efficiency of more GPUs, and the cheapest layout that meets a TPOT limit."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ TIMED_FIELDS = (
 
 
 def pipeline_bubble_fraction(stages: int, micro_batches: int) -> float:
-    """Return the idle fraction of a pipeline that is filled and drained once: (p - 1)/(m + p - 1).
+    """Return the idle fraction of p stages that are filled with m micro-batches and drained once: (p-1)/(m+p-1).
 
     In continuous serving micro-batches follow each other without a drain, so this is an upper bound: only their
-    unevenness remains. Source: Huang et al., GPipe, arXiv 1811.06965.
+    unequal sizes leave idle time. Source: Huang et al., GPipe, arXiv 1811.06965.
     """
     if stages < 1 or micro_batches < 1:
         raise InvalidInput(f"{stages} stages and {micro_batches} micro-batches: both must be at least 1")
@@ -56,11 +56,10 @@ def pipeline_bubble_fraction(stages: int, micro_batches: int) -> float:
 
 
 def pipeline_idle_fraction(stages: int, micro_batches: int) -> float:
-    """Return the idle fraction of a pipeline in which `micro_batches` circulate: 1 - m/p if there are fewer than
-    stages.
+    """Return the idle fraction of a pipeline of p stages in which m micro-batches circulate: 1 - m/p, at least 0.
 
-    This is the case in decode: each micro-batch needs its own token before its next step, so fewer than p leave stages
-    empty.
+    This applies to decode: each micro-batch needs its own token before its next step, so fewer than p micro-batches
+    leave stages empty.
     """
     if stages < 1 or micro_batches < 1:
         raise InvalidInput(f"{stages} stages and {micro_batches} micro-batches: both must be at least 1")
@@ -70,7 +69,7 @@ def pipeline_idle_fraction(stages: int, micro_batches: int) -> float:
 def all_reduce_bytes_per_token(
     hidden_size: int, layers: int, ranks: int, *, value_bytes: float = 2.0
 ) -> float:
-    """Return the bytes that a rank sends per token with TP: two all-reduces per layer, 2(n-1)/n each."""
+    """Return the bytes that one of n ranks sends per token: two all-reduces per layer, 2(n-1)/n hidden states each."""
     if ranks < 1:
         raise InvalidInput(f"{ranks} ranks: must be at least 1")
     return 2 * layers * 2 * (ranks - 1) / ranks * hidden_size * value_bytes
@@ -79,39 +78,39 @@ def all_reduce_bytes_per_token(
 def expert_imbalance(
     num_experts: int, experts_per_token: int, tokens: int, ranks: int, evenness: float = ROUTING_GAMMA_SHAPE
 ) -> float:
-    """Return the token-expert pairs of the busiest expert-parallel rank over the mean, from chance and unequal
-    popularity of experts.
+    """Return the token-expert pairs of the busiest expert-parallel rank over the mean of all ranks. Causes of the
+    imbalance are chance and the unequal popularity of experts.
 
-    The same as in the step model (`busiest_pairs`, and `routing_evenness` of a model's experts), without replicas of
-    popular experts.
+    It is the same as in the step model (`busiest_pairs`, and `routing_evenness` of a model's experts), without
+    replicas of popular experts.
     """
     if tokens < 1 or ranks < 1 or not 1 <= experts_per_token <= num_experts:
         raise InvalidInput(
-            f"{tokens} tokens on {ranks} ranks, {experts_per_token} of {num_experts} experts: out of range"
+            f"{tokens} tokens and {ranks} ranks must be at least 1, {experts_per_token} experts 1 to {num_experts}"
         )
     pairs = float(tokens * experts_per_token)
     return busiest_rank_pairs(pairs, ranks, num_experts / ranks, evenness) / (pairs / ranks)
 
 
 def routed_experts(model: ModelSpec) -> MoEFeedForward | None:
-    """Return the experts of a mixture-of-experts model's layers; None for a dense model."""
+    """Return the experts in the layers of a mixture-of-experts model; None for a dense model."""
     parts = (group.feed_forward for group in model.layer_groups)
     return next((part for part in parts if isinstance(part, MoEFeedForward)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """One way to divide the model over GPUs, in a closed loop of `concurrency` requests for each engine.
+    """One layout of the model over GPUs, in a closed loop of `concurrency` requests for each engine.
 
-    TTFT, TPOT and throughput are those of its clients, queueing included, as in `estimate`.
+    TTFT, TPOT and throughput are those that clients see, queueing included, as in `estimate`.
 
     `efficiency`: output tokens per second and GPU, relative to the smallest layout that fits. `speedup`: TPOT of that
-    layout over this one's. If the layout does not fit or is rejected, `reason` explains why and all times are None.
-    `bubble_fraction`: idle fraction of the stages while one prompt is prefilled in chunks, with nothing else running.
-    `idle_fraction`: the same in decode with fewer requests than stages. `expert_imbalance`: rows of the busiest
-    expert-parallel GPU over the mean in a decode step. `experts_read`: number of different experts that it reads.
-    `all_reduce_bytes_per_token`: sent by each GPU. None: does not apply. `intervals_s`: the 90 % intervals of `ttft_s`
-    and `tpot_s`.
+    smallest layout over TPOT of this one. If the layout does not fit or is rejected, `reason` explains why and all
+    times are None. `bubble_fraction`: idle fraction of the stages while one prompt is prefilled in chunks, with
+    nothing else running. `idle_fraction`: idle fraction in decode if there are fewer requests than stages.
+    `expert_imbalance`: token-expert pairs of the busiest expert-parallel GPU over the mean in a decode step.
+    `experts_read`: number of different experts that a decode step reads. `all_reduce_bytes_per_token`: bytes that each
+    GPU sends. Fields that do not apply are None. `intervals_s`: the 90 % intervals of `ttft_s` and `tpot_s`.
     """
 
     tensor_parallel_size: int
@@ -149,15 +148,15 @@ def scaling_curve(
 ) -> tuple[Layout, ...]:
     """Return layouts of 1 to `most_gpus` GPUs along one axis; `base` gives all other settings.
 
-    `pipeline`: as many micro-batches as stages, each with its share of the requests; bubbles from uneven micro-batches
-    are left out. `expert`: tensor parallelism of attention, whole experts on each GPU. `data`: attention replicated on
-    every rank with its own requests, whole experts over all ranks, synchronised. Raises InvalidInput for impossible
-    lengths or loads; an impossible layout is a row with a reason.
+    `pipeline`: as many micro-batches as stages, each with its share of the requests; bubbles from micro-batches of
+    different sizes are left out. `expert`: tensor parallelism of attention, whole experts on each GPU. `data`:
+    attention replicated on every rank with its own requests, whole experts over all ranks, in lockstep. Raises
+    InvalidInput for impossible lengths or loads; an impossible layout is a row with a reason.
     """
     if min(input_len, concurrency) < 1 or output_len < 2 or not 1 <= most_gpus <= LARGEST_GROUP:
         raise InvalidInput(
             f"{input_len} tokens in, {output_len} out, {concurrency} in flight, {most_gpus} GPUs: must be at "
-            f"least 1, 2, 1 and 1 to {LARGEST_GROUP}"
+            f"least 1, 2, 1 and 1, and at most {LARGEST_GROUP} GPUs"
         )
     if axis in ("expert", "data") and not base.model.is_moe:
         raise InvalidInput(
@@ -172,7 +171,7 @@ def scaling_curve(
 
 
 def _sizes(model: ModelSpec, axis: Axis, most_gpus: int) -> tuple[int, ...]:
-    """Return the sizes to try along an axis."""
+    """Return the sizes to try along an axis, at most `most_gpus`."""
     if axis in ("tensor", "expert"):
         return tensor_parallel_sizes(model, most_gpus)
     most = min(most_gpus, model.num_layers) if axis == "pipeline" else most_gpus
@@ -199,7 +198,7 @@ class _Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loop:
-    """The closed loop on a layout: `held` requests fit each rank, `served` run."""
+    """The closed loop on a layout: the KV cache of a rank holds `held` requests; `served` requests run at once."""
 
     held: int
     served: int
@@ -208,7 +207,7 @@ class _Loop:
 
 
 def _layout(base: ResolvedPool, axis: Axis, size: int, load: _Load) -> Layout:
-    """Return one row: the pool divided over `size` along the axis."""
+    """Return one row: the layout with `size` parts along the axis."""
     changed: dict[str, int] = {SIZE_FIELDS[axis]: size}
     if axis in ("expert", "data"):
         changed["enable_expert_parallel"] = True
@@ -221,7 +220,7 @@ def _layout(base: ResolvedPool, axis: Axis, size: int, load: _Load) -> Layout:
 
 
 def _closed_loop(resolved: ResolvedPool, load: _Load) -> _Loop:
-    """Return the closed loop on a pool. Raises DoesNotFit, or InvalidInput if no request fits the KV cache."""
+    """Return the closed loop on a pool. Raises DoesNotFit, or InvalidInput if the KV cache holds no request."""
     resolved.memory.require_fit()
     ranks = resolved.lockstep_ranks
     held = resolved.largest_batch(load.tokens)
@@ -240,7 +239,7 @@ def _closed_loop(resolved: ResolvedPool, load: _Load) -> _Loop:
 
 
 def _layout_without_times(resolved: ResolvedPool, load: _Load, reason: str | None) -> Layout:
-    """Return the layout without its times."""
+    """Return the layout with all times None and the `reason` for that, if there is one."""
     return make_from(
         Layout,
         resolved.pool,
@@ -280,8 +279,8 @@ def _layout_with_times(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layo
 
 
 def _experts(resolved: ResolvedPool, served: int) -> tuple[float | None, float | None]:
-    """Return the different experts that a decode step of `served` requests reads, and the busiest GPU's rows over the
-    mean."""
+    """Return the number of different experts that a decode step of `served` requests reads, and the token-expert pairs
+    of the busiest GPU over the mean; None where they do not apply."""
     part = routed_experts(resolved.model)
     if part is None:
         return None, None
@@ -306,14 +305,14 @@ def _add_efficiency(layouts: list[Layout]) -> tuple[Layout, ...]:
 
 
 def cheapest_layout(layouts: tuple[Layout, ...], *, tpot_s: float) -> Layout | None:
-    """Return the layout with the most tokens per GPU-second among those that meet a TPOT; None if none does."""
+    """Return the layout with the most tokens/s per GPU among those that meet a TPOT limit (s); None if none does."""
     meeting = [x for x in layouts if x.tpot_s is not None and x.tpot_s <= tpot_s]
     return max(meeting, key=lambda x: x.output_tokens_per_s_per_gpu or 0.0, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling(PoolAnswer):
-    """Layouts along one axis, the cheapest that meets a TPOT, and one prompt's prefill over context-parallel ranks."""
+    """Layouts along one axis, the cheapest for a TPOT limit, one prompt's prefill over context-parallel ranks."""
 
     SCHEMA: ClassVar[str] = "capacity/scale/v1"
 
@@ -344,7 +343,7 @@ def scale(
     ] = None,
     **options: Any,
 ) -> Scaling:
-    """What more GPUs buy along one axis (tensor, pipeline, expert, data). Raises InvalidInput or UnknownName."""
+    """Return speedup and cost of more GPUs along one axis (tensor, pipeline, expert, data). Raises InvalidInput."""
     pool_fields, cost = split(options, Pool, Cost)
     deployment = make_deployment(model, pool=pool_fields, cost=cost, question="scale")
     pool = deployment.pool

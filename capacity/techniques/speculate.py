@@ -1,5 +1,4 @@
-"""Speculative decoding inside the batch: the engine's scheduler, token budget and KV blocks, with and without
-drafts."""
+"""Speculative decoding with batching: the engine's scheduler, token budget and KV blocks, with and without drafts."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ MAX_SIMULATED_REQUESTS = 256  # requests of it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculatedRun:
-    """The same arrivals without and with drafts."""
+    """Results of the same arrivals without and with drafts."""
 
     draft_tokens: int  # in depth
     verified_tokens: int  # rows in addition to the last token, for each request: a tree's nodes
@@ -63,10 +62,10 @@ def simulate_speculation(
     seed: int = 0,
     engine_loop: str = "auto",
 ) -> SpeculatedRun:
-    """Serve `workload` twice, without drafts and with drafts verified as vLLM V1 schedules them.
+    """Simulate `workload` twice: without drafts, and with drafts that are verified as vLLM V1 schedules them.
 
-    A tree is scheduled with all its nodes: budget, KV slots and verification count them, acceptance is by depth.
-    Raises InvalidInput.
+    A draft tree is scheduled with all its nodes: each takes a token of the budget and a KV slot, and is verified.
+    Acceptance is computed by depth. Raises InvalidInput.
     """
     target = speculation.target
     without = replace(target, pool=target.pool.without_drafts)
@@ -74,7 +73,7 @@ def simulate_speculation(
     if plain.policy not in able:
         raise InvalidInput(
             f"drafts are not simulated with {target.engine.label}: its scheduler, {plain.policy}, supports one "
-            f"row per request, and only {', '.join(able)} support drafts. Use --engine vllm, or leave out "
+            f"token per request, and only {', '.join(able)} support drafts. Use --engine vllm, or leave out "
             "--simulate."
         )
     drafted = with_drafts(plain, speculation, draft_tokens, seed=seed)
@@ -90,11 +89,11 @@ def simulate_speculation(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationRow:
-    """One batch: the round in question, the best one, and the textbook's. Times in seconds.
+    """One batch size: the given and the best number of draft tokens, and the textbook formula. Times in seconds.
 
-    `textbook_speedup` uses the mean acceptance by depth and the true cost of drafts, and assumes free verification.
-    `simulated_speedup`: output tokens per second in a closed loop of that batch, through the scheduler; None if not
-    requested.
+    A round is one draft and its verification step. `textbook_speedup` uses the mean acceptance over all depths and the
+    modelled time of drafts, and assumes that verification takes no extra time. `simulated_speedup`: ratio of output
+    tokens per second with and without drafts, in a simulated closed loop of this batch size; None if not requested.
     """
 
     batch_size: int
@@ -129,7 +128,7 @@ class AcceptanceSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstTokens:
-    """Prefill seconds of one prompt without and with the draft's own prefill, without queueing."""
+    """Prefill time (s) of one prompt, without and with the prefill of the draft model, if nothing is queued."""
 
     plain: float
     with_draft: float
@@ -137,10 +136,10 @@ class FirstTokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speculating(PoolAnswer):
-    """Rounds by batch. `acceptance`: of each depth, given the one before.
+    """Speculative decoding by batch size. `acceptance`: rate by depth, if the token before was accepted.
 
-    `break_even_batch` None: drafts pay up to `largest_batch`, the limit of max_num_seqs and of the KV cache with the
-    draft loaded.
+    `break_even_batch` None: drafts are faster up to `largest_batch`, the limit of max_num_seqs and of the KV cache
+    with the draft model loaded.
     """
 
     SCHEMA: ClassVar[str] = "capacity/speculate/v1"
@@ -175,7 +174,8 @@ def speculate(
         ),
     ] = None,
     draft_tokens: Annotated[
-        int | None, Flag("Draft tokens per round; default: the method's.", "--draft-tokens -k")
+        int | None,
+        Flag("Draft tokens per verification step; default: that of the method.", "--draft-tokens -k"),
     ] = None,
     context_tokens: Annotated[int, Flag("Context tokens per request.", "--context-tokens --context")] = 1024,
     batches: Annotated[Sequence[int], Flag("Batch sizes, as 1,4,16.", "--batches --batch-sizes")] = BATCHES,
@@ -185,10 +185,10 @@ def speculate(
     engine_loop: Annotated[str, ENGINE_LOOP] = "auto",
     **options: Any,
 ) -> Speculating:
-    """Return rounds by batch at the given and the best draft length, the break-even batch, memory and TTFT.
+    """Return the speedup of drafts by batch size (given and best draft length), break-even batch, memory and TTFT.
 
-    `method` None: the pool's `speculator`, else eagle3. Batches that the engine cannot hold are left out. `simulate`
-    also serves a closed loop of each batch twice. Raises DoesNotFit or InvalidInput.
+    `method` None: the pool's `speculator`, else eagle3. Batch sizes that the engine cannot run are left out.
+    `simulate` adds closed loops with and without drafts. Raises DoesNotFit or InvalidInput.
     """
     deployment = make_deployment(model, pool=split(options, Pool)[0], question="speculate", simulate=simulate)
     pool = require_one_rank(deployment.pool, "speculate")
@@ -237,7 +237,7 @@ def speculate(
 
 
 def _batches_that_fit(batches: Sequence[int], largest: int) -> tuple[list[int], tuple[str, ...]]:
-    """Return the batches that an engine can hold, and a note on the others. Raises InvalidInput if it holds none."""
+    """Return the batch sizes up to `largest`, and a note on the others. Raises InvalidInput if all are larger."""
     held, others = [b for b in batches if b <= largest], [b for b in batches if b > largest]
     why = f"max_num_seqs and the KV cache with the draft allow at most {largest:,} such requests"
     if not held:
@@ -251,7 +251,7 @@ def _batches_that_fit(batches: Sequence[int], largest: int) -> tuple[list[int], 
 def _speculation_row(
     speculation: Speculation, batch: int, context: int, k: int, engine_loop: str | None
 ) -> SpeculationRow:
-    """Return one row. `engine_loop` None: not simulated."""
+    """Return the row of one batch size with `k` draft tokens. `engine_loop` None: without a simulation."""
     drafted = speculation.round_of(batch, context, k)
     best = speculation.best_round(batch, context, longest=max(k, LONGEST_DRAFT))
     rates = speculation.speculator.rates(k)
@@ -272,7 +272,7 @@ def _speculation_row(
 
 
 def _simulate_speedup(speculation: Speculation, batch: int, context: int, k: int, engine_loop: str) -> float:
-    """Return the simulated speedup of a closed loop of `batch` requests that reach `context` on average."""
+    """Return the simulated speedup of drafts in a closed loop of `batch` requests with a mean context of `context`."""
     prompt = max(1, context - SIMULATED_OUTPUT // 2)
     workload = random_requests(
         num_requests=max(batch, min(4 * batch, MAX_SIMULATED_REQUESTS)),
@@ -288,7 +288,7 @@ def _simulate_speedup(speculation: Speculation, batch: int, context: int, k: int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculatorRow:
-    """A draft method that ships with the package, and its published acceptance."""
+    """A draft method that ships with the package, with its published acceptance."""
 
     method: str
     kind: str
@@ -313,7 +313,7 @@ class Speculators(AnswerRecord):
 
 
 def speculation_methods() -> Speculators:
-    """Return the presets, each with its published acceptance and source."""
+    """Return the draft methods that ship with the package, each with its published acceptance and source."""
     return Speculators(
         rows=tuple(
             make_from(
@@ -331,7 +331,7 @@ def speculation_methods() -> Speculators:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Textbook(AnswerRecord):
-    """A published table and the values of our formulas."""
+    """A published textbook table of speculative decoding, and the values of our formulas for the same rows."""
 
     SCHEMA: ClassVar[str] = "capacity/textbook/v1"
 
@@ -339,5 +339,5 @@ class Textbook(AnswerRecord):
 
 
 def textbook() -> Textbook:
-    """Return the published textbook table and the values of our formulas."""
+    """Return a published textbook table of speculative decoding with the values of our formulas for the same rows."""
     return Textbook(rows=textbook_table())

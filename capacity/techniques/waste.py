@@ -1,4 +1,4 @@
-"""Waste of a simulated engine: rows, prompt tokens and KV slots that served no request."""
+"""Waste of a simulated engine: decode tokens, prompt tokens and KV slots that served no request."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from capacity.simulator.schedulers.policy import QueuedPolicy
 
 
 class Waste:
-    """An observer that counts the rows and KV slots of a run, and those of them that served a request.
+    """Observer that counts decode tokens, prompt tokens and KV slots of a run, and how many of each served a request.
 
-    KV is weighted by the time from step to step, starting after the first step that leaves KV allocated.
+    KV slots are weighted by the time between steps, from the first step that leaves KV allocated.
     """
 
     def __init__(self) -> None:
@@ -51,15 +51,15 @@ class Waste:
 
     @property
     def slots(self) -> float | None:
-        """Return the fraction of decode rows that served no request; None without decode rows."""
+        """Return the fraction of decode tokens that served no request; None without decode tokens."""
         return 1 - self.decode_rows_used / self.decode_rows if self.decode_rows else None
 
     @property
     def padding(self) -> float | None:
-        """Return the fraction of prefill tokens that were padding."""
+        """Return the fraction of computed prefill tokens that were padding; None without prefill tokens."""
         return 1 - self.prefill_tokens_used / self.prefill_tokens if self.prefill_tokens else None
 
     @property
     def kv(self) -> float | None:
-        """Return the fraction of held KV slots that stored nothing useful."""
+        """Return the fraction of reserved KV slots, over time, that are empty or of ended requests."""
         return 1 - self.stored_token_ps / self.reserved_token_ps if self.reserved_token_ps else None

@@ -44,7 +44,7 @@ def test_acceptance_that_differs_between_requests_spreads_their_ends() -> None:
     assert alike == simulate(**words, acceptance_spread=0.0)
     assert differing["p99_tpot_ms"] > 1.2 * alike["p99_tpot_ms"]
     assert differing["mean_tpot_ms"] > alike["mean_tpot_ms"]
-    assert any("spread of 1 in log-odds" in note for note in differing["warnings"])
+    assert any("standard deviation of 1 in log-odds" in note for note in differing["warnings"])
 
 
 def test_samples_of_one_prompt_share_its_blocks() -> None:
@@ -142,7 +142,9 @@ def test_fit_says_what_drafts_take() -> None:
     left = engine_setup(
         resolve("llama-3.1-70b", Pool(gpu="h100", tensor_parallel_size=4, draft="llama-3.2-1b"))
     )
-    held = f"holds {drafted.kv_capacity_tokens:,} tokens with it and {plain.kv_capacity_tokens:,} without"
+    held = (
+        f"holds {drafted.kv_capacity_tokens:,} tokens with drafting and {plain.kv_capacity_tokens:,} without"
+    )
     assert held in note
     assert left.num_blocks == drafted.kv_capacity_blocks - 1
 

@@ -39,7 +39,7 @@ def test_an_answer_for_one_of_several_replicas_says_so() -> None:
         capacity.fit("llama-3.1-8b", gpu="h100", replicas=4),
         capacity.estimate("llama-3.1-8b", **load, replicas=4),
     ):
-        assert any("For one of 4 replicas" in warning for warning in answer.warnings)
+        assert any("Results for one of 4 replicas" in warning for warning in answer.warnings)
 
 
 @pytest.mark.parametrize("gpu", mostly_slow(("a100", "b200", "l40s", "mi300x"), ["b200"]))

@@ -52,7 +52,7 @@ def test_rates_go_beyond_what_is_served() -> None:
 
 
 def test_what_cannot_be_asked_is_refused() -> None:
-    with pytest.raises(capacity.InvalidInput, match="no load 'users'"):
+    with pytest.raises(capacity.InvalidInput, match="unknown load 'users'"):
         capacity.load_sweep("llama-3.1-8b", over="users", **PLACE)
     with pytest.raises(capacity.InvalidInput, match="leave it out"):
         capacity.load_sweep("llama-3.1-8b", concurrency=3, **PLACE)

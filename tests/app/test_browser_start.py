@@ -28,7 +28,7 @@ def test_a_use_case_and_people_become_a_plan_in_two_clicks(chromium: Any, server
     page = open_page(chromium, "light", 1440, 1000)
     page.goto(f"{server}/?start_users=300&tier=spot")
     page.get_by_text("from 300 users").wait_for()
-    page.get_by_role("link", name="Plan it").click()
+    page.get_by_role("link", name="Find a deployment").click()
     page.wait_for_url("**/plan?**")
     wait_until_drawn(page)
     assert page.get_by_role("spinbutton", name="Requests/s").input_value() == "10.00"  # 300 users, 30 s apart

@@ -20,7 +20,9 @@ Open = Callable[..., Any]
 def plan_link(opened: Any) -> dict[str, str]:
     """The query of the link to the Plan page."""
     drawn = next(
-        str(part.proto.body) for part in opened.at.main.get("html") if "Plan it" in str(part.proto.body)
+        str(part.proto.body)
+        for part in opened.at.main.get("html")
+        if "Find a deployment" in str(part.proto.body)
     )
     href = html.unescape(re.findall(r'href="([^"]*)"', drawn)[0])
     assert urlsplit(href).path == "plan"

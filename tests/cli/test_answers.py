@@ -357,7 +357,7 @@ def test_an_answer_says_where_the_readable_engines_ran_unasked(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(library, "load", lambda: None)
-    said = "Simulated by the readable engines"
+    said = "Simulated in Python"
     question = ("simulate", *SERVED)
     assert any(line.startswith(said) for line in run(*question).json["warnings"])
     for asked in (("--engine-loop", "events"), ("--timeline", str(tmp_path / "steps.json"))):

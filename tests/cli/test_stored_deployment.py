@@ -252,7 +252,7 @@ def test_compare_takes_the_server_from_the_deployment_and_the_load_from_the_resu
 @pytest.mark.parametrize("verb", ["quantize", "plan", "compare r.json", "kv"])
 def test_deployment_of_several_pools_is_refused(verb: str, file: Path) -> None:
     file.write_text(FILE + '\n[[pools]]\ngpu = "a100"\n'.replace("\n[[", "\n\n[["))
-    with pytest.raises(InvalidInput, match="has 2 pools, but this verb takes one"):
+    with pytest.raises(InvalidInput, match="has 2 pools, but this command takes one"):
         CliRunner().invoke(
             app, [*verb.split(), "--deployment", str(file)], standalone_mode=False, catch_exceptions=False
         )

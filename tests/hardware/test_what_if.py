@@ -179,6 +179,6 @@ def test_gpus_add_lists_what_is_given_and_assumed(tmp_path: Path) -> None:
     line = "gpus add x3 --memory-gb 192 --hbm-tb-s 8 --bf16-tflops 2500 --like b200 --profiles"
     printed = CliRunner().invoke(app, [*line.split(), str(tmp_path)]).stdout
     assert "given: memory_datasheet_bytes, hbm_bytes_per_s, dense_flops_per_s.bf16\n" in printed
-    assert "assumed equal or proportional to b200-sxm-180gb: " in printed
+    assert "assumed equal or proportional to those of b200-sxm-180gb: " in printed
     assert ask(f"fit llama-3.1-8b --gpu x3 --profiles {tmp_path}").answer["fits"]
     assert "has no effect without `gpus add NAME`" in ask("gpus --memory-gb 3").refusal

@@ -62,7 +62,7 @@ def test_every_rejection_is_counted_under_its_reason(small_plan: Plan) -> None:
 
 def test_what_is_not_proved_and_what_is_missed_are_said(small_plan: Plan) -> None:
     assert "not proved" not in flat(small_plan)
-    assert "better ones may exist" in flat(replace(small_plan, proved=False))
+    assert "better deployments may exist" in flat(replace(small_plan, proved=False))
     miss = Miss(
         slo="capacity", limit="--max-gpus", best="needs 9", factor=float("inf"), candidate="1 x h100 TP1"
     )

@@ -1,1 +1,1 @@
-"""The pages: plain scripts, run by the router."""
+"""The dashboard's pages: plain scripts that the router runs."""

@@ -1,4 +1,4 @@
-"""Advice page: the checklist's changes, simulated on the same arrivals."""
+"""Advice page: simulates each suggested change of the deployment on the same arrivals."""
 
 from collections.abc import Mapping
 from contextlib import suppress

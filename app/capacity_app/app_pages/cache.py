@@ -29,7 +29,7 @@ with widget_row():
             "as_engine",
             "cache_engine",
             "Engine's caching rules",
-            help="Cache only full blocks, also of answers.",
+            help="Cache only full blocks, including blocks of answers.",
         ),
     )
     saves = switch(

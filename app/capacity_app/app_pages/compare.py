@@ -31,7 +31,7 @@ ERRORS = {
 
 
 def figures_of_merit(run: RunComparison) -> list[parts.Kpi]:
-    """Return the error of each main metric."""
+    """Return the key metrics of the page: the prediction error of TTFT, TPOT and other main metrics."""
     found = {row.name: row for row in run.metrics}
     return [
         parts.Kpi(title, error_text(row.error), describe_difference(row))
@@ -41,7 +41,7 @@ def figures_of_merit(run: RunComparison) -> list[parts.Kpi]:
 
 
 def describe_difference(row: MetricRow) -> str:
-    """Return the measured and the predicted value, and whether the measured one is in the interval."""
+    """Return a metric's measured and predicted values, and whether the measured value is inside the interval."""
     predicted, interval = predicted_texts(row)
     words = f"measured {row.measured:,.4g}, predicted {predicted}"
     if not interval:
@@ -50,7 +50,7 @@ def describe_difference(row: MetricRow) -> str:
 
 
 def hide_upload_folders(comparison: Comparison) -> Comparison:
-    """Replace the server's paths of uploads with file names."""
+    """Replace the paths of uploaded files on the server with file names."""
     fitted = comparison.overheads
     if fitted is not None:
         fitted = replace(fitted, fitted_to=tuple(map(uploads.hide_folders, fitted.fitted_to)))

@@ -1,4 +1,4 @@
-"""Cost page: bill, API prices, replicas by the hour and sensitivity analysis."""
+"""Cost page: bill, comparison with API prices, replicas for each hour of the day, and sensitivity analysis."""
 
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ inputs = current_inputs()
 
 
 def draw_day_and_curve(options: dict[str, Any]) -> None:
-    """Draw latency against load, and the replicas by hour of the day."""
+    """Draw latency against load, and the number of replicas for each hour of the day."""
     st.subheader("Maximum load, and replicas by hour")
     field = partial(show_field, capacity.curve)
     with widget_row():

@@ -1,4 +1,4 @@
-"""Disaggregation page: every ratio of prefill and decode replicas on the same arrivals."""
+"""Disaggregation page: simulates every ratio of prefill to decode replicas on the same arrivals."""
 
 from functools import partial
 from typing import Any

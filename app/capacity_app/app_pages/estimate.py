@@ -58,7 +58,7 @@ Found = tuple[Estimate, Attribution | None]
 
 
 def draw_summary(found: Found) -> dict[str, Estimate]:
-    """Draw the figures shown above every view, and return the estimates by letter, pinned ones included."""
+    """Draw the metrics above the views; return the current and the pinned estimates by letter (A, B, ...)."""
     answer, _ = found
     if answer.verdict is not None:
         parts.draw_verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason or ''}")
@@ -86,7 +86,7 @@ def draw_summary(found: Found) -> dict[str, Estimate]:
 
 
 def side_task(side: sides.Side) -> Task:
-    """Return the task that estimates a side."""
+    """Return the task that computes the estimate of one side of the comparison."""
     asked = {"model": sides.side_model(side, inputs), "options": side.options, "cost": side.cost}
     return Task(function="capacity_app.tasks:estimate_and_bounds", arguments=asked)
 
@@ -106,7 +106,7 @@ def draw_this_load(answer: Estimate, why: Attribution | None) -> None:
 
 
 def show_typing(answers: dict[str, Estimate]) -> None:
-    """Draw this deployment typing next to the pinned ones, or next to another GPU if none is pinned."""
+    """Draw text at this deployment's speed, next to the pinned ones; if none is pinned, next to another GPU."""
     if len(answers) < 2 and (other := watch_view.estimate_of_other_gpu(inputs, options)) is not None:
         answers = {**answers, "B": other}
     watch_view.show_typing_speeds(answers, inputs)

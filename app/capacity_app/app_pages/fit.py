@@ -28,7 +28,7 @@ else:
 
 
 def figures_of_merit(found: Fit) -> list[parts.Kpi]:
-    """Return the KPI row."""
+    """Return the key metrics of the page."""
     tokens = inputs.input_len + inputs.output_len
     at_once = found.kv_capacity_tokens // tokens
     number, below = Quantity(value=at_once), f"requests of {tokens:,} tokens"
@@ -37,7 +37,7 @@ def figures_of_merit(found: Fit) -> list[parts.Kpi]:
 
 
 def side_task(side: sides.Side) -> Task:
-    """Return the task that checks the fit of a side."""
+    """Return the task that checks whether the model of one side of the comparison fits."""
     return verb_task("fit", sides.side_model(side, inputs), side.select_fields(POOL))
 
 

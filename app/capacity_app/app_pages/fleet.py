@@ -1,4 +1,4 @@
-"""Fleet page: pools of different GPUs behind a router that splits requests by length, against a single pool."""
+"""Fleet page: pools of different GPUs behind a router that splits requests by length, compared with one pool."""
 
 from functools import partial
 
@@ -23,7 +23,7 @@ inputs = current_inputs()
 
 
 def search_progress(report: Snapshot) -> tuple[float, str]:
-    """Return the progress of the search at this threshold."""
+    """Return the fraction of this stage's candidates that are decided, and a text for the progress bar."""
     return min(report.settled / max(report.engines, 1), 1.0), f"{report.stage}, {report.elapsed_s:.0f} s"
 
 

@@ -20,13 +20,13 @@ named = {token_count_text(context): context for context in CONTEXTS}
 
 
 def kv_keywords(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keywords of `capacity.kv`."""
+    """Return the keyword arguments of `capacity.kv`."""
     taken = select(options, (*KV_POOL, *asked))
     return {"gpus": (taken.pop("gpu"),), **taken}
 
 
 def side_task(side: sides.Side) -> Task:
-    """Return the task that computes the KV cache of a side."""
+    """Return the task that computes the KV cache of one side of the comparison."""
     model = sides.side_model(side, inputs)
     return Task(function="capacity:kv", arguments={"models": model, **kv_keywords(side.options)})
 

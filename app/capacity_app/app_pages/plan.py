@@ -61,9 +61,9 @@ options = {
 
 
 def search_progress(report: Snapshot) -> tuple[float, str]:
-    """Return the progress of the search."""
+    """Return the progress of the search: a fraction from 0 to 1, and a text for the progress bar."""
     best = "none" if report.best is None else report.best.label
-    words = f"{report.simulated:,} simulated in {report.elapsed_s:.0f} s, best so far: {best}"
+    words = f"{report.simulated:,} candidates simulated in {report.elapsed_s:.0f} s, best so far: {best}"
     return min(report.settled / max(report.engines, 1), 1.0), words
 
 

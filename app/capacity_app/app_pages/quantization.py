@@ -21,7 +21,7 @@ options: dict[str, Any] = {
             capacity.quantize,
             "large_batch",
             "quant_batch",
-            "Batch size of the second TPOT",
+            "Large batch size",
             least=1,
             most=4096,
         )

@@ -1,4 +1,4 @@
-"""Scaling page: latency, throughput and efficiency along one axis of parallelism."""
+"""Scaling page: latency, throughput and efficiency over the size of one kind of parallelism."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""Simulate page: latency of each request, and variants with other batching or caching."""
+"""Simulate page: latency of each request, and variants of the deployment with other batching or caching."""
 
 import math
 from functools import partial
@@ -32,7 +32,7 @@ inputs = current_inputs()
 
 
 def run_simulation(label: str, options: dict[str, Any], sample_s: float) -> Simulation | None:
-    """Return the run with these options, or None until it is finished."""
+    """Return the simulation with these options, or None until it is finished."""
     task = verb_task("simulate", inputs.model, {**options, "sample_interval_s": sample_s})
     answer: Simulation | None = parts.run_in_background(
         f"simulate_{label}", task, doing=f"Simulating, {label}"
@@ -41,7 +41,7 @@ def run_simulation(label: str, options: dict[str, Any], sample_s: float) -> Simu
 
 
 def draw_verdict(label: str, answer: Simulation) -> None:
-    """Draw whether the run is stable, as text with an icon."""
+    """Draw the verdict (stable or not) and its reason as text with an icon."""
     verdict = answer.verdict
     if verdict is None:
         st.info(escape_markdown(f"{label}: {answer.run.status}"), icon=":material/stop:")
@@ -50,23 +50,23 @@ def draw_verdict(label: str, answer: Simulation) -> None:
 
 
 def figures_of_merit(answer: Simulation) -> list[parts.Kpi]:
-    """Return the KPI row, with the cost at the load that the run shows."""
+    """Return the key metrics of the run; the cost is that at the simulated load."""
     return views.figures_of_merit(first_facts(answer))
 
 
 def draw_variants(done: dict[str, Simulation]) -> None:
-    """Draw the figures of every variant, and their differences from the configured one."""
+    """Draw the metrics of every variant, and their differences from the configured deployment."""
     st.markdown("**Variants on the same arrivals**")
     table = sides.comparison_rows({label: figures_of_merit(answer) for label, answer in done.items()})
     parts.draw_table(
         "variants",
         table,
-        alt="Figures of each variant, and their differences from the configured deployment.",
+        alt="Metrics of each variant, and their differences from the configured deployment.",
     )
 
 
 def draw_results(traffic: dict[str, Any]) -> None:
-    """Draw everything below the inputs."""
+    """Draw everything below the inputs: verdict, metrics, charts and variants."""
     options = {
         **inputs.pool,
         **traffic,
@@ -127,7 +127,7 @@ chosen = st.pills(
     selection_mode="multi",
     default=[],
     **state.bind_to_url("sim_beside", []),
-    help="Simulate the same requests with another way of batching or caching.",
+    help="Simulate the same requests with another batching or caching method.",
 )
 
 if traffic is None:

@@ -1,4 +1,4 @@
-"""Speculation page: speed-up over acceptance, draft length, method and batch size, and its break-even batch size."""
+"""Speculation page: speed-up by acceptance, draft length, method and batch size, and the break-even batch size."""
 
 from functools import partial
 

@@ -22,9 +22,9 @@ OBJECTIVES = {
     "speed": "latency",
 }
 LIMITS = {  # per service level: label, unit in seconds, widget of the Plan page, and its value for no limit
-    "ttft": ("First token within, ms", 1e-3, "plan_ttft", 600_000.0),
+    "ttft": ("Time to first token, ms", 1e-3, "plan_ttft", 600_000.0),
     "tpot": ("Time per token, ms", 1e-3, "plan_tpot", 60_000.0),
-    "e2el": ("Whole answer within, s", 1.0, "plan_e2e", None),
+    "e2el": ("Time to whole answer, s", 1.0, "plan_e2e", None),
 }
 LINK = (
     "display:inline-block;padding:.55rem 1.1rem;margin-right:1rem;border-radius:.5rem;background:#0072B2;color:#ffffff;"
@@ -34,7 +34,7 @@ inputs = current_inputs()
 
 
 def edited_fields(case: UseCase) -> dict[str, float | int]:
-    """Return the traffic fields that the user changed from the use case."""
+    """Draw the use case's traffic fields, and return the values that the user changed."""
 
     def show_number(name: str, key: str, label: str, usual: float, **page: Any) -> Field:
         # a key per use case, so that selecting another one shows its values
@@ -57,7 +57,7 @@ def edited_fields(case: UseCase) -> dict[str, float | int]:
 
 
 def show_slos(case: UseCase, columns: Any) -> tuple[Slo, ...]:
-    """Return the response times as service levels."""
+    """Draw an input for each latency limit of the use case, and return the limits as service levels."""
     levels = []
     for level, column in zip(parse_slos(case.slo.limits), columns, strict=False):
         words, unit_s, *_ = LIMITS[level.metric]
@@ -140,7 +140,7 @@ with beside:
         parts.draw_replicas(Task(function="capacity_app.tasks:replicas", arguments=served))
 with onwards:
     st.html(
-        f'<p><a style="{LINK}" href="{escape(plan_link(case, traffic, levels, goal))}">Plan it</a>'
+        f'<p><a style="{LINK}" href="{escape(plan_link(case, traffic, levels, goal))}">Find a deployment</a>'
         f'<a style="color: inherit" href="{escape(simulate)}">or simulate one deployment under this load</a></p>'
     )
 options = {

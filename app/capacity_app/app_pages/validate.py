@@ -1,4 +1,4 @@
-"""Validate page: measured against predicted values, from measurement files."""
+"""Validate page: compares the values in measurement files with the predicted values."""
 
 from functools import partial
 

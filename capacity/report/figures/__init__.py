@@ -1,4 +1,4 @@
-"""Charts of answers as plotly figures, with an alternative text and the table of their numbers."""
+"""Charts of answers as plotly figures, each with an alternative text and a table of its numbers."""
 
 from capacity.report.figures.chart import Chart
 

@@ -1,5 +1,4 @@
-"""Parts shared by all charts: a palette for colour-blind readers, markers in addition to colours, text next to the
-picture."""
+"""Parts shared by all charts: a palette for colour-blind readers, a marker for each colour, and export as an image."""
 
 from __future__ import annotations
 
@@ -24,8 +23,11 @@ NEUTRAL = "#8a8a8a"  # visible on black and on white
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A picture of an answer: a file's `name`, title, alternative text `alt`, the numbers behind it (`rows`), and
-    `subject`, which describes the answer."""
+    """A chart of an answer, with its data.
+
+    `name` is used in file names, `alt` is the alternative text, `rows` are the numbers behind the chart, and `subject`
+    describes the answer in one line.
+    """
 
     name: str
     title: str
@@ -35,11 +37,11 @@ class Chart:
     subject: str = ""
 
     def svg(self, made: date | None = None) -> str:
-        """Return a static picture, dark on white, with its title, subject and the date `made`."""
+        """Return a static SVG image, dark on white, with title, subject and the date `made` (None: today)."""
         return self._draw("svg", made).decode()
 
     def png(self, made: date | None = None) -> bytes:
-        """Return the same picture as PNG."""
+        """Return the same image as PNG."""
         return self._draw("png", made)
 
     def _draw(self, format: str, made: date | None) -> bytes:
@@ -49,7 +51,7 @@ class Chart:
         return draw_picture(self.figure, format, title=self.title, subtitle=subtitle, alt=self.alt)
 
     def figure_html(self, made: date | None = None) -> str:
-        """Return the picture as part of a page; without matplotlib, its numbers."""
+        """Return the image as an HTML element; without matplotlib, a table of its numbers."""
         from capacity.report.figures.picture import can_draw
 
         if can_draw():
@@ -57,13 +59,13 @@ class Chart:
         return f"<h3>{escape(self.title)}</h3>{records_html(self.rows)}"
 
     def html(self, made: date | None = None) -> str:
-        """Return the picture and its numbers as one self-contained file."""
+        """Return the image and a table of its numbers as one self-contained HTML file."""
         body = f"<figure>{self.svg(made)}</figure><p>{escape(self.alt)}</p>{records_html(self.rows)}"
         return page_html(self.title, body)
 
 
 def version_and_date(made: date | None = None) -> str:
-    """Return `capacity 0.1.0, 2026-11-22`; None: today."""
+    """Return the version of `capacity` and a date: `capacity 0.1.0, 2026-11-22`; without `made`, the date is today."""
     from importlib.metadata import version
 
     return f"capacity {version('llm-capacity')}, {made or date.today()}"
@@ -77,7 +79,7 @@ def new_figure(**panels: Any) -> Any:
 
 
 def coordinates(points: Iterable[tuple[Any, Any]]) -> dict[str, list[Any]]:
-    """Return the x and the y of points, as a trace needs them."""
+    """Return the x and y values of points as the keyword arguments of a plotly trace."""
     pairs = list(points)
     return {"x": [x for x, _ in pairs], "y": [y for _, y in pairs]}
 
@@ -108,8 +110,7 @@ def bar_style(index: int) -> dict[str, object]:
 
 
 def apply_layout(figure: Any, *, x: str, y: str, height: int = 360, **more: Any) -> Any:
-    """Set axis titles, the legend below and the tools above; the background is transparent for light and dark
-    pages."""
+    """Set axis titles, the legend below the plot, the toolbar above, and a transparent background."""
     figure.update_layout(
         xaxis_title=x,
         yaxis_title=y,
@@ -135,14 +136,14 @@ def apply_layout(figure: Any, *, x: str, y: str, height: int = 360, **more: Any)
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return 1, 2 and 5 of each power of ten around the range; over more than three powers, 1 only."""
+    """Return ticks that enclose the range: 1, 2 and 5 of each power of ten, or only 1 over more than three powers."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     steps = (1, 2, 5) if last - first <= 3 else (1,)
     return [float(f"{step}e{power}") for power in range(first, last + 1) for step in steps]
 
 
 def log_axis(values: Sequence[float]) -> Mapping[str, Any]:
-    """Return a logarithmic axis over these values with ticks at 1, 2 and 5."""
+    """Return the plotly options of a logarithmic axis over these values with ticks at 1, 2 and 5."""
     positive = [value for value in values if value > 0]
     if not positive:
         return {"type": "log"}
@@ -151,5 +152,5 @@ def log_axis(values: Sequence[float]) -> Mapping[str, Any]:
 
 
 def four_digits(value: float) -> str:
-    """Return a number with four digits, or with all digits before the point if they are more."""
+    """Return a number with four significant digits; from 1,000 on, rounded to an integer."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""Drawing of the charts that views declare: bars, panels of bars and curves, with whiskers for intervals."""
+"""Draw the charts that views declare: bars, panels of bars and curves, with whiskers for intervals."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def draw_charts(view: View, answer: Any) -> list[Chart]:
 
 
 def draw_block(block: Drawing | CustomChart, answer: Any, units: Units = STANDARD) -> Chart:
-    """Return the chart of a view, declared or drawn by its own function."""
+    """Return the chart of a block of a view: a declared drawing, or a chart with its own drawing function."""
     return block.draw(units) if isinstance(block, CustomChart) else draw_chart(block, answer, units)
 
 
 def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) -> Chart:
-    """Return a chart about an answer, which names model and GPUs; without data it has no rows."""
+    """Return the chart that a view declares; `answer` names model and GPUs. Without data, it has no rows."""
     scale = drawing.unit.scale_for(units)
     numbers = {
         name_units(name, units): {
@@ -92,7 +92,7 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
 
 
 def _add_mark(figure: Any, words: str, at: float, place: int) -> None:
-    """Add a vertical line with its label: the first at the top, the next at the bottom of the plot."""
+    """Add a vertical line with a label: for `place` 0 at the top of the plot, otherwise at the bottom."""
     figure.add_vline(at, line={"color": NEUTRAL, "dash": "dot" if place else "dash", "width": 2})
     figure.add_annotation(
         x=math.log10(at) if figure.layout.xaxis.type == "log" else at,  # annotations need the logarithm
@@ -107,12 +107,12 @@ def _add_mark(figure: Any, words: str, at: float, place: int) -> None:
 
 
 def to_quantity(value: float | Quantity) -> Quantity:
-    """Return a number as a quantity without an interval."""
+    """Convert a plain number to a quantity without an interval; return a quantity unchanged."""
     return value if isinstance(value, Quantity) else Quantity(value=value)
 
 
 def _row(numbers: Numbers, label: Any) -> dict[str, object]:
-    """Return the values of a label, with the bounds of their intervals."""
+    """Return the values of all series at this label, and the bounds of their intervals."""
     found = {name: row.get(label) for name, row in numbers.items()}
     cells: dict[str, object] = {name: each and round_like(each.value, each) for name, each in found.items()}
     for name, each in found.items():
@@ -162,7 +162,7 @@ def _draw_bars(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: st
 
 
 def _interval_ends(numbers: Numbers) -> list[float]:
-    """Return all values and bounds except 0, which has no place on a logarithmic axis."""
+    """Return all values and interval bounds except 0, which a logarithmic axis cannot show."""
     known = (each for row in numbers.values() for each in row.values() if each)
     return [end for each in known for end in (each.low, each.value, each.high) if end]
 
@@ -193,7 +193,7 @@ def _draw_stack(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: s
 
 
 def add_interval(figure: Any, label: Any, whole: Quantity | None, scale: float) -> None:
-    """Mark a value with its 90 % interval next to a label; nothing without an interval."""
+    """Add a marker at a value with a whisker for its 90 % interval; add nothing if it has no interval."""
     if whole is None or whole.low is None or whole.high is None:
         return
     figure.add_scatter(
@@ -276,7 +276,7 @@ def _draw_waterfall(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _
         y=labels,
         x=[value.value for value in values],
         mode="markers",
-        name="with all up to here, 90 % interval",
+        name="value after this technique, 90 % interval",
         marker={"color": NEUTRAL, "symbol": "line-ns-open", "size": 12},
         error_x=whiskers(values),
         text=[text_with_interval(value) for value in values],
@@ -330,7 +330,7 @@ DRAW_FUNCTIONS: Mapping[type, Callable[[Drawing, Numbers, Sequence[Any], str, st
 def _bar_options(
     unit: Unit, index: int, values: Sequence[Quantity | None], place: str, axis: str
 ) -> dict[str, object]:
-    """Return text and whiskers of bars; the text is at the start of a bar because the whisker is at its end."""
+    """Return text and whiskers of bars. The text is at the start of a bar because the whisker is at the bar's end."""
     return {
         "text": [value_text(each, unit) for each in values],
         "textposition": place,
@@ -342,7 +342,7 @@ def _bar_options(
 
 
 def value_text(number: Quantity | None, unit: Unit) -> str:
-    """Return a number as its unit shows it, else with the digits of its interval or three digits; "-" for None."""
+    """Format a number as its unit does, else with the digits of its interval or three digits; "-" for None."""
     if number is None:
         return "-"
     if unit.show:
@@ -355,7 +355,7 @@ def value_text(number: Quantity | None, unit: Unit) -> str:
 
 
 def whiskers(values: Sequence[Any], scale: float = 1.0, shade: str = NEUTRAL) -> dict[str, object]:
-    """Return error bars of quantities from low to high; quantities without an interval have none."""
+    """Return the plotly error bars of quantities, from low to high; a quantity without an interval has none."""
 
     def ends(value: Any) -> tuple[float, float]:
         low, high = getattr(value, "low", None), getattr(value, "high", None)
@@ -373,7 +373,7 @@ def whiskers(values: Sequence[Any], scale: float = 1.0, shade: str = NEUTRAL) ->
 
 
 def text_with_interval(quantity: Quantity | None, scale: float = 1.0) -> str:
-    """Return `110 (80 to 160)`, or four digits of a number without an interval; "-" for None."""
+    """Return a number with its interval: `110 (80 to 160)`; without an interval, with four digits; "-" for None."""
     if quantity is None:
         return "-"
     value, interval = text_and_interval(quantity, scale)

@@ -1,4 +1,4 @@
-"""Charts of an estimate that a view cannot declare: the roofline, and the step as a waterfall."""
+"""Charts of an estimate that a view cannot declare: the roofline, and one step as a waterfall."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OPERATOR_COLUMNS = (
 
 
 def roofline_chart(answer: Estimate) -> Chart:
-    """Return FLOP/s against FLOP per HBM byte: the operators of both phases under the roof of one GPU."""
+    """Return the roofline chart of one GPU: FLOP/s against FLOP per HBM byte for the operators of both phases."""
     ridge = answer.arithmetic_intensity.ridge_flops_per_byte
     rows = {phase: _roofline_rows(answer, phase) for phase in PHASES}
     points = [row for phase in PHASES for row in rows[phase]]
@@ -57,7 +57,9 @@ def roofline_chart(answer: Estimate) -> Chart:
     bytes_per_s = load_profile(answer.gpu.name).hbm_bytes_per_s
     roof = [{INTENSITY_UNIT: x, RATE_UNIT: bytes_per_s * min(x, ridge) / TERA} for x in ends]
     line = {"color": NEUTRAL, "width": 2}
-    _add_points(figure, roof, "lines", name="roof: HBM, then compute", line=line, hoverinfo="skip")
+    _add_points(
+        figure, roof, "lines", name="roofline: limit by HBM, then by compute", line=line, hoverinfo="skip"
+    )
     for index, phase in enumerate(PHASES):
         look = {"color": colour(index), "symbol": symbol(index)}
         steps = [row for row in rows[phase] if row["operator"] == "step"]
@@ -94,7 +96,7 @@ def _add_points(figure: Any, rows: Sequence[Mapping[str, Any]], mode: str, **loo
 
 
 def _roofline_rows(answer: Estimate, phase: Phase) -> list[Mapping[str, Any]]:
-    """Return the operators of a step, and the whole step, as points of the roofline."""
+    """Return the points of the roofline chart: each operator of a step, and the whole step."""
     operators: Sequence[OperatorTime] = getattr(answer.breakdown, phase)
     points = [
         (op.name, op.flops / op.bytes, op.flops / op.seconds / TERA, op.bound)
@@ -111,7 +113,7 @@ def _roofline_rows(answer: Estimate, phase: Phase) -> list[Mapping[str, Any]]:
 
 
 def step_table(title: str, operators: Sequence[OperatorTime]) -> Table:
-    """Return one step by operator, and its total."""
+    """Return a table of one step with a row for each operator and the total."""
     total_s = sum(op.seconds for op in operators)
     rows = [
         {
@@ -129,8 +131,11 @@ def step_table(title: str, operators: Sequence[OperatorTime]) -> Table:
 
 
 def step_chart(answer: Estimate, phase: Phase, units: Units = STANDARD) -> Chart:
-    """Return one step as a waterfall of operators, coloured and hatched by bottleneck. The last bar is the whole step
-    with the relative 90 % interval of its latency: TPOT for a decode step, TTFT for a prefill step."""
+    """Return the waterfall chart of one step, with a bar for each operator, coloured and hatched by bottleneck.
+
+    The last bar is the whole step with the relative 90 % interval of its latency: TPOT for a decode step, TTFT for a
+    prefill step.
+    """
     operators: Sequence[OperatorTime] = getattr(answer.breakdown, phase)
     total_s = sum(op.seconds for op in operators)
     whole = with_relative_interval(total_s, answer.tpot_s if phase == "decode" else answer.ttft_s)

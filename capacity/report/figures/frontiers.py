@@ -1,4 +1,4 @@
-"""The frontier: output tokens/s per GPU against tokens/s per user, one line over concurrency for each deployment."""
+"""The frontier chart: output tokens/s per GPU against tokens/s per user, a line per deployment, a point per load."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COLOURS = "Cividis"  # scale of prices, readable for colour-blind users
 
 
 class PlottedPoint(NamedTuple):
-    """A point with both coordinates; `price`: $ per 1M output tokens."""
+    """A point of the frontier with its speed per user, its rate per GPU, and its price in $ per 1M output tokens."""
 
     place: FrontierPoint
     speed: Quantity
@@ -41,7 +41,7 @@ class PlottedPoint(NamedTuple):
 
     @property
     def hover_text(self) -> str:
-        """Return the point as text."""
+        """Return the text that appears when the pointer is over the point."""
         lines = [
             f"<b>{self.place.line.label}</b>, {self.place.point.load:,.0f} in flight",
             f"{text_with_interval(self.speed)} tokens/s per user",
@@ -52,10 +52,10 @@ class PlottedPoint(NamedTuple):
 
 
 def frontier_chart(answer: Frontier, *, tpot_limit_s: float | None = None) -> Chart:
-    """Return lines over concurrency with bands between the low and the high bounds of both intervals, and the TPOT
-    limit.
+    """Return the frontier chart: a line per deployment, a point per load, interval bands, and the TPOT limit.
 
-    A marker's colour is its $ per 1M output tokens; its `customdata` is the number of the line and of the point.
+    A band connects the lower and the upper bounds of the intervals of both coordinates. The colour of a marker shows
+    its $ per 1M output tokens; its `customdata` is the number of the line and of the point.
     """
     figure, points = new_figure(), _known_points(answer)
     lines = [list(line) for _, line in groupby(points, key=lambda each: each.place.numbers[0])]
@@ -116,7 +116,7 @@ def _draw_band(figure: Any, line: Sequence[PlottedPoint], fill: str) -> None:
 
 
 def _draw_front(figure: Any, points: Sequence[PlottedPoint]) -> None:
-    """Draw the Pareto front of all lines; a single line would be its own front."""
+    """Draw the Pareto front of all deployments; not called for a single line, which would be its own front."""
     best = sorted((each.speed.value, each.rate.value) for each in points if each.place.best)
     figure.add_scatter(
         **coordinates(best),
@@ -146,7 +146,7 @@ def _draw_line(figure: Any, index: int, line: Sequence[PlottedPoint], scale: Map
 
 
 def _draw_prices(figure: Any, scale: Mapping[str, Any]) -> None:
-    """Draw the logarithmic colour scale of prices with an invisible mark."""
+    """Draw the colour bar of the logarithmic prices, which plotly attaches to an invisible marker."""
     low, high = scale["cmin"], scale["cmax"]
     steps = [low + share * (high - low) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
     ticks = {"tickvals": steps, "ticktext": [f"${10**step:,.3g}" for step in steps]}
@@ -162,9 +162,9 @@ def _draw_prices(figure: Any, scale: Mapping[str, Any]) -> None:
 
 
 def _caption(answer: Frontier, tpot_limit_s: float | None) -> str:
-    """Return the best deployment within the limit, or the number of deployments."""
+    """Return the caption: the number of deployments, and with a TPOT limit the best of them within it."""
     count = sum(1 for line in answer.lines if line.points)
-    words = f"{count} deployments of {answer.model} over concurrency"
+    words = f"{count} deployments of {answer.model} at rising concurrency"
     if tpot_limit_s is None:
         return f"{words}."
     limit = f"a TPOT of {1e3 * tpot_limit_s:,.4g} ms"

@@ -1,4 +1,4 @@
-"""A run over time: one lane for each request above the batch and the KV cache, with a playhead."""
+"""Timeline of a run: a lane for each request above the batch and the KV cache, with a playhead."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Event = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineState:
-    """The engine at one instant, in s since the start of the run."""
+    """State of the engine at one time, in s since the start of the run."""
 
     time_s: float
     running: int
@@ -40,15 +40,16 @@ class EngineState:
 
     @property
     def text(self) -> str:
-        """Return the state as text."""
+        """Return the state as one line of text."""
         return f"{self.time_s:,.1f} s: {self.running:,} running, {self.waiting:,} waiting, KV {self.kv_fraction:.0%}"
 
 
 def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
-    """Return each request's queue, prefill, decode and preemptions above the batch, the queue and KV use.
+    """Return the timeline chart: each request's queue, prefill, decode and preemptions; below, batch and KV use.
 
-    `events` are those of the run's Chrome trace (`simulator.timeline.Timeline.chrome_trace`). The slider moves a line
-    through all panels and shows the state there; Play moves it in real time. Only the first 400 requests are shown.
+    `events` are the events of the run's Chrome trace (`simulator.timeline.Timeline.chrome_trace`). The slider moves a
+    line through all panels and shows the state there; Play moves it in real time. Only the first 400 requests are
+    shown.
     """
     lives = [event for event in events if event["ph"] == "X" and event["pid"] == REQUESTS]
     order = list(dict.fromkeys(int(event["tid"]) for event in sorted(lives, key=itemgetter("ts"))))
@@ -76,7 +77,7 @@ def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
 
 
 def engine_states(answer: Simulation, events: Sequence[Event]) -> list[EngineState]:
-    """Return the engine at the end of each step: rows, waiting or preempted requests, and KV use."""
+    """Return the engine state at the end of each step: running requests, waiting or preempted requests, and KV use."""
     steps = [event for event in events if event["ph"] == "X" and event["pid"] == ENGINE]
     used = [event["args"]["used"] for event in events if event["ph"] == "C"]
     waits = [event for event in events if event["ph"] == "X" and event["name"] in ("queued", "preempted")]
@@ -133,7 +134,7 @@ def _draw_states(figure: Any, moments: Sequence[EngineState]) -> None:
 
 
 def _add_playhead(figure: Any, moments: Sequence[EngineState]) -> None:
-    """Add a line through all panels, a slider that moves it and shows the state there, and Play."""
+    """Add a line through all panels, a slider that moves the line and shows the state there, and a Play button."""
     if not moments:
         return
     end_s = moments[-1].time_s
@@ -164,13 +165,13 @@ def _add_playhead(figure: Any, moments: Sequence[EngineState]) -> None:
 
 
 def _state_at(moments: Sequence[EngineState], at_s: float) -> EngineState:
-    """Return the state after the last step that ended by `at_s`; before the first step, the state after it."""
+    """Return the state after the last step that ended at or before `at_s`; earlier, the state after the first step."""
     place = bisect_right(moments, at_s, key=attrgetter("time_s")) - 1
     return replace(moments[max(place, 0)], time_s=at_s)
 
 
 def _playhead_layout(moment: EngineState, titles: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
-    """Return the layout of the line at a moment: its text, next to the titles of the panels."""
+    """Return the layout of the playhead at this state: the line, its text, and the titles of the panels."""
     line = SETTINGS["line"] | {"x0": moment.time_s, "x1": moment.time_s}
     words = SETTINGS["words"] | {"text": moment.text, "yshift": TITLE + SLIDER}
     return {"shapes": [line], "annotations": [*titles, words]}
@@ -192,5 +193,5 @@ def _caption(lanes: Mapping[int, int], lives: Sequence[Event], moments: Sequence
     running, waiting, kv = (
         max(map(attrgetter(name), moments), default=0) for name in ("running", "waiting", "kv_fraction")
     )
-    peaks = [f"at most {running:,} in a step", f"{waiting:,} waiting", f"KV cache at most {kv:.0%}"]
+    peaks = [f"at most {running:,} requests in a step", f"{waiting:,} waiting", f"{kv:.0%} of the KV cache"]
     return f"{len(lanes):,} requests, {len(paused):,} of them preempted; {listed(peaks)}."

@@ -1,4 +1,4 @@
-"""Charts of the handbook for any model and GPU: each function takes a resolved pool and returns SVG text."""
+"""Charts of the handbook for any model and GPU. Each chart function takes a resolved pool and returns SVG text."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def line_chart(
 
 
 def quantization_chart(pool: ResolvedPool) -> str:
-    """Return TPOT over batch at 16 bit, FP8 and 4-bit weight-only; weight-only stops paying where the lines cross."""
+    """Return TPOT over batch size at 16 bit, FP8 and 4-bit weight-only (slower from where the lines cross)."""
     return _decode_steps(
         pool, {name: find_method(name).apply(pool) for name in ("bf16", "fp8-tensor", "awq-int4")}
     )
 
 
 def _decode_steps(pool: ResolvedPool, pools: Mapping[str, ResolvedPool]) -> str:
-    """Return a decode step over batch, one line for each variant of the pool."""
+    """Return the chart of decode step time (ms) over batch size, one line for each of `pools`."""
     lines = {}
     for name, each in pools.items():
         steps = each.step_model
@@ -86,42 +86,42 @@ def _decode_steps(pool: ResolvedPool, pools: Mapping[str, ResolvedPool]) -> str:
 
 
 def speculation_chart(pool: ResolvedPool) -> str:
-    """Return the speed-up over batch for chains of 1 to 7 drafts and a tree of 25, with an acceptance of 0.7."""
+    """Return the speed-up over batch size for chains of 1 to 7 drafts and a tree of 25, with an acceptance of 0.7."""
     speculation = Speculation(pool, find_speculator("eagle-tree").with_acceptance("0.7"))
     drafts = {f"chain of {k}": (k, k) for k in (1, 3, 5, 7)} | {"tree of 25, 5 deep": (5, 25)}
     lines = {
         name: [(b, speculation.round_of(b, CONTEXT, depth, nodes).speedup) for b in BATCHES]
         for name, (depth, nodes) in drafts.items()
     }
-    title = f"{pool.model.name} on {pool.profile.name}: drafts accepted at 0.7"
+    title = f"{pool.model.name} on {pool.profile.name}: drafts, acceptance 0.7"
     return line_chart(title, lines, x_label="batch", y_label="speed-up")
 
 
 def kv_chart(pool: ResolvedPool) -> str:
-    """Return the KV cache of one request over context, in each cache format."""
+    """Return the KV cache size of one request over context length, one line for each cache format."""
     contexts = [2**power for power in range(10, 21)]
     lines = {
         dtype: [(n, request_kv_bytes(pool.model, n, dtype) / GIB) for n in contexts]
         for dtype in ("bf16", "fp8", "int4")
     }
-    title = f"{pool.model.name}: KV of one request"
+    title = f"{pool.model.name}: KV cache of one request"
     return line_chart(title, lines, x_label="tokens", y_label="GiB", log_y=True)
 
 
 def attention_chart(pool: ResolvedPool) -> str:
-    """Return the HBM traffic of one attention head over tokens, naive and tiled."""
+    """Return the HBM traffic of one attention head over the number of tokens, for naive and for tiled attention."""
     on_chip = shared_memory_bytes(pool.profile)
     tokens = [2**power for power in range(9, 18)]
     lines = {
         "naive": [(n, naive_attention(n, 128).hbm_bytes / 1e9) for n in tokens],
         "tiled": [(n, tiled_attention(n, 128, on_chip_bytes=on_chip).hbm_bytes / 1e9) for n in tokens],
     }
-    title = "One head of 128, 16 bit"
+    title = "Attention head of dimension 128, 16 bit"
     return line_chart(title, lines, x_label="tokens", y_label="GB of HBM traffic", log_y=True)
 
 
 def cache_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
-    """Return the hit rate over cache size for generated conversations."""
+    """Return the prefix cache hit rate over cache size for generated conversations."""
     workload = conversations(
         num_sessions=200,
         arrivals=SteadyArrivals(1.0),
@@ -139,7 +139,7 @@ def cache_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
 
 
 def batching_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
-    """Return the decode steps of static over continuous batching, by the spread of output lengths."""
+    """Return the ratio of decode steps with static to continuous batching over batch size, by length distribution."""
     uniform = np.arange(1, 400)
     batches = [2**power for power in range(9)]
     lines = {
@@ -147,25 +147,25 @@ def batching_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
         "uniform": [(b, slot_gain(uniform, b)) for b in batches],
         "equal": [(b, 1.0) for b in batches],
     }
-    return line_chart("Continuous over static batching", lines, x_label="batch", y_label="times fewer steps")
+    return line_chart("Continuous vs. static batching", lines, x_label="batch", y_label="times fewer steps")
 
 
 def scaling_chart(pool: ResolvedPool) -> str:
-    """Return speed-up of TPOT and efficiency over tensor parallelism."""
+    """Return the speed-up of TPOT and the efficiency over the tensor-parallel size."""
     curve = scaling_curve(pool, input_len=1024, output_len=256, concurrency=32)
     fitting = [layout for layout in curve if layout.speedup is not None]
     if not fitting:
-        raise InvalidInput(f"{pool.model.name} fits no group of up to 8 {pool.profile.name}")
+        raise InvalidInput(f"{pool.model.name} does not fit on up to 8 {pool.profile.name}")
     lines = {
         "speed-up of TPOT": [(x.num_gpus, x.speedup or 0.0) for x in fitting],
         "efficiency": [(x.num_gpus, x.efficiency or 0.0) for x in fitting],
     }
     title = f"{pool.model.name} on {pool.profile.name}, 32 in flight"
-    return line_chart(title, lines, x_label="GPUs", y_label="times the smallest group")
+    return line_chart(title, lines, x_label="GPUs", y_label="relative to the fewest GPUs")
 
 
 def engines_chart(pool: ResolvedPool) -> str:
-    """Return a decode step over batch with each engine's host times, kernel launches and CUDA graphs."""
+    """Return decode step time over batch size with each engine's host times, kernel launches and CUDA graphs."""
     names = ("vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "hf-transformers")
     gpu = pool.pool.gpu
     return _decode_steps(pool, {name: resolve(pool.model, Pool(gpu=gpu, engine=name)) for name in names})
@@ -184,8 +184,7 @@ CHARTS: dict[str, Callable[[ResolvedPool], str]] = {
 
 
 def write_charts(pool: ResolvedPool, folder: str | Path) -> tuple[Path, ...]:
-    """Write every chart as an SVG file into `folder`, created if missing. Raises InvalidInput if it cannot be
-    written."""
+    """Write every chart as an SVG file into `folder`, created if missing. Raises InvalidInput on failure."""
     written = []
     for name, chart in CHARTS.items():
         path = Path(folder) / f"{name}.svg"

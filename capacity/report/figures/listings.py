@@ -1,4 +1,4 @@
-"""Rows of the reference data: models, GPUs, the source of every value, and prices."""
+"""Table rows of the reference data: models, GPUs, the source of every value, and prices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def five_digits(scale: float = 1.0, follows: str = "") -> Unit:
-    """Return a unit for columns whose numbers differ in magnitude."""
+    """Return a unit with five significant digits, for columns whose numbers differ in magnitude."""
     return Unit(scale=scale, follows=follows, significant=5)
 
 
@@ -38,7 +38,7 @@ COLUMNS_BY_TITLE = {"Models": MODELS, "GPUs": GPUS}
 
 
 def source_rows(profile: HardwareProfile) -> list[dict[str, object]]:
-    """Return every value of a profile with its source, in the SI unit that its name gives."""
+    """Return every value of a GPU profile with its source; the name of a value ends with its SI unit."""
     values = flatten(profile.model_dump(exclude={"provenance", "step_time"}))
     return [
         {

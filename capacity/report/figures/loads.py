@@ -1,4 +1,4 @@
-"""The figures of a load that charts show, one at a time."""
+"""The metrics of a load that charts show, one chart for each metric."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BAND_OPACITY = 0.18
 
 
 class Figure(NamedTuple):
-    """A figure of merit of a load: `name` in file names, field of a `LoadPoint`, title and unit."""
+    """A metric of a load: its `name` in file names, its `field` in a `LoadPoint`, its title and its unit."""
 
     name: str
     field: str
@@ -25,20 +25,20 @@ class Figure(NamedTuple):
 
     @property
     def axis(self) -> str:
-        """Return `TTFT, {time}`."""
+        """Return the axis title with a placeholder for the reader's unit: `TTFT, {time}`."""
         return f"{self.title}, {{time}}" if self.unit.follows else self.title
 
     @property
     def label(self) -> str:
-        """Return `TTFT, ms`."""
+        """Return the axis title in standard units: `TTFT, ms`."""
         return name_units(self.axis)
 
     def value_of(self, point: LoadPoint) -> Any:
-        """Return the figure of a point; None if it has none."""
+        """Return this metric of a point; None if the point does not have it."""
         return getattr(point, self.field)
 
     def text(self, quantity: Quantity) -> str:
-        """Return a value with its interval, without its unit."""
+        """Return a value with its interval as text, without its unit."""
         return text_with_interval(quantity, self.unit.scale_for(STANDARD))
 
 

@@ -1,4 +1,4 @@
-"""Drawing of a figure as SVG or PNG with matplotlib, without a browser: dark on white, with title and subject.
+"""Render a plotly figure as SVG or PNG with matplotlib, without a browser: dark on white, with title and subject.
 
 It supports the plotly features that this package's charts use: lines, bands, points and bars with whiskers and labels
 on linear, logarithmic and category axes, reference lines, annotations, a colour scale and a legend.
@@ -46,7 +46,7 @@ def can_draw() -> bool:
 def draw_picture(
     figure: Any, format: str, *, title: str, subtitle: Sequence[str] = (), alt: str = ""
 ) -> bytes:
-    """Return a plotly figure as an `svg` or `png` file with subtitles. Raises InvalidInput without matplotlib."""
+    """Return a plotly figure as `svg` or `png` with title and subtitles. Raises InvalidInput without matplotlib."""
     if not can_draw():
         raise InvalidInput(MATPLOTLIB_NEEDED)
     import matplotlib as mpl
@@ -61,7 +61,7 @@ def draw_picture(
 
 
 def _svg_element(document: bytes) -> bytes:
-    """Return the SVG element for a page, without invisible metadata."""
+    """Return the SVG element of the document for use in an HTML page, without invisible metadata."""
     text = re.sub(
         r'(width|height)="([\d.]+)pt"', r'\1="\2"', INVISIBLE_SVG.sub("", document.decode()), count=2
     )
@@ -69,7 +69,7 @@ def _svg_element(document: bytes) -> bytes:
 
 
 class _Panel(NamedTuple):
-    """Axes of matplotlib, with the two plotly axes that they show and the categories of each."""
+    """A panel: the matplotlib axes (`drawn`), the two plotly axes that they show, and the categories of each axis."""
 
     drawn: Any
     axes: tuple[Any, Any]
@@ -77,7 +77,7 @@ class _Panel(NamedTuple):
 
 
 class _Picture:
-    """A matplotlib figure, `drawn`, of a plotly figure."""
+    """Converts a plotly figure to a matplotlib figure (`drawn`)."""
 
     def __init__(self, figure: Any, title: str, subtitle: Sequence[str]) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -170,8 +170,7 @@ class _Picture:
     def _draw_bars(
         self, panel: _Panel, trace: Any, place: tuple[int, int], ends: dict[tuple[float, bool], float]
     ) -> None:
-        """Draw the bars of one trace; `place`: its number and the number of traces; `ends`: ends of the bars stacked
-        so far."""
+        """Draw the bars of one trace; `place`: its index and the number of traces; `ends`: ends of stacked bars."""
         lying, mode, marker = trace.orientation == "h", self.layout.barmode, trace.marker
         along, over, draw, error, whisker = (
             (trace.y, trace.x, panel.drawn.barh, trace.error_x, "xerr")
@@ -240,7 +239,7 @@ class _Picture:
         return self.panels.get(mark.xref.split(" ")[0][1:], next(iter(self.panels.values())))
 
     def _transform(self, mark: Any) -> Any:
-        """Return the transform from the coordinates of a shape or an annotation to points."""
+        """Return the matplotlib transform from the coordinates of a shape or an annotation to points on the page."""
         from matplotlib.transforms import blended_transform_factory
 
         panel = self._panel_of(mark).drawn
@@ -346,7 +345,7 @@ def _rotate_tick_labels(panel: Any) -> None:
 
 
 def _widen_axis(label: Any) -> None:
-    """Widen the axis of horizontal bars until the label beyond a bar's end is visible."""
+    """Widen the axis of horizontal bars until a label outside the end of its bar is visible."""
     panel, extent = label.axes, label.get_window_extent()
     box, (low, high) = panel.get_window_extent(), panel.get_xlim()
     room = box.width - extent.width - MARGIN
@@ -357,7 +356,7 @@ def _widen_axis(label: Any) -> None:
 
 
 def _fill_defaults(part: Any, kind: str) -> Any:
-    """Set the defaults of a part of a figure, and return the part."""
+    """Set the missing properties of a part of a plotly figure to the defaults of its `kind`, and return the part."""
     for name, value in SETTINGS["defaults"][kind].items():
         if part[name] is None:
             part[name] = value
@@ -365,8 +364,7 @@ def _fill_defaults(part: Any, kind: str) -> Any:
 
 
 def _axis_value(place: Any, ref: str, axis: Any) -> Any:
-    """Return an annotation's position as a value of the axis: plotly stores the logarithm for the first logarithmic
-    axes."""
+    """Return an annotation's position in axis values: for the first logarithmic axes, plotly stores the logarithm."""
     return 10**place if axis.type == "log" and ref in ("x", "y") else place
 
 
@@ -375,7 +373,7 @@ def _as_list(values: Any) -> list[Any]:
 
 
 def _categories(axis: Any, traces: Sequence[Any], letter: str) -> Names:
-    """Return the names on an axis in order; None for a numeric axis."""
+    """Return the category names of an axis in order; None for a numeric axis."""
     found = dict.fromkeys(value for trace in traces for value in _as_list(trace[letter]) if value is not None)
     if axis.type != "category" and not any(isinstance(value, str) for value in found):
         return None
@@ -387,7 +385,7 @@ def _positions(values: Any, names: Names) -> list[Any]:
 
 
 def _whiskers(error: Any) -> Any:
-    """Return the lengths of whiskers below and above; None without any."""
+    """Return the lengths of whiskers below and above each value; None if the trace has no whiskers."""
     if error.array is None or not len(error.array):
         return None
     both = np.asarray([error.arrayminus, error.array], dtype=float)
@@ -400,7 +398,7 @@ def _plain_text(text: Any) -> str:
 
 
 def _rgba(colour: str) -> Any:
-    """Return a colour for matplotlib from `#0072B2` or `rgba(0,114,178,0.18)`."""
+    """Return a colour for matplotlib from a plotly colour: `#0072B2` or `rgba(0,114,178,0.18)`."""
     if not colour.startswith("rgba"):
         return colour
     *light, opacity = map(float, re.findall(r"[\d.]+", colour))

@@ -45,8 +45,10 @@ SPEED_HOVER = "%{x:,.1f} tokens/s per user, %{y:,.0f} per GPU<extra></extra>"
 
 
 def windows_chart(windows: Sequence[WindowLevels], *, subject: str) -> Chart:
-    """Return each service level as a share of its limit over time (worst window of each hour), with the request
-    rate."""
+    """Return the chart of each service level over time as a share of its limit; the hover text has the rate.
+
+    Each point is the worst window of an hour or a longer period (`plan.window_rows`).
+    """
     rows = window_rows(windows)
     starts = [clock_text(start_s) for start_s, _, _, _ in rows]
     figure = new_figure()
@@ -62,7 +64,7 @@ def windows_chart(windows: Sequence[WindowLevels], *, subject: str) -> Chart:
             hovertemplate="%{x}: %{y:.0%} of the limit at %{customdata:,.2f} requests/s<extra></extra>",
         )
     figure.add_hline(y=1.0, line={"color": NEUTRAL, "dash": "dash"})
-    apply_layout(figure, x="time of the traffic", y="share of the limit", height=360)
+    apply_layout(figure, x="time of the traffic", y="level / limit", height=360)
     figure.update_yaxes(rangemode="tozero", tickformat=".0%")
     worst = max(level.ratio for _, _, levels, _ in rows for level in levels)
     return Chart(
@@ -84,11 +86,11 @@ def windows_chart(windows: Sequence[WindowLevels], *, subject: str) -> Chart:
 
 
 def speed_chart(plan: Plan) -> Chart:
-    """Return tokens/s per user against tokens/s per GPU for the Pareto-optimal simulated deployments.
+    """Return the chart of tokens/s per user against tokens/s per GPU for the Pareto-optimal simulated deployments.
 
-    A point's mark is its rank or a letter; the legend has the name. Filled: meets the SLO. Star: the best by the
-    objective, which need not be on this front. Faint: the rest of the ranking. Whiskers go from the mark (step times
-    at the confidence) to the speed with predicted step times, if both were simulated.
+    A point is labelled with its rank or a letter; the legend contains its name. Filled: meets the SLO. Star: the best
+    by the objective, which is not necessarily on this front. Faint: the rest of the ranking. A whisker goes from the
+    speed with step times at the confidence to the speed with predicted step times, if both were simulated.
     """
     points = [point for point in plan.speed_front if point.tokens_per_s_per_user is not None]
     places = [(point.tokens_per_s_per_user or 0.0, point.tokens_per_s_per_gpu) for point in points]
@@ -133,7 +135,7 @@ def speed_chart(plan: Plan) -> Chart:
 
 
 def _predicted_speeds(plan: Plan) -> dict[str, float]:
-    """Return tokens/s per user by label, with predicted step times."""
+    """Return tokens/s per user with predicted step times, by deployment label."""
     return {
         each.label: speed
         for each in plan.ranked
@@ -142,7 +144,7 @@ def _predicted_speeds(plan: Plan) -> dict[str, float]:
 
 
 def _ranked_places(plan: Plan) -> list[tuple[str, Quantity, float]]:
-    """Return label, tokens/s per user and tokens/s per GPU of the ranked deployments that have a speed."""
+    """Return label, tokens/s per user and tokens/s per GPU of each ranked deployment whose speed is known."""
     predicted = _predicted_speeds(plan)
     return [
         (each.label, _extend_interval(speed, predicted.get(each.label)), each.tokens_per_s_per_gpu)
@@ -152,13 +154,13 @@ def _ranked_places(plan: Plan) -> list[tuple[str, Quantity, float]]:
 
 
 def _extend_interval(speed: float, predicted: float | None) -> Quantity:
-    """Return a speed whose interval reaches to the speed with predicted step times."""
+    """Return a speed with an interval to the speed with predicted step times; if that is None, without one."""
     ends = () if predicted is None else (speed, predicted)
     return Quantity(value=speed, low=min(ends, default=None), high=max(ends, default=None))
 
 
 def _draw_ranked(figure: Any, plan: Plan, ranked: Sequence[tuple[str, Quantity, float]]) -> None:
-    """Draw the best deployment as a star with a legend, and the others that meet the SLO faintly."""
+    """Draw the best deployment as a star with a legend entry, and the other deployments that meet the SLO faintly."""
     rest = ranked[1:]
     if rest:
         figure.add_scatter(
@@ -192,7 +194,7 @@ def _draw_front(
     sides: Sequence[str | None],
     predicted: Mapping[str, float],
 ) -> None:
-    """Draw the Pareto-optimal deployments, each with its mark."""
+    """Draw the Pareto-optimal deployments, each with its rank or letter at the side in `sides` (None: hidden)."""
     gpus = list(dict.fromkeys(point.gpu for point in points))
     for mark, point, side in zip(marks, points, sides, strict=True):
         index, speed = gpus.index(point.gpu), point.tokens_per_s_per_user or 0.0
@@ -217,18 +219,18 @@ def _draw_front(
 
 
 def whisker_caption(plan: Plan) -> str:
-    """Return the caption for the whiskers of the speed chart."""
+    """Return the caption that explains the whiskers of the speed chart."""
     if not any(answer.predicted for answer in plan.ranked):
         return ""
     return (
         f"Marks show speeds with step times at {plan.confidence:.0%} confidence; whiskers reach to the predicted "
         "speeds. Deployments that miss the SLO, and the end of a long ranking, have no whisker because they were not "
-        "simulated with both."
+        "simulated with both kinds of step times."
     )
 
 
 def front_chart(plan: Plan) -> Chart:
-    """Return price (or GPUs) against the worst service level as a share of its limit: the Pareto front."""
+    """Return the Pareto front of price (or GPUs) against the worst service level as a share of its limit."""
     priced = all(point.usd_per_hour is not None for point in plan.cost_front)
     money = "$ per hour" if priced else "GPUs"
     points = [(point, point.usd_per_hour if priced else point.num_gpus) for point in plan.cost_front]
@@ -251,7 +253,7 @@ def front_chart(plan: Plan) -> Chart:
     return Chart(
         name="price_front",
         title="Price against the worst service level",
-        alt=f"{len(points)} Pareto-optimal deployments; levels are drawn up to {MAX_RATIO_SHOWN:g}.",
+        alt=f"{len(points)} Pareto-optimal deployments; those above {MAX_RATIO_SHOWN:g} times a limit are not drawn.",
         figure=figure,
         rows=tuple(
             {"deployment": point.label, money: price, "worst level / limit": point.worst_ratio}
@@ -262,18 +264,18 @@ def front_chart(plan: Plan) -> Chart:
 
 
 def _worst_level(point: Point) -> Quantity | None:
-    """Return the worst level with its sampling interval, if it is within the chart."""
+    """Return a point's worst level / limit with its sampling interval; None if it is beyond the chart."""
     level = max(point.levels, key=attrgetter("ratio"), default=None)
     return None if level is None or point.worst_ratio > MAX_RATIO_SHOWN else share_of_limit(level)
 
 
 def short_label(label: str) -> str:
-    """Return `3 x h200 TP1 fp8`: a label with GPU names without memory sizes."""
+    """Return a deployment's label without the memory sizes of GPUs: `3 x h200 TP1 fp8`."""
     return re.sub(r"-(sxm|pcie|nvl)?-?\d+gb", "", label)
 
 
 def _point_marks(plan: Plan, points: Sequence[Point]) -> list[str]:
-    """Return the mark of each point: its rank, or a letter if it is not ranked."""
+    """Return the label of each point: its rank, or a letter if it is not ranked."""
     ranks = {answer.label: str(number) for number, answer in enumerate(plan.ranked, start=1)}
     letters = iter(ascii_lowercase * len(points))
     return [ranks.get(point.label) or next(letters) for point in points]
@@ -305,8 +307,7 @@ def label_places(
     x_range: tuple[float, float],
     y_range: tuple[float, float],
 ) -> list[str | None]:
-    """Return a plotly `textposition` for each point whose label overlaps no mark and no other label; None if all
-    overlap."""
+    """Return a plotly `textposition` per point that avoids all markers and other labels; None if there is none."""
     spots = [
         (PLOT_PX[0] * _fraction_of_range(x, x_range), PLOT_PX[1] * _fraction_of_range(y, y_range))
         for x, y in points

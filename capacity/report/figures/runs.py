@@ -1,4 +1,4 @@
-"""Charts of simulated runs that a view cannot declare: latency distributions, state over time, and single steps."""
+"""Charts of simulated runs that a view cannot declare: latency distributions, engine state over time, and steps."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STATES = {
 def latency_chart(
     runs: Mapping[str, Simulation], metric: str, units: Units = STANDARD, *, limit_s: float | None = None
 ) -> Chart:
-    """Return the share of requests at or below a latency, one curve for each run, and a line at the limit."""
+    """Return the cumulative distribution of a latency, one curve for each run, and a line at the limit."""
     import numpy as np
 
     name = METRICS[metric].title
@@ -140,7 +140,7 @@ def state_chart(runs: Mapping[str, Simulation]) -> Chart:
         queue, peak = (
             max((sample[state] for sample in samples), default=0) for state in ("waiting", "kv_fraction")
         )
-        phrases.append(f"{label}: at most {queue:,} waiting, KV at most {peak:.0%}")
+        phrases.append(f"{label}: at most {queue:,} requests waiting, KV use at most {peak:.0%}")
     apply_layout(figure, x="", y="", height=560)
     figure.update_xaxes(title_text="s since the first arrival", row=len(STATES), col=1)
     figure.update_yaxes(rangemode="tozero")
@@ -157,7 +157,7 @@ def state_chart(runs: Mapping[str, Simulation]) -> Chart:
 
 
 def _state_rows(answer: Simulation) -> list[dict[str, float]]:
-    """Return the series, thinned to the resolution of a screen; KV use is relative to all replicas."""
+    """Return the time series, thinned to the resolution of a screen; KV use is relative to all replicas' caches."""
     series = answer.run.series or ()
     every = max(1, len(series) // SERIES_POINTS)
     blocks = max(1, answer.kv_capacity_blocks * max(1, len(answer.run.replicas)))
@@ -173,10 +173,10 @@ def _state_rows(answer: Simulation) -> list[dict[str, float]]:
 
 
 def timeline_chart(steps: Sequence[Mapping[str, Any]], units: Units = STANDARD) -> Chart:
-    """Return one bar for each step, as wide as its duration and as high as its tokens; drag to zoom.
+    """Return a chart with one bar for each step, as wide as its duration and as high as its number of tokens.
 
-    `steps` are the events of a Chrome trace (`simulator.Timeline`): `ts` and `dur` in microseconds, `name` is the
-    kind, `args` contains rows and tokens.
+    Drag to zoom. `steps` are the events of a Chrome trace (`simulator.Timeline`): `ts` and `dur` in microseconds,
+    `name` is the kind of step, `args` contains the numbers of requests (`rows`) and tokens.
     """
     figure = new_figure()
     steps_by_kind: dict[str, list[Mapping[str, Any]]] = {"prefill": [], "mixed": [], "decode": []}
@@ -193,7 +193,7 @@ def timeline_chart(steps: Sequence[Mapping[str, Any]], units: Units = STANDARD) 
                 (units.time_text(step["dur"] / 1e6), step["args"]["rows"], step["args"]["prefill_tokens"])
                 for step in chosen
             ],
-            hovertemplate=f"{kind}: %{{customdata[0]}}, %{{customdata[1]}} rows, %{{y:,}} tokens, "
+            hovertemplate=f"{kind}: %{{customdata[0]}}, %{{customdata[1]}} requests, %{{y:,}} tokens, "
             "%{customdata[2]:,} of them prefill<extra></extra>",
         )
     apply_layout(

@@ -1,4 +1,4 @@
-"""A sweep's points as a chart: any of its numbers over any of its options."""
+"""Chart of a sweep's points: any result over any option that was varied."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_SERIES = 12
 
 
 def answered_numbers(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return the numeric fields of the answers, most requested first."""
+    """Return the names of the numeric fields of the answers, the most requested first."""
     found = dict.fromkeys(
         name
         for row in rows
@@ -23,8 +23,7 @@ def answered_numbers(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def usual_axes(rows: Sequence[Row]) -> tuple[str, str | None]:
-    """Return the x axis (the numeric option with most values) and the option with one line for each value, if any
-    remains."""
+    """Return the default x axis (the numeric option with most values), and the option that separates lines."""
     options = varied_options(rows)
     values = {name: {row.get(name) for row in rows} for name in options}
     numbers = [name for name in options if all(isinstance(v, (int, float)) for v in values[name])]
@@ -34,7 +33,7 @@ def usual_axes(rows: Sequence[Row]) -> tuple[str, str | None]:
 
 
 def sweep_points_chart(rows: Sequence[Row], *, x: str, y: str, by: str | None = None) -> Chart:
-    """Return `y` over `x`, one line for each value of `by`; points without that number are left out."""
+    """Return the chart of `y` over `x`, one line for each value of `by`; points that have no `y` are left out."""
     points = [row for row in rows if isinstance(row.get(y), (int, float)) and row.get(x) is not None]
     series = list(dict.fromkeys("" if by is None else str(row.get(by)) for row in points))
     figure = new_figure()

@@ -1,1 +1,1 @@
-"""Content of answers, declared once for the console, printed pages and the dashboard: figures, tables and charts."""
+"""Views of answers, declared once for the console, printed pages and the dashboard: facts, tables and charts."""

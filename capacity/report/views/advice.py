@@ -28,21 +28,21 @@ CHANGES = {
 }
 CHART_CHANGES = {name: path for name, path in CHANGES.items() if name != "p95 E2E"}
 NO_WHISKERS_NOTE = (
-    "Bars have no whiskers because both simulations use the same arrivals and step model, so most of its error "
-    "cancels. A change of GPU, engine or format is less certain. The figures above show each latency's interval."
+    "Bars have no whiskers because both simulations use the same arrivals and step model, so most of the error "
+    "cancels. A change of GPU, engine or format is less certain. The latencies above have intervals."
 )
 THIRD_DIGIT = Unit(show=lambda number, _: (f"${round_like(number.value):,.12g}", ""))
 
 
 def _usd_difference(digits: int, requests: float = 1) -> Unit:
-    """Return the unit of a $ difference for this many requests."""
+    """Return a unit that formats a $ difference per request as the difference for this many `requests`."""
     return Unit(
         show=lambda number, _: (f"{requests * number.value:+,.{digits}f}" if number.value else "0", "")
     )
 
 
 def advice_facts(answer: AdviceList, predicted_ms: Mapping[str, Quantity]) -> Iterator[Fact]:
-    """Return the figures before any change; `predicted_ms`: its predicted latencies with intervals, if known."""
+    """Return the metrics of the deployment before any change; if `predicted_ms` has a latency, with its interval."""
     base, full = answer.base, answer.base.usd_per_request_full
     for metric, seconds in (("ttft", base.ttft_p95_s), ("tpot", base.tpot_p95_s), ("e2el", base.e2e_p95_s)):
         known = predicted_ms.get(f"p95_{metric}_ms")
@@ -54,7 +54,7 @@ def advice_facts(answer: AdviceList, predicted_ms: Mapping[str, Quantity]) -> It
 
 
 def advice_view(answer: AdviceList, *, reasons: bool = False) -> View:
-    """Return the view of `advise`; with `reasons`, also why each rejected change is not possible."""
+    """Return the view of `advise`; with `reasons`, a table states why changes are not possible."""
     base, full = answer.base, answer.base.usd_per_request_full
     paid = "" if full is None else f", ${1e3 * full:,.4f} per 1,000 requests at full load"
     return View(
@@ -67,7 +67,7 @@ def advice_view(answer: AdviceList, *, reasons: bool = False) -> View:
 def _blocks(answer: AdviceList, reasons: bool) -> Iterator[Block]:
     yield _chart(answer)
     if not answer.advice:
-        yield "no change of the checklist helps this deployment"
+        yield "no change on the checklist improves this deployment"
     yield Table(
         "Changes that help, simulated on the same arrivals (negative is better)",
         answer.advice,
@@ -86,12 +86,12 @@ def _blocks(answer: AdviceList, reasons: bool) -> Iterator[Block]:
     )
     yield from (f"{line.change}: {line.note}" for line in answer.advice if line.note)
     yield from answer.observations
-    yield f"simulated without benefit, or with less benefit: {_change_names(answer.without_benefit)}"
+    yield f"simulated, but no benefit, or less than the changes above: {_change_names(answer.without_benefit)}"
     if reasons:
         columns = [Column("change", "change"), Column("reason", "refused")]
         yield Table("Changes that are not possible", answer.refused, columns)
         return
-    yield f"not possible here: {_change_names(answer.refused)}; reasons in --format json"
+    yield f"not possible here: {_change_names(answer.refused)}; see the reasons in --format json"
     yield "`capacity stack` shows the effect of the techniques in use"
 
 
@@ -106,7 +106,7 @@ def _change_text(line: Advice) -> str:
 
 
 def _change_in_ms(name: str) -> Callable[[Advice], str]:
-    """Return the path of a difference in ms, with the relative change."""
+    """Return a function from a change to the text of its difference `name` in ms, with the relative difference."""
 
     def text(line: Advice) -> str:
         seconds, share = (value_at(line, f"effects.{name}_{end}") for end in ("s", "change"))
@@ -125,7 +125,7 @@ def _loss_text(line: Advice) -> str:
 
 
 def _chart(answer: AdviceList) -> Bars:
-    """Return the most beneficial changes by their effect on latency and cost, relative to the current deployment."""
+    """Return the chart of the most beneficial changes: relative effect on latency and cost."""
     moving = [
         line
         for line in answer.advice
@@ -150,7 +150,7 @@ def _chart(answer: AdviceList) -> Bars:
 
 
 def _records(answer: AdviceList) -> list[dict[str, object]]:
-    """Return the changes that help with their effects; differences of seconds and $ have three digits."""
+    """Return one row for each change that helps, with its effects; numbers have three significant digits."""
     return [
         {
             "needs": line.needs,

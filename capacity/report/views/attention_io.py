@@ -1,4 +1,4 @@
-"""The view of `attention-io`: naive against tiled attention."""
+"""The view of `attention-io`: naive compared with tiled attention."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GB = Unit(1, 1e-9)
 
 
 def attention_io_view(answer: AttentionTrafficTable) -> View:
-    """Return memory traffic and times, and the times of each kernel with a published speed."""
+    """Return the memory traffic and times of attention, and the times of kernels with a published speed."""
     columns = [
         TOKENS,
         Column("naive GB", "naive_bytes", GB),
@@ -32,6 +32,6 @@ def attention_io_view(answer: AttentionTrafficTable) -> View:
         name = kernel.kernel.replace("flash_attention_", "flash ")
         kernels.append(Column(name, f"kernels.{place}.prefill_s", units.MS))
         kernels.append(Column("decode", f"kernels.{place}.decode_s", units.MS))
-    title = f"Prefill attention of one prompt, all layers; {answer.on_chip_bytes // 1024} KiB on chip"
-    same = "Other kernels, ms: one prompt, and one decode step at the same number of tokens"
+    title = f"Prefill attention of one prompt, all layers; {answer.on_chip_bytes // 1024} KiB on-chip memory"
+    same = "Other kernels, ms: prefill of one prompt, and one decode step at a context of as many tokens"
     return View(headline(answer), [Table(title, answer.rows, columns), Table(same, answer.rows, kernels)])

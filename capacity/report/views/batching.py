@@ -1,4 +1,4 @@
-"""The view of `batching`: ways of batching, and the gain by the spread of lengths."""
+"""The view of `batching`: batching methods, and the gain of continuous batching by the spread of output lengths."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def batching_view(answer: Batching) -> View:
 
 
 def batching_chart(answer: Batching) -> Panels:
-    """Return four panels of bars, one bar for each way of batching."""
+    """Return the chart with four panels, each with one bar for each batching method."""
     names = [row.name for row in answer.rows]
     fastest = max(answer.rows, key=attrgetter("output_tokens_per_s_per_gpu"))
     return Panels(

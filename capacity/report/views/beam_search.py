@@ -1,4 +1,4 @@
-"""The view of `beam-search`: beam search by width and by method."""
+"""The view of `beam-search`: step time and KV cache by the number of beams and by implementation."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from capacity.techniques.beam_search import BeamRow, BeamSearch
 
 METHODS = {
-    "engine": "in the engine, blocks shared",
-    "resubmitted": "resubmitted each step, prefix cached",
-    "recomputed": "resubmitted each step, no prefix cache",
-    "reordered": "one full cache per beam, copied each step",
+    "engine": "in the engine, KV blocks shared",
+    "resubmitted": "beams resubmitted each step, prefix cached",
+    "recomputed": "beams resubmitted each step, no prefix cache",
+    "reordered": "one full KV cache per beam, copied each step",
 }
 
 
@@ -37,13 +37,13 @@ def beam_search_view(answer: BeamSearch) -> View:
     at_once = "1 request" if answer.batch_size == 1 else f"{answer.batch_size} requests"
     title = (
         f"{at_once} at a time, {answer.input_len:,} tokens in, {answer.output_len:,} out; "
-        f"* method of {answer.engine}"
+        f"*: method of {answer.engine}"
     )
     return View(headline(answer), [_chart(answer), Table(title, answer.rows, columns)])
 
 
 def beam_search_facts(answer: BeamSearch) -> list[Fact]:
-    """Return the figures of the widest search with this engine's method, against the narrowest."""
+    """Return the metrics of the widest search with this engine's implementation, compared with the narrowest."""
     own = _engine_rows(answer)
     first, last = own[0], own[-1]
     one = f"with {first.beam_width}"
@@ -53,7 +53,10 @@ def beam_search_facts(answer: BeamSearch) -> list[Fact]:
         Fact("Beams", last.beam_width, note=METHODS[answer.engine_way]),
         Fact("TPOT", last.tpot_s, units.LATENCY, f"{tpot} {one}"),
         Fact(
-            "Times greedy", last.times_greedy, units.TIMES, "relative to one beam in the engine's own decode"
+            "Times greedy",
+            last.times_greedy,
+            units.TIMES,
+            "step time relative to greedy decoding in the engine",
         ),
         Fact("E2E latency", last.e2e_s, units.DURATION, f"{e2e} {one}"),
         Fact("Requests/s", last.requests_per_s, units.RATE),
@@ -63,13 +66,13 @@ def beam_search_facts(answer: BeamSearch) -> list[Fact]:
 
 
 def _engine_rows(answer: BeamSearch) -> list[BeamRow]:
-    """Return the rows of the engine's method, the narrowest search first."""
+    """Return the rows of this engine's implementation, the fewest beams first."""
     own = (row for row in answer.rows if row.way == answer.engine_way)
     return sorted(own, key=attrgetter("beam_width"))
 
 
 def _chart(answer: BeamSearch) -> Curves:
-    """Return TPOT over the number of beams, one line for each method."""
+    """Return the chart of TPOT over the number of beams, one line for each implementation."""
     last = _engine_rows(answer)[-1]
     tpot = " to ".join(filter(None, units.LATENCY.texts(last.tpot_s)))
     return Curves(
@@ -86,10 +89,10 @@ def _chart(answer: BeamSearch) -> Curves:
             for way, title in METHODS.items()
         },
         unit=units.MS,
-        labels=f"beams per request (* method of {answer.engine})",
+        labels=f"beams per request (*: method of {answer.engine})",
         axis="TPOT, {time}",
         log=True,
-        note=f"* method of {answer.engine}. Whiskers: 90 % intervals.",
+        note=f"*: method of {answer.engine}. Whiskers: 90 % intervals.",
     )
 
 

@@ -17,14 +17,14 @@ TOKENS_HIT = Column("tokens hit", "token_hit_fraction", units.PERCENT)
 
 def cache_curve_view(answer: CacheCurve) -> View:
     """Return the view of `cache-curve`."""
-    title = f"[bold]{answer.workload}[/bold]: {answer.requests:,} requests in sequence"
+    title = f"[bold]{answer.workload}[/bold]: {answer.requests:,} requests, replayed in order"
     return View(title, _blocks(answer))
 
 
 def cache_curve_facts(answer: CacheCurve) -> list[Fact]:
-    """Return the hit rate without a size limit, the size at which it saturates, and the savings."""
+    """Return the hit rate of an unlimited cache, the cache size at which the hit rate saturates, and the savings."""
     best, saved = answer.rows[-1], answer.savings
-    knee, read = f"blocks of {answer.block_tokens}", f"{answer.prompt_tokens:,} prompt tokens"
+    knee, read = f"in blocks of {answer.block_tokens} tokens", f"{answer.prompt_tokens:,} prompt tokens"
     facts = [
         Fact("Hit rate, no limit", best.token_hit_fraction, units.PERCENT, "of prompt tokens"),
         Fact("Saturates at", answer.knee_tokens, units.NUM_TOKENS, knee),
@@ -43,7 +43,7 @@ def _blocks(answer: CacheCurve) -> Iterator[Block]:
         Column("blocks hit", "block_hit_fraction", units.PERCENT),
         TOKENS_HIT,
     ]
-    yield Table(f"LRU of blocks of {answer.block_tokens}", answer.rows, columns)
+    yield Table(f"LRU cache with blocks of {answer.block_tokens} tokens", answer.rows, columns)
     yield f"the hit rate saturates at {answer.knee_tokens:,} tokens"
     if answer.routing:
         columns = [
@@ -55,7 +55,7 @@ def _blocks(answer: CacheCurve) -> Iterator[Block]:
         yield Table(title, answer.routing, columns)
     if saved := answer.savings:
         yield (
-            f"a KV cache of {saved.capacity_tokens:,} tokens hits {saved.token_hit_fraction:.1%}: the mean prefill "
+            f"hit rate with {saved.capacity_tokens:,} tokens of KV: {saved.token_hit_fraction:.1%}; the mean prefill "
             f"drops from {saved.mean_prefill_s * 1e3:,.0f} to {saved.mean_prefill_cached_s * 1e3:,.0f} ms, which "
             f"saves {saved.saved_fraction:.1%} of prefill time and cost{_input_cost(saved)}"
         )
@@ -70,7 +70,7 @@ def _blocks(answer: CacheCurve) -> Iterator[Block]:
 
 
 def _chart(answer: CacheCurve) -> Curves:
-    """Return the hit rates of tokens and blocks for each cache size."""
+    """Return the chart of the hit rates of tokens and of blocks over cache size."""
     sized = [row for row in answer.rows if row.capacity_tokens is not None]
     most = next((row.token_hit_fraction for row in answer.rows if row.capacity_tokens is None), None)
     return Curves(

@@ -29,7 +29,7 @@ ANSWERED_COLUMNS = (
 )
 BILLED_COLUMNS = (
     TIER_COLUMN,
-    Column("$ per 1k of its requests", "usd_per_request", PER_1K),
+    Column("$ per 1k requests of the tier", "usd_per_request", PER_1K),
     Column("$ a month", "usd_per_month", units.COUNT),
     Column("mean TTFT, {time}", "mean_ttft_s", units.MS_1),
     Column("mean E2E, {time}", "mean_e2e_s", units.MS_1),
@@ -66,7 +66,11 @@ FACTS = (
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """A rate and where it pays: at scale (many engines), and with whole engines at this load."""
+    """The break-even value of one rate: at scale (many engines), and with whole engines at this load.
+
+    `rate` and `pays`: what the rate is, and when the cascade is cheaper than the large model alone. `yours`: the rate
+    now.
+    """
 
     rate: str
     pays: str
@@ -76,7 +80,7 @@ class BreakEven:
 
 
 def cascade_facts(answer: CascadeAnswer, shown_in: Units = STANDARD) -> list[Fact]:
-    """Return cost, latency, and the break-even rates."""
+    """Return the cost and latency of the cascade compared with the large model alone, and the break-even rates."""
     saved, ours, alone = answer.saved_fraction, answer.cascade, answer.alone
     how = "more expensive" if saved < 0 else "cheaper"
     facts = [Fact("Saved", saved, units.PERCENT_0, f"{how} than {answer.model} alone")]
@@ -86,7 +90,7 @@ def cascade_facts(answer: CascadeAnswer, shown_in: Units = STANDARD) -> list[Fac
             note = f"alone {unit.texts(theirs, shown_in)[0]}, {_change_text(value, theirs)}"
             facts.append(Fact(label, value, unit, note))
     for rate in _break_even_rows(answer):
-        note = f"{rate.rate}; with whole engines {RATE.texts(rate.here)[0]}; yours is {rate.yours:.1%}"
+        note = f"{rate.rate}; with whole engines {RATE.texts(rate.here)[0]}; your rate is {rate.yours:.1%}"
         facts.append(Fact(f"Pays {rate.pays}", rate.many, RATE, note))
     return facts
 
@@ -147,7 +151,7 @@ def _share_of_alone(alone: CascadeTotals, field: str, row: RateBill) -> float | 
 def _comparison_table(
     title: str, ours: CascadeTotals | CascadeRun, theirs: CascadeTotals, names: tuple[str, str]
 ) -> Table:
-    """Return the figures that both sides have, each with its change."""
+    """Return a table of the metrics that both sides have, each with its relative change."""
     rows = []
     for figure, field, unit in COMPARED_FIGURES:
         value, other = (getattr(side, field, None) for side in (ours, theirs))
@@ -165,7 +169,7 @@ def _comparison_table(
 
 
 def _change_text(ours: Quantity | int, theirs: Quantity | int) -> str:
-    """Return the relative change: `-54%`, or `x 13` from a factor of two; empty if `theirs` is 0."""
+    """Return the relative change from `theirs`: `-54%`, or `x 13` from a factor of two; empty if `theirs` is 0."""
     value, base = (side if isinstance(side, int) else side.value for side in (ours, theirs))
     ratio = value / base if base else 1.0
     return f"x {ratio:,.3g}" if ratio >= 2 else f"{ratio - 1:+.0%}" if base else ""
@@ -180,8 +184,7 @@ def _break_even_rows(answer: CascadeAnswer) -> list[BreakEven]:
 
 
 def _bill_chart(answer: CascadeAnswer) -> Stack:
-    """Return the monthly cost by tier, with the interval of the total: the number of engines depends on their
-    speed."""
+    """Return the chart of monthly cost by tier; the total has an interval because engine speeds are predicted."""
     ours, alone = answer.cascade.usd_per_month, answer.alone.usd_per_month
     ours_text, alone_text = (units.usd(0).texts(bill)[0] for bill in (ours, alone))
     return Stack(
@@ -197,7 +200,7 @@ def _bill_chart(answer: CascadeAnswer) -> Stack:
 
 
 def _latency_chart(answer: CascadeAnswer) -> Bars:
-    """Return the latencies of both sides if known, and of the simulated run."""
+    """Return the chart of known latencies: of the cascade, of its simulation, and of the large model alone."""
     sides = {
         "cascade": answer.cascade,
         "simulated together": answer.together,
@@ -225,7 +228,7 @@ def _latency_chart(answer: CascadeAnswer) -> Bars:
 
 
 def escalation_chart(answer: CascadeAnswer) -> Curves:
-    """Return $ per 1,000 requests over the escalation rate, at scale and with whole engines."""
+    """Return the chart of $ per 1,000 requests over the escalation rate, at scale and with whole engines."""
     alone, rates = answer.alone, answer.rates
     escalated = [row.escalation_rate for row in rates]
     here = 1 / MONTH_S / answer.requests_per_s
@@ -234,7 +237,7 @@ def escalation_chart(answer: CascadeAnswer) -> Curves:
     return Curves(
         name="cascade_over_escalation",
         title="$ per 1k requests by escalation rate",
-        alt=f"{answer.small} in front of {answer.model}: cheaper {pays}, at scale.",
+        alt=f"At scale, {answer.small} in front of {answer.model} is cheaper {pays}.",
         data={
             "cascade, at scale": {row.escalation_rate: row.usd_per_request_at_scale for row in rates},
             "cascade, whole engines": {row.escalation_rate: row.usd_per_month.scale(here) for row in rates},

@@ -29,14 +29,14 @@ LOAD_ROWS: tuple[tuple[str, str, str], ...] = (
     ("$ per 1k requests", "usd_per_thousand_requests", ",.4f"),
     ("$ per 1M input tokens", "usd_per_million_input_tokens", ",.4f"),
     ("$ per 1M output tokens", "usd_per_million_output_tokens", ",.4f"),
-    ("$ per 1M tokens, in and out", "usd_per_million_tokens", ",.4f"),
-    ("GPU time on input", "prefill_share", ".1%"),
+    ("$ per 1M tokens, input and output", "usd_per_million_tokens", ",.4f"),
+    ("GPU time for input tokens", "prefill_share", ".1%"),
     ("users", "users", ",.0f"),
     ("$ per user-month", "usd_per_user_month", ",.4f"),
     ("provisioned J per output token", "joules_per_output_token", ",.3f"),
     ("provisioned kWh per 1M output tokens", "kwh_per_million_output_tokens", ",.4f"),
     ("output tokens/s per provisioned MW", "output_tokens_per_s_per_megawatt", ",.0f"),
-    ("g CO2 per 1M tokens, in and out", "co2_g_per_million_tokens", ",.1f"),
+    ("g CO2 per 1M tokens, input and output", "co2_g_per_million_tokens", ",.1f"),
 )  # heading, field of a `LoadCost`, format
 PRICES = {
     "input": "usd_per_million_input_tokens",
@@ -47,7 +47,7 @@ JOULES = Unit(2, after=" J")
 
 
 def bill_facts(bill: Bill, offers: Offers = None) -> Iterator[Fact]:
-    """Return the bill, and the cost of a token and a request at the served load."""
+    """Return the bill per hour, day and month, and price per token and request, utilization and energy."""
     load, at = (bill.full, "at full load") if bill.served is None else (bill.served, "at this load")
     unsteady = bill.verdict or "" if bill.verdict in UNSETTLED else ""
     why = "cannot serve this load" if unsteady == "overloaded" else unsteady
@@ -76,12 +76,12 @@ def bill_facts(bill: Bill, offers: Offers = None) -> Iterator[Fact]:
 
 
 def reason_text(bill: Bill) -> str:
-    """Return why the load is served or not, and the simulated value of each missed service level."""
+    """Return why the load is served or not, with the simulated value of each missed service level."""
     window = "" if bill.slo_window is None else f" in the worst window, {bill.slo_window.text}"
     missed = ""
     for level in bill.levels:
         if not level.met:
-            value = f"{level.attained_fraction:.1%} of requests within it"
+            value = f"{level.attained_fraction:.1%} of requests meet the limit"
             if level.value_ms is not None:
                 value = f"{level.value_ms:,.0f} ms"
             missed += f"; {level.slo} is missed ({value}){window}"
@@ -89,7 +89,7 @@ def reason_text(bill: Bill) -> str:
 
 
 def bill_view(bill: Bill, offers: Offers = None) -> View:
-    """Return the view of `cost`; whiskers of its charts span the `offers`."""
+    """Return the view of `cost`; whiskers in its charts span the cheapest to the most expensive of `offers`."""
     title = f"[bold]{bill.deployment}[/bold]"
     if bill.verdict is not None:
         title += f"\n{verdict_text(bill.verdict, reason_text(bill))}"
@@ -115,15 +115,15 @@ def _blocks(bill: Bill, offers: Offers) -> Iterator[Block]:
             Fact("idle hours", f"{idle.hours_per_day:g} a day", note=f"{idle.hours:,.2f} h of work"),
             Fact("finished after", f"{idle.days:,.2f} days", note="in time" if idle.in_time else "too late"),
             Fact("energy", f"{idle.kwh:,.1f} kWh", note="additional"),
-            Fact("hours of the bill", f"${idle.usd_paid_anyway:,.2f}", note="already paid for"),
+            Fact("bill for these hours", f"${idle.usd_paid_anyway:,.2f}", note="already paid for"),
         ]
-        yield Facts("In the idle hours of these GPUs", rows)
+        yield Facts("Batch job in the idle hours of these GPUs", rows)
     yield f"rule: {bill.rule}"
 
 
 def _bill_facts(bill: Bill) -> Iterator[Fact]:
     price = f"${bill.usd_per_gpu_hour:,.2f} per GPU-hour"
-    whole = f"{bill.billed_gpus} in whole instances, {bill.num_gpus} used"
+    whole = f"{bill.billed_gpus} billed (whole instances), {bill.num_gpus} used"
     yield Fact("price", price, note=f"{bill.tier}: {bill.source}")
     yield Fact("GPUs", bill.billed_gpus, note="" if bill.billed_gpus == bill.num_gpus else whole)
     yield Fact("hour", bill.usd_per_hour, dollars(2))
@@ -134,7 +134,7 @@ def _bill_facts(bill: Bill) -> Iterator[Fact]:
     if bill.co2_g_per_kwh is not None:
         yield Fact("carbon", f"{bill.co2_g_per_kwh:,.4g} g CO2 per kWh", note="as given")
     if bill.utilization is not None:
-        yield Fact("utilization", bill.utilization, units.PERCENT, "served over full load")
+        yield Fact("utilization", bill.utilization, units.PERCENT, "served load / full load")
 
 
 def _load_table(bill: Bill) -> Table:
@@ -175,12 +175,12 @@ def _api_table(bill: Bill, compared: Sequence[BreakEven]) -> Table:
 
 
 def _spot_and_job_facts(bill: Bill) -> Iterator[Facts]:
-    """Return the cost on spot capacity, and of a batch job."""
+    """Return facts of the cost on spot capacity and of the cost of a batch job, if they were requested."""
     if bill.spot is not None:
         spot = bill.spot
         hourly = f"${spot.usd_per_hour_for_same_capacity:,.2f} an hour"
         rows = [
-            Fact("useful time", spot.useful_fraction, units.PERCENT, "the rest is restarts"),
+            Fact("useful time", spot.useful_fraction, units.PERCENT, "the rest is lost to restarts"),
             Fact("useful hour", spot.usd_per_useful_hour, dollars(2)),
             Fact("same capacity", f"{spot.replicas_for_same_capacity} replicas", note=hourly),
         ]
@@ -217,7 +217,7 @@ def _batch_api_blocks(bill: Bill) -> Iterator[Block]:
             ),
             Column("$", "usd", Unit(2)),
             Column("$ per 1k", lambda api: f"{api.usd_per_document * 1000:,.4g}", units.TEXT),
-            Column("own GPUs pay from", "break_even_utilization", Unit(0, 100, "% busy", none="never")),
+            Column("own GPUs cheaper from", "break_even_utilization", Unit(0, 100, "% busy", none="never")),
         ],
         wrap=True,
     )
@@ -226,7 +226,7 @@ def _batch_api_blocks(bill: Bill) -> Iterator[Block]:
 
 
 def _price_chart(bill: Bill, offers: Offers) -> Bars:
-    """Return $ per million tokens at the served load (including idle time) and at full load."""
+    """Return the chart of $ per million tokens at the served load (including idle time) and at full load."""
     loads = {"at full load": bill.full}
     if bill.served is not None and bill.verdict not in UNSETTLED:
         loads = {"at this load": bill.served, **loads}
@@ -251,7 +251,7 @@ def _price_chart(bill: Bill, offers: Offers) -> Bars:
 
 
 def _month_chart(bill: Bill, compared: Sequence[BreakEven], offers: Offers) -> Bars:
-    """Return the monthly bill next to the price of the same requests at each API."""
+    """Return the chart of the monthly bill next to the price of the same requests at each API."""
     usd = compared[0].own_usd_per_month
     own = "this deployment" if usd == bill.usd_per_month else "the required replicas"
     bars = {own: _bill_range(usd, bill, offers)}
@@ -261,7 +261,7 @@ def _month_chart(bill: Bill, compared: Sequence[BreakEven], offers: Offers) -> B
     named = {f"{name}, ${each.value:,.0f}": each for name, each in bars.items()}
     return Bars(
         name="month",
-        title="A month of this load" + WHISKER_NOTE * (offers is not None),
+        title="Cost of this load per month" + WHISKER_NOTE * (offers is not None),
         alt=f"{join_words(list(named))} a month.",
         data={"$ a month": named},
         unit=dollars(0),
@@ -272,11 +272,11 @@ def _month_chart(bill: Bill, compared: Sequence[BreakEven], offers: Offers) -> B
 
 
 def _bill_range(usd: float, bill: Bill, offers: Offers) -> Quantity:
-    """Return a bill with the range from the cheapest to the most expensive offer."""
+    """Return a bill with the interval from its amount at the cheapest to its amount at the most expensive offer."""
     low, high = (None, None) if offers is None else (usd * each / bill.usd_per_gpu_hour for each in offers)
     return Quantity(value=usd, low=low, high=high)
 
 
 def _axis_range(data: Mapping[str, Mapping[str, Quantity]]) -> tuple[float, float]:
-    """Return a range slightly beyond the longest bar or whisker."""
+    """Return an axis range from 0 to slightly more than the longest bar or whisker."""
     return 0.0, 1.1 * max(max(each.value, each.high or 0.0) for row in data.values() for each in row.values())

@@ -51,7 +51,7 @@ def _blocks(answer: Diff, first: str, second: str) -> Iterator[Block]:
         ],
     )
     yield Table(
-        f"{second} minus {first} over resampled traffic, the same for both (95 % interval)",
+        f"{second} minus {first} over resampled traffic, identical for both (95 % interval)",
         [each for each in answer.replicated if each.metric.split("_")[0] in STATISTICS],
         [
             Column("", "metric"),
@@ -72,7 +72,7 @@ def _blocks(answer: Diff, first: str, second: str) -> Iterator[Block]:
 
 
 def mean_and_interval(each: Difference) -> tuple[str, str]:
-    """Return the mean over requests and its interval, in ms."""
+    """Return the mean difference over requests and its interval as texts, in ms."""
     return text_and_interval(Quantity(value=each.mean_s, low=each.low_s, high=each.high_s), 1e3, sign="+")
 
 

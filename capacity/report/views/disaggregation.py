@@ -1,4 +1,4 @@
-"""Splits of the replicas into prefill and decode replicas, on the same arrivals."""
+"""View of simulations that split the same replicas into prefill and decode replicas in different ratios."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Split = tuple[str, Mapping[str, Any], "Simulation"]
 
 
 def splits_view(runs: Mapping[str, Simulation]) -> View:
-    """Return all splits of the replicas: p95 TTFT and p95 TPOT as a chart, and all figures as a table."""
+    """Return all splits of the replicas: a chart of p95 TTFT and p95 TPOT, and a table of all metrics."""
     splits = [(name, run.to_dict(), run) for name, run in runs.items()]
     panels = {
         heading: {split[0]: _figure_path(field)(split) for split in splits}
@@ -63,7 +63,7 @@ def split_facts(run: Simulation) -> list[Fact]:
 
 
 def _figure_path(field: str) -> Callable[[Split], Quantity | None]:
-    """Return the path of a run's figure, with its interval if it has one."""
+    """Return a function from a split to its metric `field`, with the predicted interval if there is one."""
 
     def find(split: Split) -> Quantity | None:
         _, values, run = split

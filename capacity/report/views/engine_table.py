@@ -1,4 +1,4 @@
-"""Engines next to each other, the formats that they load, and published claims."""
+"""The view of `engines`: engines with their defaults, the formats that they load, and published claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The view of `fleet`: the pools to rent, the cost of each threshold, SLO headroom, reserve, and the day."""
+"""The view of `fleet`: the pools to rent, the cost of each threshold, SLO headroom, spare replicas, and one day."""
 
 from __future__ import annotations
 
@@ -47,11 +47,15 @@ NO_INTERVAL_NOTE = "Bars have no interval: replicas are whole numbers and prices
 
 
 def fleet_facts(plan: FleetPlan) -> list[Fact]:
-    """Return the pools to rent, their cost, and the savings."""
+    """Return the pools to rent, their cost, and the savings compared with one pool."""
     best, day = plan.best, plan.day
     if best is None:
-        return [Fact("To rent", "none", units.TEXT, "neither one pool nor several meets the SLO")]
-    which = "for all" if len(best.pools) == 1 else f"of a {plan.split_by}; shorter ones go to the first pool"
+        return [Fact("To rent", "none", units.TEXT, "no fleet with one or more pools meets the SLO")]
+    which = (
+        "for all"
+        if len(best.pools) == 1
+        else f"length of a {plan.split_by}; shorter ones go to the first pool"
+    )
     spare = [pool.spare_replicas for pool in best.pools]
     reserve = f"{' + '.join(map(str, spare))} replicas in reserve" if any(spare) else "no reserve"
     facts = [
@@ -69,7 +73,7 @@ def fleet_facts(plan: FleetPlan) -> list[Fact]:
 
 
 def fleet_view(plan: FleetPlan, *, detail: bool = True) -> View:
-    """Return the view of `fleet`; `detail` adds the levels of every window."""
+    """Return the view of `fleet`; `detail` adds the service levels of every window."""
     return View(question_text(plan), _blocks(plan, detail))
 
 
@@ -91,7 +95,7 @@ def _blocks(plan: FleetPlan, detail: bool) -> Iterator[Block]:
 
 
 def _best_blocks(plan: FleetPlan, best: Layout, detail: bool) -> Iterator[Block]:
-    """Return what to rent, the routing, the effect of more pools, and the proof."""
+    """Return the blocks on the best fleet: what to rent, the routing, the effect of more pools, and the proof."""
     bill = "" if best.usd_per_hour is None else f": ${best.usd_per_hour:,.2f}/h"
     if best.usd_per_request is not None:
         bill += f", {units.USD_PER_1K.texts(best.usd_per_request)[0]} per 1k requests"
@@ -101,7 +105,7 @@ def _best_blocks(plan: FleetPlan, best: Layout, detail: bool) -> Iterator[Block]
     if plan.proof is not None:
         levels = ", ".join(f"{level.slo}: {level_text(level)}" for level in plan.proof.levels)
         met = "[green]met[/green]" if plan.proof.met else "[red]missed[/red]"
-        yield f"{met}: all pools behind the router, simulated on {plan.proof.requests:,} requests: {levels}"
+        yield f"SLO {met}: all pools behind the router, simulated with {plan.proof.requests:,} requests: {levels}"
         yield from _windows_blocks(plan, plan.proof, detail)
     if plan.replica_availability is not None:
         yield f"each replica is available {plan.replica_availability:.3%} of the time"
@@ -110,10 +114,10 @@ def _best_blocks(plan: FleetPlan, best: Layout, detail: bool) -> Iterator[Block]
 
 
 def _routing_lines(plan: FleetPlan, best: Layout) -> Iterator[str]:
-    """Return which requests go to which pool, and the savings over one pool."""
+    """Return lines that state which requests go to which pool, and the savings compared with one pool."""
     if len(best.pools) == 1:
         tried = plan.max_pools > 1
-        yield "one pool for all" + (": no tested threshold is cheaper" if tried else "")
+        yield "one pool for all requests" + (": no tested threshold is cheaper" if tried else "")
         return
     what = "prompts" if plan.split_by == "prompt" else "requests"
     limits = zip(best.thresholds_tokens, ORDINALS, strict=False)
@@ -127,14 +131,14 @@ def _routing_lines(plan: FleetPlan, best: Layout) -> Iterator[str]:
 
 
 def _more_pools_lines(plan: FleetPlan, best: Layout) -> Iterator[str]:
-    """Return the effect of a third and a fourth pool, if they were searched."""
+    """Return a line on the effect of a third and of a fourth pool, if fleets with that many pools were searched."""
     fewer = [layout for layout in plan.layouts if layout.num_pools < 3]
     for layout in (each for each in plan.layouts if each.num_pools > 2):
         before, place = best_of(fewer), ORDINALS[layout.num_pools - 1]
         fewer.append(layout)
         if layout.objective is not None and before is not None and before.objective:
             less = 1 - layout.objective / before.objective
-            yield f"a {place} pool saves {less:.1%} over at most {layout.num_pools - 1} pools"
+            yield f"a {place} pool saves {less:.1%} compared with at most {layout.num_pools - 1} pools"
         elif layout.objective is not None:
             yield f"the SLO is only met with a {place} pool"
         elif layout.outcome == "cannot be cheaper" and best.num_pools < layout.num_pools:
@@ -142,7 +146,7 @@ def _more_pools_lines(plan: FleetPlan, best: Layout) -> Iterator[str]:
 
 
 def _windows_blocks(plan: FleetPlan, proof: FleetProof, detail: bool) -> Iterator[Block]:
-    """Return the service levels over time: the worst window of each stretch, if requests were judged by window."""
+    """Return the service levels over time (the worst window of each period), if the SLO was checked by window."""
     from capacity.report.figures.planning import windows_chart
 
     windows = proof.windows
@@ -157,19 +161,19 @@ def _windows_blocks(plan: FleetPlan, proof: FleetProof, detail: bool) -> Iterato
 
 
 def layout_text(found: Layout) -> str:
-    """Return the engines of all its pools: `2 x l4-24gb + 2+1 x h100-sxm-80gb TP2`."""
+    """Return the engines of all pools of a fleet: `2 x l4-24gb + 2+1 x h100-sxm-80gb TP2`."""
     return " + ".join(map(_engines_text, found.pools))
 
 
 def _engines_text(pool: FleetPool) -> str:
-    """Return `2+1 x h100-sxm-80gb TP2`, where +1 is the reserve."""
+    """Return the engines of one pool: `2+1 x h100-sxm-80gb TP2`, where +1 is a spare replica."""
     size = pool.pool.tensor_parallel_size * pool.pool.pipeline_parallel_size
     spare = f"+{pool.spare_replicas}" if pool.spare_replicas else ""
     return f"{pool.replicas}{spare} x {pool.pool.gpu}" + (f" TP{size}" if size > 1 else "")
 
 
 def threshold_text(layout: Layout) -> str:
-    """Return `1,344 tokens`, `1,024 and 4,096 tokens` or `one pool`; without a result, the number of pools tested."""
+    """Return the thresholds: `1,024 and 4,096 tokens` or `one pool`; `3 pools` if no 3 pools meet the SLO."""
     if layout.num_pools == 1:
         return ONE_POOL
     tokens = " and ".join(f"{each:,}" for each in layout.thresholds_tokens)
@@ -208,7 +212,7 @@ def _levels_chart(best: Layout) -> Bars:
 
 
 def _conditional_texts(plan: FleetPlan) -> Iterator[str]:
-    """Return a line for each conditional deployment, by pool."""
+    """Return a line for each pool and deployment that is recommended only under conditions."""
     pools = {} if plan.best is None else {pool.label: pool for pool in plan.best.pools}
     for label, found in plan.conditional.items():
         least = pools[label].objective(plan.objective) if label in pools else None
@@ -242,14 +246,17 @@ def _layout_blocks(plan: FleetPlan) -> Iterator[Block]:
 
 
 def _layouts_chart(plan: FleetPlan, table: Table) -> Stack:
-    """Return the cost of each threshold, pools stacked: $ an hour, or GPUs if the plan minimizes GPUs."""
+    """Return the chart of cost by threshold, stacked by pool: $ per hour, or GPUs if the plan minimizes GPUs."""
     best, one = plan.best, plan.one_pool
     found = {threshold_text(each): each for each in plan.layouts if each.pools}
     priced = plan.objective == "cost" and all(each.usd_per_hour is not None for each in found.values())
     what, measure = ("$ an hour", "usd_per_hour") if priced else ("GPUs", "num_gpus")
     most = max((len(each.pools) for each in found.values()), default=0)
-    names = ["pool for all, or for the shortest", *(f"pool {n}, for longer ones" for n in range(2, most + 1))]
-    words = "nothing meets the service levels"
+    names = [
+        "only pool, or pool 1 for the shortest",
+        *(f"pool {n} for longer requests" for n in range(2, most + 1)),
+    ]
+    words = "no fleet meets the service levels"
     if best is not None:
         words = f"the best is {threshold_text(best)}: {layout_text(best)}"
     return Stack(
@@ -272,7 +279,7 @@ def _layouts_chart(plan: FleetPlan, table: Table) -> Stack:
 
 
 def _day_blocks(day: FleetDay, best: Layout) -> Iterator[Block]:
-    """Return the replicas of each pool by the hour, and the savings from scaling with the day."""
+    """Return the replicas of each pool by hour of the day, and the savings if replicas follow the load of the day."""
     names = [f"{pool.label}: {pool.pool.gpu}" for pool in best.pools]
     counts = [Column(name, f"replicas.{place}", units.COUNT) for place, name in enumerate(names)]
     columns = [
@@ -305,5 +312,5 @@ def _day_blocks(day: FleetDay, best: Layout) -> Iterator[Block]:
 
 
 def _less_text(saved: float) -> str:
-    """Return `12.3% less`, or `no less` if the difference rounds to 0."""
+    """Return a saving as text: `12.3% less`, or `no less` if it rounds to 0."""
     return f"{saved:.1%} less" if round(saved, 3) > 0 else "no less"

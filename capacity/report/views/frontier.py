@@ -1,5 +1,4 @@
-"""The frontier: the best point of each deployment within a TPOT limit, or all points, with the Pareto-optimal ones
-marked."""
+"""The view of `frontier`: each deployment's best point within a TPOT limit, or all points with Pareto marks."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ FRONT_LEGEND = f"{MARK} Pareto-optimal: no other point has more tokens/s both pe
 
 
 def frontier_facts(answer: Frontier, tpot_s: float) -> list[Fact]:
-    """Return the deployment with the most output per GPU within a TPOT (s)."""
+    """Return the facts of the deployment with most output tokens/s per GPU within the TPOT limit (s)."""
     best = best_points(answer, tpot_s)
     if not best:
         return [Fact("Best deployment", "none", units.TEXT)]
@@ -31,7 +30,7 @@ def frontier_facts(answer: Frontier, tpot_s: float) -> list[Fact]:
 
 
 def frontier_view(answer: Frontier, tpot_s: float = TPOT_S, *, every: bool = False) -> View:
-    """Return the best point of each deployment within a TPOT (s), most tokens/s per GPU first, or `every` point."""
+    """Return the best point of each deployment within the TPOT limit (s), or with `every` all points."""
     title = (
         f"[bold]{answer.model}[/bold], {answer.input_len:,} tokens in, {answer.output_len:,} out, closed loop: each "
         "deployment on the fewest GPUs that fit the model, or on the requested number"
@@ -42,7 +41,7 @@ def frontier_view(answer: Frontier, tpot_s: float = TPOT_S, *, every: bool = Fal
 
 
 def frontier_tables(answer: Frontier, tpot_s: float, *, every: bool = False) -> Iterator[Block]:
-    """Return the points, the deployments without a point within the limit, and the rejected ones."""
+    """Return a table of points, the deployments without a point within the TPOT limit, and the rejected ones."""
     within = f"within a TPOT of {1e3 * tpot_s:g} ms"
     best = best_points(answer, tpot_s)
     title, shown = (

@@ -16,8 +16,7 @@ MARK = "*"
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """A point with its deployment and the numbers of both; `best`: no other has more tokens/s both per user and per
-    GPU."""
+    """A point and its deployment; `best`: Pareto-optimal in tokens/s per user and tokens/s per GPU."""
 
     numbers: tuple[int, int]
     line: FrontierLine
@@ -31,7 +30,7 @@ class FrontierPoint:
 
 
 def frontier_points(answer: Frontier) -> list[FrontierPoint]:
-    """Return all points, in order."""
+    """Return all points, grouped by deployment."""
     front = answer.pareto_points()
     return [
         FrontierPoint((number, place), line, point, (number, place) in front)
@@ -41,7 +40,7 @@ def frontier_points(answer: Frontier) -> list[FrontierPoint]:
 
 
 def best_points(answer: Frontier, tpot_s: float) -> list[FrontierPoint]:
-    """Return the best point of each deployment within a TPOT (s), most tokens/s per GPU first."""
+    """Return the best point of each deployment within the TPOT limit (s), the most tokens/s per GPU first."""
     found = {id(place.point): place for place in frontier_points(answer)}
     return [found[id(point)] for _, point in answer.best(tpot_s)]
 

@@ -1,4 +1,4 @@
-"""The view of `gpus --support`: the formats that each engine runs on each GPU, and the quality of the evidence."""
+"""The view of `gpus --support`: the formats that each engine runs on each GPU, and the evidence for predictions."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from capacity.report.views.view import Column, Table, View
 
 SIGNS: dict[Status, str] = {"measured": "M", "fitted": "F", "assumed": "a", "impossible": "-"}
 MEANINGS: dict[Status, str] = {
-    "measured": "servers of this engine were measured on this card, and its kernels are fitted",
-    "fitted": "kernels fitted on this card",
-    "assumed": "constants of another card or engine, or rooflines",
+    "measured": "servers of this engine were measured on this GPU, and its kernels are fitted",
+    "fitted": "kernels fitted on this GPU",
+    "assumed": "estimate with constants of another GPU or engine, or from rooflines",
     "impossible": "rejected",
 }
 
 
 def gpu_support_view(answer: SupportMatrix) -> View:
-    """Return one row a format with reasons for a single GPU; for several GPUs, one row a GPU and one letter a
-    format."""
+    """Return for one GPU a row for each engine and format; for several GPUs a row for each GPU."""
     if len(answer.gpus) == 1:
         first = {cell.engine: cell for cell in reversed(answer.rows)}
         columns = [
@@ -32,11 +31,13 @@ def gpu_support_view(answer: SupportMatrix) -> View:
     matrix = Table(
         "Engines and weight formats by GPU", answer.gpus, [Column("GPU", ""), *_status_columns(answer)]
     )
-    return View("", [matrix], notes=[f"one letter for each of {', '.join(answer.weight_formats)}", legend])
+    return View(
+        "", [matrix], notes=[f"the letters of a cell are for {', '.join(answer.weight_formats)}", legend]
+    )
 
 
 def _status_columns(answer: SupportMatrix) -> list[Column]:
-    """Return one letter for each format on each GPU; engines with identical letters share a column."""
+    """Return a column for each engine with one letter per format; engines with identical letters share a column."""
     cells: defaultdict[str, dict[str, str]] = defaultdict(lambda: dict.fromkeys(answer.gpus, ""))
     for cell in answer.rows:
         name = cell.engine.partition("@")[0].removeprefix("hf-").removeprefix("deepspeed-")

@@ -1,4 +1,4 @@
-"""The view of `kv`: KV cache by model and context, kinds of attention, eviction, and long contexts."""
+"""The view of `kv`: KV cache by model and context, attention types, eviction, and long contexts."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ RATIO_NOTE = (
 
 
 def kv_view(answer: KvAnswer, context: int | None = None) -> View:
-    """Return the view of `kv`; with a `context`, eviction at that length only."""
+    """Return the view of `kv`; if `context` is given, it shows eviction only at this length in tokens."""
     return View("", _blocks(answer, answer.contexts if context is None else (context,)))
 
 
 def kv_facts(answer: KvAnswer, context: int, batch: int) -> list[Fact]:
-    """Return the figures of a single model and GPU at a context, with decode steps of `batch` requests."""
+    """Return the facts of the first model and GPU at a context in tokens; decode steps have `batch` requests."""
     row, gpu = answer.rows[0], answer.gpus[0]
     half = answer.long_contexts[0].decode_crossover_tokens if answer.long_contexts else None
     cached = "" if row.kv_cache_dtype == "auto" else f", {row.kv_cache_dtype}"
@@ -48,7 +48,7 @@ def kv_facts(answer: KvAnswer, context: int, batch: int) -> list[Fact]:
             NUM_TOKENS,
             "one request, within the model's limit",
         ),
-        Fact("Attention is half from", half, NUM_TOKENS, f"of a decode step with batch {batch}"),
+        Fact("Attention is half from", half, NUM_TOKENS, f"half of a decode step with batch {batch}"),
     ]
     if whole.step_s is not None:
         facts.append(Fact("Step time", whole.step_s, units.LATENCY, f"{batch} such requests"))
@@ -60,7 +60,7 @@ def kv_facts(answer: KvAnswer, context: int, batch: int) -> list[Fact]:
 
 
 def eviction_rows(answer: KvAnswer, context: int) -> list[EvictionRow]:
-    """Return the rows of the full KV cache and of every method, at one context."""
+    """Return the rows of the full KV cache and of every eviction method, at one context in tokens."""
     return [row for row in answer.evictions if row.context_tokens == context]
 
 
@@ -99,7 +99,7 @@ def _blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
         Column("MLA (512 + 64)", "kinds.mla_bytes_per_token", units.KIB),
         Column("prefill attention dominates from", "prefill_crossover_tokens", units.COUNT),
     ]
-    yield Table("KiB per token with other kinds of attention", rows, kinds)
+    yield Table("KiB per token with other attention types", rows, kinds)
     if answer.limited:
         yield _limited_table(answer)
     if answer.evictions:
@@ -121,15 +121,14 @@ def _limited_table(answer: KvAnswer) -> Table:
         *(Column(f"{name}, prefill", f"ways.{i}.pair_fraction", units.PERCENT) for i, name in ways[1:]),
     ]
     title = (
-        f"Sliding window in every layer: {answer.window_tokens:,} tokens, {answer.sink_tokens} sinks; "
-        "prefill: share of all query-key pairs"
+        f"Sliding window in every layer: {answer.window_tokens:,} tokens, {answer.sink_tokens} attention sinks; "
+        "prefill: computed share of query-key pairs"
     )
     return Table(title, answer.limited, columns)
 
 
 def _eviction_blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
-    """Return sizes, with speeds if a GPU is given; then the engines that have each method, and its published
-    quality."""
+    """Return sizes (with a GPU, also speeds) by eviction method, and the methods' engines and published quality."""
     if len(answer.gpus) == 1 and len(answer.rows) == 1:
         for context in drawn:
             yield _eviction_chart(eviction_rows(answer, context))
@@ -152,7 +151,9 @@ def _eviction_blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
             Column("prefill, s", "prefill_s", units.SECONDS),
             Column("scoring, {time}", "score_s", units.MS_1),
         ]
-    yield Table("KV eviction: one request, one step, and the number of requests that fit", rows, columns)
+    yield Table(
+        "KV eviction: KV cache of one request, step time, and number of requests that fit", rows, columns
+    )
     found = [
         Column("method", "method"),
         Column("engines", join_names("engines", "none"), units.TEXT),
@@ -167,7 +168,7 @@ def _describe_method(row: EvictionMethod) -> str:
 
 
 def _eviction_chart(rows: Sequence[EvictionRow]) -> Bars:
-    """Return speed-up, requests and tokens per second of each method relative to the full KV cache, at one context."""
+    """Return the chart of speed-up, requests and tokens/s of each method relative to the full cache."""
     whole, *methods = rows
     best = max(methods, key=lambda row: row.tokens_per_s or 0.0)
     words = "one prompt of this length does not fit on the GPU"
@@ -205,7 +206,7 @@ def _long_context_blocks(rows: Sequence[LongContext]) -> Iterator[Block]:
             f"{token_count_text(prefix)}: load from CPU / recompute, ms", _load_and_recompute_text, units.TEXT
         ),
         Column(
-            "prefill of these tokens on 1, 2, 4, 8 ranks, s",
+            "their prefill on 1, 2, 4, 8 ranks, s",
             lambda row: ", ".join(f"{over.seconds:,.1f}" for over in row.prefill) or "-",
             units.TEXT,
         ),
@@ -218,7 +219,7 @@ def _long_context_blocks(rows: Sequence[LongContext]) -> Iterator[Block]:
             )
             for i, point in enumerate(grown[0].growth)
         ]
-        title = "Decode step, ms (share of attention), without a memory limit"
+        title = "Decode step, ms (share of attention), if memory were unlimited"
         yield Table(title, grown, [MODEL, GPU, *shares])
     yield from (f"{row.model} on {row.gpu}: {row.reason}" for row in rows if row.reason)
 

@@ -1,4 +1,4 @@
-"""Views on a terminal and on printed pages, and their tables as numbers for sorting and for files."""
+"""Convert views to text for a terminal or a printed page, and their tables to numbers for sorting and for files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def view_parts(view: View, answer: Any, kind: str = "tables") -> list[Part]:
-    """Return title, tables, lines and notes: all (`tables`), a `summary` for a terminal, or the `sheet` of a page."""
+    """Return title, tables, lines and notes: all (`tables`), a terminal's `summary`, or the `sheet` of a page."""
     more = {"tables": view.detail, "summary": [view.brief] if view.brief else []}.get(kind, ())
     shown: list[Part] = [view.title] if view.title else []
     blocks = {"summary": view.screen}.get(kind) or view.blocks
@@ -48,7 +48,7 @@ def draw_table(table: Table) -> RichTable:
 
 
 def table_records(table: Table, units: Units = STANDARD) -> list[dict[str, object]]:
-    """Return rows by heading, in numbers as precise as the texts; the previous heading precedes a repeated one."""
+    """Return rows by heading, in numbers as precise as the texts; equal headings get the previous one as prefix."""
     if table.records:
         return [dict(record) for record in table.records]
     heads: list[str] = []
@@ -68,7 +68,7 @@ def table_records(table: Table, units: Units = STANDARD) -> list[dict[str, objec
 
 
 def _cell_values(unit: Unit, value: Any, units: Units) -> Iterator[tuple[str, object]]:
-    """Return a value and the bounds of its interval; a number without an interval has at least three digits."""
+    """Return a cell's value and the bounds of its interval; a number without an interval has at least three digits."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Quantity)):
         yield "", value if value is None or isinstance(value, bool) else str(value)
         return

@@ -13,7 +13,7 @@ from capacity.report.views.view import Fact, Facts, Stack, View
 
 PARTS = {
     "weights": "",
-    "activations": "peak of a full step",
+    "activations": "peak during a step with the most tokens",
     "overhead": "CUDA context, communication buffers, CUDA graphs",
 }
 YES, NO = "✓", "✗"
@@ -46,7 +46,7 @@ def _verdict(answer: Fit) -> str:
 
 
 def fit_facts(answer: Fit) -> list[Fact]:
-    """Return the memory of one GPU and its capacity."""
+    """Return the memory of one GPU by use, and the requests and tokens that fit."""
     memory, longest = answer.memory, answer.max_context_tokens
     concurrency = f"requests of {answer.max_model_len:,} tokens"
     rows = [
@@ -54,7 +54,9 @@ def fit_facts(answer: Fit) -> list[Fact]:
         Fact("usable", memory.usable_bytes, units.MEMORY, f"{memory.usable_bytes / memory.total_bytes:.0%}"),
         *(Fact(name, getattr(memory, f"{name}_bytes"), units.MEMORY, note) for name, note in PARTS.items()),
         *_kv_facts(answer),
-        Fact("longest request", longest, units.NUM_TOKENS, "if it runs alone", first="Longest request"),
+        Fact(
+            "longest request", longest, units.NUM_TOKENS, "if no other request runs", first="Longest request"
+        ),
         Fact("concurrency", answer.max_concurrency, units.TIMES, concurrency, first="Concurrency"),
     ]
     if not answer.fits and longest:
@@ -71,7 +73,7 @@ def fit_facts(answer: Fit) -> list[Fact]:
 
 
 def _kv_facts(answer: Fit) -> Iterator[Fact]:
-    """Return the memory for the KV cache and its capacity; for a model without a KV cache, the free memory."""
+    """Return the size and capacity of the KV cache; for a model without a KV cache, the free memory."""
     left = answer.memory.kv_cache_bytes
     kept = (
         answer.kv_bytes_per_token,
@@ -79,7 +81,7 @@ def _kv_facts(answer: Fit) -> Iterator[Fact]:
         answer.linear_state_bytes_per_request,
     )
     if not any(kept):
-        yield Fact("free", left, units.MEMORY, "no KV cache: a request ends with its prompt")
+        yield Fact("free", left, units.MEMORY, "no KV cache: the model only processes prompts")
         return
     blocks = f"{answer.kv_capacity_blocks:,} blocks of {answer.kv_block_tokens}"
     yield Fact("KV cache", left, units.MEMORY, blocks, first="KV cache")
@@ -88,11 +90,11 @@ def _kv_facts(answer: Fit) -> Iterator[Fact]:
 
 
 def memory_chart(answer: Fit) -> Stack:
-    """Return one GPU's memory as a bar, with the memory that is visible and usable."""
+    """Return the chart of one GPU's memory as a stacked bar, with marks at the visible and the usable memory."""
     memory, name = answer.memory, answer.gpu.name
     parts = {part: getattr(memory, f"{part}_bytes") for part in PARTS} | {"KV cache": memory.kv_cache_bytes}
     sizes = ", ".join(f"{part} {STANDARD.memory_text(size)}" for part, size in parts.items())
-    verdict = "It fits" if answer.fits else "It does not fit"
+    verdict = "The model fits" if answer.fits else "The model does not fit"
     return Stack(
         name="memory",
         title=f"Memory of one {name}",
@@ -106,8 +108,7 @@ def memory_chart(answer: Fit) -> Stack:
 
 
 def grid_rows(grid: FitGrid) -> list[dict[str, str]]:
-    """Return one row a GPU and one column a size: ✓ with the number of longest requests at once, or ✗; then the
-    reasons."""
+    """Return a row per GPU, a column per TP size (✓ and concurrent longest requests, or ✗), and the reasons."""
     rows: dict[str, dict[str, str]] = {}
     reasons: dict[str, list[str]] = {}
     for cell in grid.cells:
@@ -118,5 +119,5 @@ def grid_rows(grid: FitGrid) -> list[dict[str, str]]:
 
 
 def cell_text(cell: GridCell) -> str:
-    """Return `✓ 3.2` or `✗`."""
+    """Return `✓ 3.2` (3.2 concurrent requests fit) or `✗`."""
     return NO if cell.max_concurrency is None else f"{YES} {cell.max_concurrency:,.1f}"

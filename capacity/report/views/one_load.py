@@ -1,4 +1,4 @@
-"""The views of `estimate` and `explain` for one load: the prediction, its parts, and the effect of faster hardware."""
+"""The views of `estimate` and `explain` for one load: prediction, its components, and effect of faster hardware."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ MEASURES = {"TTFT": "ttft", "TPOT": "tpot", "$/token": "cost_per_token"}
 
 
 def estimate_view(answer: Estimate) -> View:
-    """Return latencies, throughput, cost and energy with their intervals; in detail, both steps by operator."""
+    """Return the view of `estimate`: latencies, throughput, cost and energy; in `detail`, steps by operator."""
     launch = answer.launch
     title = (
         f"{model_headline(answer)}\n{load_text(answer)}, {answer.input_len:,} tokens in, {answer.output_len:,} out; "
@@ -78,7 +78,7 @@ def _estimate_blocks(answer: Estimate) -> Iterator[Block]:
 
 
 def estimate_charts(answer: Estimate, phase: Phase = "decode") -> Iterator[Drawing | CustomChart]:
-    """Return one step by operator, the parts of TTFT, and the roofline."""
+    """Return the charts of an estimate: one step by operator, the components of TTFT, and the roofline."""
     shown: Phase = phase if getattr(answer.breakdown, phase) else "prefill"
     yield CustomChart(lambda reader: step_chart(answer, shown, reader))
     if answer.ttft_parts_s is not None:
@@ -99,11 +99,11 @@ def _step_blocks(answer: Estimate) -> Iterator[Block]:
     names = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E latency"}
     known = {title: (answer.as_found or {}).get(name) for name, title in names.items()}
     rows = [Fact(title, each, units.LATENCY) for title, each in known.items() if each is not None]
-    yield Facts("A server with unknown settings and client (90 % interval)", rows)
+    yield Facts("If the server's settings and client are unknown (90 % interval)", rows)
 
 
 def estimate_facts(answer: Estimate, offers: tuple[float, float] | None = None) -> list[Fact]:
-    """Return the figures of a prediction; the monthly cost is also shown at the lowest and the highest of `offers`."""
+    """Return the metrics of a prediction; `offers` ($ per GPU-hour) add a range to the monthly cost."""
     single = NO_STATE if answer.ttft_s is None else "a single output token"
     per_user, per_gpu = answer.output_tokens_per_s_per_user, answer.output_tokens_per_s_per_gpu
     joules, watts = answer.energy.joules_per_output_token, answer.energy.watts_per_gpu
@@ -144,7 +144,7 @@ def _part_texts(answer: Estimate) -> list[str]:
 
 
 def _request_rate_fact(answer: Estimate) -> Fact:
-    """Return the requests per second; the note marks rates that are not predictions."""
+    """Return the requests/s; a note marks an offered or a maximum rate, which is not the prediction for this load."""
     rate, asked = answer.requests_per_s, answer.request_rate or 0.0
     if answer.ttft_s is None or rate.value < asked:
         return Fact("requests/s", rate, units.BARE_RATE, "maximum served", first="Requests/s")
@@ -153,7 +153,7 @@ def _request_rate_fact(answer: Estimate) -> Fact:
 
 
 def _in_flight_facts(answer: Estimate) -> list[Fact]:
-    """Return the requests in the system, and the TTFT that a benchmark of the whole run would report."""
+    """Return the requests in flight, and the TTFT that a benchmark reports if its mean includes warm-up."""
     if answer.batch_size:
         return []
     count, law = answer.requests_in_flight, "requests/s x E2E, including waiting"
@@ -162,13 +162,13 @@ def _in_flight_facts(answer: Estimate) -> list[Fact]:
     run = answer.whole_run
     if run is not None and answer.ttft_s is not None:
         ttft = STANDARD.time_text(run.ttft_s, answer.ttft_s)
-        note = f"mean of {run.num_prompts:,} requests, including warm-up"
+        note = f"mean of {run.num_prompts:,} benchmark requests, including warm-up"
         rows.append(Fact("TTFT of a whole run", ttft, note=note))
     return rows
 
 
 def _cost_facts(answer: Estimate, cost: CostEstimate, offers: tuple[float, float] | None) -> list[Fact]:
-    """Return the cost; without a steady state, prices are replaced by the reason."""
+    """Return the facts of the cost; without a steady state, the reason replaces the price per token."""
     by_offers = offers_text(cost.usd_per_month, cost.usd_per_gpu_hour, offers)
     month_note = "; ".join(filter(None, ("730 h", by_offers)))
     output, input_unit, full = answer.usd_per_million_output_tokens, USD_BY_SHARE, ""
@@ -212,7 +212,7 @@ def _explain_headline(answer: Attribution) -> str:
 
 
 def explain_view(answer: Attribution) -> View:
-    """Return the bottlenecks of the steps, the effect of faster hardware, and the steps."""
+    """Return the view of `explain`: bottlenecks of the steps, effect of faster hardware, and steps by operator."""
     return View(_explain_headline(answer), [*explain_charts(answer), *_explain_tables(answer)])
 
 
@@ -231,7 +231,7 @@ def _explain_tables(answer: Attribution) -> Iterator[Table]:
 
 
 def explain_charts(answer: Attribution) -> tuple[Drawing, Drawing]:
-    """Return the bottlenecks of each phase's step, and the effect of more of each resource."""
+    """Return two charts: the bottlenecks of a prefill and a decode step, and the effect of more of each resource."""
     phases = {"prefill": answer.prefill} | ({"decode": answer.decode} if answer.decode else {})
     phrases = [f"{name} is {largest_bound(shares)}-bound" for name, shares in phases.items()]
     bounds = Stack(
@@ -263,7 +263,7 @@ def explain_charts(answer: Attribution) -> tuple[Drawing, Drawing]:
 
 
 def interval_view(answer: Attribution) -> View:
-    """Return the parts of each interval and how to narrow them; then the same for a server with unknown settings."""
+    """Return the components of each interval and how to narrow them, also for a server with unknown settings."""
     return View(
         _explain_headline(answer), [block for each in answer.intervals for block in _interval_blocks(each)]
     )
@@ -274,7 +274,7 @@ def _interval_blocks(interval: ExplainedInterval) -> Iterator[Block]:
     wider = units.LATENCY.texts(interval.as_found_s)[1]
     yield _parts_table(f"{interval.metric} {value}", within, interval.parts)
     yield from (f"the interval also covers {what}" for what in interval.holds)
-    title = f"{interval.metric} {value} of a server with unknown settings and client"
+    title = f"{interval.metric} {value} if the server's settings and client are unknown"
     yield _parts_table(title, wider, interval.as_found_parts)
 
 

@@ -46,8 +46,7 @@ BOUND_FIELDS = {
 
 
 def simulation_view(answer: Simulation) -> View:
-    """Return completed requests, latencies and service levels; in detail, time breakdown and intervals of
-    percentiles."""
+    """Return the view of `simulate`; `detail` adds time breakdown and intervals of percentiles."""
     replicas = answer.run.replicas if answer.run.router is not None else ()
     at_start = Counter((each.role, each.label) for each in replicas if not each.from_s)
     gpus = " + ".join(
@@ -74,7 +73,7 @@ def _blocks(answer: Simulation) -> Iterator[Block]:
     yield Facts("Served", served_facts(answer))
     yield from _pool_blocks(answer)
     yield latency_table("Latency, ms", lambda name: latency_text(answer, name, values[name]))
-    yield from mean_intervals(answer.predicted_ms, "from the simulator's error against real servers")
+    yield from mean_intervals(answer.predicted_ms, "from the measured error of the simulator")
     yield priority_table(answer)
     if answer.replications is not None:
         means = answer.replications.metrics
@@ -87,7 +86,7 @@ def _blocks(answer: Simulation) -> Iterator[Block]:
 
 
 def _detail_blocks(answer: Simulation) -> Iterator[Block]:
-    yield from mean_intervals(answer.as_found_ms, "of a server with unknown settings and client")
+    yield from mean_intervals(answer.as_found_ms, "if the server's settings and client are unknown")
     if answer.time_parts is not None:
         yield time_parts_table(answer, answer.time_parts)
     bounds = [
@@ -104,7 +103,7 @@ def _detail_blocks(answer: Simulation) -> Iterator[Block]:
 
 
 def first_facts(answer: Simulation) -> list[Fact]:
-    """Return the most important figures with short notes: latencies, rates, KV use and prices."""
+    """Return the most important metrics with short notes: latencies, rates, KV use and prices."""
     values, cost = answer.to_dict(), answer.cost
     known = {
         f"{statistic} {label}": answer.predicted_ms.get(f"{statistic.lower()}_{key}_ms")
@@ -133,7 +132,7 @@ def first_facts(answer: Simulation) -> list[Fact]:
 
 
 def served_facts(answer: Simulation) -> list[Fact]:
-    """Return what was served, the load of the engine, and the cost."""
+    """Return facts of the run: requests and rates, steps, KV cache, prefix cache hits, and cost."""
     values = answer.to_dict()
     goodput, ranks = values["request_goodput"], values["data_parallel_requests"]
     of_slo = "requests/s that meet the SLO"
@@ -160,7 +159,7 @@ def served_facts(answer: Simulation) -> list[Fact]:
 
 
 def _drain_note(answer: Simulation) -> str:
-    """Return the offered rate if drain makes the rate over the whole run lower although all requests complete."""
+    """Return a note with the offered rate if all requests complete but drain lowers the rate of the whole run."""
     verdict, summary = answer.verdict, answer.run.summary
     offered = None if verdict is None else verdict.offered_requests_per_s
     if verdict is None or offered is None or summary.failed:
@@ -172,7 +171,7 @@ def _drain_note(answer: Simulation) -> str:
 
 
 def _tier_facts(answer: Simulation) -> Iterator[Fact]:
-    """Return the KV moved to and from each tier outside the GPU."""
+    """Return the KV data moved to and from each tier outside the GPU (such as CPU memory), in GB per GPU."""
     prompts = max(1, int(answer.run.records.prompt_tokens.sum()))
     for tier in answer.run.kv_tiers:
         moved = f"{tier.loaded_bytes / 1e9:,.1f} GB in, {tier.stored_bytes / 1e9:,.1f} GB out, per GPU"
@@ -183,8 +182,10 @@ def _tier_facts(answer: Simulation) -> Iterator[Fact]:
 
 
 def _cost_facts(answer: Simulation, cost: CostEstimate) -> list[Fact]:
-    """Return the cost at the run's load without warm-up and drain, or at full load if more requests arrive than are
-    served. Without a steady state, the most important figures omit the prices."""
+    """Return the cost at the run's load, excluding warm-up and drain; if the run is overloaded, at full load.
+
+    Without a steady state, the prices among the most important metrics are replaced by the verdict.
+    """
     verdict = answer.verdict
     judged = "no verdict" if verdict is None else verdict.verdict
     settled = judged not in ("no verdict", *UNSETTLED)
@@ -197,7 +198,7 @@ def _cost_facts(answer: Simulation, cost: CostEstimate) -> list[Fact]:
         instead = None if settled else ("-", judged + at_full_load)
         return Fact(label, usd, unit, note, first=first, instead=instead)
 
-    share, output = "by share of GPU time", cost.usd_per_million_output_tokens
+    share, output = "cost split by share of GPU time", cost.usd_per_million_output_tokens
     return [
         fact("cost", cost.usd_per_hour, USD_PER_HOUR, price_text(cost), "$ per hour"),
         Fact("  month", f"${cost.usd_per_month:,.0f}", note="730 h"),
@@ -208,7 +209,7 @@ def _cost_facts(answer: Simulation, cost: CostEstimate) -> list[Fact]:
 
 
 def _replica_facts(values: Mapping[str, Any]) -> Iterator[Fact]:
-    """Return replicas by role, KV transfers between them, and failed requests."""
+    """Return facts of the replicas by role, the KV transfers between them, and failed requests."""
     for role in dict.fromkeys(replica["role"] for replica in values["replicas"]):
         members = [replica for replica in values["replicas"] if replica["role"] == role]
         shares = [each["requests"] for each in members]
@@ -232,7 +233,7 @@ def _replica_facts(values: Mapping[str, Any]) -> Iterator[Fact]:
 
 
 def _pool_blocks(answer: Simulation) -> Iterator[Block]:
-    """Return the pools in order, if there are several, and the share of the semantic cache."""
+    """Return a table of the pools in order, if any, and the share of requests from the semantic cache."""
     total, cascade = len(answer.run.records), answer.run.cascade
     priced = any(pool.usd_per_hour is not None for pool in answer.pools)
     keys = answer.pools[0].latencies_ms if answer.pools else ()
@@ -255,7 +256,7 @@ def _pool_blocks(answer: Simulation) -> Iterator[Block]:
 
 
 def _pool_latency(answer: Simulation, key: str, pool: PoolRun) -> str:
-    """Return mean and p95 with the digits that the whole deployment's prediction supports."""
+    """Return a pool's mean and p95, with the digits that the whole deployment's prediction supports."""
     found = pool.latencies_ms[key]
     if found is None:
         return "-, -"
@@ -266,8 +267,10 @@ def _pool_latency(answer: Simulation, key: str, pool: PoolRun) -> str:
 def run_charts(
     runs: Mapping[str, Simulation], metrics: Sequence[str] = ("ttft", "tpot"), **limits_s: float
 ) -> Iterator[Drawing | CustomChart]:
-    """Return the charts of runs, by name: latencies `metrics` with their limits (s, by metric), engine state, and time
-    breakdown."""
+    """Return the charts of `runs` by name: latency distributions, engine state, time breakdown, bottlenecks.
+
+    `limits_s` are the limits of the latencies in `metrics`, in s.
+    """
     for metric in metrics:
         yield CustomChart(partial(latency_chart, runs, metric, limit_s=limits_s.get(metric)))
     if any(answer.run.series for answer in runs.values()):
@@ -277,7 +280,7 @@ def run_charts(
 
 
 def _time_parts_chart(runs: Mapping[str, Simulation]) -> Stack:
-    """Return the time of all requests, and of the slowest 5 %, as stacked bars that add up to E2E latency."""
+    """Return the time breakdown of all requests, and of the slowest 5 %, as stacked bars that sum to E2E."""
     bars_ms = {
         f"{label}, {group}": answer.time_parts[key]
         for label, answer in runs.items()
@@ -304,7 +307,7 @@ def _time_parts_chart(runs: Mapping[str, Simulation]) -> Stack:
 
 
 def _bounds_chart(runs: Mapping[str, Simulation]) -> Stack:
-    """Return the busy time of each run by the bottleneck of its steps."""
+    """Return the chart of the busy time of each run by the bottleneck of its steps."""
     bars = {
         label: {each.bound: each.time_fraction for each in answer.step_bounds}
         for label, answer in runs.items()
@@ -326,6 +329,6 @@ def _bounds_chart(runs: Mapping[str, Simulation]) -> Stack:
 
 
 def _largest_parts_text(bars: Mapping[str, Mapping[Any, float]]) -> str:
-    """Return the largest part of each bar in a sentence; empty without bars."""
+    """Return a sentence with the largest part of each bar; empty without bars."""
     largest = [f"{label}: mostly {max(parts, key=parts.__getitem__)}" for label, parts in bars.items()]
     return f"{join_words(largest)}." if largest else ""

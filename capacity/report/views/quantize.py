@@ -1,4 +1,4 @@
-"""The view of `quantize`: memory, latency, cost, kernels and published quality of each method."""
+"""The view of `quantize`: memory, latency, cost, kernels and published quality of each quantization method."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ BITS = Unit(3)
 
 
 def quantize_view(answer: Quantizing, *, every: bool = False) -> View:
-    """Return the view of `quantize`; its chart shows the methods that the engine loads, or `every` method that
-    runs."""
+    """Return the view of `quantize`; charted are the methods that the engine loads, or `every` one that runs."""
     return View(headline(answer), _blocks(answer, every))
 
 
 def quantize_facts(row: QuantizedOption) -> list[Fact]:
-    """Return the figures of one method."""
+    """Return the facts of one quantization method."""
     usd = row.usd_per_million_tokens
     bits = "" if row.bits_per_weight is None else f"{row.bits_per_weight:.3g} bits each"
     price = None if usd is None else with_relative_interval(usd, TPOT_IN_BATCH(row))
@@ -35,7 +34,7 @@ def quantize_facts(row: QuantizedOption) -> list[Fact]:
         Fact("TPOT in a batch", TPOT_IN_BATCH(row), units.LATENCY, f"of {row.large_batch}"),
         Fact("TTFT", TTFT(row), units.LATENCY),
         Fact("Most requests", row.max_batch, note="at once"),
-        Fact("$ per 1M tokens", price, units.USD_PER_MILLION, "in and out, at full load"),
+        Fact("$ per 1M tokens", price, units.USD_PER_MILLION, "input and output, at full load"),
     ]
 
 
@@ -73,13 +72,13 @@ def _blocks(answer: Quantizing, every: bool) -> Iterator[Block]:
         Column("published quality", join_names("quality", "none published", "; ")),
         Column("note", lambda row: _note_text(row, rows)),
     ]
-    yield Table("Quality, from 16 bit to quantized", [r for r in rows if r.quality or r.note], quality)
+    yield Table("Published quality: 16 bit -> quantized", [r for r in rows if r.quality or r.note], quality)
     for reason in dict.fromkeys(row.reason for row in rows if row.reason):
         yield f"{', '.join(row.method for row in rows if row.reason == reason)}: {reason}"
 
 
 def _chart(answer: Quantizing, every: bool) -> Bars:
-    """Return the TPOT of the methods that run, with a batch of 1 and a large batch."""
+    """Return the chart of TPOT by quantization method, with a batch of 1 and with a large batch."""
     run = [row for row in answer.rows if row.tpot_small_s is not None and (every or row.engine_loads)]
     fastest = min(run, key=lambda row: row.tpot_large_s or float("inf"), default=None)
     words = "none runs on this GPU" if fastest is None else f"{fastest.method} is the fastest in a batch"
@@ -98,13 +97,13 @@ def _chart(answer: Quantizing, every: bool) -> Bars:
 
 
 def _note_text(row: QuantizedOption, rows: Sequence[QuantizedOption]) -> str:
-    """Return a method's note; a long note that was shown before refers to that method."""
+    """Return a method's note; if an earlier method has the same long note, a reference to that method."""
     first = next(each for each in rows if each.note == row.note)
     return row.note if first is row or len(row.note) < SHORT_NOTE_LENGTH else f"see {first.method}"
 
 
 def _capability_text(row: QuantizedOption) -> str:
-    """Return the lowest CUDA compute capability with native multiplication in the format."""
+    """Return the lowest CUDA compute capability that multiplies natively in the format: `sm_89`, or `any`."""
     return f"sm_{row.min_compute_capability * 10:.0f}" if row.min_compute_capability else "any"
 
 
@@ -124,5 +123,5 @@ def quantizations_view(answer: Quantizations) -> View:
         Column("kernel", "kernel", units.TEXT),
         Column("note", lambda row: row.remark or "-"),
     ]
-    title = "Names of --quantization, for all verbs; bits per weight in the matrices of Llama-3.1-8B"
+    title = "Values of --quantization, for all commands; bits: mean per weight of Llama-3.1-8B's matrices"
     return View("", [Table(title, answer.rows, columns)])

@@ -1,5 +1,4 @@
-"""One deployment over rising load: closed-form sweeps with the saturation point, and simulated curves with the knee,
-the highest rate within the SLO, and the replicas of a day."""
+"""Views of one deployment over rising load: the closed-form load sweep of `estimate`, and the simulated `curve`."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ LOGARITHMIC = ("ttft", "price")
 
 
 def load_sweep_view(answer: LoadSweep, chosen: float | None = None) -> View:
-    """Return a line for each load, the saturation point, and each figure over the load; the `chosen` load is
-    marked."""
+    """Return a row for each load, the saturation point, and a chart of each metric; `chosen` load is marked."""
     place = f"{answer.num_gpus} x {answer.gpu}" if answer.num_gpus > 1 else answer.gpu
     title = (
         f"[bold]{answer.model}[/bold] on [bold]{place}[/bold], {answer.engine}, {answer.input_len:,} tokens in, "
@@ -101,7 +99,7 @@ def saturation_sentence(sweep: LoadSweep) -> str:
 
 
 def curve_view(answer: Curve) -> View:
-    """Return latency against rate, the knee, the highest rate within the SLO, users, and replicas by the hour."""
+    """Return the view of `curve`: latency by rate, knee, highest rate within the SLO, users, replicas by hour."""
     title = f"[bold]{answer.deployment}[/bold], {answer.workload}"
     return View(title, _curve_blocks(answer))
 
@@ -162,18 +160,17 @@ def _highest_facts(answer: Curve) -> list[Fact]:
     ]
     if highest.sampling_low is not None and highest.sampling_high is not None:
         interval = f"{highest.sampling_low:,.3g} to {highest.sampling_high:,.3g}"
-        note = f"90 % interval of the predicted rate, over {highest.replications} resamples of the traffic"
+        note = f"90 % interval of the predicted rate, over {highest.replications} resampled arrival traces"
         rows.append(Fact("resampled traffic", interval, note=note))
     if answer.users is not None:
         rows.append(
-            Fact("users", answer.users, note=f"{answer.requests_per_user_hour:g} requests an hour each")
+            Fact("users", answer.users, note=f"{answer.requests_per_user_hour:g} requests per hour and user")
         )
     return rows
 
 
 def _latency_chart(answer: Curve, load: Table) -> Curves:
-    """Return each level of the SLO over the request rate, as a share of its limit; knee and highest rate are
-    marked."""
+    """Return the chart of each service level / limit over the request rate, with knee and highest rate marked."""
     knee, highest = answer.knee_per_s, answer.highest
     marks = {} if knee is None else {"knee": knee}
     phrases = [] if knee is None else [f"knee at {knee:,.2f} requests/s (maximum of throughput / latency)"]
@@ -213,7 +210,7 @@ def _throughput_chart(answer: Curve) -> Curves:
 
 
 def _day_chart(day: Day) -> Panels:
-    """Return replicas by the hour, against the number that the peak needs around the clock."""
+    """Return the chart of replicas for each hour, compared with the number for the peak that would run all day."""
     scaled, fixed = day.autoscaled_replica_hours, day.fixed_replica_hours
     return Panels(
         name="replicas_by_hour",
@@ -226,7 +223,7 @@ def _day_chart(day: Day) -> Panels:
 
 
 def day_text(day: Day) -> str:
-    """Return the replica-hours and $ of an autoscaled and a fixed deployment."""
+    """Return the replica-hours and the $ per month of an autoscaled and of a fixed deployment as text."""
     hours = f"{day.autoscaled_replica_hours} replica-hours autoscaled, {day.fixed_replica_hours} fixed"
     if day.fixed_usd_per_month is None or day.autoscaled_usd_per_month is None:
         return hours

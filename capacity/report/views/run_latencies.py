@@ -1,4 +1,4 @@
-"""Latencies of a simulated run with their intervals and parts, and the service levels that they meet."""
+"""Latencies of a simulated run with intervals and time breakdown, and the service levels that the run meets."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ MANY_REQUESTS = 1_000  # requests from which p99 has both bounds if they are ind
 
 
 def latency_table(title: str, cell: Callable[[str], str | None]) -> Table:
-    """Return a row for each latency and a column for each statistic; `cell` maps names such as `p99_ttft_ms` to
-    texts."""
+    """Return a table of latencies by metric and statistic; `cell` maps names such as `p99_ttft_ms` to texts."""
     rows = [
         {"metric": metric.label, **{name: cell(f"{name}_{key}_ms") for name in STATISTICS}}
         for key, metric in METRICS.items()
@@ -38,9 +37,11 @@ def latency_table(title: str, cell: Callable[[str], str | None]) -> Table:
 
 
 def latency_text(answer: Simulation, name: str, value_ms: float | None) -> str:
-    """Return a run's latency, named as in `p99_ttft_ms`, with the digits that its prediction or that of its mean
-    supports; ITL has the precision of TPOT. All percentiles of a latency end at the same digit, so that rounding keeps
-    their order."""
+    """Return a latency of a run as text; `name` is such as `p99_ttft_ms`.
+
+    The interval of its prediction limits the digits, or that of the predicted mean; ITL has the precision of TPOT. All
+    percentiles of a metric are rounded to the same digit, so that rounding keeps their order.
+    """
     if value_ms is None:
         return "-"
     statistic, _, metric = name.replace("_itl_", "_tpot_").partition("_")
@@ -52,7 +53,7 @@ def latency_text(answer: Simulation, name: str, value_ms: float | None) -> str:
 
 
 def mean_intervals(known: Mapping[str, Quantity], what: str) -> Iterator[str]:
-    """Return the intervals of both means in a line, if there are any."""
+    """Return a line with the 90 % intervals of mean TTFT and mean TPOT, if they are known."""
     shown = [
         f"mean {label} {text_and_interval(known[name], unit=' ms')[1]}"
         for label, name in MEANS.items()
@@ -63,7 +64,7 @@ def mean_intervals(known: Mapping[str, Quantity], what: str) -> Iterator[str]:
 
 
 def priority_table(answer: Simulation) -> Table:
-    """Return the latencies of each priority class, if there are several."""
+    """Return the latencies of each priority class; the table is empty if there is only one class."""
     heads = {
         f"{of}_{key}_ms": METRICS[key].label if of == "mean" else of
         for key in REQUEST_METRICS
@@ -88,7 +89,7 @@ def priority_table(answer: Simulation) -> Table:
 
 
 def time_parts_table(answer: Simulation, parts: Mapping[str, Mapping[str, float]]) -> Table:
-    """Return the parts of the mean latency of all requests, and of the slowest."""
+    """Return a table of the components of mean latency, for all requests and for the slowest."""
     unit = Unit(show=lambda number, _: (number_text(number.value, answer.mean_ttft_ms), ""))
     names = [name for name in parts["mean_ms"] if any(part[name] for part in parts.values())]
     rows = [
@@ -100,8 +101,7 @@ def time_parts_table(answer: Simulation, parts: Mapping[str, Mapping[str, float]
 
 
 def steady_state_blocks(answer: Simulation) -> Iterator[Block]:
-    """Return means and percentiles in the steady state, the latter with intervals, and the reason for an open
-    bound."""
+    """Return means, percentiles with intervals in the steady state, and why a bound is undetermined, if one is."""
     verdict = answer.verdict
     if verdict is None or not verdict.is_stable:
         return
@@ -123,7 +123,7 @@ def steady_state_blocks(answer: Simulation) -> Iterator[Block]:
 
 
 def plus_minus_text(interval: Interval | None) -> str:
-    """Return `46.2 ± 3.4`."""
+    """Return a mean with half the width of its interval: `46.2 ± 3.4`."""
     if interval is None:
         return "-"
     if interval.high is None:
@@ -141,13 +141,13 @@ def _interval_text(interval: Interval | None) -> str:
 
 
 def _ends_text(spread: Quantity, digits: int, after: str = "") -> str:
-    """Return `1.2 to 3.4`, with `?` for a bound that the data do not determine."""
+    """Return the bounds of an interval: `1.2 to 3.4`, with `?` for a bound that the data do not determine."""
     ends = (spread.low, spread.high)
     return " to ".join("?" if end is None else number_text(end, spread, digits) + after for end in ends)
 
 
 def goodput_table(goodput: Goodput) -> Table:
-    """Return requests per second within all limits, and the share of requests within each."""
+    """Return a table of the requests per second within all limits, and the share of requests within each limit."""
     rate = Column("requests/s", lambda level: getattr(level, "requests_per_s", None), Unit(2, none=""))
     columns = [Column("", lambda level: getattr(level, "slo", "all")), rate, *ATTAINED_COLUMNS]
     return Table("Goodput", [*goodput.limits, goodput], columns)
@@ -167,7 +167,7 @@ def level_table(answer: Simulation) -> Table:
 
 
 def _attainment(level: SloLevel | Goodput) -> Quantity | None:
-    """Return the share of requests within a limit, in %."""
+    """Return the percentage of requests within a limit, with its interval; None if unknown."""
     if level.attained_fraction is None:
         return None
     share = Quantity(value=level.attained_fraction, low=level.attained_low, high=level.attained_high)

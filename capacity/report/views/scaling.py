@@ -1,4 +1,4 @@
-"""The view of `scale`: layouts along one axis of parallelism."""
+"""The view of `scale`: latency and throughput over the size of one kind of parallelism."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def scaling_view(answer: Scaling) -> View:
 
 
 def scaling_facts(run: Sequence[Layout]) -> list[Fact]:
-    """Return the figures of the largest layout that runs, against the smallest."""
+    """Return the metrics of the largest layout that runs, compared with the smallest."""
     first, last = run[0], run[-1]
     return [
         Fact(f"TPOT on {last.num_gpus}", TPOT(last), units.LATENCY),
         Fact(f"TPOT on {first.num_gpus}", TPOT(first), units.LATENCY),
         Fact("Times as fast", last.speedup, units.TIMES, f"{last.num_gpus} GPUs instead of {first.num_gpus}"),
-        Fact("Efficiency", last.efficiency, units.PERCENT_0, "tokens/s per GPU, relative to the smallest"),
+        Fact("Efficiency", last.efficiency, units.PERCENT_0, "tokens/s per GPU, relative to the fewest GPUs"),
         Fact("Links", last.communication_share, units.PERCENT_0, "of a decode step"),
     ]
 
@@ -69,19 +69,21 @@ def _blocks(answer: Scaling) -> Iterator[Block]:
     if answer.tpot_limit_s is not None:
         gpus = answer.cheapest_num_gpus
         verdict = "no layout" if gpus is None else f"{gpus} GPUs"
-        yield f"cheapest with a TPOT of {answer.tpot_limit_s * 1e3:g} ms: {verdict}"
+        yield f"cheapest layout with a TPOT of at most {answer.tpot_limit_s * 1e3:g} ms: {verdict}"
     ranks = [
         Column("ranks", "ranks", units.COUNT),
         Column("prefill {time}", "seconds", units.MS_1),
         Column("exposed ring {time}", "exposed_communication_s", units.MS),
         Column("efficiency", "efficiency", units.PERCENT_0),
     ]
-    title = f"Context parallelism: one prompt of {answer.input_len:,} tokens across several such groups"
+    title = (
+        f"Context parallelism: one prompt of {answer.input_len:,} tokens split across several groups of GPUs"
+    )
     yield Table(title, answer.context_parallel, ranks)
 
 
 def _chart(answer: Scaling) -> Panels:
-    """Return TPOT and tokens/s per GPU over the number of GPUs; both have the relative interval of TPOT."""
+    """Return the chart of TPOT and tokens/s per GPU over GPUs, both with the relative interval of TPOT."""
     run = running_layouts(answer)
     words = "no layout runs"
     if run:

@@ -1,4 +1,4 @@
-"""Comparisons: GPUs that fit a model, and GPUs or engines at one load."""
+"""Views of comparisons: GPUs that fit a model, and GPUs or engines at one load."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENGINE_FIGURES = ("throughput", "ttft", "tpot")
 
 
 def fit_comparison_view(answer: FitComparison) -> View:
-    """Return the GPUs that fit the model, cheapest first; those that fit shorter requests; the others with reasons."""
+    """Return the GPUs that fit the model, cheapest first, then those that fit shorter requests, then the others."""
     columns = [
         Column("GPUs", pool_text),
         Column("weights", "weights_bytes", units.MEMORY),
@@ -37,7 +37,7 @@ def fit_comparison_view(answer: FitComparison) -> View:
     tier = answer.price_tier
     note = f"no {tier} price for {', '.join(without)}: choose another --price-tier or set your own --price"
     return View(
-        f"[bold]{answer.model}[/bold] under {answer.engine}: each GPU with its smallest pool, by {tier} price",
+        f"[bold]{answer.model}[/bold] with {answer.engine}: the fewest of each GPU that fit, by {tier} price",
         [
             Table("Fits", [point for point in held if point.fits], columns),
             Table(
@@ -52,9 +52,13 @@ def fit_comparison_view(answer: FitComparison) -> View:
 
 
 def gpu_comparison_view(answer: GpuComparison) -> View:
-    """Return the GPUs that serve the load, best first; then the others with reasons."""
+    """Return the GPUs that serve the load, best first, then the others with the reasons."""
     served = [point for point in answer.rows if point.fits]
-    pools = "with the required replicas" if answer.load_field == "request_rate" else "with its smallest pool"
+    pools = (
+        "with the replicas it needs"
+        if answer.load_field == "request_rate"
+        else "with the fewest GPUs that fit"
+    )
     levels = f"; SLO {' and '.join(answer.slos)}" if answer.slos else ""
     title = (
         f"[bold]{answer.model}[/bold], {load_text(answer)}, {answer.input_len:,} tokens in, {answer.output_len:,} out"
@@ -83,12 +87,12 @@ def gpu_comparison_view(answer: GpuComparison) -> View:
 
 
 def pool_text(point: LoadPoint | FitPoint) -> str:
-    """Return `2 x h200-sxm-141gb`."""
+    """Return the number and name of the GPUs of a point: `2 x h200-sxm-141gb`."""
     return f"{point.num_gpus} x {point.gpu}"
 
 
 def _cheapest_text(answer: GpuComparison) -> str:
-    """Return the cheapest GPUs for a request rate, in one line."""
+    """Return a line with the cheapest GPUs that serve the request rate within the SLO; empty if there are none."""
     bills = [
         point
         for point in answer.rows
@@ -102,7 +106,7 @@ def _cheapest_text(answer: GpuComparison) -> str:
 
 
 def _status_text(point: LoadPoint) -> str:
-    """Return the verdict if it is not stable, and whether the SLO is missed."""
+    """Return `misses SLO` and the verdict of a point; empty if it is stable and meets the SLO."""
     verdict = () if point.verdict in (None, "stable") else (str(point.verdict),)
     return ", ".join((*verdict, *(() if point.misses is None else ("misses SLO",))))
 
@@ -126,8 +130,11 @@ def _gpu_chart(answer: GpuComparison) -> Bars:
 
 
 def engine_comparison_view(answer: EngineComparison, figures: Sequence[str] = ENGINE_FIGURES) -> View:
-    """Return the engines that serve the load, most tokens/s first, with charts of some `FIGURES`; the features that
-    are off by default; the other engines with reasons."""
+    """Return the view of an engine comparison; `figures` are the metrics that charts show.
+
+    Engines that serve the load come first, the most tokens/s on top, then the features that are off by default, then
+    the other engines with the reasons.
+    """
     title = (
         f"[bold]{answer.model}[/bold] on {answer.gpu}, {load_text(answer)}, {answer.input_len:,} tokens in, "
         f"{answer.output_len:,} out: each engine with its defaults, 90 % intervals"

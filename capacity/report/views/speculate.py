@@ -1,4 +1,4 @@
-"""The view of `speculate`: rounds of drafting by batch, draft methods, and a published textbook table."""
+"""The view of `speculate`: draft and verification time by batch size, draft methods, and a textbook table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def speculate_view(answer: Speculating) -> View:
 
 
 def speculate_facts(answer: Speculating, batch: int) -> list[Fact]:
-    """Return the figures of the greatest batch up to `batch`."""
+    """Return the metrics at the largest batch size that is at most `batch`."""
     row = max((row for row in answer.rows if row.batch_size <= batch), key=attrgetter("batch_size"))
     plain, draft, alone = (
         units.LATENCY.texts(seconds)[0] for seconds in (row.plain_step_s, row.draft_s, answer.ttft_s.plain)
@@ -43,11 +43,11 @@ def speculate_facts(answer: Speculating, batch: int) -> list[Fact]:
     best = f"best k {row.best_draft_tokens}: {row.best_speedup:.2f}"
     return [
         Fact(f"Times as fast at batch {row.batch_size}", row.speedup, units.TIMES, best),
-        Fact("TPOT", row.tpot_s, units.LATENCY, f"{plain} without"),
+        Fact("TPOT", row.tpot_s, units.LATENCY, f"{plain} without drafts"),
         Fact("Tokens per round", row.tokens_per_round, units.TIMES, f"{row.verified_tokens} verified"),
         Fact("Verification", row.verify_cost, units.Unit(2, after=" steps"), f"draft {draft}"),
         Fact("Break-even batch", answer.break_even_batch, units.Unit(none="never")),
-        Fact("TTFT", answer.ttft_s.with_draft, units.LATENCY, f"{alone} without"),
+        Fact("TTFT", answer.ttft_s.with_draft, units.LATENCY, f"{alone} without drafts"),
     ]
 
 
@@ -69,7 +69,7 @@ def _blocks(answer: Speculating) -> Iterator[Block]:
         Column("best k", _best_draft_text, units.TEXT),
         Column("speed-up", "best_speedup", units.TIMES),
     ]
-    yield Table("One round against plain decode steps", answer.rows, columns)
+    yield Table("One drafting round compared with decode steps without drafts", answer.rows, columns)
     yield (
         f"no speed-up from a batch of {batch:,}"
         if batch is not None
@@ -83,19 +83,19 @@ def _blocks(answer: Speculating) -> Iterator[Block]:
 
 
 def _source_text(source: AcceptanceSource) -> str:
-    """Return the model, engine and batch of the measured acceptance, or its origin."""
+    """Return where the acceptance comes from: its basis, the model and setting of a measurement, and the source."""
     on = ", ".join(part for part in (source.model, source.setting) if part)
     return f"{source.basis} on {on} ({source.text})" if on else f"{source.basis}, {source.text}"
 
 
 def _best_draft_text(row: SpeculationRow) -> str:
-    """Return the best chain by its length, a tree by its depth and size."""
+    """Return the best draft: a chain by its length, a tree by its depth and, in brackets, its number of tokens."""
     depth, nodes = row.best_draft_tokens, row.best_verified_tokens
     return f"{depth}" if nodes == depth else f"{depth} ({nodes})"
 
 
 def _chart(answer: Speculating) -> Curves:
-    """Return speed-up over the batch size: as requested, at the best draft length, and by the textbook formula."""
+    """Return the chart of speed-up by batch size: as requested, with the best draft length, by the textbook."""
     first, limit = answer.rows[0], "Speed-up at every batch shown."
     if answer.break_even_batch is not None:
         limit = f"No speed-up from batch {answer.break_even_batch:,}."
@@ -103,7 +103,7 @@ def _chart(answer: Speculating) -> Curves:
     lines["textbook, free verification"] = "textbook_speedup"
     return Curves(
         name="speedup_by_batch",
-        title=f"{answer.method}, {answer.draft_tokens} drafted: speed-up by batch size",
+        title=f"{answer.method}, {answer.draft_tokens} drafted tokens: speed-up by batch size",
         alt=f"{first.speedup:.2f} times at batch {first.batch_size}. {limit}",
         data={
             name: {row.batch_size: getattr(row, path) for row in answer.rows} for name, path in lines.items()
@@ -117,8 +117,7 @@ def _chart(answer: Speculating) -> Curves:
 
 
 def acceptance_chart(grid: Mapping[int, Sequence[tuple[float, SpeculationRow]]]) -> Curves:
-    """Return speed-up over acceptance, one line for each draft length k; `grid`: by k, (acceptance, row of a
-    batch)."""
+    """Return the chart of speed-up over acceptance; `grid`: pairs of acceptance and result by draft length k."""
     phrases = []
     for k, points in grid.items():
         pays = next((acceptance for acceptance, row in points if row.speedup > 1), None)
@@ -139,7 +138,7 @@ def acceptance_chart(grid: Mapping[int, Sequence[tuple[float, SpeculationRow]]])
 
 
 def methods_chart(answers: Mapping[str, Speculating]) -> Bars:
-    """Return the draft methods at one batch by their published acceptance, fastest first."""
+    """Return the chart of draft methods at one batch size, each with its published acceptance, the fastest first."""
     rows = sorted(
         ((name, answer.rows[0]) for name, answer in answers.items()), key=lambda pair: -pair[1].speedup
     )

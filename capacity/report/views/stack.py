@@ -1,4 +1,4 @@
-"""The view of `stack`: the techniques on top of each other, and each alone."""
+"""The view of `stack`: the effect of techniques applied one after the other, and of each technique alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CHARTS: Mapping[str, tuple[str, str, Unit, str]] = {  # title: field of `Figures
 
 
 def factor_text(factor: float) -> str:
-    """Return a factor with its significant digits."""
+    """Return a factor as text: `2.35x`, `14.2x`, or `120x` without decimals from 100 on."""
     return f"{factor:,.0f}x" if factor >= 100 else f"{factor:.1f}x" if factor >= 10 else f"{factor:.2f}x"
 
 
@@ -40,15 +40,15 @@ FACTOR = Unit(show=lambda number, _: (factor_text(number.value), ""))
 
 
 def charted_figures(answer: Stack) -> tuple[str, ...]:
-    """Return the figures of this stack: no price without a price, and no TPOT for single output tokens."""
+    """Return the titles of the metrics in the answer: no cost without a price, no TPOT without decode steps."""
     return tuple(title for title in CHARTS if getattr(answer.naive, CHARTS[title][0]) is not None)
 
 
 def stack_facts(answer: Stack) -> Iterator[Fact]:
-    """Return the effect of all techniques on the naive deployment."""
+    """Return the metrics with all techniques, compared with the naive deployment."""
     naive, last = answer.naive, answer.last_figures
     yield Fact("Together", answer.together.throughput, FACTOR, "relative to the naive deployment's tokens/s")
-    yield Fact("If multiplied", answer.product_of_single.throughput, FACTOR, "product of the single factors")
+    yield Fact("If multiplied", answer.product_of_single.throughput, FACTOR, "product of separate factors")
     for label, field, unit in (
         ("Output tokens/s", "output_tokens_per_s", units.RATE),
         ("TTFT", "ttft_s", units.LATENCY),
@@ -61,7 +61,7 @@ def stack_facts(answer: Stack) -> Iterator[Fact]:
 
 
 def stack_view(answer: Stack, title: str | None = None) -> View:
-    """Return the view of `stack`, with the charts of all figures or of the one with this title."""
+    """Return the view of `stack`; its charts show all metrics, or only the metric with this `title`."""
     head = f"[bold]{answer.deployment}[/bold], {answer.workload}{busiest_window_text(answer.busiest_window)}"
     title_text = f"{head}\nnaive: {answer.naive_flags}"
     return View(title_text, _blocks(answer, title), notes=answer.observations)
@@ -82,11 +82,11 @@ def _blocks(answer: Stack, title: str | None) -> Iterator[Block]:
             yield f"{step.title}:{alone}in the stack {factor_text(step.own.throughput)}: {step.why}"
     refused = (step for step in answer.steps if step.refused is not None)
     yield from (f"[yellow]not applicable:[/yellow] {step.title}: {step.refused}" for step in refused)
-    yield f"flags of the last row: {answer.last_flags}"
+    yield f"flags with all techniques: {answer.last_flags}"
 
 
 def _tables(answer: Stack) -> Iterator[Table]:
-    """Return the figures at each step, and the factors."""
+    """Return two tables: the metrics after each technique, and the improvement factors."""
     place = {step.technique: number for number, step in enumerate(answer.steps, 1)}
     naive = StackStep(technique="naive", title="naive", flags=answer.naive_flags, figures=answer.naive)
 
@@ -94,7 +94,7 @@ def _tables(answer: Stack) -> Iterator[Table]:
         return f"{place[step.technique]} {step.title}" if step.technique in place else step.title
 
     yield Table(
-        "One more technique in each row, on the same requests (90 % intervals)",
+        "Each row adds one technique, on the same requests (90 % intervals)",
         [naive, *answer.taken],
         [
             Column("", lambda step: step_title(step) + " (overloaded)" * step.figures.overloaded),
@@ -128,7 +128,7 @@ def _tables(answer: Stack) -> Iterator[Table]:
 
 
 def _waterfall(answer: Stack, title: str) -> Waterfall:
-    """Return one figure from the naive deployment to the one with all techniques; whiskers are 90 % intervals."""
+    """Return a waterfall of one metric from the naive deployment to all techniques; whiskers: 90 % intervals."""
     field, factor, unit, axis = CHARTS[title]
     gains = {f"{step.title}, {factor_text(_gain(step.own, factor))}": step for step in answer.taken}
     values = {"naive": getattr(answer.naive, field)}
@@ -149,7 +149,7 @@ def _waterfall(answer: Stack, title: str) -> Waterfall:
 
 
 def _factors_chart(answer: Stack, title: str) -> Bars:
-    """Return the factor of each technique on top of the previous ones and alone, and those of all together."""
+    """Return the chart of each technique's factor, in order and alone, and the factor of all together."""
     factor = CHARTS[title][1]
     together, single = (_gain(each, factor) for each in (answer.together, answer.product_of_single))
     own = {step.title: _gain(step.own, factor) for step in answer.taken}
@@ -157,10 +157,10 @@ def _factors_chart(answer: Stack, title: str) -> Bars:
     return Bars(
         name=f"stack_factors_{factor}",
         title=f"Factors of {title}: in the stack, and alone",
-        alt=f"Together {factor_text(together)}; the product of the single factors is {factor_text(single)}.",
+        alt=f"All together {factor_text(together)}; the product of the single factors is {factor_text(single)}.",
         data={
             "on top of the previous": {**own, "all together": together},
-            "alone (all together: product)": {**alone, "all together": single},
+            "alone (last bar: product of all)": {**alone, "all together": single},
         },
         axis="improvement factor",
         log=True,
@@ -183,6 +183,6 @@ def _factor_row(step: StackStep, factor: str) -> dict[str, object]:
 
 
 def _gain(factors: Factors | None, name: str) -> float:
-    """Return an improvement factor; 1 if there is none."""
+    """Return the improvement factor `name`; 1 if it is unknown."""
     found = value_at(factors, name)
     return 1.0 if found is None else float(found)

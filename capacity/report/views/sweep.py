@@ -1,4 +1,4 @@
-"""The view of a sweep: outcomes, and its points with the options that vary and the most requested figures."""
+"""The view of `sweep`: the number of points by outcome, and a table of points with varied options and metrics."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ Row = Mapping[str, object]
 
 
 def varied_options(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return the options that differ between the points, in order."""
+    """Return the names of the options that differ between the points, in order."""
     names = dict.fromkeys(name for row in rows for name in row if name.startswith(OPTION))
     return tuple(name for name in names if len({str(row.get(name)) for row in rows}) > 1)
 
 
 def swept_view(swept: SweepResult) -> View:
-    """Return the outcomes, then the points."""
+    """Return the view of `sweep`: the number of points by outcome, then the points."""
     counts = {
         "done": swept.done,
         "do not fit": swept.does_not_fit,
@@ -69,7 +69,7 @@ def _option_text(name: str, row: Row) -> str:
 
 
 def _figure(name: str, row: Row) -> Quantity | None:
-    """Return a figure with its interval, as far as the row has them."""
+    """Return a metric of a row, with an interval if the row has one; None if the row lacks the metric."""
     value, low, high = (_number(row.get(name.replace(".value", end))) for end in (".value", ".low", ".high"))
     return None if value is None else Quantity(value=value, low=low, high=high)
 

@@ -1,4 +1,4 @@
-"""The view of `tornado`: how cost and latency change if an input is wrong."""
+"""The view of `tornado`: how cost and latency change if an input differs from its assumed value."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def _blocks(answer: Tornado) -> Iterator[Block]:
         *(Column(heading, _both_ends(path), units.TEXT) for heading, path in measures),
     ]
     swing = f"{answer.swing:.0%}"
-    yield Table(f"Relative change when an input is -{swing} / +{swing}", answer.swings, columns)
+    yield Table(
+        f"Relative change of results if an input is {swing} lower / {swing} higher", answer.swings, columns
+    )
     if answer.not_varied:
         yield f"not varied: {'; '.join(answer.not_varied)}"
 
@@ -41,7 +43,7 @@ def _both_ends(path: str) -> Callable[[Swing], str]:
 
 
 def _chart(answer: Tornado) -> Bars:
-    """Return the effect of each input on cost (without a price: on p95 E2E), largest first."""
+    """Return the chart of the effect of each input on cost, the largest first; without a price, on p95 E2E latency."""
     priced = answer.base.usd_per_request_served is not None
     path, what = ("cost_change", "$ per request") if priced else ("e2e_p95_change", "p95 E2E latency")
     swings = sorted(
@@ -63,7 +65,7 @@ def _chart(answer: Tornado) -> Bars:
 
 
 def _row(swing: Swing) -> dict[str, object]:
-    """Return the numbers of an input; cost first."""
+    """Return the relative changes when one input is low or high; the change of cost comes first."""
     ends = {heading: getattr(swing, path) for heading, path in reversed(MEASURES)}
     return {"input": swing.input} | {
         f"{heading}, {end}": change

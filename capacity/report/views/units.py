@@ -1,4 +1,4 @@
-"""Values of an answer by their paths, and their conversion to text."""
+"""Read values of an answer by their paths, and convert them to text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Path = str | Callable[[Any], Any]
 
 
 def value_at(record: Any, path: Path) -> Any:
-    """Return the value at a path; None if a part of the path is None."""
+    """Return the value at a path in a record; None if a value on the path is None."""
     if not isinstance(path, str):
         return path(record)
     for name in path.split(".") if path else ():
@@ -37,22 +37,22 @@ def value_at(record: Any, path: Path) -> Any:
 
 
 def join_names(path: str, none: str = "", separator: str = ", ") -> Callable[[Any], str]:
-    """Return the path of several names of a record as one text; `none` if there are none."""
+    """Return a function that joins the names at `path` in a record to one text, or returns `none` if empty."""
     return lambda record: separator.join(value_at(record, path)) or none
 
 
 def mark_unless(path: str, flag: str, mark: str) -> Callable[[Any], str]:
-    """Return the path of a record's name, followed by a mark if the flag is not set."""
+    """Return a function that returns the name at `path`, followed by `mark` if the value at `flag` is false."""
     return lambda record: value_at(record, path) + mark * (not value_at(record, flag))
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """How a number is shown: `scale`, `digits` after the point, `after` as suffix, `left`-aligned in a table.
+    """How a number is shown: times `scale`, with `digits` decimals and the suffix `after`; `left`-aligned or not.
 
-    `show` overrides these and returns number and interval as texts. `follows` names the reader's unit (`time` or
-    `memory`), written `{time}` or `{memory}` in a heading; `digits` then applies to ms and GiB. `significant`: number
-    of significant digits. `bare`: the interval limits the digits but is not shown.
+    `show` overrides these and returns number and interval as texts. `follows` (`time` or `memory`) means that the
+    reader chooses the unit; a heading contains it as `{time}` or `{memory}`, and `digits` applies to ms and GiB.
+    `significant`: number of significant digits. `bare`: the interval limits the digits but is not shown.
     """
 
     digits: int = 0
@@ -90,21 +90,21 @@ class Unit:
         return f"{text} ({within})" if within else text
 
     def scale_for(self, units: Units) -> float:
-        """Return the factor from the record's number to the shown number."""
+        """Return the factor by which a value of the record is multiplied for display."""
         scales = {"time": units.convert_seconds(1), "memory": units.convert_bytes(1)}
         return scales.get(self.follows, self.scale)
 
     def reader_unit(self, units: Units) -> str:
-        """Return the reader's unit that it follows; empty if none."""
+        """Return the reader's unit of time or memory (`follows`); empty if this unit is fixed."""
         return {"time": units.time, "memory": units.memory}.get(self.follows, "")
 
     def digits_for(self, units: Units) -> int:
-        """Return the digits after the point: times in s are as precise as in ms."""
+        """Return the number of decimals; a time in s is as precise as in ms."""
         return self.digits + 3 * (self.follows == "time" and units.time == "s")
 
 
 def dollars(digits: int) -> Unit:
-    """Return the unit of $ with a fixed number of decimals, independent of the interval."""
+    """Return the unit $ with a fixed number of decimals, independent of the interval."""
 
     def show(number: Quantity, _: Units) -> tuple[str, str]:
         ends = [f"${end:,.{digits}f}" for end in (number.low, number.high) if end is not None]
@@ -114,7 +114,7 @@ def dollars(digits: int) -> Unit:
 
 
 def time_with_interval(name: str) -> Callable[[Any], Quantity | None]:
-    """Return the path of a record's time, with its interval from `intervals_s`."""
+    """Return a function from a record to its time `name`, with the interval from the record's `intervals_s`."""
 
     def find(record: Any) -> Quantity | None:
         seconds = getattr(record, name)
@@ -125,7 +125,7 @@ def time_with_interval(name: str) -> Callable[[Any], Quantity | None]:
 
 
 def name_units(heading: str, units: Units = STANDARD) -> str:
-    """Return a heading with the reader's units."""
+    """Return a heading in which `{time}` and `{memory}` are replaced by the reader's units."""
     return heading.replace("{time}", units.time).replace("{memory}", units.memory)
 
 
@@ -150,8 +150,7 @@ BARE_LATENCY, BARE_RATE = (replace(unit, bare=True) for unit in (LATENCY, RATE))
 
 
 def usd(digits: int, scale: float = 1.0) -> Unit:
-    """Return the unit of $ multiplied by `scale`, with the digits that the interval supports or else `digits`
-    decimals."""
+    """Return the unit $ for values times `scale`, with the decimals that the interval supports, else `digits`."""
 
     def show(number: Quantity, _: Units) -> tuple[str, str]:
         text, within = text_and_interval(number, scale, digits)

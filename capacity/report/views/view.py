@@ -1,4 +1,4 @@
-"""Content of an answer as data: figures, lines, tables and charts. Renderers of views know no answer."""
+"""Content of an answer as data: facts, lines, tables and charts. Renderers of views do not depend on the answer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 class Fact(NamedTuple):
-    """A figure: label, value, unit and note; `missing` replaces the note if the value is None.
+    """One value of an answer with label, unit and note; if the value is None, `missing` replaces the note.
 
-    `first`: its label among the most important figures. `instead`: two texts that replace value and note there.
+    `first`: the label in the list of the most important values, or empty to omit the fact there. `instead`: two texts
+    that replace value and note in that list.
     """
 
     label: str
@@ -30,20 +31,20 @@ class Fact(NamedTuple):
     instead: tuple[str, str] | None = None
 
     def texts(self, units: Units = STANDARD) -> tuple[str, str]:
-        """Return the value as text, and its interval and note."""
+        """Return two texts: the value, and its interval and note."""
         text, within = self.unit.texts(self.value, units)
         return text, self.missing if self.value is None else "; ".join(filter(None, (within, self.note)))
 
 
 class Facts(NamedTuple):
-    """A table of figures, one line each; not shown without rows."""
+    """A table with one line for each fact; not shown if it is empty."""
 
     title: str
     rows: Sequence[Fact]
 
 
 class Column(NamedTuple):
-    """A value of each row, under a heading in which `{time}` and `{memory}` are the reader's units."""
+    """A table column; `{time}` and `{memory}` in its heading are replaced by the reader's units."""
 
     heading: str
     path: Path
@@ -52,11 +53,11 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A line for each record; not shown without rows.
+    """A table with one line for each record; not shown if it is empty.
 
-    `name`: its file's name, by default the first words of the title. `numbered`: the first column contains numbers,
-    not names. `wrap`: the first column may wrap. `records`: the rows of sortable tables, if a cell contains several
-    numbers.
+    `name`: the name of its download, by default the first words of the title. `numbered`: the first column contains
+    numbers, not names. `wrap`: the first column may wrap. `records`: the rows for sortable tables, if a cell contains
+    several numbers.
     """
 
     title: str
@@ -69,21 +70,21 @@ class Table:
 
 
 class Rejections(NamedTuple):
-    """Rejected items, with reasons."""
+    """Rejected items by name, with the reasons."""
 
     reasons: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A chart: file `name`, title, alternative text, and data: values (numbers, quantities with an interval, or None)
-    by series, then by label or position on the x axis. Without data there is no chart.
+    """A declared chart; `data`: values by series, then by label or position on the x axis. Not shown if empty.
 
-    `labels` and `axis`: titles of the label axis and the value axis. `reference`: a value with a line through it, and
-    its label. `marks`: labels of vertical lines, and their positions on the x axis. `wholes`: totals of a `Stack` with
-    an interval. `note`: how to read the chart. `linear`: the x axis is linear. `shares`: labels are shares of 1 on a
-    linear axis. `top`: upper end of the y axis. `rows`: more numbers behind the chart. `ends`: range of the axis of
-    `Bars`, which cuts longer bars.
+    Values are numbers, quantities with an interval, or None. `name`: the file name. `alt`: alternative text. `labels`
+    and `axis`: titles of the label axis and the value axis. `reference`: a value with a line through it, and its
+    label. `marks`: labels of vertical lines, and their positions on the x axis. `wholes`: totals of a `Stack` with an
+    interval. `note`: how to read the chart. `linear`: the x axis is linear. `shares`: labels are fractions of 1 on a
+    linear axis. `top`: upper end of the y axis. `rows`: additional numbers behind the chart. `ends`: range of the axis
+    of `Bars`, which cuts longer bars.
     """
 
     name: str
@@ -106,7 +107,7 @@ class Drawing:
 
 
 class Bars(Drawing):
-    """Horizontal bars, grouped by label, with whiskers for intervals; logarithmic bars begin at 1."""
+    """Horizontal bars, grouped by label, with whiskers for intervals; on a logarithmic axis, bars begin at 1."""
 
 
 class Stack(Drawing):
@@ -118,13 +119,15 @@ class VerticalStack(Drawing):
 
 
 class Panels(Drawing):
-    """Vertical bars of several quantities, one panel for each series; the series' name contains its unit."""
+    """Vertical bars of several quantities, one panel for each series; the name of a series contains its unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waterfall(Drawing):
-    """Horizontal bars from each value of one series to the next, on a logarithmic axis: equal lengths are equal
-    factors. `rising`: higher values are better."""
+    """Horizontal bars from each value of a series to the next, on a logarithmic axis: equal lengths, equal factors.
+
+    `rising`: higher values are better.
+    """
 
     rising: bool = False
 
@@ -134,7 +137,7 @@ class Curves(Drawing):
 
 
 class CustomChart(NamedTuple):
-    """A chart drawn by its own function in the reader's units."""
+    """A chart drawn by a function that takes the reader's units."""
 
     draw: Callable[[Units], Chart]
 
@@ -145,8 +148,8 @@ Block = str | Facts | Table | Rejections | Drawing | CustomChart
 class View(NamedTuple):
     """The content of an answer: a title, and blocks in order. The notes of the view and of the answer come last.
 
-    `detail`: additional blocks on request; otherwise a terminal shows `brief`. `screen`: blocks that replace the
-    others then.
+    `detail`: additional blocks that are shown on request. In the summary on a terminal, the line `brief` replaces
+    `detail`, and `screen`, if given, replaces `blocks`.
     """
 
     title: str
@@ -158,13 +161,13 @@ class View(NamedTuple):
 
 
 def busiest_window_text(busiest: Window | None) -> str:
-    """Return a line on the part of longer traffic that is compared."""
+    """Return a line that states which part of a long workload the comparison covers; empty if it covers all of it."""
     if busiest is None:
         return ""
     return f"\nCompared on the busiest {busiest.duration}: {busiest.text}, {busiest.requests:,} requests"
 
 
 def headline(answer: Any) -> str:
-    """Return model, GPUs and engine in one line."""
+    """Return model, GPUs and engine of an answer in one line."""
     gpu = answer.gpu
     return f"[bold]{answer.model}[/bold] on [bold]{gpu.count} x {gpu.name}[/bold], {answer.engine}"

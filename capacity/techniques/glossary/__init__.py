@@ -1,4 +1,4 @@
-"""Terms of the field with their units, and with the user's own numbers if a pool is given."""
+"""Terms of the field with their units. With a pool, the user's numbers illustrate each term."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Definition", "Situation", "Term", "define", "find_term", "is_term", 
 
 @cache
 def terms() -> tuple[Term, ...]:
-    """Return all terms, in the order of the page. Raises MalformedFile."""
+    """Return all terms, in the order of the documentation page. Raises MalformedFile."""
     return tuple(read_rows(Path(__file__).with_name("terms.toml"), Term).values())
 
 
 def find_term(name: str) -> Term:
-    """Return the term of this name or alias; case, `-` and `_` do not matter. Raises UnknownName."""
+    """Return the term with this name or alias; case, spaces, `-` and `_` do not matter. Raises UnknownName."""
     key = _normalise_name(name)
     for term in terms():
         if key in (_normalise_name(term.name), *map(_normalise_name, term.aliases)):
@@ -37,7 +37,7 @@ def is_term(name: str) -> bool:
 
 
 def define(name: str, situation: Situation | None = None) -> Definition:
-    """Return the meaning of a term, in general and in this situation. Raises UnknownName."""
+    """Return the meaning of a term, and if `situation` is given, a sentence with its numbers. Raises UnknownName."""
     term = find_term(name)
     yours = None if situation is None else term.describe(situation)
     return Definition(term=term.name, definition=term.definition, yours=yours)

@@ -1,4 +1,4 @@
-"""Terms of latency, throughput, KV, parallelism and cost, which every answer uses."""
+"""Examples with the user's numbers for the terms of latency, throughput, KV, parallelism and cost."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def acceptance(s: Situation) -> str:
     tokens = expected_tokens(EXAMPLE_ACCEPTANCE, EXAMPLE_DRAFTS)
     drafted = Speculation(s.pool, chain).round_of(s.requests_in_flight, s.estimate.input_len, EXAMPLE_DRAFTS)
     return (
-        f"at an acceptance of {EXAMPLE_ACCEPTANCE}, {EXAMPLE_DRAFTS} drafts give {tokens:.2f} tokens per round; "
+        f"at an acceptance of {EXAMPLE_ACCEPTANCE}, {EXAMPLE_DRAFTS} drafts give {tokens:.2f} tokens per step; "
         f"drafted by one layer, this is {drafted.speedup:.2f} times as fast at your {s.requests_in_flight} "
         "requests"
     )

@@ -1,4 +1,4 @@
-"""Terms of caches and attention: reuse, eviction, offloading, windows, long contexts."""
+"""Examples with the user's numbers for terms of caches: reuse, eviction, offloading, windows, long contexts."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def crossover(s: Situation) -> str:
     try:
         prefill = f"{prefill_crossover_tokens(s.pool.model):,.0f} tokens in prefill"
     except OutsideValidity:
-        prefill = "no layer grows in prefill"
+        prefill = "no layer attends to its whole context in prefill"
     decode = decode_crossover_tokens(s.pool, s.requests_in_flight)
     shown = "no context" if decode is None else f"{decode:,} tokens"
     return f"{prefill}; {shown} in decode at your {s.requests_in_flight:,} requests"

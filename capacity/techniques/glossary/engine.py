@@ -1,4 +1,4 @@
-"""Terms of load, the engine's limits, and the hardware."""
+"""Examples with the user's numbers for the terms of load, the engine's limits, and the hardware."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def slo(s: Situation) -> str:
     e = s.estimate
     tpot = "" if e.tpot_s is None else f" and TPOT {milliseconds(e.tpot_s.value)}"
     return (
-        f"at this load, the lowest mean limits are TTFT {milliseconds(s.ttft_s)}{tpot}; `--slo ttft:p99:500ms` "
+        f"at this load, the means meet limits down to TTFT {milliseconds(s.ttft_s)}{tpot}; `--slo ttft:p99:500ms` "
         "checks your own"
     )
 
@@ -83,7 +83,7 @@ def hbm(s: Situation) -> str:
 
 
 def memory_efficiency(s: Situation) -> str:
-    """Return weights plus the KV of requests half way through their responses, over the memory of the GPU."""
+    """Return a sentence on memory use: weights plus KV halfway through the responses, over the GPU's memory."""
     memory, e = s.pool.memory, s.estimate
     tokens = s.requests_in_flight * (e.input_len + e.output_len / 2)
     used = memory.kv_cache_bytes * min(1.0, tokens / max(memory.kv_capacity_tokens, 1))
@@ -95,7 +95,7 @@ def memory_efficiency(s: Situation) -> str:
 
 
 def start_up(s: Situation) -> str:
-    """Return the parts of the start-up time from public logs, plus `trtllm-build` for engines that are built."""
+    """Return a sentence with the parts of the start-up time from public logs, and the time of `trtllm-build`."""
     found, build = startup_of(s.pool), startup_part("engine_build_s")
     built = (
         f"trtllm-build takes another {build.value:,.0f} s ({build.low:,.0f} to {build.high:,.0f}); "
@@ -113,7 +113,7 @@ def start_up(s: Situation) -> str:
 
 
 def kernel_fusion(s: Situation) -> str:
-    """Return the elementwise part of a decode step, the most that further fusion could save."""
+    """Return a sentence with the elementwise part of a decode step, the most that further kernel fusion can save."""
     decode = s.estimate.breakdown.decode
     total = sum(op.seconds for op in decode)
     elementwise = sum(op.seconds for op in decode if op.name == "norms, rope, activation")

@@ -1,4 +1,4 @@
-"""Terms of batching, parallelism, speculation and formats."""
+"""Examples with the user's numbers for the terms of batching, parallelism, speculation and formats."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def continuous_batching(s: Situation) -> str:
     batch = s.requests_in_flight
     return (
         f"{exponential_slot_gain(batch):.2f} times fewer steps than static batches of {batch:,} if output "
-        "lengths are exponential, no fewer if they are equal; `capacity batching` simulates your lengths"
+        "lengths are exponential, and the same number if they are equal; `capacity batching` simulates your lengths"
     )
 
 
@@ -89,7 +89,7 @@ def draft_tree(s: Situation) -> str:
     chain = speculation.round_of(requests, s.estimate.input_len, way.draft_tokens, way.draft_tokens)
     tree = speculation.round_of(requests, s.estimate.input_len)
     return (
-        f"EAGLE-2's {tree.verified_tokens} drafts give {tree.tokens_per_round:.2f} tokens per round, a chain of "
+        f"EAGLE-2's {tree.verified_tokens} drafts give {tree.tokens_per_round:.2f} tokens per step, a chain of "
         f"{chain.draft_tokens} gives {chain.tokens_per_round:.2f}; at your {requests} requests they are "
         f"{tree.speedup:.2f} and {chain.speedup:.2f} times as fast"
     )
@@ -98,16 +98,16 @@ def draft_tree(s: Situation) -> str:
 def draft_model(s: Situation) -> str:
     way = find_speculator("draft-model")
     return (
-        f"{way.tokens_per_round(way.draft_tokens):.2f} tokens per round published ({way.acceptance_model}); a "
+        f"{way.tokens_per_round(way.draft_tokens):.2f} tokens per step published ({way.acceptance_model}); a "
         f"draft model must share the {s.pool.model.vocab_size:,} tokens of {s.pool.model.name}"
     )
 
 
 def drafting_example(s: Situation, preset: str) -> str:
-    """Return a preset's published acceptance length, and its effect here."""
+    """Return a sentence with a draft method's published acceptance length and its speedup on the user's pool."""
     way = find_speculator(preset)
     published = (
-        f"{way.tokens_per_round(way.draft_tokens):.2f} tokens per round published ({way.acceptance_model})"
+        f"{way.tokens_per_round(way.draft_tokens):.2f} tokens per step published ({way.acceptance_model})"
     )
     try:
         drafted = Speculation(s.pool, way).round_of(s.requests_in_flight, s.estimate.input_len)
@@ -135,7 +135,7 @@ def typical_acceptance(s: Situation) -> str:
 
 
 def weight_format(s: Situation, preset: str) -> str:
-    """Return bits, size and roof of one quantization method, and its published quality."""
+    """Return a sentence with a quantization method's bits, weight size, compute format and published quality."""
     way = find_method(preset)
     scheme = way.scheme(s.pool)
     stored = scheme.format_of("experts" if s.pool.model.is_moe else "dense_ffn")

@@ -1,4 +1,4 @@
-"""A term: its name, its definition, and a sentence that takes numbers from a situation."""
+"""A term: its name, its definition, and a sentence that shows it with the numbers of the user's pool."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": GIB, "GB": 1e9, "kWh_per_million": 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """A pool and its estimate, the source of the numbers."""
+    """A pool and its estimate, whose numbers fill the sentences about terms."""
 
     pool: ResolvedPool
     estimate: Estimate
@@ -37,12 +37,12 @@ class Situation:
 
     @property
     def held(self) -> int:
-        """Return how many requests the KV cache holds at their end."""
+        """Return how many requests of full length (prompt and output) the KV cache holds."""
         return self.pool.concurrent_requests(self.tokens)
 
     @property
     def held_at_first(self) -> int:
-        """Return how many requests the KV cache holds at their beginning."""
+        """Return how many requests the KV cache holds when they have only their prompts."""
         return self.pool.concurrent_requests(max(self.estimate.input_len, 1))
 
     @property
@@ -52,7 +52,7 @@ class Situation:
 
     @property
     def state_bytes(self) -> float:
-        """Return the bytes of state that a request holds at any length."""
+        """Return the bytes of recurrent state of a request, which do not depend on its length."""
         return self.pool.model.state_bytes_per_sequence()
 
     @property
@@ -73,9 +73,9 @@ class Situation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """A term with its meaning, and a `sentence` about a situation with fields as in `Sentence`.
+    """A term with its meaning, and a `sentence` with placeholders for the numbers of a situation, as in `Sentence`.
 
-    If a template is not enough, `numbers` names the function that makes the sentence and `preset` its subject.
+    Without a template, `numbers` names a function that returns the sentence for a method (`preset`).
     """
 
     name: str
@@ -100,7 +100,7 @@ class Sentence(Formatter):
         self.situation = situation
 
     def get_field(self, field_name: str, _args: Any, _kwargs: Any) -> tuple[Any, str]:
-        """Return the field's value for `string.Formatter`."""
+        """Return the value of a placeholder, as `string.Formatter` requires."""
         number, _, divisor = field_name.partition(" / ")
         value = attrgetter(number)(self.situation)
         if divisor:
@@ -110,7 +110,7 @@ class Sentence(Formatter):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition(AnswerRecord):
-    """The answer; `yours` is None if no pool was given."""
+    """The definition of a term; `yours` is the sentence with the user's numbers, or None if no pool was given."""
 
     SCHEMA: ClassVar[str] = "capacity/definition/v1"
 

@@ -47,7 +47,7 @@ def test_what_a_gpu_cannot_do_is_its_row_and_what_none_can_is_an_error() -> None
     )
     assert {row.gpu for row in compared.rows} == {"a100-sxm-80gb", "h100-sxm-80gb"}
     assert compared.order == "throughput-per-gpu"
-    with pytest.raises(capacity.InvalidInput, match="no order"):
+    with pytest.raises(capacity.InvalidInput, match="unknown order"):
         capacity.compare_gpus("llama-3.1-8b", order="speed", **LENGTHS, batch_size=1)
     with pytest.raises(capacity.InvalidInput, match="give exactly one of"):
         capacity.compare_gpus("llama-3.1-8b", **LENGTHS)

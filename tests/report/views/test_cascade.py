@@ -70,7 +70,7 @@ def test_a_figure_says_how_far_it_is_from_the_large_model_alone(hosted: CascadeA
     facts = {fact.label: fact for fact in cascade_facts(replace(hosted, cascade=ours, alone=alone))}
     assert facts["$ a month"].note == "alone $25.0, x 4"
     assert facts["GPUs"].note == "alone 0, "
-    assert facts["Pays up to"].note.endswith("yours is 25.0%")
+    assert facts["Pays up to"].note.endswith("your rate is 25.0%")
     same = replace(hosted.alone, usd_per_month=dear.scale(1.25))
     facts = {fact.label: fact for fact in cascade_facts(replace(hosted, cascade=ours, alone=same))}
     assert facts["$ a month"].note.endswith(", -20%")

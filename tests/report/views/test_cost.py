@@ -48,7 +48,7 @@ def test_each_part_that_is_wanted_has_a_table() -> None:
 
 def test_whole_instances_are_named() -> None:
     bill = cost("llama-3.1-8b", **POOL, price_tier="on-demand", price_instance="p5.48xlarge")
-    assert "8 in whole instances, 1 used" in render(bill, "table")
+    assert "8 billed (whole instances), 1 used" in render(bill, "table")
 
 
 def test_a_day_and_a_thousand_requests() -> None:
@@ -58,7 +58,7 @@ def test_a_day_and_a_thousand_requests() -> None:
     assert bill.served.requests_per_day == 86_400
     assert bill.served.usd_per_thousand_requests == bill.usd_per_day / 86.4 == 60 / 86.4
     text = render(bill, "table")
-    for part in ("$60.00", "86,400", f"{60 / 86.4:.4f}", "GPU time on input"):
+    for part in ("$60.00", "86,400", f"{60 / 86.4:.4f}", "GPU time for input tokens"):
         assert part in text
 
 

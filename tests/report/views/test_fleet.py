@@ -79,7 +79,7 @@ def test_what_a_third_pool_buys_and_a_fourth(small: FleetPlan) -> None:
     text = told(small, layout(8.0), layout(6.0, 500), layout(5.4, 500, 1500), none)
     assert "of up to 500 tokens go to the first pool, of up to 1,500 tokens go to the second pool (" in text
     assert "32.5% less than one pool for all" in text
-    assert "a third pool saves 10.0% over at most 2 pools" in text
+    assert "a third pool saves 10.0% compared with at most 2 pools" in text
     assert "a fourth pool saves nothing: no such pools cost less than the best" in text
     assert "500 and 1,500 tokens" in text
     assert "4 pools" in text

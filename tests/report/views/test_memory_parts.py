@@ -25,4 +25,4 @@ def test_the_parts_fill_what_the_engine_may_use() -> None:
 
 def test_what_does_not_fit_says_so() -> None:
     (chart,) = answer_charts(capacity.fit("llama-3.1-70b", gpu="l4"))
-    assert chart.alt.startswith("It does not fit: ")
+    assert chart.alt.startswith("The model does not fit: ")

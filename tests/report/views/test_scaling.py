@@ -26,6 +26,6 @@ def test_what_does_not_fit_and_what_is_cheapest_are_said() -> None:
     answer = capacity.scale("llama-3.3-70b", gpu="h100", max_model_len=4096, most_gpus=4, tpot_s=1.0)
     shown = " ".join(render_answer(answer, "table").split())
     assert f"1 GPUs: {answer.rows[0].reason}" in shown
-    assert f"cheapest with a TPOT of 1000 ms: {answer.cheapest_num_gpus} GPUs" in shown
+    assert f"cheapest layout with a TPOT of at most 1000 ms: {answer.cheapest_num_gpus} GPUs" in shown
     none = capacity.scale("llama-3.1-8b", gpu="h100", most_gpus=1, tpot_s=1e-6)
     assert "no layout" in render_answer(none, "table")
