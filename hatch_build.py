@@ -1,7 +1,7 @@
 """The build hook: compiles the simulator's core, so that `pip install .` alone gives the fast engines.
 
 With the machine's compiler where there is one, else with ziglang, a compiler that the package index has as a wheel.
-Where neither works the package is built without the library, and simulations run on the readable engines.
+Where neither works the package is built without the library, and simulations run on the Python engines.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def compiled_sources() -> dict[str, Path]:
 
 @functools.cache
 def read_schedules() -> list[tuple[Any, dict[str, Any], Any]]:
-    """What the readable engines do with the scenarios, by policy."""
+    """What the Python engines do with the scenarios, by policy."""
     return [
         (policy, scenario, schedule_scenario(scenario, policy, engine_loop="events"))
         for engine, policy in POLICIES.items()
@@ -84,7 +84,7 @@ def read_ruled() -> dict[str, tuple[Deployment, Any]]:
 
 
 class CoreMutants:
-    """The engines' objects, and what the readable engines did with some random deployments."""
+    """The engines' objects, and what the Python engines did with some random deployments."""
 
     def __init__(
         self, folder: Path, seeds: Iterable[int], deployments: Mapping[str, Deployment] | None = None

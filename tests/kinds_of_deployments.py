@@ -86,7 +86,7 @@ def deployment_of(kind: str, seed: int) -> Deployment:
 
 
 def differing_of(kind: str, seed: int) -> list[str]:
-    """In what the readable and the compiled engines differ."""
+    """In what the Python and the compiled engines differ."""
     deployment = deployment_of(kind, seed)
     return unlike(outcome(deployment, "events"), outcome(deployment, "core"))
 

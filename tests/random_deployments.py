@@ -529,6 +529,6 @@ def unlike(one: SimulationResult | str, other: SimulationResult | str) -> list[s
 
 
 def differing(seed: int) -> list[str]:
-    """In what the readable and the compiled engines differ."""
+    """In what the Python and the compiled engines differ."""
     deployment = random_deployment(seed)
     return unlike(outcome(deployment, "events"), outcome(deployment, "core"))

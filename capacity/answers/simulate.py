@@ -69,7 +69,7 @@ def simulate(
     and notes how: `save_trace_for` vllm (`vllm bench serve`), aiperf, sglang or guidellm. `replications` repeats the
     run with seeds that depend on `seed` alone, and returns every metric's mean over the runs with its interval; the
     rest of the answer is the first run's. `sample_interval_s` adds the time series `run.series`. `observer` sees every
-    step (`simulator.Timeline` stores them) and requires `engine_loop` "events", the readable engines; "core" are the
+    step (`simulator.Timeline` stores them) and requires `engine_loop` "events", the Python engines; "core" are the
     compiled ones, which give the same results faster, and "auto" uses those if possible. `progress(done, total)` is
     called as requests complete.
 

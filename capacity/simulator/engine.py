@@ -1,4 +1,4 @@
-"""The readable engine loop as a SimPy process: schedule a step, compute its time, record its output.
+"""The Python engine loop as a SimPy process: schedule a step, compute its time, record its output.
 
 The policy sets the number of steps in flight: one (synchronous), two (asynchronous) or one per pipeline stage.
 `StepTimes` gives the duration of each step.

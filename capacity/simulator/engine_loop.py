@@ -45,7 +45,7 @@ def make_engines(
 def readable_loop_reason(
     recording: Recording, setups: Sequence[EngineSetup], requests: Requests
 ) -> str | None:
-    """Return the reason why the readable engines run; None if the compiled engines run."""
+    """Return the reason why the Python engines run; None if the compiled engines run."""
     if recording.engine_loop == "events":
         return 'engine_loop is "events"'
     if recording.observer is not None:

@@ -1,4 +1,4 @@
-"""Interface of the engines of a deployment, for the readable and the compiled engine loop.
+"""Interface of the engines of a deployment, for the Python and the compiled engine loop.
 
 The deployment delivers requests, the engines run up to a given time and report departures. The state of queues, KV and
 outstanding work is always the current one. `capacity.simulator.instants` defines the order of simultaneous events.

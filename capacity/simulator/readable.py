@@ -1,4 +1,4 @@
-"""Readable engine loop: each engine is a SimPy process, and every decision and every end of a step is an event."""
+"""Python engine loop: each engine is a SimPy process, and every decision and every end of a step is an event."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def simulate(
     `frontend` is the path between client and engine (default: none); times in the records are then those at the
     client, except the time of first scheduling. `sample_interval_s` enables samples over time. `keep_work`,
     `observer`, `progress`, `check`: see `Recording`. `keep_interrupted`: on Ctrl-C, return the result so far instead
-    of raising KeyboardInterrupt. `engine_loop`: "events" is the readable loop, in which every step is an event; "core"
+    of raising KeyboardInterrupt. `engine_loop`: "events" is the Python loop, in which every step is an event; "core"
     is compiled and gives the same result; "auto" uses "core" if possible. Raises InvalidInput and UnknownName.
     """
     setups = [setups] if isinstance(setups, EngineSetup) else list(setups)

@@ -326,7 +326,7 @@ def compare_batching(
 ) -> Batching:
     """Compare static, windowed, continuous, chunked and disaggregated batching of the same arrivals, and their waste.
 
-    `max_batch` limits all methods (None: the engine's limit). Waste is measured step by step by the readable engines,
+    `max_batch` limits all methods (None: the engine's limit). Waste is measured step by step by the Python engines,
     which is practical for thousands of requests; `engine_loop` applies to the rest. Raises DoesNotFit or InvalidInput.
     """
     check_time("batching window (--batching-window)", batching_window_s)

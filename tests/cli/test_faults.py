@@ -159,7 +159,7 @@ def a_dashboards_job(folder: Path) -> Iterator[tuple[subprocess.Popen[str], set[
     dashboard = began(f"dashboard --no-browser --port {port}", folder)
     assert dashboard.stdout is not None
     address = dashboard.stdout.readline().split()[4]
-    query = "model=llama-3.1-8b&engine=naive&rate=5&sim_requests=100000"  # on the readable engine: a minute
+    query = "model=llama-3.1-8b&engine=naive&rate=5&sim_requests=100000"  # on the Python engine: a minute
     tab = [sys.executable, str(TAB), "hold", address, "simulate", query]
     with subprocess.Popen(tab, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as watching:
         try:

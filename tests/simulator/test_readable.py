@@ -1,4 +1,4 @@
-"""The readable engines by themselves: fed or delivered to, cancelled, stopped."""
+"""The Python engines by themselves: fed or delivered to, cancelled, stopped."""
 
 from __future__ import annotations
 

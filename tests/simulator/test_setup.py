@@ -90,7 +90,7 @@ class Twin(StaticBatching):
 
 
 def test_a_policy_may_be_a_class() -> None:
-    """It runs on the readable engines, and is called by its name where it cannot do what is asked."""
+    """It runs on the Python engines, and is called by its name where it cannot do what is asked."""
     workload = Workload(arrival_s=np.arange(5.0) / 50, prompt_tokens=[20] * 5, output_tokens=[6] * 5)
     own = replace(PLAIN, policy=Twin, policy_options={"batching_window_s": 0.05})
     runs = [simulate(workload, setup) for setup in (own, replace(own, policy="static"))]

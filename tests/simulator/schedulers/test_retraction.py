@@ -52,7 +52,7 @@ def test_the_one_that_came_later_and_has_fewer_outputs_goes_back(
 def two_that_outgrow(
     policy: str, outputs: int, blocks: int, options: dict[str, Any], **limits: Any
 ) -> tuple[Step, Policy]:
-    """Two like these, on the readable engine: the step that sends the second back, and the policy at its end."""
+    """Two like these, on the Python engine: the step that sends the second back, and the policy at its end."""
     seen: list[tuple[Step, Policy]] = []
 
     def watch(step: Step, engine: Engine) -> None:
