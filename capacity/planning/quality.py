@@ -55,7 +55,7 @@ class QualityChange:
         return self.is_within(EVALUATION_NOISE)
 
     def is_within(self, max_loss_fraction: float | None) -> bool:
-        """Return whether even the worst published loss is within the limit (None: no limit); an unknown one is not."""
+        """Return whether the worst published loss is known and within the limit; True without a limit (None)."""
         if max_loss_fraction is None:
             return True
         return self.worst_loss_fraction is not None and self.worst_loss_fraction <= max_loss_fraction
@@ -108,8 +108,8 @@ def quality_change(
     *,
     params: float,
 ) -> QualityChange:
-    """Return the quality loss of serving `checkpoint` with weights in `scheme` and this KV cache dtype; the losses add
-    up.
+    """Return the quality loss of serving `checkpoint` with weights in `scheme` and this KV cache dtype, as the sum of
+    the losses from each.
 
     `params` is the model's number of parameters. The loss from KV eviction is unknown because it depends on task and
     budget.

@@ -223,8 +223,8 @@ DRAFTS, DISAGGREGATED_PENALTY, ROUTED = 4, 8, 2  # their contributions to oddnes
 
 
 def complexity_penalty(pool: Pool, *, apart: bool = False, router: str = ROUND_ROBIN) -> int:
-    """Return the distance of a deployment from the engine's defaults; the smallest is preferred among equal
-    objectives."""
+    """Return the number of settings that differ from the engine's defaults; drafts, separate prefill and a router
+    count more than 1. Among equal objectives, the smallest number is preferred."""
     changed = sum(bool(getattr(pool, name) != Pool.model_fields[name].default) for name in SETTINGS)
     return (
         changed
@@ -278,7 +278,7 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
 
 
 def _formats(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
-    """Return the weight formats to search; None is the format of the checkpoint, which is not repeated by name.
+    """Return the weight formats to search. None means the checkpoint's format, which is then not listed by name too.
 
     By default, a 16-bit checkpoint may be quantized; a checkpoint published in fewer bits is served unchanged.
     """

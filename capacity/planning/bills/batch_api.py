@@ -31,7 +31,7 @@ USER_PROVIDER = "user"  # provider of a price given by the user
 
 
 class BatchPrice(Spec):
-    """Discount of a batch API; answers may arrive `window_hours` later, at `multiple` times the regular price."""
+    """Discount of a batch API: a request costs `multiple` times the regular price, answered within `window_hours`."""
 
     name: str
     provider: str
@@ -146,7 +146,7 @@ def batch_api_costs(
 
 
 def idle_job(billing: Billing, full: Rates, *, watts: float, usd_per_hour: float) -> IdleJob | None:
-    """Return the job at full load on all replicas in their daily idle hours; None without idle hours or a job."""
+    """Return the time and energy of the batch job in the replicas' idle hours; None without idle hours or a job."""
     if billing.idle_hours_per_day is None or billing.documents is None or billing.deadline_hours is None:
         return None
     hours_per_day, hours = billing.idle_hours_per_day, billing.documents / full.requests_per_s / 3600

@@ -84,8 +84,8 @@ class BreakEven:
     equal.
 
     If the billed replicas cannot serve the offered load, `own_usd_per_month` is the bill of enough replicas to serve
-    it. `possible`: the replicas in `own_usd_per_month` can serve the break-even load. `api` names the price and its
-    source.
+    it. `possible`: whether the replicas billed in `own_usd_per_month` can serve the break-even load. `api` names the
+    API price and its source.
     """
 
     api: str
@@ -258,7 +258,7 @@ def make_bill(
 
 
 def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -> LoadCost:
-    """Return the unit costs of a load; input and output tokens at their unit costs add up to the bill."""
+    """Return the cost of a load per request, token and user; the costs of input and output tokens sum to the bill."""
     if not rates.requests_per_s > 0:
         raise InvalidInput(f"requests_per_s is {rates.requests_per_s}: must be above 0")
     units = unit_costs(hourly_usd, **asdict(rates))

@@ -90,8 +90,8 @@ def find_api_prices(
     """Return the prices of `model` from comma-separated providers ("DeepInfra,SambaNova"), or from `all` (may be
     empty).
 
-    Raises InvalidInput if a provider is named but the list has no price of the model, UnknownName if only others have
-    one.
+    Raises InvalidInput if providers are named but the list has no price of the model, and UnknownName if a named
+    provider has none but other providers do.
     """
     listed = api_price_list() if table is None else table
     of_model = [price for price in listed if price.model.lower() == model.lower()]

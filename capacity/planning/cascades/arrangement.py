@@ -1,8 +1,8 @@
 """Arrangement of a cascade: the share of requests that reaches each tier, and the cascade's cost and latency.
 
 With cache hit rate h, escalation rate e, and m = 1 - h (the fraction of requests that miss the cache):
-- escalate by answer: the small model gets m, then the large model gets m e of these
-- escalate by prompt: the small model gets m (1 - e), the large model m e; each request reaches one model
+- escalate by answer: the small model receives the fraction m of all requests, then the large model m x e
+- escalate by prompt: the small model receives m x (1 - e), the large model m x e; each request reaches one model
 """
 
 from __future__ import annotations
@@ -104,11 +104,11 @@ class Arrangement:
     def paths(
         self, large: AnswerTimes | None, small: AnswerTimes | None, embedder: AnswerTimes | None = None
     ) -> tuple[list[RequestPath], list[RequestPath]] | None:
-        """Return the request paths to the first token and those to the last token, from the times of each model.
+        """Return two lists of request paths: those to the first token, and those to the last token.
 
-        None if the times of a model are unknown. An answer that is judged first is shown only after the judgement, so
-        its first token arrives with its last. The round trip to the client counts once per request, even if several
-        models process the request.
+        None if the times of a model that requests reach are unknown. An answer that is judged first is shown only
+        after the judgement, so its first token arrives with its last. The round trip to the client counts once per
+        request, even if several models process the request.
         """
         judge = Stage.constant(self.judge_s)
         before = () if self.cache is None else (Stage.constant(self.cache.lookup_s),)
@@ -140,7 +140,7 @@ class Arrangement:
         return first, last
 
     def _distance(self, asked: tuple[AnswerTimes, ...]) -> tuple[Stage, ...]:
-        """Return a stage that reduces the client round trips in the times to one; an API's times are not corrected."""
+        """Return the correction that leaves one client round trip in the sum of these times; empty for APIs alone."""
         counted = sum(waits.client_s for waits in asked)
         more = self.client_s - counted
         return (Stage.constant(more),) if more and (counted or not asked) else ()
@@ -178,7 +178,7 @@ class Arrangement:
         )
 
     def _break_even_rate(self, small_usd: float, large_usd: float) -> float | None:
-        """Return e (at most 1) at which the cost a + b e equals that of the large model; None if a is higher."""
+        """Return the escalation rate (at most 1) that costs as much as the large model alone; None if 0 costs more."""
         embedded = 0.0 if self.cache is None else self.cache.embedding.value
         none = self._overhead_usd + embedded + self.missed * small_usd
         slope = self.missed * (large_usd - (0.0 if self.by_answer else small_usd))
@@ -187,7 +187,7 @@ class Arrangement:
         return 1.0 if none + slope <= large_usd else (large_usd - none) / slope
 
     def break_even_escalation_here(self) -> float | None:
-        """Return the highest break-even escalation rate with whole engines, by search; None if no rate breaks even."""
+        """Return the highest escalation rate that costs no more than the large model, in whole engines, or None."""
         most = self.large_model_only.usd_per_hour().value
         return _last_rate_within(lambda rate: self.with_escalation(rate).usd_per_hour().value, most)
 
@@ -210,7 +210,7 @@ class Arrangement:
         )
 
     def break_even_hits_here(self) -> float | None:
-        """Return the hit rate above which the cache saves money with whole engines, by search; None if none does."""
+        """Return the hit rate above which the cache saves money, with engine counts rounded up; None if none does."""
         most = replace(self, cache=None).usd_per_hour().value
         most_missed = _last_rate_within(
             lambda missed: self.with_hit_rate(1 - missed).usd_per_hour().value, most
@@ -219,7 +219,7 @@ class Arrangement:
 
 
 def _last_rate_within(usd: Callable[[float], float], most: float) -> float | None:
-    """Return the highest rate (0 to 1) up to which no bill exceeds `most`; None if the bill at rate 0 exceeds it."""
+    """Return the highest rate (0 to 1) up to which `usd(rate)` is at most `most`; None if `usd(0)` exceeds it."""
     found = None
     for step in range(STEPS + 1):
         if usd(step / STEPS) > most * (1 + EQUAL_COST_TOLERANCE):
@@ -233,7 +233,7 @@ def _exact_quantity(value: float) -> Quantity:
 
 
 def _sum_quantities(parts: Iterable[Quantity]) -> Quantity:
-    """Return the sum. The ends of its interval are the sums of the ends, because all errors may have the same sign."""
+    """Return the sum of the quantities; all errors may have one sign, so lower ends and upper ends are added up."""
     parts = list(parts)
     lows, highs = [part.low for part in parts], [part.high for part in parts]
     return Quantity(

@@ -297,7 +297,7 @@ def _notes(asked: Cascade, traffic: Traffic, arranged: Arrangement) -> Iterator[
 
 
 def run_cascade(asked: Cascade, traffic: Traffic, arranged: Arrangement) -> CascadeRun:
-    """Simulate the cascade as one deployment. Raises InvalidInput for sides that cannot be simulated."""
+    """Simulate the cascade as one deployment. Raises InvalidInput if a tier cannot be simulated, such as an API."""
     pools, service = _pools_and_router(asked, traffic, arranged)
     requests = make_workload(traffic, min(pool.max_model_len for pool in pools))
     run = run_service(pools, service, requests, seed=traffic.seed)

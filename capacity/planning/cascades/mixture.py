@@ -26,7 +26,8 @@ MAX_POINTS = 512  # limit per stage when stages are added, because all pairs of 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stage:
-    """Time of one stage in seconds, one value per simulated request; `..._ends`: relative 90 % interval, or None."""
+    """Times of one processing stage in seconds, one for each simulated request. `mean_ends` and `p95_ends` are the
+    relative 90 % intervals of the mean and of the p95; None if unknown."""
 
     seconds: Times
     mean_ends: Ends | None = EXACT
@@ -51,7 +52,7 @@ class RequestPath:
 
 
 def mixture_latency(ways: Sequence[RequestPath], statistic: Statistic) -> Quantity:
-    """Return the mean or the 95th percentile over all requests in seconds; the shares add up to 1."""
+    """Return the mean or the p95 latency of all requests in seconds; the shares of the paths add up to 1."""
     taken = [way for way in ways if way.share > 0]
     value = _statistic_at(taken, statistic, None)
     if any(stage.ends(statistic) is None for way in taken for stage in way.stages):
@@ -62,7 +63,7 @@ def mixture_latency(ways: Sequence[RequestPath], statistic: Statistic) -> Quanti
 
 
 def _statistic_at(ways: Sequence[RequestPath], statistic: Statistic, end: int | None) -> float:
-    """Return the statistic with all stages at the low (0) or high (1) end of their interval; None: as predicted."""
+    """Return the mean or p95 latency at the low (0) or high (1) end of all stage intervals, or as predicted (None)."""
     if statistic == "mean":
         return sum(
             way.share * sum(float(_times_at(stage, statistic, end).mean()) for stage in way.stages)

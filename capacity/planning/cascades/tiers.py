@@ -73,7 +73,7 @@ class Side(ABC):
 
     @abstractmethod
     def waits(self, requests_per_s: float, /) -> AnswerTimes | None:
-        """Return the times to the first and last token at this request rate; None for an API without them."""
+        """Return the times to the first and last token at this request rate; None for an API of unknown latency."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class OwnSide(Side):
 
     @cached_property
     def capacity_per_s(self) -> Quantity:
-        """Return the requests per second of one engine at full load, with the interval of its step times."""
+        """Return the requests/s of one engine at full load; its interval comes from the error of the step times."""
         one = with_replicas(self.resolved, 1)
         requests = make_workload(self._traffic_at(1.0), one.max_model_len)
         full, (low, high) = full_load(one, requests)

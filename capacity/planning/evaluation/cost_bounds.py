@@ -80,7 +80,7 @@ class Load:
 
 
 def _unshared_tokens(workload: Workload) -> float:
-    """Return the mean prompt tokens that must be computed even with an unlimited cache; answers count as cached."""
+    """Return the mean tokens per prompt that even an unlimited prefix cache of prompts and answers cannot supply."""
     content = workload.content
     if content is None:
         return float(workload.prompt_tokens.mean())
@@ -96,8 +96,8 @@ class Bound:
     """Bounds of an engine before simulation.
 
     `min_replicas`: fewer replicas cannot serve the load. `reason`: why no number of replicas can meet the SLO; None if
-    one might. `ratio`: the highest latency of an otherwise empty engine divided by its limit. `work_s`: engine time of
-    one request in seconds at the best batch size within the latency limits.
+    one might. `ratio`: the highest ratio of a latency on an empty engine to its limit. `work_s`: engine time of one
+    request in seconds at the best batch size within the latency limits.
     """
 
     min_replicas: int
@@ -115,10 +115,10 @@ class Drafting:
     most_tokens: int = 1
 
     def tokens_at(self, share: float) -> float:
-        """Return an upper bound on the tokens per step of a request at percentile `share` (a fraction) of TPOT.
+        """Return an upper bound on the tokens per step for the request at percentile `share` (a fraction) of TPOT.
 
-        From `MEAN_VALID_SHARE` (0.9) on, the bound is the mean plus `SLACK` (1 without drafts); below, where requests
-        may draw more tokens than the mean, it is the maximum.
+        If `share` is at least `MEAN_VALID_SHARE` (0.9), the bound is the mean plus `SLACK` (1 without drafts). Below,
+        requests may get more tokens per step than the mean, so the bound is the maximum.
         """
         return (
             self.tokens * (1 + SLACK if self.rows else 1)
@@ -165,12 +165,12 @@ def bound_engine(
 
 
 def _least_replicas(load: Load, goal: Goal, fast_s: float, any_s: float, in_flight: int) -> int:
-    """Return the fewest replicas that can finish, between the first arrival and the last deadline, the work due by
-    then.
+    """Return the fewest replicas that can do the work that is due between the first arrival and the last deadline.
 
-    Each request must have its first token by its deadline, and all but `in_flight` requests are then finished. All but
-    the fraction that may miss the TPOT limit take `fast_s` of engine time, in batches small enough to meet it; the
-    others take `any_s`. Endless traffic has no last deadline, so its replicas must also keep up with the arrival rate.
+    At the last deadline, each request must have its first token, and at most `in_flight` requests per replica may be
+    unfinished. Requests that must meet the TPOT limit take `fast_s` of engine time each, in batches small enough to
+    meet it; the others take `any_s`. Endless traffic has no last deadline, so replicas must also keep up with the
+    arrival rate.
     """
     waits = [slo for slo in goal.slos if slo.includes_wait]
     if not waits:
@@ -225,7 +225,7 @@ class _Batches:
         """Return the lowest engine time of a request over the batch sizes whose mean time between tokens is at most
         `gap_s`.
 
-        If no batch size is fast enough, use one request; the latency bound rejects the engine in that case.
+        If no batch size is that fast, return the time at batch size 1; the latency bound then rejects the engine.
         """
         if not self._decoded:
             return self.prefill_s
@@ -268,7 +268,7 @@ class _Batches:
     def least_latencies(
         self, step_seconds: StepSeconds, slos: Sequence[Slo], goal: Goal
     ) -> tuple[float, str | None]:
-        """Return the highest ratio of latency to limit on an empty engine, and a text that names the missed SLO."""
+        """Return the highest ratio of latency to limit on an empty engine, and the reason if an SLO cannot be met."""
         resolved, load, drafting = self._resolved, self._load, self._drafting
         worst, reason = 0.0, None
         for slo in slos:

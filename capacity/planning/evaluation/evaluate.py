@@ -79,7 +79,7 @@ def most_replicas(workload: Workload) -> int:
 def run_engines(
     engines: Sequence[EngineGroup], workload: Workload, *, router: str = "round-robin", check: Check = None
 ) -> SimulationResult:
-    """Simulate the whole deployment on `workload`; `check` as for `simulate`. Raises InvalidInput."""
+    """Simulate the whole deployment on `workload`; an exception that `check` raises ends it. Raises InvalidInput."""
     apart = any(pool.role != "both" for pool in engines)
     link = kv_link([pool.resolved for pool in engines], Service()) if apart else None
     setups = [setup for pool in engines for setup in [pool.setup()] * pool.replicas]

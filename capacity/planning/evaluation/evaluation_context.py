@@ -103,7 +103,7 @@ class EvaluationContext:
         )
 
     def busy_load(self, load: Load) -> Load:
-        """Return the load of the busiest window for the bounds; `load` is the load of all requests."""
+        """Return the totals of the busiest window for the bounds; without windows, those of all requests (`load`)."""
         if not self.windows:
             return load
         return replace(Load.average(self.workloads), longest_request_tokens=load.longest_request_tokens)

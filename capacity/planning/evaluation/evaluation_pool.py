@@ -35,10 +35,10 @@ Ahead = Callable[[], Sequence[EvaluationRequest]]
 
 @dataclass(kw_only=True)
 class EvaluationPool:
-    """Runner of trials until `until_s` (by `time.monotonic`), when it raises OutOfTime; `tick` is called repeatedly.
+    """Runner of trials (evaluations); raises OutOfTime at `until_s` on `time.monotonic`; `tick` is called repeatedly.
 
-    `workers` includes this process; a `cluster` adds its own workers, which look up the inputs in `named` by name.
-    `trials` are the requested trials with their results, `seconds` their durations.
+    `workers` is the number of processes, including this one and those of a Dask `cluster`, which look up the inputs in
+    `named` by name. `trials` are the requested trials with their results, `seconds` their durations.
     """
 
     arena: EvaluationContext
@@ -91,7 +91,7 @@ class EvaluationPool:
         return whole or self.trials.get(full) or self.trials.get(ask)
 
     def trial(self, ask: EvaluationRequest, ahead: Ahead = tuple) -> Evaluation:
-        """Return the result of a trial; `ahead` returns the trials that will probably follow. Raises OutOfTime."""
+        """Return the result of `ask`; idle workers run the next requests expected by `ahead()`. Raises OutOfTime."""
         self.check()
         known = self.best_known(ask)
         if known is not None:

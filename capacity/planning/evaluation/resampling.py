@@ -66,7 +66,7 @@ class SteadyTraffic:
         return min(len(first) << math.ceil(math.log2(max(needed / len(first), 2))), most)
 
     def draw(self, requests: int, workloads: Sequence[Workload]) -> tuple[Workload, ...]:
-        """Return longer draws; none has a request longer than those in `workloads`, for which engines are sized."""
+        """Return new draws of `requests` requests each, with lengths limited to the longest one in `workloads`."""
         longest = max(int((w.prompt_tokens + w.output_tokens).max()) for w in workloads)
         traffic = self.traffic.model_copy(update={"num_prompts": requests})
         drawn = resample_traffic(traffic, None, len(workloads), self.max_model_len)

@@ -29,7 +29,7 @@ BOOTSTRAP_DRAWS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """SLO limits; `goodput_target` is the fraction of requests that must meet the limits without a percentile."""
+    """SLOs to meet; `goodput_target` is the fraction of requests that must meet the SLOs without a percentile."""
 
     slos: tuple[Slo, ...]
     goodput_target: float = 0.99
@@ -118,7 +118,7 @@ class Evaluation:
 def evaluate_slos(
     runs: Sequence[SimulationResult], goal: Goal, *, seen: Seen, replicas: int = 1, intervals: bool = False
 ) -> Evaluation:
-    """Compare the runs with the SLO; rates are multiplied by `replicas`, the number that one run represents."""
+    """Return the evaluation of `runs`; one run represents `replicas` replicas, so throughputs are multiplied."""
     tables = [run.records for run in runs]
     tpot = latencies_s(tables, "tpot")
     levels, joint = _levels(runs, goal, intervals=intervals)
@@ -191,7 +191,7 @@ def evaluate_windows(
 def _levels(
     runs: Sequence[SimulationResult], goal: Goal, *, intervals: bool
 ) -> tuple[tuple[Level, ...], float]:
-    """Return the result of each SLO, and the ratio of latency to limit over all limits on each request together."""
+    """Return the result of each SLO, and the joint ratio of latency to limit of the SLOs without a percentile."""
     tables = [run.records for run in runs]
     each = {slo: _ratios_of_requests(tables, slo) for slo in goal.slos if slo.percentile is None}
     joint = _ratio_at(np.max(list(each.values()), axis=0), goal.goodput_target) if each else 0.0
@@ -205,8 +205,8 @@ def _levels(
 
 
 def _ratios_of_requests(tables: Sequence[RequestTable], slo: Slo) -> Floats:
-    """Return each request's latency divided by the limit: `FAILED_LATENCY_S` if failed, 0 for TPOT of one output
-    token."""
+    """Return each request's latency divided by the limit; a failed request has latency `FAILED_LATENCY_S`, TPOT of one
+    output token is 0."""
     ratios = []
     for table in tables:
         time_ps, parts = table.span_ps(slo.metric)
@@ -268,7 +268,8 @@ def _level(slo: Slo, runs: Sequence[SimulationResult], *, intervals: bool) -> Le
 
 
 def _gap_s(slo: Slo, percentile: float, runs: Sequence[SimulationResult]) -> float | None:
-    """Return the highest percentile of gaps between tokens of all runs. Raises InvalidInput if it is not recorded."""
+    """Return the percentile of gaps between tokens in seconds, from the run where it is highest. Raises InvalidInput
+    if runs do not record this percentile."""
     if percentile not in PERCENTILES:
         known = ", ".join(f"p{p}" for p in PERCENTILES)
         raise InvalidInput(f"{slo}: the percentile of {slo.metric} must be one of {known}")
@@ -303,7 +304,7 @@ def percentiles_of_draws(blocks: Sequence[Floats], draws: npt.NDArray[np.int64],
 def _index_of_rank(
     reached: npt.NDArray[np.int64], times: npt.NDArray[np.int64], ranks: npt.NDArray[Any]
 ) -> npt.NDArray[np.int64]:
-    """Return, for each draw, the index in the sorted values at which the draw reaches the given rank, by bisection."""
+    """Return, for each draw of blocks, the index in all sorted values of the value with the given rank in the draw."""
     low = np.zeros(len(times), dtype=np.int64)
     high = np.full(len(times), len(reached) - 1)
     while (low < high).any():
@@ -316,11 +317,11 @@ def _index_of_rank(
 def projected_miss_ratio(
     runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: float, alone: bool
 ) -> float:
-    """Return the number of requests beyond a limit divided by the permitted number, the highest of all limits.
+    """Return the number of requests that exceed a limit divided by the permitted number, the highest over all SLOs.
 
-    Above 1, the SLO is missed. The runs are stretches of a part that contains the fraction `share` of all `total`
-    requests. `alone`: only this part counts. Otherwise the other parts may compensate, so twice the number is
-    permitted.
+    Above 1, the SLO is missed. `runs` simulate some requests of one part of the traffic, such as the requests of one
+    replica; the part has the fraction `share` of all `total` requests. With `alone`, only this part counts. Otherwise
+    the other parts may compensate, so twice the number is permitted.
     """
     part = min(1.0, share * (1 if alone else 2))
     return max(
@@ -332,11 +333,11 @@ def projected_miss_ratio(
 def cannot_meet_slo(
     runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: float, parts: int
 ) -> bool:
-    """Return whether too many requests exceed a limit for the remaining requests to compensate.
+    """Return whether more requests already exceed a limit than the remaining requests can compensate.
 
-    With `share` 1, a miss is certain: more requests exceed the limit than all `total` requests permit. Below 1,
-    `share` is the fraction simulated so far, in `parts` equal parts, and the other requests are assumed to be similar;
-    the limit is then 1 + 1/`parts` times the permitted number in this fraction.
+    With `share` 1, a miss is certain: more requests exceed the limit than are permitted among all `total` requests.
+    Below 1, `share` is the fraction of requests simulated so far (`parts` equal parts), and the other requests are
+    assumed to be similar; up to 1 + 1/`parts` times the number permitted in this fraction may then exceed the limit.
     """
     part = min(1.0, share * (1 + 1 / parts))
     return any(bad > math.ceil(total * permitted * part) + 1 for bad, permitted in _misses(runs, goal))
@@ -351,7 +352,7 @@ def _misses(runs: Sequence[SimulationResult], goal: Goal) -> Iterator[tuple[int,
 
 
 def latencies_s(tables: Iterable[RequestTable], metric: str) -> Floats:
-    """Return one latency of all requests (TPOT: with two or more output tokens); `FAILED_LATENCY_S` if failed."""
+    """Return one latency of each request (TPOT: if it has two or more output tokens); `FAILED_LATENCY_S` if failed."""
     columns = [_column(table, metric) for table in tables]
     return np.concatenate(columns) if columns else np.empty(0)
 

@@ -96,7 +96,7 @@ class ScaledSteps:
         return max(1, round(cast("JointStepTimes", self._steps).joint_ps(shapes) * factor))
 
     def _on_line(self, shape: StepShape) -> int:
-        """Return the step time in ps, interpolated between the context lengths of the neighbouring knots."""
+        """Return the time of a decode step in ps, interpolated linearly between two context lengths (knots)."""
         bits = max(shape[9].bit_length() - KNOT_BITS, 0)
         low, width = shape[9] >> bits << bits, 1 << bits
         line = self._drafted.get((shape[7], shape[8], low))

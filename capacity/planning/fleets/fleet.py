@@ -155,7 +155,8 @@ def _plan(
 
 
 def _conditional(layouts: Layouts, best: Layout | None) -> dict[str, tuple[Conditional, ...]]:
-    """Return the conditional alternatives to each pool of the best layout; without one, to a single pool."""
+    """Return, by pool label, the alternatives with conditions to each pool of the best layout; without a best layout,
+    those to one pool for all requests."""
     sides = layouts.sides.get(() if best is None else best.thresholds_tokens, ())
     labels = ["all"] if best is None else [pool.label for pool in best.pools]
     return {

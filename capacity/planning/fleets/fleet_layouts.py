@@ -32,7 +32,7 @@ CostOf = Callable[[int, int], float]  # cost of the part between two places; inf
 
 @dataclass(kw_only=True)
 class Layouts:
-    """Layouts tried so far, in order; `sides` has the pools of each layout by its thresholds."""
+    """Layouts tried so far, in order; `sides` maps the thresholds of each layout to the plans of its pools."""
 
     pools: PoolPlanner
     thresholds: Sequence[int]
@@ -54,7 +54,7 @@ class Layouts:
         return best_of(self.tried)
 
     def reject(self, layout: Layout, reason: str) -> None:
-        """Reject a layout, then plan those that were skipped because they cannot be cheaper than it."""
+        """Reject a layout, then plan the layouts of two pools that were skipped because they could not be cheaper."""
         self.tried[self.tried.index(layout)] = replace(
             layout, outcome="no answer", reason=reason, objective=None
         )
@@ -63,14 +63,14 @@ class Layouts:
                 self.tried[place] = self._layout_at(other.threshold_tokens)
 
     def _runs(self, most_pools: int) -> int:
-        """Return the maximum number of pool plans: two for one pool, plus one for each length range and goal."""
+        """Return the maximum number of plans: 2 for a single pool (2 routers), plus 1 per length range and goal."""
         count = len(self.thresholds)
         each = 1 if self.pools.ways.slo_of == "pool" else 1 + len(LONG_SHARES)
         between = math.comb(count, 2) if most_pools > 2 else 0
         return 2 + each * (2 * count * (most_pools > 1) + 2 * between)
 
     def _layout_at(self, threshold: int | None) -> Layout:
-        """Return the cheapest layout with this threshold (None: one pool) over all divisions of the misses."""
+        """Return the cheapest layout with this threshold (None: one pool) over all divisions of permitted misses."""
         first: Layout | None = None
         spans: tuple[Span, ...] = (Span(),)
         if threshold is not None:
@@ -114,7 +114,7 @@ class Layouts:
         return goals_of_pools(goal, share) if share else []
 
     def _layout_of_count(self, count: int) -> Layout:
-        """Return the cheapest layout of `count` pools; without pools if the best so far costs no more."""
+        """Return the cheapest layout of `count` pools; a rejected one if the best layout so far costs no more."""
         leader, sides = self.best, self._cheapest_of(count)
         thresholds = tuple(side.span.up_to for side in sides if side.span.up_to is not None)
         proved = all(side.proved for side in self.pools.sides)
@@ -151,7 +151,8 @@ class Layouts:
     def _cheapest_before(
         self, places: Sequence[int], count: int, goal: Goal, *, least: float, below: float
     ) -> Sequence[PoolPlan]:
-        """Return the cheapest `count` pool plans up to the last threshold; empty if none costs less than `below`."""
+        """Return the plans of the cheapest `count` pools for request lengths up to the last of `places`; empty if
+        their total cost is not below `below`."""
         limits = (None, *places)
 
         def side(start: int, end: int) -> PoolPlan:

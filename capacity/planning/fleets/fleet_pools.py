@@ -63,7 +63,7 @@ class PoolPlan:
 
 @dataclass(kw_only=True)
 class PoolPlanner:
-    """Planner that plans each span and goal once; the remaining time is divided over `runs_left` plans."""
+    """Planner that plans each pair of a length range and a goal once, with 1/`runs_left` of the remaining time."""
 
     asked: PlanRequest
     ways: Split
@@ -86,7 +86,7 @@ class PoolPlanner:
         return known
 
     def share(self, span: Span) -> float:
-        """Return the fraction of requests in the span, from the first draw; 0 if any draw has no request in it."""
+        """Return the fraction of the first draw's requests in the span; 0 if any draw has no request in the span."""
         part = part_of(self.asked.workloads, span, self.ways.split_by)
         return len(part[0]) / len(self.asked.workloads[0]) if part else 0.0
 
@@ -134,7 +134,7 @@ class PoolPlanner:
         )
 
     def conditional(self, side: PoolPlan) -> tuple[Conditional, ...]:
-        """Return alternatives to this pool with conditions and a lower objective, spare replicas included."""
+        """Return alternatives to this pool that have conditions but a lower objective; both include spare replicas."""
         asked = self._request(side, POOL_ROUTER if side.pool is None else side.pool.router, runs=1)
         if asked is None or not side.part:
             return ()

@@ -25,9 +25,9 @@ Outcome = Literal["planned", "no answer", "cannot be cheaper", "not reached"]
 class FleetPool:
     """One pool with its part of the traffic; `replicas` serve the load, `spare_replicas` are additional.
 
-    `up_to_tokens` is the longest request of the pool, None without a limit. `levels` are the SLO results of the pool's
-    requests, with step times at `confidence`; for traffic longer than the SLO window, in `window`, the worst one.
-    `router` distributes requests within the pool.
+    `up_to_tokens` is the largest request length that the pool serves, None without a limit. `levels` are the SLO
+    results of the pool's requests, with step times at `confidence`; for traffic longer than the SLO window, they
+    describe the worst window, given in `window`. `router` distributes requests within the pool.
     """
 
     label: str

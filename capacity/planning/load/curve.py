@@ -185,7 +185,7 @@ def curve(
 def _in_busiest_window(
     workloads: Sequence[Workload], slo_window: str
 ) -> tuple[Sequence[Workload], tuple[str, ...]]:
-    """Return the requests of the busiest window, if there are enough, and a note; otherwise all requests."""
+    """Return the requests of the busiest window (all requests if the window has too few), and notes on the choice."""
     if (part := workloads[0].part) is not None:
         return workloads, (_rates_note(part, workloads[0], workloads[0].request_rate_per_s),)
     parts, windows = take_busiest_window(workloads, slo_window)

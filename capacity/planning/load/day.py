@@ -51,7 +51,7 @@ def replicas_by_hour(
     gpus_per_replica: int,
     price: Price | None,
 ) -> Day:
-    """Return the replicas for each hourly rate, if `replicas` replicas serve `usable_per_s`. Raises InvalidInput."""
+    """Return the replicas for each hourly rate, given that `replicas` serve `usable_per_s`. Raises InvalidInput."""
     if usable_per_s is None or usable_per_s <= 0:
         raise InvalidInput(
             "hourly replicas need an SLO that the deployment meets, and enough requests to saturate it: give "

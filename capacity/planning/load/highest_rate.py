@@ -1,5 +1,5 @@
-"""Find the highest request rate that meets the SLO, by bisection for several quantiles of the step-time error and
-draws.
+"""Find the highest request rate that meets the SLO, by a separate bisection for each draw of the traffic and each
+quantile of the step-time error.
 
 Each bisection runs sequentially; with a worker pool, the bisections run in parallel.
 """
@@ -33,10 +33,10 @@ Value = TypeVar("Value")
 class HighestRate:
     """Highest request rate that meets the SLO; 0 if no rate meets it.
 
-    `predicted` uses predicted step times, `at_confidence` step times not exceeded with probability `confidence`, `low`
-    and `high` the ends of the 90 % interval of step times. `sampling_low` to `sampling_high` is the 90 % interval of
-    `predicted` over draws of the traffic (Student's t over `replications` draws, each bisected separately); None with
-    a single draw.
+    `predicted` is the rate with predicted step times, `at_confidence` with step times not exceeded with probability
+    `confidence`, `low` and `high` with step times at the ends of their 90 % interval. `sampling_low` to
+    `sampling_high` is the 90 % interval of `predicted` over draws of the traffic (Student's t over `replications`
+    draws, each bisected separately); None with a single draw.
     """
 
     predicted: float

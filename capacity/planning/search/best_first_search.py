@@ -29,7 +29,7 @@ class BestFirstSearch:
     candidate.
 
     `full`: simulate all replicas in every evaluation; otherwise one replica may represent all until the final
-    verification. `below`: search only for candidates that sort before this order. `whole`: the best candidate must
+    verification. `below`: search only for candidates with a sort key below this one. `whole`: the best candidate must
     also meet the SLO on the whole traffic if the evaluations use only its busiest window.
     """
 
@@ -114,7 +114,7 @@ class BestFirstSearch:
 
     @property
     def _limit(self) -> Order | None:
-        """Return the sort key that an answer must sort before; None if any accepted candidate is an improvement."""
+        """Return the sort key that a better candidate must be below; None if any accepted candidate is better."""
         return self.below if self.best is None else self.best.order
 
     def _pop_next(self) -> tuple[int, Entry] | None:
@@ -189,7 +189,7 @@ class BestFirstSearch:
         heapq.heapify(self._heap)
 
     def _choose(self) -> None:
-        """Set the best candidate to the first in order of all accepted ones; None if there is none."""
+        """Set the best candidate to the accepted one with the lowest sort key; None if none is accepted."""
         met = [(tried, contender) for contender in self._contenders for tried in contender.met]
         met = [(tried, contender) for tried, contender in met if self.accept(tried.trial)]
         tried, owner = min(met, key=lambda each: each[0].order, default=(None, None))

@@ -18,7 +18,7 @@ Order = tuple[float, ...]  # lowest first: objective, quality loss, oddness, rep
 
 
 def objective_of(search: Search, price: Price | None, watts_per_gpu: float, gpus: int) -> float:
-    """Return the value to minimise from the number of GPUs alone: $/h, watts or GPUs; more GPUs increase it."""
+    """Return the value to minimise for a number of GPUs: $/h, watts or the number itself, by `search.objective`."""
     match search.objective:
         case "cost":
             assert price is not None

@@ -59,7 +59,7 @@ class CandidateGenerator:
     _first_tokens: dict[Pool, FirstTokenSearch] = field(default_factory=dict, repr=False)
 
     def unresolved_candidates(self) -> Iterator[UnresolvedCandidate]:
-        """Yield every engine and pair in the search space, not resolved; reject GPUs without a required price."""
+        """Yield each engine and prefill-decode pair as an unresolved candidate; reject GPUs that lack a price."""
         model, serving = self.arena.model, self.search.serving
         for gpu in self.market.quotes:
             if gpu in self.market.unpriced:
@@ -268,7 +268,7 @@ class CandidateGenerator:
 
 
 def _one_rank(steps: ScaledSteps, ranks: int) -> StepSeconds | None:
-    """Return a function for the step time if only one data-parallel rank has requests; None for one rank."""
+    """Return a function for the step time if only 1 of `ranks` data-parallel ranks has requests; None for 1 rank."""
     if ranks == 1:
         return None
     idle = (StepShape(),) * (ranks - 1)
@@ -276,7 +276,7 @@ def _one_rank(steps: ScaledSteps, ranks: int) -> StepSeconds | None:
 
 
 def _drafting_of(setup: EngineSetup) -> Drafting:
-    """Return the draft tokens and the yielded tokens of a speculative decoding step, as in the simulator."""
+    """Return the draft tokens of a speculative decoding step, and the mean and maximum number of tokens it yields."""
     speculation = setup.speculation
     if not isinstance(speculation, DrawnSpeculation):
         return NO_DRAFTING
@@ -285,7 +285,8 @@ def _drafting_of(setup: EngineSetup) -> Drafting:
 
 
 def with_context(arena: EvaluationContext, pool: Pool, load: Load) -> tuple[Pool, ResolvedPool]:
-    """Return the pool; if the model's full context does not fit, with a context for the longest request if it fits."""
+    """Return the pool and its resolution. If the model's full context does not fit but a context for the longest
+    request does, the pool gets the shorter context."""
     resolved = arena.resolve_pool(pool)
     shorter = rounded_context(load.longest_request_tokens)
     if (

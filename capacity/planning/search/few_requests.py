@@ -23,7 +23,7 @@ NEIGHBOURS = 4  # numbers of replicas tried below and above the answer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FewRequestsLevel:
-    """SLO percentile that rests on the fewest requests: fraction that may exceed it, and number of requests."""
+    """SLO whose percentile rests on the fewest requests; the fraction `may_miss` of `requests` may miss it."""
 
     slo: str
     may_miss: float
@@ -52,7 +52,7 @@ def few_requests_level(goal: Goal, requests: int) -> FewRequestsLevel | None:
 def check_neighbours(
     best: EvaluatedCandidate, bench: EvaluationPool
 ) -> tuple[EvaluatedCandidate | None, tuple[str, ...]]:
-    """Return the same engine with fewer replicas if those meet the SLO, and a note if more replicas can be worse.
+    """Return `best` with fewer replicas if those also meet the SLO, and a note if more replicas can perform worse.
 
     Return `(None, ())` if the percentile rests on enough requests, and for prefill-decode deployments, whose
     neighbours are not simulated.
@@ -71,7 +71,7 @@ def check_neighbours(
 def _neighbours(best: EvaluatedCandidate, bench: EvaluationPool) -> dict[int, Evaluation]:
     """Return the evaluations of the engine by number of replicas, including those of the search.
 
-    Simulate up to `NEIGHBOURS` numbers below the answer, and as many above it until one of them meets the SLO.
+    Simulate up to `NEIGHBOURS` numbers of replicas below that of `best`, and as many above it until one meets the SLO.
     """
     option, replicas = best.option, best.replicas
     trials = {replicas: best.trial}

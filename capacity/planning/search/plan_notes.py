@@ -20,7 +20,7 @@ ROUTER_NOTE = (
 
 
 def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...]:
-    """Return a text for each part that the search space leaves out, with the flag that includes it."""
+    """Return a text for each option, such as drafts, that the search leaves out, with the flag that includes it."""
     texts = []
     drafts = any(speculators(search, model))
     drafts_apart, ranks_apart = disaggregated_axes(search, model)

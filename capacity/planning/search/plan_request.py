@@ -56,7 +56,7 @@ class Market:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """Input of a search; `workloads` are draws of one traffic, `steady` is set if its length is not fixed."""
+    """Input of a search; `workloads` are draws of one traffic, `steady` is set if the traffic has no fixed length."""
 
     model: ModelSpec
     workloads: Sequence[Workload]

@@ -93,7 +93,7 @@ class PlanSearch:
 
     @property
     def all_entries(self) -> list[Entry]:
-        """Return all entries of the search except those with conditions, resolved or not, accepted or not."""
+        """Return all entries of the search without conditions, including those not resolved or not accepted."""
         return [*self.entries, *(() if self.all is None else self.all.entries)]
 
     def run(self, *, savings_below: float | None = None) -> None:
@@ -143,7 +143,7 @@ class PlanSearch:
             self._conditional(math.inf if self.best is None else self.best.objective)
 
     def _conditional(self, least: float) -> None:
-        """Find the best deployment with each condition alone, and with any of them, at an objective below `least`."""
+        """Find the best deployment with objective below `least` for each condition alone, then for any conditions."""
         singles = [(what, entries) for what, entries in self.conditional.items() if len(what) == 1]
         several = tuple(dict.fromkeys(one for what in self.conditional for one in what))
         seen = list[Entry]()

@@ -161,7 +161,7 @@ def attention_backend(resolved: ResolvedPool) -> str | None:
 
 
 def launch_as_planned(model_id: str, resolved: ResolvedPool) -> Launch:
-    """Return the command that starts one replica as it was simulated; its first note names the release."""
+    """Return the command that starts one replica as it was simulated; its first note names the engine's release."""
     pool = pin_defaults(resolved)
     launch = launch_command(pool.engine, model_id, pool)
     words = launch.words
@@ -201,7 +201,7 @@ def launch_lines(arena: EvaluationContext, candidate: Candidate) -> tuple[Launch
 def _select_shown(
     answers: Iterable[EvaluatedCandidate], is_best: Callable[[EvaluatedCandidate], bool]
 ) -> list[tuple[EvaluatedCandidate, bool]]:
-    """Return the best answer of each hardware configuration, sorted, and whether it leads its GPU and format."""
+    """Return the best answer of each hardware setup, sorted, and whether it is the best of its GPU and format."""
     chosen: dict[tuple[object, ...], EvaluatedCandidate] = {}
 
     def order(tried: EvaluatedCandidate) -> tuple[Order, float]:
@@ -236,7 +236,7 @@ def _wants_intervals(trial: Evaluation) -> bool:
 
 
 def _bound_misses(survey: CandidateRecord) -> tuple[Miss, ...]:
-    """Return the latency bound closest to its limit, or else the limit on GPUs, if nothing was simulated."""
+    """Return the latency bound closest to its limit, or else the GPU limit, as the miss if nothing was simulated."""
     if survey.nearest is not None:
         ratio, candidate, reason = survey.nearest
         slo = reason.split(" cannot be met: ")[0]

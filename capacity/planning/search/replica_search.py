@@ -1,4 +1,4 @@
-"""Search for the number of replicas of an engine or of a prefill-decode pair: numbers still in question, next request.
+"""Search for the number of replicas of an engine or of a prefill-decode pair: undecided numbers, and next evaluation.
 
 The search assumes that fewer replicas perform worse because each has more work (`few_requests` checks where that is
 false). For prefill-decode pairs it also assumes that TTFT is no better than that of the prefill pool alone, and that
@@ -102,7 +102,7 @@ class FirstTokenSearch:
     high: int | None = None
 
     def guess(self, most: int) -> int:
-        """Return the next number to try, at most `most`: 1.5 times `low`; once one meets TTFT, bisect."""
+        """Return the next number of replicas to try, at most `most`: 1.5 x `low`; bisect once one meets TTFT."""
         if self.high is None:
             return min(math.ceil(self.low * GROWTH), most)
         return (self.low + self.high) // 2
@@ -123,9 +123,9 @@ class FirstTokenSearch:
 class PairReplicaSearch(ReplicaSearch):
     """Replica search of a prefill-decode pair, with a candidate family for each number of prefill replicas.
 
-    Evaluations of the first token alone give the fewest prefill replicas (`first`; None: skip them). From that number
-    on, each number is tried with the most decode replicas that sort before the best candidate, until decode misses the
-    SLO.
+    `first` searches for the fewest prefill replicas by evaluations that end with the first token; None: no such
+    search. From that number on, each number of prefill replicas is tried with the most decode replicas that would be
+    better than the best candidate, until decode misses the SLO.
     """
 
     def __init__(self, options: Sequence[CandidateFamily], first: FirstTokenSearch | None) -> None:

@@ -10,7 +10,7 @@ from capacity.planning.space import Candidate, Objective
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """State of a search: best answer so far, and how many engines of the current stage are settled."""
+    """State of a search: best answer so far, and how many engines of the current stage need no more evaluation."""
 
     elapsed_s: float
     stage: str

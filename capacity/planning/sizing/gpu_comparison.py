@@ -43,7 +43,7 @@ class GpuComparison(AnswerRecord):
 
     For a request rate, each GPU has the tensor-parallel size and the number of replicas with the lowest bill that meet
     `slos` (without any, that are stable). For another load, each GPU has the smallest tensor-parallel size that serves
-    it, or the largest if none does. GPUs that do not fit the model come last, with the reason for their largest size.
+    it, or the largest if none does. GPUs too small for the model come last, with the reason at their largest size.
     """
 
     SCHEMA: ClassVar[str] = "capacity/gpu-comparison/v1"
@@ -119,7 +119,7 @@ def _with_replicas(
 ) -> SizedPool:
     """Return the tensor-parallel size and replicas of a GPU that serve the request rate at the lowest bill.
 
-    If no number of replicas serves it, return `smallest_pool`.
+    If no number of replicas serves the rate, return the result of `smallest_pool`.
     """
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     price, price_note = price_or_reason(profile.name, cost)
@@ -152,7 +152,7 @@ def _with_replicas(
 def _scale_to_replicas(
     point: LoadPoint, count: ReplicaCount, rate: float, *, misses: str | None
 ) -> LoadPoint:
-    """Return the results of all replicas from `point`, those of one replica: rates and bills are multiplied."""
+    """Return the results of all replicas: those of one replica (`point`) with rates and bills multiplied."""
     if count.replicas == 1:
         return replace(point, misses=misses)
     n = count.replicas

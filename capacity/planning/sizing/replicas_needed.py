@@ -123,7 +123,7 @@ def replicas_needed(
 
 
 def _busiest_per_s(workload: Workload) -> float:
-    """Return the request rate of the busiest window; for shorter traffic, the mean rate of the drawn part."""
+    """Return the request rate of the busiest window; for traffic shorter than a window, its mean request rate."""
     windows = find_windows([workload], WINDOW_S)
     if windows:
         return windows[0].requests_per_s
@@ -154,7 +154,7 @@ def _stable(
 
 
 def _most_gpus(engines: Sequence[ResolvedPool], stable: ReplicaCount | None) -> int:
-    """Return the largest number of GPUs to try: a few times the stable deployment, with engines nearly idle."""
+    """Return the most GPUs to try: a few times those of the stable deployment, so that engines are nearly idle."""
     if stable is None:
         return ANY_GPUS
     largest = max(engine.pool.num_gpus for engine in engines)
@@ -211,7 +211,7 @@ def _count(resolved: ResolvedPool, replicas: int, price: Price | None, rate: flo
 def _cheapest_when_full(
     engines: Sequence[ResolvedPool], workload: Workload, price: Price | None
 ) -> ResolvedPool:
-    """Return the engine with the lowest bill, if each replica has the full-load throughput of the closed form."""
+    """Return the engine with the lowest bill; replicas are counted from the closed-form throughput at full load."""
     if len(engines) == 1:
         return engines[0]
     load = ServedLoad(

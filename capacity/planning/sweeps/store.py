@@ -80,7 +80,7 @@ class Store:
         return {key for (key,) in rows}
 
     def claim(self, points: Sequence[Point], *, failed: bool = True) -> list[Point]:
-        """Claim and return the points that are not stored (with `failed`, failures count) nor claimed elsewhere."""
+        """Claim and return points not stored and not claimed elsewhere; with `failed`, failures count as stored."""
         self._connection.execute("BEGIN IMMEDIATE")
         with self._connection:
             ours = []

@@ -99,8 +99,9 @@ def run_sweep(
 ) -> SweepResult:
     """Compute every point that the store does not have yet.
 
-    `crews` opens a worker pool, again after its workers died; None: this process. A point that fails, or whose worker
-    dies `ATTEMPTS` times, is recorded with its reason. Raises InvalidInput if the pool cannot be opened, or is lost.
+    `crews` opens a worker pool, or a new one if workers died; None: use this process. A point that fails, or whose
+    worker dies `ATTEMPTS` times, is recorded with its reason. Raises InvalidInput if the pool cannot be opened or is
+    lost.
     """
     everything = points(spec)
     known = store.done_keys(failed=not retry_failed)
@@ -174,7 +175,7 @@ class _Todo:
 
 
 def _run_chunks(chunks: _Todo, crews: PoolFactory, keep: Keep) -> None:
-    """Run chunks in parallel; after a worker died, run its points one at a time to find the one that causes it."""
+    """Run chunks in parallel; if a worker dies, run its points one at a time to find the point that causes it."""
     suspects: deque[Point] = deque()
     deaths: Counter[str] = Counter()
     while chunks or suspects:

@@ -60,7 +60,7 @@ def _formats(resolved: ResolvedPool) -> Iterator[Change]:
 
 
 def _grouped_heads(model: ModelSpec, context: int) -> Iterator[Change]:
-    """Yield the same model with grouped KV heads (GQA), if each of its query heads has a separate KV head (MHA)."""
+    """Yield the change to grouped KV heads (GQA); refused unless each query head has a separate KV head (MHA)."""
     text = f"a model of the same shape with {GROUPED_KV_HEADS} KV heads (GQA)"
     mixers = [group.mixer for group in model.layer_groups if isinstance(group.mixer, Attention)]
     if not mixers or any(mixer.kind != "mha" for mixer in mixers):
@@ -122,7 +122,7 @@ def _engine(resolved: ResolvedPool) -> Iterator[Change]:
 
 
 def _usual_kernels(resolved: ResolvedPool) -> Iterator[Change]:
-    """Yield 16-bit arithmetic, FlashAttention and a paged KV cache, each only if the deployment does not use it."""
+    """Yield changes to 16-bit arithmetic, FlashAttention and a paged KV cache, each only if not used already."""
     sixteen = resolved.profile.compute_type_16_bit
     if resolved.model.dtype == "fp32":
         yield Change(f"use {sixteen.upper()} instead of FP32", {"dtype": SIXTEEN_BIT[sixteen]})
@@ -133,7 +133,7 @@ def _usual_kernels(resolved: ResolvedPool) -> Iterator[Change]:
 
 
 def _drafts(resolved: ResolvedPool, in_flight: int, context: int) -> Iterator[Change]:
-    """Yield draft methods, each with the best number of drafts for `in_flight` requests at this context."""
+    """Yield changes to each draft method, with the best number of drafts for `in_flight` requests at this context."""
     if resolved.pool.speculator is not None:
         yield Change("turn off speculative decoding", NO_DRAFTS)
         return
@@ -169,7 +169,7 @@ def _memory(resolved: ResolvedPool, workload: Workload) -> Iterator[Change]:
 
 
 def _batches(resolved: ResolvedPool, peak: int) -> Iterator[Change]:
-    """Yield batch sizes and queue limits near `peak`, the highest number of requests in flight."""
+    """Yield changes of batch size, queue limit and token budget; `peak`: highest number of requests in flight."""
     limit = resolved.max_num_seqs
     less = min(limit, peak) // 2
     if less >= 1:
@@ -194,7 +194,7 @@ def _batches(resolved: ResolvedPool, peak: int) -> Iterator[Change]:
 
 
 def _sizes(resolved: ResolvedPool, price: Price | None) -> Iterator[Change]:
-    """Yield one replica fewer, cheaper GPUs, and spot capacity."""
+    """Yield changes to one replica fewer, to cheaper GPUs, and to spot capacity."""
     replicas = resolved.pool.replicas
     if replicas > 1:
         yield Change(f"right-size to {replicas - 1} replicas", {"replicas": replicas - 1})
@@ -217,7 +217,7 @@ def _sizes(resolved: ResolvedPool, price: Price | None) -> Iterator[Change]:
 
 
 def _cheaper(resolved: ResolvedPool, price: Price) -> Iterator[Change]:
-    """Yield up to `OTHER_GPUS` cheaper GPUs of the same tier that fit the model, most expensive first."""
+    """Yield changes to at most `OTHER_GPUS` cheaper GPUs of the same price tier that fit; most expensive first."""
     names = {quote.gpu for quote in price_table() if quote.tier == price.tier} - {price.gpu}
     found = (find_price(name, tier=price.tier) for name in names)
     quotes = [

@@ -59,7 +59,7 @@ DeploymentLike = str | Path | DeploymentFile | Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two deployments, with its price and router settings."""
+    """One of the two compared deployments, with its price and router settings."""
 
     resolved: ResolvedPool
     price: Price | None = None
@@ -69,7 +69,7 @@ class Side:
     def from_deployment(
         cls, deployment: DeploymentFile, *, profiles: str | Path | None, download: bool
     ) -> Side:
-        """Return the side for a deployment file with one pool, which is resolved."""
+        """Resolve the only pool of a deployment file, and return it as one side of the comparison."""
         pool = deployment.pools[0]
         resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
         price = find_price_for_cost(resolved.profile.name, deployment.cost)
@@ -240,7 +240,7 @@ def _deployment(described: DeploymentLike) -> DeploymentFile:
 
 
 def compare_pair(first: Side, second: Side, workload: Workload, window: Window | None = None) -> Diff:
-    """Serve `workload` with both sides; `window` is its window if it is part of longer traffic.
+    """Return the comparison of both deployments on `workload`, which may be the `window` of longer traffic.
 
     Raises DoesNotFit, and InvalidInput if no request is served by both.
     """

@@ -179,7 +179,7 @@ def relative_change(before: float | None, after: float | None) -> float | None:
 
 
 def block_indices(count: int, blocks: int, draws: int, seed: int) -> Sequence[npt.NDArray[np.int64]]:
-    """Return resamples of `count` requests in blocks of consecutive requests, to keep bursts intact."""
+    """Return `draws` resamples of `count` request indices, in blocks of consecutive requests to keep bursts."""
     parts = [part for part in np.array_split(np.arange(count), blocks) if len(part)]
     rng = np.random.default_rng(seed)
     chosen = rng.integers(0, len(parts), size=(draws, len(parts)))

@@ -20,7 +20,7 @@ ATTEMPTS = 5
 
 
 def ideal_hits(workload: Workload) -> np.ndarray:
-    """Return the tokens of each prompt that an unlimited prefix cache would supply, from prompts and answers."""
+    """Return, for each prompt, the tokens that an unlimited prefix cache has from earlier prompts and answers."""
     content = workload.content
     if content is None:
         return np.zeros(len(workload), dtype=np.int64)
@@ -42,9 +42,10 @@ def ideal_hits(workload: Workload) -> np.ndarray:
 
 
 def scale_prefix_hits(workload: Workload, factor: float) -> Workload:
-    """Return the requests with `factor` times the hits, within `HIT_TOLERANCE` or the closest of `ATTEMPTS` attempts.
+    """Return the requests with `factor` times the prefix cache hits, the closest of up to `ATTEMPTS` attempts.
 
-    A changed prompt also affects the hits of later prompts, so each attempt corrects the error of the previous one.
+    A changed prompt also affects the hits of later prompts, so each attempt corrects the error of the previous one,
+    until it is within `HIT_TOLERANCE`.
     """
     hits = ideal_hits(workload)
     total = float(hits.sum())
@@ -94,9 +95,9 @@ def _make_prompts_unique(prompts: list[Segments], hits: np.ndarray, wanted: floa
 
 
 class _Repeats:
-    """Replace text that is new in a prompt with the text that another prompt has after the same prefix.
+    """Replacement of text that is new in a prompt with the text that another prompt has after the same prefix.
 
-    A replaced text is renamed in all later prompts as well, so prompts that shared it still do.
+    A replaced text is renamed in all later prompts as well, so prompts that shared the text still share it.
     """
 
     def __init__(self, prompts: list[Segments], answers: list[int]) -> None:
@@ -107,7 +108,7 @@ class _Repeats:
         self._followed: dict[tuple[tuple[int, int], ...], int] = {}  # prefix -> last request with it
 
     def content(self, wanted: float, missed: float) -> PromptContent:
-        """Return the prompts with about `wanted` more hit tokens; `missed` tokens are not hit so far."""
+        """Return the prompts with about `wanted` more hit tokens; `missed`: current number of tokens without a hit."""
         share = min(wanted / missed, 1.0) if missed else 0.0
         gained = due = 0.0
         changed: list[Segments] = []
@@ -136,7 +137,8 @@ class _Repeats:
         return [(self._names.get(text, text), tokens) for text, tokens in prompt]
 
     def _repeat(self, request: int, prompt: Segments, model: Segments, answer: int, first: int) -> float:
-        """Rename new texts of `prompt` as in `model`, and its answer if all match; return the tokens gained."""
+        """Rename new texts of `prompt` as in the earlier prompt `model`, and its answer too if all texts match; return
+        the number of hit tokens gained."""
         gained = 0.0
         said_next = [*(text for text, _ in model), answer][min(len(prompt), len(model))]
         for (text, tokens), (name, length) in zip(prompt[first:], model[first:]):

@@ -302,7 +302,7 @@ class TechniqueStack:
             yield "Steps marked (overloaded) serve less than the offered load, so their TTFT grows with --num-prompts."
 
     def _crossover(self, beginning: Taken) -> Iterator[str]:
-        """Yield the context length from which a step without a cache takes twice as long as one with it."""
+        """Yield a note with the context length from which a step takes twice as long without a KV cache as with it."""
         without = self.simulate_with(beginning).resolved
         cached = self._resolve_pool((*beginning, "kv-cache"))
 
@@ -324,7 +324,7 @@ class TechniqueStack:
 
 
 def _rate_between(bands: LoadBands, rate: float) -> Quantity:
-    """Return the rate with its interval, from the inverse of the interval of the time per request."""
+    """Return the rate with its 90 % interval, which is the inverse of the interval of end-to-end latency."""
     low, high = bands.ends("e2e")
     rate /= bands.calibration_factor("e2e")
     return Quantity(value=rate, low=rate / high, high=rate / low)

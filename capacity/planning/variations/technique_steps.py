@@ -90,7 +90,7 @@ def ordered_techniques(names: Sequence[str] | None) -> tuple[str, ...]:
 def naive_fields(
     resolved: ResolvedPool, rungs: Mapping[str, TechniqueStep], workload: Workload
 ) -> dict[str, object]:
-    """Return the pool fields without any technique; if the pool sets no context, use what the traffic needs."""
+    """Return the pool fields without any technique; an unset context length is set to what the traffic needs."""
     fields: dict[str, object] = dict(resolved.pool.model_dump())
     if resolved.pool.max_model_len is None:
         fields["max_model_len"] = needed_context(resolved, workload)

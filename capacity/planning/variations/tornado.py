@@ -35,7 +35,7 @@ BILLS = ("usd_per_hour", "usd_per_request_served", "usd_per_request_full")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swing:
-    """Outcomes and relative changes with one input at -`SWING` and at +`SWING`."""
+    """Outcomes and their relative changes with one input lowered and raised by the fraction `SWING`."""
 
     input: str
     low: Outcome
@@ -123,7 +123,7 @@ def tornado(
 def _inputs_of(
     as_it_is: ComparedDeployment, base: Outcome, tried: Callable[..., Outcome]
 ) -> tuple[dict[str, Callable[[float], Outcome]], list[str]]:
-    """Return functions from a factor on each input to the outcome, and the inputs that do not apply, with reasons."""
+    """Return, by input, a function from a factor on the input to the outcome; and inputs not varied, with reasons."""
     resolved, workload = as_it_is.resolved, as_it_is.requests
     inputs: dict[str, Callable[[float], Outcome]] = {
         "prompt lengths": lambda f: tried(with_prompts(workload, f)),
