@@ -44,7 +44,7 @@ ROOFLINE_TOLERANCE = 0.03  # of a peak: GPUs exceed the clocks of their datashee
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One parameter of theta: its unit ("": the logarithm of a factor on a time) and its prior standard deviation."""
+    """Adjustment parameter with its prior standard deviation; empty `unit`: the logarithm of a time factor."""
 
     name: str
     title: str
@@ -63,7 +63,7 @@ _KERNEL_PARAMETERS = {"moe": "experts", "all_reduce": "all_reduce", "nccl": "all
 
 
 def _time_exponent(field: str) -> int:
-    """Return the power of a time factor in this constant: 1 for a time, -1 for a fraction of a peak, else 0."""
+    """Return the exponent of a time factor on constant `field`: 1 for a time, -1 for a fraction of a peak, else 0."""
     return field.endswith("_s") - field.endswith("_fraction")
 
 
@@ -75,8 +75,7 @@ def prior_covariance() -> FloatMatrix:
 
 
 class Adjustment(Spec):
-    """Posterior of theta: `means` and `covariance` in the order of `PARAMETERS`, and the runs that it is calibrated
-    on.
+    """Posterior distribution of the adjustment parameters: means, and covariance in the order of `PARAMETERS`.
 
     `rows` is the number of measured values used; `models` and `engines` name the measured deployments.
     """
@@ -92,7 +91,7 @@ class Adjustment(Spec):
     @model_validator(mode="before")
     @classmethod
     def _extend_covariance(cls, fields: Any) -> Any:
-        """Extend the covariance of an earlier version's file; parameters added since then get their prior."""
+        """Add prior variances to a covariance matrix that was written before the newest parameters existed."""
         rows = fields.get("covariance") if isinstance(fields, Mapping) else None
         if not isinstance(rows, list | tuple) or len(rows) not in EARLIER_PARAMETER_COUNTS:
             return fields
@@ -144,7 +143,7 @@ class Adjustment(Spec):
         return np.array(self.covariance, dtype=np.float64) if self.covariance else prior_covariance()
 
     def variance(self, weights: Mapping[str, float]) -> float:
-        """Return the variance of the sum of parameters multiplied by `weights` (by parameter name)."""
+        """Return the variance of a weighted sum of parameters; `weights` maps parameter names to weights."""
         places = [(NAMES.index(name), weight) for name, weight in weights.items() if name in NAMES]
         return sum(self.covariance[i][j] * of_i * of_j for i, of_i in places for j, of_j in places)
 
@@ -203,7 +202,7 @@ class Adjustment(Spec):
 
     @property
     def overhead_bytes(self) -> int:
-        """Return the correction, in bytes, of memory that neither weights nor KV use; negative: less."""
+        """Return the correction to the memory overhead (neither weights nor KV cache) in bytes; may be negative."""
         return round(self.mean("kv_overhead"))
 
 

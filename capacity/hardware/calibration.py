@@ -27,9 +27,9 @@ MIN_ROWS_PER_PARAMETER = 2
 class Parameter:
     """A constant to fit: its start value and its physical limits, searched on a logarithmic scale.
 
-    With a `spread`, tables that are fitted together share information: each table's constant is pulled towards their
-    common value (`centre`). The pull is as strong as one more row whose error is `spread` (in ln) times the robust
-    scale.
+    With a `spread`, the fits of several tables share information: each table's constant is pulled towards the common
+    value `centre`. The pull is a residual ln(constant / centre) / `spread` that is added to the rows' residuals, which
+    are divided by the robust scale.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement(Generic[Row]):
-    """One measured kernel: its inputs, its seconds, and the group of rows that are held out together."""
+    """One measured kernel run: inputs, measured seconds, and the group with which it is held out from a fit."""
 
     row: Row
     seconds: float

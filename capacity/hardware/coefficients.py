@@ -135,7 +135,7 @@ class ElementwiseCoefficients(Coefficients):
 
 
 class KernelFamily(Spec):
-    """Constants of one engine's kernels, by `WeightFormat.kernel` (GEMM, experts) or KV dtype (attention)."""
+    """Fitted constants of one engine's kernels, by kernel name (GEMM, experts) or KV cache type (attention)."""
 
     gemm: dict[str, GemmCoefficients] = Field(default_factory=dict)
     prefill_attention: dict[str, AttentionCoefficients] = Field(default_factory=dict)
@@ -147,7 +147,7 @@ class KernelFamily(Spec):
     elementwise: ElementwiseCoefficients | None = None  # only if different from the GPU's
 
     def without_copies(self, other: KernelFamily | None) -> KernelFamily:
-        """Return the family without the kernels whose constants are equal to those of `other`, another GPU's."""
+        """Return the family without the kernels that have the same constants in `other`, the family of another GPU."""
         kept: dict[str, object] = {}
         for name in type(self).model_fields if other is not None else ():
             mine, its = getattr(self, name), getattr(other, name)
@@ -196,11 +196,11 @@ class ChipShare(Coefficients):
 class StepCoefficients(Spec):
     """The `[step_time]` tables of one hardware profile.
 
-    `gpu` is the profile that the tables belong to; another profile rejects them. With `transferred_from`, missing
-    constants are taken from that profile's fit and count as assumed. `error_factor`, for a chip without measured
-    kernels: in nine cases of ten, its step times are within this factor of predicted ones, up or down.
-    `ttft_error_factor`: the same for TTFT, if it differs. `chip_share`: correction of the other chip's constants,
-    fitted on requests served on this chip.
+    `gpu` names the profile that the tables were fitted for; a profile with another name rejects them. Constants that
+    are missing are taken from the profile `transferred_from` and count as assumed. `chip_share` corrects those
+    constants; it is fitted on requests served on this chip. `error_factor`, for a chip without measured kernels: nine
+    of ten measured step times are within this factor of predicted ones, up or down. `ttft_error_factor`: the same for
+    TTFT, if it differs.
     """
 
     gpu: str | None = None
@@ -215,7 +215,8 @@ class StepCoefficients(Spec):
     residuals: dict[str, Residuals] = Field(default_factory=dict)
 
     def without_copies(self, other: StepCoefficients) -> StepCoefficients:
-        """Return only the constants that differ from `other`'s; if none remain, also omit its error intervals."""
+        """Return a copy without the constants that are equal in `other`. If no constants remain, error intervals that
+        are equal in `other` are removed too."""
         its, bands = other.families, self.residuals
         families = {name: family.without_copies(its.get(name)) for name, family in self.families.items()}
         own = {name: family for name, family in families.items() if family != KernelFamily()}

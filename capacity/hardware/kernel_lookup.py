@@ -52,7 +52,7 @@ Found = TypeVar("Found", bound=Coefficients)
 
 
 class StepConversion(Protocol):
-    """Function that converts constants of a kernel (operator, key) from a table's short runs to whole steps."""
+    """Function that converts constants fitted on short runs of a kernel (operator, key) to whole engine steps."""
 
     def __call__(self, constants: Coefficients, *, kernel: tuple[str, str]) -> Coefficients: ...
 
@@ -61,12 +61,14 @@ AttentionOperator = Literal["prefill_attention", "decode_attention", "mla_prefil
 
 
 class KernelLookup:
-    """Constants of each kernel: from the engine's own family, else from other families, else from the universal set.
+    """Looks up the constants of kernels: in the engine's own family, else in other families, else in the universal
+    set.
 
     The factors of `adjustment` are applied. `assumed` lists the kernels whose constants come from another kernel,
-    engine or GPU, for warnings and wider intervals. `capped` lists (parameter, operator) where the adjustment would
-    exceed the roofline. `on_this_card` converts another card's constants to this card, for example for a lower power
-    limit. `in_steps` converts constants of a table's short runs to whole steps; None leaves them unchanged.
+    engine or GPU, for warnings and wider intervals. `capped` lists (adjustment parameter, operator) where the adjusted
+    time would be below the roofline time. `on_this_card` converts another card's constants to this card, for example
+    for a lower power limit. `in_steps` converts constants fitted on short kernel runs to engine steps; None leaves
+    them unchanged.
     """
 
     def __init__(
@@ -146,7 +148,7 @@ class KernelLookup:
         )
 
     def _slow_down_to_marlin(self, constants: Coefficients, key: str) -> Coefficients:
-        """Limit the compute rate of another engine's weight-only kernel to Marlin's for large matrices."""
+        """Return another engine's GEMM constants with the compute fraction limited to Marlin's for large matrices."""
         sixteen = next(f.gemm["bf16"] for f, *_ in self.families() if "bf16" in f.gemm).compute_fraction
         if self._family not in MARLIN_FAMILIES or not isinstance(constants, GemmCoefficients):
             return constants
@@ -156,7 +158,7 @@ class KernelLookup:
         return constants.mark_assumed(compute_fraction=fraction)
 
     def all_reduce(self, family_name: str | None = None) -> AllReduceCoefficients:
-        """Return the engine's all-reduce constants, or those of the family `family_name` that it calls."""
+        """Return the constants of the engine's all-reduce, or of the all-reduce of the family `family_name`."""
         called = self if family_name in (None, self._family) else KernelLookup(self._sources, family_name)
         for family, own, _ in called.families():
             if family.all_reduce is not None:

@@ -45,7 +45,7 @@ def scaled_bandwidth_fraction(card: HardwareProfile, sister: HardwareProfile, fr
 
 
 def scale_to_memory(constants: Coefficients, card: HardwareProfile, sister: HardwareProfile) -> Coefficients:
-    """Return the constants with the bandwidth fraction scaled to the card's memory (NVIDIA cards only)."""
+    """Return the constants with the bandwidth fraction converted from `sister` to `card` (NVIDIA cards only)."""
     fraction: float | None = getattr(constants, "bandwidth_fraction", None)
     if fraction is None or card.vendor != "nvidia" or sister.vendor != "nvidia":
         return constants

@@ -88,7 +88,7 @@ def _dynamic_power(clock: float) -> float:
 
 
 def _clock_for_power(power: float) -> float:
-    """Return the clock at which the dynamic power is `power`; both are relative to the source card's; at most 2."""
+    """Return the clock (at most 2) for a dynamic power; clock and power are relative to those of the source card."""
     low, high = 0.0, 2.0
     for _ in range(40):
         middle = (low + high) / 2
@@ -119,7 +119,7 @@ def _has_halved_tensor_cores(card: HardwareProfile) -> bool:
 def scale_to_power_limit(
     constants: Coefficients, card: HardwareProfile, sister: HardwareProfile
 ) -> Coefficients:
-    """Return the constants with the compute fraction reduced to the clock that the card's power limit sustains."""
+    """Return the constants with the compute fraction reduced like the clock under the card's power limit."""
     fraction: float | None = getattr(constants, "compute_fraction", None)
     share = 1.0 if fraction is None else sustained_share(card, sister, fraction)
     if fraction is None or share == 1.0:
@@ -131,11 +131,10 @@ def scale_to_power_limit(
 def sustained_constants(
     constants: Found, card: HardwareProfile, kernel: tuple[str, str] | None = None
 ) -> Found:
-    """Return constants of a kernel table converted to whole steps, which load tensor cores longer than a few kernel
-    runs.
+    """Return constants with the compute fraction that tensor cores sustain in whole engine steps.
 
-    Constants from other sources, and those of each `kernel` (operator, key) that keeps its rate (`power.toml`), stay
-    unchanged.
+    Only constants from the public kernel tables are reduced, because they were measured in short runs. A `kernel`
+    (operator, key) that `power.toml` lists as keeping its rate is unchanged.
     """
     fraction: float | None = getattr(constants, "compute_fraction", None)
     share = POWER.sustained_shares.get(card.architecture, 1.0)

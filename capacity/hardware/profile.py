@@ -196,7 +196,7 @@ def dump_profile(profile: HardwareProfile) -> str:
 
 
 def _source_keys(profile: HardwareProfile) -> dict[str, str]:
-    """Return a short key, by source text, for each text that several facts share."""
+    """Return a short key for each source text that several facts share; the result maps source texts to keys."""
     uses = Counter(origin.source for origin in profile.provenance.values())
     keys: dict[str, str] = {}
     for origin in profile.provenance.values():
@@ -218,7 +218,7 @@ def _read_profile(path: Path, modified_ns: int, size_bytes: int) -> HardwareProf
 
 
 def _fill_residuals(document: dict[str, Any]) -> None:
-    """Add the step errors of GPUs without measurements to a document whose `[step_time]` has no kernel constants."""
+    """Add the step errors of unmeasured GPUs to a profile document without kernel constants and step errors."""
     step_time = document.get("step_time")
     if isinstance(step_time, dict) and not {"families", "residuals"} & set(step_time):
         document["step_time"] = {**step_time, "residuals": read_data(UNMEASURED_RESIDUALS)}
@@ -284,10 +284,10 @@ def _validation_message(error: ValidationError, without_source: Sequence[str]) -
 
 
 def _split_fact(entry: object, sources: Mapping[str, Any]) -> tuple[object, dict[str, object]] | None:
-    """Return the value and the provenance of one fact; None if a part is missing.
+    """Return the value and the provenance of one fact in a profile file; None if a part of the fact is missing.
 
-    A source may be a key of the [sources] table, whose entry is either the source text, or `{source, date, basis}` for
-    all facts with this key.
+    The fact's source may be a key of the table [sources]. The entry of that key is either the source text, or
+    `{source, date, basis}` for all facts that use the key.
     """
     known = entry.get("source") if isinstance(entry, dict) else None
     shared = sources.get(known) if isinstance(known, str) else None

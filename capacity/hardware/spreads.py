@@ -25,14 +25,14 @@ Deviation = Annotated[float, Field(ge=0, le=5)]
 
 
 class MetricSpread(Spec):
-    """Spread of one metric for dense or MoE models: deviations that time classes do not explain, and limits of 90 %.
+    """Errors of one predicted metric for dense or for MoE models: standard deviations, and limits of the 90 %
+    interval.
 
-    For E2E the deviations are those of TTFT and TPOT, but the limits were fitted on E2E.
-
-    `deployment`: standard deviation shared by all values of a deployment; `run`: standard deviation between its runs.
-    `low` and `high`: 5 % and 95 % points of the error on held-out sources, in units of the total deviation.
-    `learnt_low` and `learnt_high`: the same after calibration on runs of the deployment, which removes only a part of
-    the deviation; if they are None, `low` and `high` apply.
+    Errors that factors on classes of step time explain are excluded. For E2E the deviations are those of TTFT and
+    TPOT, but the limits were fitted on E2E. `deployment`: standard deviation of the error that all values of a
+    deployment share; `run`: standard deviation between its runs. `low` and `high`: 5 % and 95 % points of the error on
+    held-out sources, in units of the total deviation. `learnt_low` and `learnt_high`: the same after calibration on
+    runs of the deployment; None: `low` and `high` apply.
     """
 
     deployment: Deviation
@@ -52,7 +52,7 @@ class MetricSpread(Spec):
 
 
 class EvidenceCoverage(Spec):
-    """Factors on the TTFT and TPOT deviations for one engine, kind of model and GPU (None: other GPUs)."""
+    """Factors on TTFT and TPOT errors for one engine, dense or MoE models, and one GPU (None: other GPUs)."""
 
     engine: str
     is_moe: bool
@@ -63,10 +63,11 @@ class EvidenceCoverage(Spec):
 
 
 class UnspecifiedSpread(Spec):
-    """Standard deviation of the error from an unspecified launch setting, if the server's value is not the default.
+    """Standard deviations of TTFT and TPOT errors from an unspecified setting whose value is not the default.
 
-    In `beyond_said`: the remaining error of all unspecified settings together, over `deployments`. In
-    `other_machines`: the remaining error for servers with a known launch command, on machines of held-out campaigns.
+    In `beyond_said`: of the remaining error of all unspecified settings together. In `other_machines`: of the
+    remaining error with a known launch command, on machines of held-out campaigns. `deployments`: number of
+    deployments in the fit.
     """
 
     ttft: Deviation
@@ -75,7 +76,7 @@ class UnspecifiedSpread(Spec):
 
 
 class PercentileSpread(Spec):
-    """Additional deviation of a percentile: the error of its ratio to the mean."""
+    """Standard deviations of the error of percentile / mean, in addition to the error of the mean."""
 
     p90: Deviation
     p95: Deviation
@@ -83,7 +84,7 @@ class PercentileSpread(Spec):
 
 
 class IntervalCoverage(Spec):
-    """Interval coverage on held-out sources: over all values (`held`), and with equal weight per source."""
+    """Fraction of held-out values inside their intervals: over all (`held`), or with equal weight per source."""
 
     figures: int
     sources: int
@@ -93,7 +94,7 @@ class IntervalCoverage(Spec):
 
 
 class Spreads(Spec):
-    """Contents of `spreads.toml`. `fit` is the source of `classes`, `familiar` and the spreads by kind of model."""
+    """Contents of `spreads.toml`; `fit` is the source of `classes`, `familiar` and all `MetricSpread` fields."""
 
     fit: Fit
     classes: dict[str, Deviation]
@@ -122,20 +123,20 @@ class Spreads(Spec):
     held: dict[str, IntervalCoverage] = Field(default_factory=dict)
 
     def kind(self, metric: Metric, *, is_moe: bool, saturated: bool = False) -> MetricSpread:
-        """Return the spread of a metric and kind of model; for E2E of a saturated engine, its throughput's."""
+        """Return the spread of a metric for dense or MoE models; for E2E of a saturated engine, that of throughput."""
         what = "saturated" if saturated and metric == "e2e" else metric
         found: MetricSpread = getattr(self, f"{'moe' if is_moe else 'dense'}_{what}")
         return found
 
     def spread_of_unspecified(self, engine: str, setting: str) -> UnspecifiedSpread | None:
-        """Return the error from an unspecified setting; for an unseen engine, the largest of all engines."""
+        """Return the error that an unspecified setting causes; for an unseen engine, the largest of any engine."""
         if engine in self.unsaid:
             return self.unsaid[engine].get(setting)
         known = [settings[setting] for settings in self.unsaid.values() if setting in settings]
         return max(known, key=lambda each: each.ttft, default=None)
 
     def find_evidence(self, engine: str, gpu: str, *, is_moe: bool) -> EvidenceCoverage | None:
-        """Return the evidence for an engine and kind of model: on this GPU, else on other GPUs, else None."""
+        """Return the error factors for this engine and model type on this GPU, else on other GPUs, else None."""
         known = {each.gpu: each for each in self.familiar if (each.engine, each.is_moe) == (engine, is_moe)}
         return known.get(gpu) or known.get(None)
 
@@ -159,10 +160,9 @@ KV_TOKENS_DEVIATION = 0.003  # rounding of KV tokens to one or two blocks
 
 
 def prior_adjustment(engine: str, gpu: str, *, is_moe: bool, known: Spreads | None = None) -> Adjustment:
-    """Return the adjustment before calibration: zero means, and the covariance of deployments with this engine and
-    GPU.
+    """Return the prior adjustment for an engine and a GPU (names): means of 0 and the fitted prior variances.
 
-    `engine` and `gpu` are names. `known` replaces the bundled spreads, for example in a leave-one-source-out fit.
+    `known` replaces the bundled spreads, for example in a leave-one-source-out fit.
     """
     known = known or load_spreads()
     deviations = {parameter.name: parameter.deviation for parameter in PARAMETERS}

@@ -1,4 +1,4 @@
-"""Kernels of weight formats for which the package has no kernel tables, by number of rows, with their uncertainty."""
+"""GEMM kernels without measured kernel tables: constants from third parties, by number of rows, and error factors."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -29,7 +29,8 @@ class DequantizationPass(ElementwiseCoefficients):
 
 
 class KernelPath(Spec):
-    """Kernel for at least `from_rows` rows: constants in `gemm`, or the kernel `product` on a 16-bit copy."""
+    """Constants of a kernel for steps of at least `from_rows` rows: either `gemm`, or the kernel `product`, which
+    multiplies weights that the pass `dequantize` has converted to 16 bits."""
 
     from_rows: Annotated[int, Field(ge=1)] = 1
     gemm: GemmCoefficients | None = None
@@ -39,7 +40,7 @@ class KernelPath(Spec):
 
 
 class WeightKernel(Spec):
-    """One kernel with its paths in ascending order of rows; `remark` is added to every answer that uses it.
+    """One GEMM kernel: its constants by number of rows (`paths`, ascending), and the note for answers that use it.
 
     In nine cases of ten, measured times are within `error_factor` of predicted ones, up or down.
     """

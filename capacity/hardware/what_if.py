@@ -45,10 +45,10 @@ class AddedGpu:
 
 
 def changed_profile(base: HardwareProfile, changes: str) -> HardwareProfile:
-    """Return a profile with `changes` such as `hbm=x2+tdp=500`: a factor after an x, else a value in the units of
-    `UNITS`.
+    """Return a hypothetical GPU: the profile `base` with `changes` such as `hbm=x2+tdp=500`.
 
-    Its name is the base's name plus the changes, and its constants are transferred from the base. Raises InvalidInput.
+    A number after x is a factor; another number is a value in the units of `UNITS`. The profile's name is the base's
+    name plus the changes. Its kernel constants are transferred from the base. Raises InvalidInput.
     """
     facts: dict[str, float] = {}
     for change in changes.split("+"):

@@ -42,7 +42,7 @@ def activation_bytes(settings: PoolSettings, *, samples: bool = True) -> int:
 
 
 def _expert_tokens(settings: PoolSettings) -> int:
-    """Return the tokens that a layer's experts process at once: those of all ranks, at most one chunk."""
+    """Return the number of tokens that a layer's experts process at once: all ranks' tokens, at most one chunk."""
     tokens = settings.max_num_batched_tokens
     return min(tokens * settings.lockstep_ranks, max(tokens, MOE_CHUNK_TOKENS))
 

@@ -11,11 +11,10 @@ from capacity.model.quantization import QuantizationScheme, find_kv_cache_format
 
 
 def step_limits(pool: Pool, *, max_num_seqs: int, token_budget: int, longest_prefill: int) -> tuple[int, int]:
-    """Return the most sequences and tokens of a step: the pool's values, or engine defaults that are consistent with
-    them.
+    """Return the maximum number of sequences and of tokens in a step: the pool's values, or defaults of the engine.
 
-    The default token budget is at least the longest prefill of one step; the default number of sequences is at most
-    the pool's token budget. Raises InvalidInput if the pool's own numbers contradict each other.
+    The default token budget is at least `longest_prefill`, the longest prefill of one step. The number of sequences is
+    at most the pool's token budget. Raises InvalidInput if the pool's own numbers contradict each other.
     """
     seqs, budget = pool.max_num_seqs or max_num_seqs, pool.max_num_batched_tokens
     if budget is None:
@@ -33,7 +32,8 @@ def step_limits(pool: Pool, *, max_num_seqs: int, token_budget: int, longest_pre
 
 
 def longest_request(model: ModelSpec, pool: Pool) -> int:
-    """Return the pool's limit on tokens per request (default: the model's). Raises InvalidInput if higher."""
+    """Return the maximum tokens per request: the pool's limit or, without one, the model's. Raises InvalidInput if the
+    pool's limit is above the model's."""
     limit = model.max_position_embeddings
     if pool.max_model_len is None or pool.max_model_len == "auto":
         return limit
@@ -47,9 +47,9 @@ def longest_request(model: ModelSpec, pool: Pool) -> int:
 def kv_format(
     pool: Pool, scheme: QuantizationScheme, model: ModelSpec, engine: EngineSpec, architecture: str
 ) -> str:
-    """Return the format of the engine's KV cache; for latents of sparse attention, `fp8` may be a packed format.
+    """Return the format of the engine's KV cache: the pool's or, for `auto`, the checkpoint's if it has one.
 
-    `auto` selects the checkpoint's format if it has one, else, for these latents, the engine's default.
+    With sparse latent attention, `auto` is else the engine's default format, and `fp8` may become a packed format.
     """
     asked = (pool.kv_cache_dtype != "auto" and pool.kv_cache_dtype) or scheme.kv_cache_dtype or "auto"
     mixers = (group.mixer for group in model.layer_groups)

@@ -63,15 +63,15 @@ class KvEviction(Spec):
         return context_tokens if self.kept_share is None else max(round(context_tokens * self.kept_share), 1)
 
     def prompt_pairs(self, prompt_tokens: int, kept_tokens: int) -> int:
-        """Return the number of query x key pairs in the prefill of a prompt that attends only to the kept tokens."""
+        """Return the number of query-key pairs in the prefill of a prompt whose queries see only kept tokens."""
         if self.keeps == "tokens":
             return windowed_pairs(prompt_tokens, 0, kept_tokens)
         return round(prompt_tokens * (prompt_tokens + 1) / 2 * (self.kept_share or 1.0))
 
     def scored_pairs(self, prompt_tokens: int) -> int:
-        """Return the number of query x key pairs whose scores are computed a second time, after the fused kernels.
+        """Return the number of query-key pairs whose attention scores are computed again to select tokens.
 
-        FlashAttention does not return scores, so a method that needs scores computes them again.
+        FlashAttention computes scores but does not return them.
         """
         if self.scored == "position":
             return 0

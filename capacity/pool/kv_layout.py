@@ -18,12 +18,12 @@ from capacity.pool.settings import PoolSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvLayout:
-    """Layout of one GPU's KV blocks.
+    """Layout of one GPU's KV blocks: size of a block, and the groups of layers for which a request needs blocks.
 
-    A block has `block_bytes` bytes for all layers of one group. A request needs blocks for all its tokens in each of
-    the `full_groups`, for at most the given number of tokens in each of the `window_groups`, and one block in each of
-    the `state_groups`. `shrinks`: whether requests hold their whole prompts until the prefill ends, and then only
-    their windows.
+    A block stores `block_tokens` tokens for all layers of one group. In each of the `full_groups`, a request needs
+    blocks for all its tokens; in each of the `window_groups`, blocks for at most the given number of tokens; in each
+    of the `state_groups`, one block. `shrinks`: whether requests hold their whole prompts until the prefill ends, and
+    then only their windows.
     """
 
     block_tokens: int
@@ -50,10 +50,10 @@ class KvLayout:
         return self.full_groups * whole + windows + self.state_groups
 
     def requests_held(self, blocks: int, tokens: int) -> float:
-        """Return how many requests of `tokens` tokens fit in `blocks` blocks.
+        """Return the number of requests of `tokens` tokens that fit in `blocks` blocks; it may be fractional.
 
-        Each request counts with the most blocks it holds at once. If requests shrink after the prefill, only the first
-        one counts with that maximum, and the others with their windows.
+        Each request counts with the most blocks that it holds at once. If requests shrink after the prefill, only one
+        request counts with that maximum, and the others with their windows.
         """
         most = self.blocks_of_request(tokens)
         if not self.shrinks or blocks < most:
@@ -74,11 +74,11 @@ class KvLayout:
 def kv_layout(settings: PoolSettings, layers: Iterable[int] | None = None) -> KvLayout:
     """Return the layout of one GPU's KV blocks for `layers` (None: all), as in vLLM's hybrid KV manager.
 
-    Layers of one kind form one group, whose block is the sum of its layers' pages. If a model mixes kinds, all groups
-    have the same number of layers: that of the kind with the fewest layers, or of the kind with the most if that is
-    less than 1.5 times as many; incomplete groups are padded. With linear layers, the block grows until an attention
-    page holds one state, unless the engine stores states separately (`StatePool`). With decode context parallelism, a
-    block covers its tokens times the number of GPUs that share a context.
+    Layers with the same kind of cache (full, window, state) form one group, and a block of it has the pages of all its
+    layers. If a model mixes kinds, all groups have the same number of layers: that of the kind with the fewest layers,
+    or that of the kind with the most layers if it is less than 1.5 times as large; incomplete groups are padded. With
+    linear layers, the block grows until an attention page holds one state, unless the engine stores states separately
+    (`StatePool`). With decode context parallelism, a block covers its tokens times the GPUs that share a context.
     """
     model, engine, pool = settings.model, settings.engine, settings.pool
     kinds = _layer_kinds(settings, range(model.num_layers) if layers is None else layers)
@@ -133,7 +133,7 @@ class _LayerKind:
 
     @property
     def kind_key(self) -> tuple[str, int | None]:
-        """Return the key of this kind; full layers of different page sizes have the same key."""
+        """Return the key of this kind of KV cache: its name and window, independent of the page size."""
         return (self.kind, self.window_tokens if self.kind == "window" else None)
 
     def cap_tokens(self, length: int, tokens_in_flight: int) -> int:
@@ -198,7 +198,7 @@ def _hybrid_layout(kinds: list[_LayerKind], block_tokens: int, length: int, in_f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatePool:
-    """Slots for recurrent states on one GPU, separate from the KV cache, and the concurrent requests that they allow.
+    """Memory for recurrent states on one GPU, separate from the KV cache; it limits the number of concurrent requests.
 
         states   = rest x ratio / (1 + ratio)        rest: memory after weights and activations
         slots    = (states - one slot) // one slot   one slot: the state of every linear layer, for one request

@@ -30,7 +30,7 @@ NULL_BLOCKS = 1  # per pool: vLLM's placeholder, included in the log's figure bu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticMemory:
-    """Bytes on each GPU of a stage without KV cache; overhead has CUDA graphs if the engine counts them."""
+    """Bytes on one GPU of a stage except KV cache; `overhead_bytes` includes graphs if the engine counts them."""
 
     weights_bytes: int
     activations_bytes: int
@@ -278,12 +278,12 @@ def _weights_bytes(settings: PoolSettings, stage: int) -> int:
 
 
 def tower_bytes(settings: PoolSettings) -> float:
-    """Return the bytes of vision or audio encoder weights ("towers") on each GPU, loaded even if no request has
-    images.
+    """Return the bytes on each GPU of the weights of vision and audio encoders ("towers").
 
-    Towers have 16 bits even in quantized checkpoints. Tensor parallelism divides them, and every pipeline stage has a
-    copy. Including the tower and its rotary tables, a GPU of gemma-3-27b at TP 4 has 13.05 GiB of weights; vLLM 0.8
-    logged 13.17 GiB. Source: github.com/vllm-project/vllm/issues/15676 and 16378, 2025.
+    Engines load towers even if no request has images, with 16 bits even in quantized checkpoints. Tensor parallelism
+    divides them, and every pipeline stage has a copy. Including the tower and its rotary tables, a GPU of gemma-3-27b
+    at TP 4 has 13.05 GiB of weights; vLLM 0.8 logged 13.17 GiB. Source: github.com/vllm-project/vllm/issues/15676 and
+    16378, 2025.
     """
     return TOWER_BYTES_PER_PARAMETER * settings.model.tower_params / settings.pool.tensor_parallel_size
 
@@ -321,7 +321,7 @@ def _usable_bytes(settings: PoolSettings, held: int) -> int:
 def _sglang_reserve(settings: PoolSettings, nontorch: int) -> int:
     """Return the bytes that SGLang reserves for activations and graphs.
 
-    This is the free memory before loading, less the static fraction. Source: SGLang model_runner.py,
+    This is the memory that is free before loading times (1 - static fraction). Source: SGLang model_runner.py,
     profile_max_num_token: rest = available - total available before * (1 - fraction).
     """
     free = settings.profile.memory_engine_bytes - nontorch

@@ -17,7 +17,7 @@ OFFLOAD_FIELDS = {"weights": "cpu_offload_gb", "layers": "n_gpu_layers"}
 
 
 def check_offload(settings: PoolSettings) -> None:
-    """Raise InvalidInput if the engine does not support this offloading, or no separate host memory exists."""
+    """Raise InvalidInput if the engine or the GPU does not support the offloading that the pool requests."""
     pool, engine, profile = settings.pool, settings.engine, settings.profile
     for way, field in OFFLOAD_FIELDS.items():
         if getattr(pool, field) in (None, 0.0) and (way == "weights" or pool.n_gpu_layers is None):
@@ -53,7 +53,7 @@ def all_on_cpu(settings: PoolSettings) -> bool:
 
 
 def host_settings(settings: PoolSettings) -> PoolSettings:
-    """Return the settings with the host CPU in place of the GPU, for the memory of the layers that it computes."""
+    """Return the settings with the host CPU as the GPU, to compute the memory of the layers that the CPU computes."""
     assert settings.host_cpu is not None
     pool = settings.pool.model_copy(update={"n_gpu_layers": None})
     return replace(settings, pool=pool, profile=settings.host_cpu)

@@ -74,14 +74,15 @@ def _check_context_ranks(settings: PoolSettings) -> None:
 
 
 def shares_contexts(settings: PoolSettings, tensor_parallel_size: int) -> bool:
-    """Return whether the copies of each KV head under TP are a multiple of the number of GPUs that share a context."""
+    """Return whether, at this TP size, the number of GPUs that share a context divides the number of copies of each KV
+    head."""
     heads = max(1, *(group.mixer.num_kv_heads for group in settings.model.layer_groups))
     ranks = settings.pool.decode_context_parallel_size
     return max(tensor_parallel_size // heads, 1) % ranks == 0
 
 
 def _find_undivided_size(model: ModelSpec, tp: int) -> str | None:
-    """Return a description of a size that `tp` does not divide; None if it divides all sizes that an engine splits."""
+    """Describe the first size of the model (heads or width) that TP size `tp` cannot divide; None if there is none."""
     for group in model.layer_groups:
         mixer, feed_forward = group.mixer, group.feed_forward
         heads, kv_heads = mixer.num_heads, mixer.num_kv_heads

@@ -72,7 +72,7 @@ class ResolvedPool(PoolSettings):
 
     @property
     def suggested_changes(self) -> tuple[Change, ...]:
-        """Return the smallest change of each kind to the pool's fields that makes the model fit; empty if it fits."""
+        """Return pool changes that each make the model fit: the smallest of each type; empty if it already fits."""
         return () if self.memory.fits else suggest_changes(self, self.memory, self.change)
 
     def change(self, fields: Mapping[str, object]) -> "ResolvedPool":
@@ -135,7 +135,7 @@ class ResolvedPool(PoolSettings):
 
     @property
     def smallest_tensor_parallel_size(self) -> int | None:
-        """Return the smallest TP that fits, within the scale-up domain or the node; None if none does."""
+        """Return the smallest TP size at which the model fits in one scale-up domain or node, or None."""
         for size in tensor_parallel_sizes(self.model, largest_tensor_parallel_size(self.profile)):
             own = size == self.pool.tensor_parallel_size
             if not own and not shares_contexts(self, size):
@@ -167,7 +167,7 @@ class ResolvedPool(PoolSettings):
         return halve_ranks(self.step_setting)
 
     def split_notes(self, prompt_tokens: float, prompts: int = 1) -> tuple[str, ...]:
-        """Return a note if tensor parallelism makes the prefill of `prompts` such prompts slower; empty otherwise."""
+        """Return a note if fewer TP ranks would prefill `prompts` prompts of `prompt_tokens` tokens faster."""
         less = self._step_model_over_fewer
         if less is None or prompt_tokens < 1:
             return ()
@@ -188,7 +188,7 @@ class ResolvedPool(PoolSettings):
         )
 
     def limits_from(self, client_latency_s: float = USUAL_S) -> EngineLimits:
-        """Return these limits with the round-trip latency of the client, in seconds."""
+        """Return `limits` with the client's round-trip latency (s) added to the latency of a request."""
         limits = self.limits
         return replace(limits, request_latency_s=limits.request_latency_s + client_latency_s)
 
@@ -264,7 +264,7 @@ def _resolve_draft(target: ResolvedPool, profiles: str | Path | None, download: 
 
 
 def _engine(pool: Pool, profile: HardwareProfile) -> EngineSpec:
-    """Return the engine release with measured API server latencies and, if guided, the cost of grammars."""
+    """Return the engine release with the profile's API server latencies and, for guided output, grammar costs."""
     engine = find_engine(pool.engine)
     if profile.adjustment is not None:
         there_s, back_s = profile.adjustment.adjust_latencies(

@@ -12,9 +12,9 @@ from capacity.model.quantization import QuantizationScheme
 
 @dataclass(frozen=True, kw_only=True)
 class PoolSettings:
-    """The model, the GPU, the engine release, and a value for every limit that `pool` leaves None.
+    """Inputs of the memory plan and step model: model, GPU, engine, and all limits with defaults filled in.
 
-    `pool` is as the user wrote it; the other fields hold the resolved values. A `kv_cache_dtype` of "auto" means 16
+    `pool` is as the user wrote it; the other fields have the resolved values. A `kv_cache_dtype` of "auto" means 16
     bit.
     """
 
@@ -34,7 +34,7 @@ class PoolSettings:
 
     @property
     def max_num_scheduled_tokens(self) -> int:
-        """Return the most tokens of a step, at most `max_num_batched_tokens`, for which memory is reserved."""
+        """Return the maximum tokens of a step; memory is reserved for steps of `max_num_batched_tokens`."""
         return self.pool.max_num_scheduled_tokens or self.max_num_batched_tokens
 
     @property

@@ -40,7 +40,8 @@ def check_settings(pool: Pool, engine: EngineSpec) -> None:
 
 
 def loaded_model(model: ModelSpec, pool: Pool) -> ModelSpec:
-    """Return the model without towers, or with other indexer keys, if requested. Raises InvalidInput."""
+    """Return the model as the pool loads it: without vision and audio encoders, or with indexer keys in another
+    format. Raises InvalidInput if the model has none of them."""
     model = _with_index_dtype(model, pool)
     if not pool.language_model_only:
         return model
@@ -92,7 +93,8 @@ def _in_dtype(model: ModelSpec, dtype: str) -> ModelSpec:
 
 
 def check_attention(settings: PoolSettings) -> None:
-    """Raise InvalidInput if the attention kernel does not fit layers or GPU, or a setting needs a KV cache."""
+    """Raise InvalidInput if the chosen attention kernel does not support the model or the GPU, or if the KV cache is
+    disabled and a setting needs it."""
     pool, model = settings.pool, settings.model
     if pool.attn_implementation != "auto":
         others = [group.mixer.kind for group in model.layer_groups if not isinstance(group.mixer, Attention)]
@@ -172,7 +174,7 @@ def check_formats(settings: PoolSettings) -> None:
 
 
 def _loads_on_accelerator(settings: PoolSettings) -> Callable[[EngineSpec], bool]:
-    """Return a function (engine -> bool): whether the engine loads these weights on this accelerator."""
+    """Return a function that returns whether an engine can load these weights on this accelerator."""
     profile, families = settings.profile, settings.scheme.families
 
     place = (profile.platform, profile.capability)
@@ -180,20 +182,20 @@ def _loads_on_accelerator(settings: PoolSettings) -> Callable[[EngineSpec], bool
 
 
 def _alternative_engines(can: Callable[[EngineSpec], bool]) -> str:
-    """Return the end of an error message: the engines for which `can` is true, or that there are none."""
+    """Return the end of an error message: the engines for which `can` returns true, or that no engine is suitable."""
     able = _engines_supporting(can)
     return f", or {able}" if able else " (no supported engine can)"
 
 
 def _engines_supporting(can: Callable[[EngineSpec], bool]) -> str:
-    """Return an --engine flag with the engines for whose newest release `can` is true; empty if there are none."""
+    """Return an --engine flag that names the engines whose newest release passes `can`; empty if there are none."""
     engines = (find_engine(name) for name in engine_names())
     able = [engine.name for engine in engines if not engine.baseline and can(engine)]
     return f"--engine {' or '.join(able)}" if able else ""
 
 
 def check_scheduled_tokens(settings: PoolSettings) -> None:
-    """Raise InvalidInput if steps may have more tokens than the number for which memory is reserved."""
+    """Raise InvalidInput if `max_num_scheduled_tokens` is above `max_num_batched_tokens`, the tokens with memory."""
     scheduled, budget = settings.max_num_scheduled_tokens, settings.max_num_batched_tokens
     if scheduled > budget:
         raise InvalidInput(

@@ -82,7 +82,7 @@ class ChangeTester:
         yield from islice((change for change, plan in tried if plan is not None and plan.fits), 1)
 
     def first_shorter(self, changes: Iterable[Change]) -> Iterator[Change]:
-        """Yield the first change that leaves a useful context length, with the longest `max_model_len`."""
+        """Yield the first of `changes` that leaves a useful context length, plus that length as `max_model_len`."""
         for change in changes:
             plan = self.plan(change)
             if plan is not None and plan.max_context_tokens >= USEFUL_CONTEXT:
@@ -91,7 +91,7 @@ class ChangeTester:
 
 
 def suggest_changes(settings: PoolSettings, plan: MemoryPlan, changed: ApplyChange) -> tuple[Change, ...]:
-    """Return the smallest change of each kind that fits: free changes, narrower weights, then more GPUs."""
+    """Return the smallest change of each type that makes the model fit: free ones, smaller weights, more GPUs."""
     attempts, utilizations = ChangeTester(changed), list[Change]()
     if settings.pool.kv_cache_memory_bytes is None:
         now, most = round(100 * settings.gpu_memory_utilization), round(100 * HIGHEST_UTILIZATION)
@@ -184,7 +184,7 @@ def _host_memory(settings: PoolSettings, plan: MemoryPlan) -> Iterator[Change]:
 
 
 def _larger_sizes(settings: PoolSettings) -> tuple[int, ...]:
-    """Return the tensor-parallel sizes above the pool's that fit one domain or node, or exactly two."""
+    """Return the TP sizes above the pool's that fit in one scale-up domain or node, or use exactly two of them."""
     most = largest_tensor_parallel_size(settings.profile)
     sizes = tensor_parallel_sizes(settings.model, 2 * most)
     return tuple(

@@ -52,7 +52,7 @@ class OutstandingLimit(Admission):
 
 
 class AdmissionRules:
-    """Combination of rules: the first that does not admit decides. Methods that no rule overrides are not called."""
+    """Combination of rules: the first rule that does not admit a request decides. Calls only overridden methods."""
 
     def __init__(self, rules: Sequence[Admission]) -> None:
         def rules_with(name: str) -> list[Admission]:

@@ -41,7 +41,7 @@ class CascadeCluster(Cluster):
     def __init__(
         self, workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
     ) -> None:
-        """Raise InvalidInput unless the number of pools is the number of rates plus 1."""
+        """Create the cascade. Raises InvalidInput unless there is one pool more than escalation rates."""
         route = dispatch.cascade
         assert route is not None
         super().__init__(workload, setups, dispatch, recording)
@@ -76,7 +76,7 @@ class CascadeCluster(Cluster):
             self.ledger.progress = Progress(int(answers), recording.progress)
 
     def _schedule_between_pools(self, act: Callable[[int, int], None], request: int, at_ps: int) -> None:
-        """Schedule an action for a request that is in no pool; its client's timeout before `at_ps` cancels it."""
+        """Schedule an action at `at_ps` on a request that is in no pool, unless its client times out before."""
         if at_ps >= CLOCK_ENDS_PS:
             raise clock_overflow_error(at_ps)
         self._between[request] = None

@@ -67,7 +67,7 @@ class Client:
             self.due_ps = min(self.due_ps, self._ready[0][0])
 
     def take(self, now_ps: int) -> list[tuple[int, int]]:
-        """Return (request, send time) of all requests that became due since the last call, in time order."""
+        """Return (request, send time) of requests that became due, in order; hold those above the concurrency cap."""
         sent: list[tuple[int, int]] = []
         while True:
             due_ps = self._timed_ps[self._next] if self._next < len(self._timed_ps) else None
@@ -91,7 +91,7 @@ class Client:
         return sent
 
     def on_completion(self, request: int, now_ps: int) -> list[tuple[int, int]]:
-        """Record that a request completed or was rejected; return (request, send time) of requests under the cap."""
+        """Record the end of a request; return (request, send time) of requests that the concurrency cap now allows."""
         sent = self.take(now_ps) if self._cap is not None else []  # with the cap before this completion
         self._in_flight -= 1
         for follower in self._followers.pop(request, ()):

@@ -41,7 +41,7 @@ class Cluster:
     def __init__(
         self, workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
     ) -> None:
-        """Create a cluster without replicas; every replica that `add` adds must have one of `setups`."""
+        """Create a cluster without replicas. Each replica that `add` adds later must have one of these `setups`."""
         self.workload = workload
         self.dispatch = dispatch
         self.recording = recording
@@ -78,8 +78,8 @@ class Cluster:
         return make_router(router, has_sessions=self.workload.session is not None, seed=seed)
 
     def _can_feed(self) -> bool:
-        """Return whether all requests can be passed to the engines before an open-loop run: to a single engine without
-        router, limits or timeouts, or to round-robin replicas if no replica state changes the assignment."""
+        """Return whether all requests can be passed to the engines before the run: in an open loop with one engine
+        without router, or with round-robin routing that no limit, timeout, failure or scaling can change."""
         dispatch = self.dispatch
         sampled = self.recording.sample_interval_s is not None
         in_turn = dispatch.router == "round-robin" and dispatch.is_static and not sampled
@@ -232,7 +232,7 @@ class Cluster:
         raise NotImplementedError
 
     def _on_answer(self, request: int, now_ps: int) -> None:
-        """Remove an ended request from its replica; held requests and the client's next request may follow."""
+        """Remove an ended request from its replica; then send held requests and the next requests of the client."""
         self._depart(request, now_ps)
         if self.waiting_for_replica:
             self._release(now_ps)
@@ -245,7 +245,8 @@ class Cluster:
             self._queue_action(self._on_answer, request, int(self.env.now))
 
     def _depart(self, request: int, now_ps: int) -> None:
-        """Remove a request from its replica, if it has one; the replica may then take another request, or retire."""
+        """Remove a request from its replica, if it has one. A draining replica then retires if it is empty; a full
+        replica takes requests again."""
         number = self._home.pop(request, None)
         if number is not None:
             member, router = self.members[number], self.routers[number]

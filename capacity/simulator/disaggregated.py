@@ -35,7 +35,7 @@ MAX_RESTARTED_PREFILLS = 1000  # repeated prefills in a row without progress
 
 
 class Handoff(Transfer):
-    """A prefilled request until a decode replica has its KV; until then the prefill replica (sender) keeps the KV."""
+    """Transfer of a prefilled request's KV; the sender (prefill replica) keeps the KV until the transfer ends."""
 
     receiver: int | None = None  # None: no decode replica takes requests
     begun = False  # the transfer has begun
@@ -81,7 +81,7 @@ class DisaggregatedCluster(Cluster):
         return self._load(setup.role, self.replicas_of(setup))
 
     def _load(self, role: Role, numbers: Iterable[int]) -> int:
-        """Return the requests in these replicas of a role plus all requests that wait for the role."""
+        """Return the number of requests in the open replicas of `numbers`, plus those that wait for the role."""
         waiting = self._held if role == "prefill" else self._without_decoder
         return len(waiting) + sum(self.routers[n].requests[n] for n in numbers if self.members[n].open)
 
@@ -132,7 +132,7 @@ class DisaggregatedCluster(Cluster):
             self._release(now_ps)
 
     def _restart_prefill(self, request: int, now_ps: int) -> None:
-        """Restart a prefill whose KV was lost before the replica could keep it. Raises NoProgress."""
+        """Restart a request from its prompt because its KV was lost when its prefill ended. Raises NoProgress."""
         self._remove_from_failed(request)
         self.account.restarted += 1
         self._in_vain += 1

@@ -109,7 +109,7 @@ class Engine:
         self._ended = True
 
     def _sleep(self) -> Instant:
-        """Return the event that wakes the engine: a call from outside, or the policy's own wake-up time."""
+        """Return the event for which an idle engine waits: a call of `_wake`, or the policy's wake-up time."""
         bell = self._bell = Instant(self.env, DECIDE, self.number)
         wake_ps = self.policy.wake_ps
         self._alarm = wake_ps is not None
@@ -217,7 +217,7 @@ class Engine:
         self._post(abort)
 
     def want_load(self, request: int, tokens: int) -> bool:
-        """Load a request's KV from another engine as soon as blocks are free; return False if it is rejected."""
+        """Queue a request whose KV another engine sends, until blocks are free; return False if it is rejected."""
         sequence = self.new_sequence(request, self.ledger.columns.arrival_ps[request])
         if sequence is None:
             return False
@@ -290,7 +290,7 @@ class Engine:
         return cast(PagedPool, self.pool.parts[rank] if isinstance(self.pool, JointPool) else self.pool)
 
     def _begin_loads(self, now_ps: int) -> None:
-        """Begin KV loads while blocks are free, for each rank in order of arrival, until one does not fit."""
+        """Begin KV loads in order of arrival. Once a load does not fit, later loads of the same rank wait too."""
         full: set[int] = set()
         for load in tuple(self._loads):
             sequence, tokens = load
@@ -305,7 +305,7 @@ class Engine:
                 self.policy.add_loaded(sequence)
 
     def _can_reserve_to_end(self, sequence: Sequence, tokens: int, pool: LoadingPool) -> bool:
-        """Return whether this request fits up to its last token, if the policy reserves blocks to the end."""
+        """Return whether a request fits up to its last token; True if the policy does not reserve blocks for it."""
         if not self.policy.reserves_to_end:
             return True
         last_slot = self.policy.last_slot
@@ -382,7 +382,7 @@ class Engine:
                 self.reports.on_request_end(self.number, r.index, step.end)
 
     def _keep_kv(self, r: Sequence, now_ps: int) -> None:
-        """Keep the KV of a computed prompt until it is sent: allocate its blocks again, which became free just now.
+        """Keep the KV of a computed prompt until it is sent: allocate again the blocks that its request just freed.
 
         The blocks are already lost if the request was preempted while its last tokens were in flight.
         """

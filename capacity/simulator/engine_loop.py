@@ -29,10 +29,10 @@ def make_engines(
     reacts: bool,
     routed: bool,
 ) -> Engines:
-    """Return the engine loop for a deployment with these setups; engines are added later. Raises InvalidInput.
+    """Return compiled or Python `Engines` for these setups, without any engine yet. Raises InvalidInput.
 
     `reacts`: the caller acts at the time when a request ends; otherwise the engines may report the end later, but in
-    order and before the next event. `routed`: whether the caller needs reports.
+    order and before the next event. `routed`: the caller needs reports of ended and rejected requests.
     """
     because = readable_loop_reason(recording, setups, requests)
     if because is None:

@@ -19,7 +19,7 @@ ENDLESS_PREEMPTION = "requests preempt each other without end: the KV cache is t
 
 
 def stall_reason(num_waiting: int, num_blocks: int) -> str:
-    """Return the message for requests that remain although none can be scheduled and no event is due."""
+    """Return the message for a stalled engine: requests wait, none can be scheduled, and no event is due."""
     return (
         f"{num_waiting} requests wait and none can be scheduled: the first needs more KV blocks than the {num_blocks} "
         "of the engine, and the others wait behind it"
@@ -104,7 +104,7 @@ class Engines(Protocol):
         """Cancel a request of a client that timed out. It leaves at the next scheduling; its end is not recorded."""
 
     def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:
-        """Load a request's KV from another engine as soon as blocks are free; return False if it is rejected."""
+        """Queue a request whose KV another engine sends, until blocks are free; return False if it is rejected."""
 
     def on_kv_arrival(self, number: int, request: int, at_ps: int) -> None:
         """Let a request run after its KV has arrived."""

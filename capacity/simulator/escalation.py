@@ -19,9 +19,9 @@ CACHE_DRAW = 1 << 10  # larger than any pool number
 class Escalation:
     """Rates of a cascade: `rates[k]` is the fraction of pool `k`'s requests that go on; the last pool has no rate.
 
-    With `by_answer`, a judge decides after the answer; otherwise the decision comes before the answer. Both take
-    `judge_s`. A semantic cache answers a fraction `cache_hit_rate` of all requests, and every request first waits
-    `lookup_s` for the lookup.
+    With `by_answer`, a judge decides after each answer; otherwise the decision is made before the answer. A decision
+    takes `judge_s`. A semantic cache answers the fraction `cache_hit_rate` of all requests; its lookup takes
+    `lookup_s` for every request.
     """
 
     rates: tuple[float, ...]
@@ -40,7 +40,7 @@ class Escalation:
         check_time("time of a cache lookup", self.lookup_s)
 
     def final_pools(self, count: int, seed: int) -> IntArray:
-        """Return the last pool of each request, -1 if the cache answers it. Rates are exact up to whole requests."""
+        """Return the pool that answers each request, -1 for the cache. Rates are met to the nearest request."""
         missed = np.ones(count, dtype=np.bool_)
         missed[_draw_share(missed, self.cache_hit_rate, seed, CACHE_DRAW)] = False
         steps = missed.astype(np.int64) - 1
@@ -50,7 +50,7 @@ class Escalation:
 
 
 def _draw_share(among: npt.NDArray[np.bool_], share: float, seed: int, draw: int) -> IntArray:
-    """Draw a fraction of the requests in `among`; with the same seed, a higher fraction only adds requests."""
+    """Draw the fraction `share` of requests in `among`; with the same seed, a higher share only adds requests."""
     stream = np.random.SeedSequence(seed, spawn_key=(ESCALATION_STREAM, draw))
     order = np.random.default_rng(stream).permutation(len(among))
     candidates: IntArray = order[among[order]]

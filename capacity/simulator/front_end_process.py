@@ -55,7 +55,7 @@ class FrontendTimes:
 
     @property
     def streams(self) -> bool:
-        """Whether tokens queue or are sent in groups, so that each delivery is computed separately."""
+        """Whether the delivery time of each token must be computed, because tokens queue or are sent in groups."""
         return self.output_token_s > 0 or self.stream_interval > 1
 
     @property
@@ -68,7 +68,7 @@ class FrontendTimes:
         return self.request_latency_s > 0 or self.response_latency_s > 0 or self.streams
 
     def add_client_latency(self, latency_s: float) -> FrontendTimes:
-        """Return the times for a client with another `latency_s` of round-trip latency, half in each direction."""
+        """Return these times plus `latency_s` of round-trip network latency, half of it in each direction."""
         return replace(
             self,
             request_latency_s=self.request_latency_s + latency_s / 2,
@@ -93,9 +93,9 @@ class FrontEndProcess:
         self.busy_ps = 0
 
     def take_in(self, prompt_tokens: int, now_ps: int) -> int:
-        """Queue the tokenization of a request; return when the request goes to the engine.
+        """Queue a request for tokenization; return when the process sends it to the engine (ps).
 
-        A result before `last_taken_in_ps` is only the start of the request's turn; `next_turn` then returns its end.
+        A result before `last_taken_in_ps` is only the start of the request's event-loop turn; then call `next_turn`.
         """
         work_ps = picoseconds(prompt_tokens * self._input_token_s) + self._request_ps
         self.last_taken_in_ps = self._serve(work_ps, now_ps)
@@ -104,7 +104,7 @@ class FrontEndProcess:
         return self._turn_ends_ps
 
     def next_turn(self, now_ps: int) -> int:
-        """Start the next turn with all requests that have arrived, and return when the turn ends."""
+        """Start an event-loop turn with all arrived requests, unless one runs; return when it ends (ps)."""
         if self._turn_ends_ps <= now_ps:
             self._turn_ends_ps = self.last_taken_in_ps
         return self._turn_ends_ps
@@ -143,7 +143,7 @@ class FrontEndProcesses:
         return at_ps
 
     def engine_arrival_ps(self, request: int, now_ps: int) -> int:
-        """Return when a request goes to the engine: now, or when its turn ends. Call it at the time from `take_in`."""
+        """Return when a request goes to the engine (ps). Call it at the time that `take_in` returned."""
         if request not in self._waiting:
             return now_ps
         self._waiting.remove(request)

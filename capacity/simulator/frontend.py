@@ -96,7 +96,7 @@ class DelayedClient:
         return [(request, at_ps + self._request_ps) for request, at_ps in sent]
 
     def on_completion(self, request: int, now_ps: int) -> list[tuple[int, int]]:
-        """Queue the completion of a request until the answer reaches the client; return an empty list."""
+        """Schedule when the client learns that a request ended. Return an empty list: no request is due yet."""
         finish_ps = self._ledger.finish_ps[request]
         at_ps = (now_ps if finish_ps == MISSING else finish_ps) + self._response_ps
         heapq.heappush(self._answers, (at_ps, next(self._order), request))

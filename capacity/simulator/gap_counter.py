@@ -33,7 +33,7 @@ class GapBatches:
 
     @classmethod
     def from_core(cls, used: IntArray, first_bin: int, *, size: int) -> GapBatches:
-        """Return the compiled core's batches: `used` has a row per batch of `size` gaps, columns from `first_bin`."""
+        """Return batches of the compiled core: row i of `used` has the counts of batch i from bin `first_bin` on."""
         batches = cls()
         batches._of_core, batches._size = (used, first_bin), size
         return batches
@@ -49,7 +49,7 @@ class GapBatches:
         self._batches[first // self._size][bin_index(gap_ps, BATCH_BIN_BITS)] += count
 
     def histograms(self) -> IntArray:
-        """Return the number of gaps in each batch (rows in time order; the last may be partial) and bin (columns)."""
+        """Return gap counts as an array: a row per batch in time order (the last may be partial), a column per bin."""
         if self._of_core is not None:
             used, first_bin = self._of_core
             counts = np.zeros((len(used), NUM_BATCH_BINS), dtype=np.int64)

@@ -54,7 +54,7 @@ def clock_overflow_error(at_ps: int) -> InvalidInput:
 
 
 def next_event_key(queue: Sequence[tuple[int, int, int, simpy.Event]]) -> int:
-    """Return the sort key of the next event in SimPy's queue; compiled engines may do all work with lower keys."""
+    """Return the sort key of the next SimPy event; compiled engines may first do all work that has a lower key."""
     if not queue:
         return NEVER
     at_ps, place, _, _ = queue[0]

@@ -33,13 +33,12 @@ class Interval:
 
 
 def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) -> list[Interval | None]:
-    """Return intervals for ascending percentiles of correlated `values` in time order; None without values.
+    """Return the confidence interval of each percentile in `percents` (ascending); None if there are no `values`.
 
-    The standard error comes from batch means of the share of values below the percentile, so it includes correlation
-    (with a first-order autoregressive correction for correlation beyond a batch). The interval of this share, computed
-    on the log-odds scale, is converted to values. No distribution is assumed. Bounds ascend with the percentile.
-
-    Source: Law, Simulation Modeling and Analysis, ch. 9.
+    `values` are in time order and may be correlated. The standard error is that of the share of values below the
+    percentile, from batch means with a first-order autoregressive correction for correlation between batches. The
+    interval of the share, computed on the log-odds scale, is converted to values. No distribution is assumed. Bounds
+    ascend with the percentile. Source: Law, Simulation Modeling and Analysis, ch. 9.
     """
     count = len(values)
     if not count:
@@ -85,10 +84,10 @@ def _make_rising(intervals: Iterable[Interval]) -> list[Interval | None]:
 
 
 def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Interval | None]:
-    """Return intervals (ms) for percentiles `percents` (ascending) of gaps, from the histograms of `GapBatches`.
+    """Return the interval (ms) of each gap percentile in `percents` (ascending), from the histograms of `GapBatches`.
 
-    The precision is the width of a bin, 0.4 %. With fewer than 10 batches (a short run or steady part) there are no
-    bounds. None if there are no gaps.
+    The precision is the width of a bin, 0.4 %. Bounds are None with fewer than 10 batches (a short run or steady
+    part), intervals are None without gaps.
     """
     used = np.flatnonzero(batches.any(axis=0))
     first, last = (int(used[0]), int(used[-1])) if len(used) else (0, -1)
@@ -123,9 +122,9 @@ def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Inter
 
 
 def share_interval(within: npt.NDArray[Any]) -> Interval | None:
-    """Return the interval of a share of requests (SLO attainment), by batch means on the log-odds scale.
+    """Return the interval of the share of requests within an SLO's limit, by batch means on the log-odds scale.
 
-    `within`: a bool per request, in time order. If all or none are within, the open bound assumes independence.
+    `within`: a bool per request, in time order. If the share is 0 or 1, the other bound assumes independent requests.
     """
     count = len(within)
     if not count:
@@ -145,7 +144,7 @@ def share_interval(within: npt.NDArray[Any]) -> Interval | None:
 
 @dataclass(frozen=True, slots=True)
 class _RankInterval:
-    """Interval of a percentile's rank (a fraction), and the effective number of values `below` and `above` it."""
+    """Interval of a percentile's rank (0 to 1); `below` and `above`: effective numbers of values on each side."""
 
     low: float
     high: float
@@ -156,12 +155,13 @@ class _RankInterval:
     def from_shares(
         cls, batch_shares: FloatArray, share: float, count: int, *, of_share: bool = False
     ) -> _RankInterval:
-        """Return the interval of a percentile's rank from the share of values below the percentile in each batch.
+        """Return the interval of a percentile's rank; `batch_shares` has the share of values below the percentile by
+        batch.
 
-        It is computed on the log-odds scale. A few values beyond a percentile occur in even fewer clusters, and the
-        number of clusters is random. So the bound on that side is 1 + 3 / (effective number of values there) times as
-        far away; M/M/1 at a load of 0.7 needs this for coverage in nine of ten runs. `of_share`: return the interval
-        of the share itself; then the lower bound is the wider one if few values are above.
+        It is computed on the log-odds scale. The few values beyond a percentile occur in even fewer clusters, and the
+        number of clusters is random. So the distance of each bound is multiplied by 1 + 3 / (effective number of
+        values on its side); M/M/1 at a load of 0.7 needs this for coverage in nine of ten runs. `of_share`: return the
+        interval of the share itself; then the lower bound is the wider one if few values are above.
         """
         # at least the error of independent values, because batches may agree by chance
         error = max(_standard_error(batch_shares), math.sqrt(share * (1 - share) / count))

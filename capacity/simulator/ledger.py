@@ -41,7 +41,7 @@ class Progress:
         self.count_to(self._completed + 1)
 
     def count_to(self, completed: int) -> int:
-        """Set the number of completed requests; call `report` at most once, and return how many reports were due."""
+        """Set the number of completed requests and return how many progress reports were due; at most one is sent."""
         due = completed // self._every - self._completed // self._every
         self._completed = completed
         if due > 0:

@@ -36,7 +36,7 @@ class SloLevel:
 
     @property
     def ratio(self) -> float:
-        """Value divided by limit; if the limit applies to every request, 1 plus the share of requests beyond it."""
+        """Value / limit. For a limit on every request: 0 if met, else 1 plus the share of requests beyond it."""
         if self.value_ms is not None:
             return self.value_ms / self.limit_ms
         if self.met or self.attained_fraction is None or self.slo.count(":") > 1:
@@ -46,7 +46,7 @@ class SloLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
-    """Rate and share of requests within all limits, each with a 95 % interval; and the result for each limit."""
+    """Rate and share of requests that meet all SLOs, each with a 95 % interval, and the result for each SLO."""
 
     requests_per_s: float
     requests_per_s_low: float | None

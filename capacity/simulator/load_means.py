@@ -62,9 +62,9 @@ class LoadMeans:
 def steady_means(records: RequestTable, rows: npt.NDArray[np.int64], *, clocked: bool) -> LoadMeans | None:
     """Return means over the completed requests at `rows` (the steady part, in arrival order); None if fewer than two.
 
-    With `clocked` arrivals (not a closed loop), the rate is the arrival rate, and Little's law gives the number in
-    flight. In a closed loop, the number in flight is averaged over time and gives the rate, because arrivals may come
-    in waves, and the measured interval might include only a part of a wave.
+    With `clocked` arrivals (not a closed loop), the rate is the arrival rate, and the number in flight is rate times
+    latency (Little's law). In a closed loop, arrivals may come in waves, and the measured interval might include only
+    a part of a wave. So the number in flight is a mean over time, and the rate is this number divided by the latency.
     """
     if len(rows) < 2:
         return None
@@ -103,7 +103,7 @@ def _in_flight(records: RequestTable, start_ps: int, end_ps: int) -> float:
 def steady_intervals(
     records: RequestTable, rows: npt.NDArray[np.int64], gaps: GapCounter | None
 ) -> dict[str, Interval | None]:
-    """Return the interval of every percentile over the steady part (`rows`), with the keys of the summary."""
+    """Return the interval of each percentile in the summary, by the summary's key, from the requests at `rows`."""
     names = [f"p{percent}_{metric}_ms" for metric in METRICS for percent in PERCENTILES]
     if not len(rows):
         return dict.fromkeys(names)

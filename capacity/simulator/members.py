@@ -29,11 +29,11 @@ def parse_engine_loop(name: str) -> EngineLoop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """Options for recording a run, and the engine loop. `frontend` is the path between clients and engines.
+    """Options for recording a run: the engine loop, and `frontend`, the path between clients and engines.
 
     `keep_work` keeps statistics of the steps (`SimulationResult.step_work`); `observer` is called for each step.
     `progress(completed, total)` is called about 200 times. `check()` is called every few milliseconds between steps;
-    an exception from it ends the run. `engine_loop`: see `simulate`.
+    an exception that it raises ends the run. `engine_loop`: see `simulate`.
     """
 
     frontend: FrontendTimes | None = None

@@ -70,7 +70,7 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestTable(Sequence[RequestRecord]):
-    """Requests as columns, times in whole picoseconds (MISSING: did not happen); an index gives a RequestRecord."""
+    """Table of requests with columns in whole ps (MISSING: did not happen); an index returns a RequestRecord."""
 
     arrival_ps: IntArray
     first_scheduled_ps: IntArray
@@ -112,7 +112,7 @@ class RequestTable(Sequence[RequestRecord]):
         return done
 
     def span_ps(self, metric: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return numerator (ps) and divisor of a latency metric for each request; valid only for completed ones."""
+        """Return time (ps) and divisor of a latency metric for each request; valid only for completed requests."""
         span = METRICS[metric].span
         assert span is not None
         time_ps, parts = span(self)

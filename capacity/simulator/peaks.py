@@ -12,7 +12,8 @@ MIN_RESIDENCES = 10  # minimum length of a stretch or run, in residence times of
 
 
 def local_variation(arrival: FloatArray) -> float:
-    """Return the squared coefficient of variation of arrival gaps, without the effect of slow rate changes."""
+    """Return the squared coefficient of variation of the gaps between arrivals. It is the median over parts of 25
+    gaps, so slow changes of the rate have no effect."""
     gaps = np.diff(arrival)
     size = 25
     stretches = len(gaps) // size
@@ -28,9 +29,9 @@ def local_variation(arrival: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """An interval in which arrivals exceed the capacity: `load` times the capacity, with `excess` requests above it.
+    """Interval in which `load` times the capacity arrives, and thus `excess` requests more than can be served.
 
-    `all_s` and `all_excess` are totals over all such intervals of the same length, including this one.
+    `all_s` and `all_excess` are the sums over all such intervals of this length, including this one.
     """
 
     load: float
@@ -42,7 +43,7 @@ class Peak:
 
 
 def peak_load(arrival: FloatArray, capacity: float, stay_s: float) -> Peak | None:
-    """Return the interval with the most arrivals above capacity; None if none is significant and long enough.
+    """Return the interval with the most arrivals above capacity; None if no excess is significant.
 
     The run is divided into halves, quarters, ... down to ten residence times; significant: above 5 standard errors.
     """

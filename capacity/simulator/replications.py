@@ -66,8 +66,8 @@ def summarize_runs(seeds: Sequence[int], summaries: Iterable[LatencySummary]) ->
 class PairedMetric(WrittenRecord):
     """One metric of two configurations over the same seeds: means, and second minus first with its 95 % interval.
 
-    `independent_half` is the half-width of the interval if the two configurations had independent seeds.
-    `variance_ratio`: they would then need this many times as many runs. None for a single run, or if no run differs.
+    `independent_half`: half-width of this interval with independent seeds, which would need `variance_ratio` times as
+    many runs for the same precision. Both are None for a single run, the ratio also if all differences are equal.
     """
 
     LAST: ClassVar[tuple[str, ...]] = ("significant",)

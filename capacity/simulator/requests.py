@@ -44,7 +44,7 @@ class Chains:
         self._stops = array("q", _run_stops(runs)[kept].tobytes())
 
     def chain_of(self, request: int) -> Chain:
-        """Return the keys of a request's shared runs, and the end of each in blocks from the start of the prompt."""
+        """Return the keys of a request's shared runs of blocks, and each run's end in blocks from the prompt start."""
         offsets = self._offsets
         if offsets is None:
             return NO_CHAIN
@@ -54,7 +54,7 @@ class Chains:
         return self._keys[begin:end].tolist(), self._stops[begin:end].tolist()
 
     def columns(self) -> tuple[IntArray, IntArray, IntArray] | None:
-        """Return each request's first run, and the key and end (in blocks) of each run; None if nothing is shared."""
+        """Return arrays: first run of each request; key and end (blocks) of each run. None if no run is shared."""
         if self._offsets is None:
             return None
         return tuple(np.frombuffer(part, dtype=np.int64) for part in (self._offsets, self._keys, self._stops))  # type: ignore[return-value]
@@ -74,7 +74,7 @@ def _run_stops(runs: BlockRuns) -> IntArray:
 
 
 def _count_shared_runs(runs: BlockRuns) -> IntArray:
-    """Return how many of each request's runs, from the first on, also occur in another request."""
+    """Return how many runs of each request precede its first run that no other request has."""
     _, number, users = np.unique(runs.first_ids, return_inverse=True, return_counts=True)
     alone = np.concatenate((users[number] == 1, [True]))
     at = np.where(alone, np.arange(len(alone)), len(alone))
@@ -162,7 +162,7 @@ class Requests:
         return new_sequence
 
     def prompts(self, block_size: int | None = None) -> Callable[[int], Prompt]:
-        """Return a function from a request to its `Prompt` for a router, with prefixes if `block_size` is given."""
+        """Return a function that converts a request number to a router's `Prompt`; prefixes need `block_size`."""
         tokens, asked = self.prompt_tokens, self.asked_tokens
         sessions = None if self.workload.session is None else self.workload.session.tolist()
         chain_of = None if block_size is None else self.block_chains(block_size).chain_of

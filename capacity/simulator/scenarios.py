@@ -42,10 +42,8 @@ SCHEDULE_POLICIES = ("vllm-v1", "vllm-v1-async", "vllm-v0", "sglang-radix")
 
 
 def read_scenarios(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield scenarios: one JSON object, or JSON lines, plain or gzipped. Lines of reference schedules contain one.
-
-    Raises MalformedFile with the line that is invalid.
-    """
+    """Yield scenarios from a file: one JSON object, or JSON lines, plain or gzipped. A line may also be a line of a
+    reference schedule; its scenario is then extracted. Raises MalformedFile with the number of the invalid line."""
     text = read_text(path, "a scenario")
     if not text.strip():
         raise MalformedFile(path, "the file is empty: it must contain at least one scenario")
@@ -78,7 +76,7 @@ def _documents(text: str, path: str | Path) -> Iterator[tuple[str, Any]]:
 def schedule_scenario(
     scenario: Mapping[str, Any], policy: str = "vllm-v1", *, engine_loop: str = "auto"
 ) -> dict[str, Any]:
-    """Return the schedule of a scenario (or the trace of a radix program) in the format of a reference line.
+    """Return the schedule of a scenario (or the trace of a radix program) in the format of reference schedules.
 
     `status` is "ok", or "stalled" with the reason as `error`. `engine_loop`: see `simulate`; both loops give the same
     schedule. Raises InvalidInput, UnknownName.
@@ -268,7 +266,8 @@ def _make_limits(scenario: Mapping[str, Any], v0: bool) -> SchedulerLimits:
 
 
 def _prompt_token_ids(segments: Sequence[Sequence[Any]]) -> list[int]:
-    """Return the tokens of a prompt: [s, n] is n tokens of text s, ["o", s, n] the first n output tokens of seed s."""
+    """Return the token ids of a prompt. Segment [s, n] is n tokens of the text with seed s, ["o", s, n] is the first n
+    output tokens with seed s."""
     tokens: list[int] = []
     for segment in segments:
         count = check_segment(segment)

@@ -12,7 +12,7 @@ from capacity.step import StepShape, windowed_pairs
 def sum_rows(rows: Sequence[Row], window_tokens: int | None = None) -> StepShape:
     """Return the `StepShape` of these rows; `window_tokens` is the attention window of windowed layers.
 
-    A decode row computes one token past the prompt, in addition to its drafts; all other rows are prefill.
+    A row is a decode if its prompt is computed and it computes one token plus its drafts; all other rows are prefill.
     """
     p_seqs = p_tokens = p_pairs = p_context = p_window_pairs = p_window_context = completed = 0
     d_seqs = d_drafts = d_context = d_window = 0

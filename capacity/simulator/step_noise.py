@@ -62,9 +62,9 @@ def make_step_noise(cv: float, seed: int = 0) -> StepNoise | None:
 
 
 def noise_factors(cv: float) -> tuple[float, ...]:
-    """Return equally likely factors: midpoints of slices of a lognormal body and of exponential stragglers.
+    """Return equally likely factors: quantiles of a lognormal distribution and of exponential stragglers.
 
-    Their mean is exactly 1 and their variation exactly `cv`; for that the shape is scaled by a few percent.
+    Their mean is exactly 1 and their coefficient of variation `cv`; for this, deviations are scaled by a few percent.
     """
     body, normal = FACTORS - STRAGGLERS, NormalDist()
     drawn = [math.exp(cv * BODY_DEVIATION * normal.inv_cdf((place + 0.5) / body)) for place in range(body)]

@@ -49,7 +49,8 @@ class StepWork:
         prefill_ps: int,
         held_ps: int,
     ) -> StepWork:
-        """Return the core's data: `decodes` has (first shape, steps, ps) per kind, `prefills` kept (shape, ps)."""
+        """Return statistics from the compiled core: `decodes` has (first shape, number of steps, total ps) per kind of
+        decode step, `prefills` has (shape, ps) per kept prefill step."""
         work = cls(step_times)
         work.held_ps = held_ps
         for shape, steps, busy_ps in decodes:

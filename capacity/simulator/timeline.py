@@ -54,7 +54,8 @@ class Timeline:
             )
 
     def chrome_trace(self, records: RequestTable) -> dict[str, Any]:
-        """Return the trace for `json.dump`: observed steps; queueing, prefill, decode and preemptions of requests."""
+        """Return the trace for `json.dump`: observed steps, and each request's queueing, prefill, decode,
+        preemptions."""
         events: list[Mapping[str, object]] = [
             {"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}}
             for pid, name in ((ENGINE, "engine steps"), (REQUESTS, "requests"))
@@ -76,7 +77,7 @@ class Timeline:
     def _split_phase(
         self, index: int, name: str, begin_us: float, end_us: float
     ) -> Iterator[tuple[str, float, float]]:
-        """Yield (name, begin, end) of the parts of a request's phase and the preemptions between them, in order."""
+        """Yield (name, begin, end) in order: the parts of a request's phase `name`, and preemptions between them."""
         at_us = begin_us
         for first_us, last_us in self._pauses_us.get(index, ()):
             first_us, last_us = max(first_us, at_us), min(last_us, end_us)
@@ -91,7 +92,7 @@ class Timeline:
 
 
 def _step_bounds(step: Step, engine: Engine) -> dict[str, object]:
-    """Return the bottleneck of a step and the shares of its time by bottleneck; empty without operators."""
+    """Return the bottleneck of a step and the time share of each bottleneck; empty if operators are unknown."""
     step_cost = getattr(engine.step_times, "step_cost", None)
     if step_cost is None or not step.rows or step.parts:
         return {}

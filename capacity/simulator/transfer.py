@@ -56,7 +56,7 @@ class KvLink:
         return picoseconds(payload_bytes / self.bytes_per_s)
 
     def last_layer_ps(self, tokens: int) -> int:
-        """Return the part of `payload_ps` that the last computed layer takes."""
+        """Return the time (ps) to send the last layer, which cannot start before that layer is computed."""
         return -(-self.payload_ps(tokens) // max(self.layers, 1))
 
 
@@ -176,7 +176,7 @@ class LoadBlockPool(BlockPool):
 
 
 def allocate_computed(pool: PagedPool, table: Table, tokens: int, hit: Hit) -> bool:
-    """Allocate blocks for `tokens` tokens with existing KV, `hit` of them cached; return False if too few are free.
+    """Allocate blocks for `tokens` tokens whose KV exists; `hit` are those already cached. False if too few are free.
 
     Layers with windows keep no blocks that the next token does not attend to.
     """

@@ -56,12 +56,13 @@ class Verdict:
     """Verdict on a run and its reason. Other fields are None if they do not apply (a closed loop) or are not
     measurable.
 
-    `load_fraction` is offered rate over capacity for the whole run; `peak_load_fraction` is the same for the interval
-    `peak_s` in which it was above 1 beyond random variation. `growth_fraction` is the share of arrivals that
-    accumulate in the system. `measured_s` is (begin, end) of the run without warm-up and drain; `measured_requests`
-    requests arrived in it, and `steady` has their means (None without a steady state: overloaded or too short).
-    `is_stable`: the completed requests are from a steady state without backlog, and their percentiles have intervals.
-    `bound_by`: the API server if it limits throughput; `reason` states it too.
+    `load_fraction` is the offered rate over capacity for the whole run. `peak_load_fraction` is this ratio in the
+    interval `peak_s`, the one with the most arrivals above capacity (None unless significant). `growth_fraction` is
+    the share of arrivals that accumulate in the system. `measured_s` is (begin, end) of the run without warm-up and
+    drain; `measured_requests` is the number of requests that arrived in it, and `steady` has their means (None without
+    a steady state: overloaded or too short). `is_stable`: the completed requests are from a steady state without
+    backlog, and their percentiles have intervals. `bound_by`: the API server if it limits throughput; `reason` states
+    it too.
     """
 
     verdict: Judgement
@@ -183,7 +184,8 @@ def judge(
 
 
 def limited_capacity(capacity: Capacity | None, front_end: FrontEndLimit | None) -> Capacity | None:
-    """Return the capacity of the engines, or of the API servers if that is lower."""
+    """Return the lower of two capacities, that of the engines and that of the API servers; None if both are
+    unknown."""
     if front_end is None or (capacity is not None and capacity.requests_per_s <= front_end.requests_per_s):
         return capacity
     means = None if capacity is None else capacity.means
@@ -270,7 +272,7 @@ def _judge_open_loop(
 
 
 def _is_lasting(peak: Peak, capacity: Capacity, span_s: float, load: float) -> bool:
-    """Return whether bursts and their drain take more than 10 % of the run, or the load is 0.95 or more."""
+    """Return whether bursts and serving their excess take more than 10 % of the run, or the load is 0.95 or more."""
     if load >= STABLE_LOAD:
         return True
     aftermath_s = peak.all_excess / (capacity.requests_per_s * (1 - load))
@@ -325,11 +327,11 @@ def _steady_part(
 ) -> Bools:
     """Return a mask of the completed requests after the warm-up and before the drain.
 
-    Warm-up ends where the standard error of the remaining mean latency is smallest (MSER-5: White, 1997), in the first
-    half. Requests that arrive within one residence time of the last arrival see a falling load and are left out if at
-    least half of the others remain. So are the `first_wave` requests of a closed loop, which arrive together: only
-    their TTFT is long, which a mean over random output lengths may not show. A burst is no warm-up, so the warm-up
-    ends before `peak`.
+    The warm-up ends where the standard error of the mean latency of later requests is smallest (MSER-5: White, 1997),
+    at the latest in the middle of the run and before `peak`, because a burst is no warm-up. The `first_wave` requests
+    of a closed loop, which arrive together, are left out too: only their TTFT is long, which a mean over random output
+    lengths may not show. So are requests that arrive within one residence time of the last arrival, because they see a
+    falling load; but only if at least half of the others remain.
     """
     count = len(arrival)
     kept = np.ones(count, dtype=bool)
@@ -347,7 +349,7 @@ def _steady_part(
 
 
 def _warm_up_batches(means: FloatArray) -> int:
-    """Return how many leading values to omit, at most half, to minimise the standard error of the mean of the rest."""
+    """Return how many leading `means` to omit, at most half, so that the mean of the rest has the least error."""
     backwards = means[::-1]
     counts = np.arange(1, len(means) + 1)
     sums, squares = np.cumsum(backwards), np.cumsum(backwards**2)
@@ -357,9 +359,10 @@ def _warm_up_batches(means: FloatArray) -> int:
 
 
 def _growth(arrival: FloatArray, finish: FloatArray) -> float | None:
-    """Return the share of arrivals that accumulate (slope of requests in system / arrival rate); 0 if insignificant.
+    """Return the share of arriving requests that accumulate in the system; 0 if the growth is not significant.
 
-    Uses the last three quarters of the arrivals in windows of equal time; None if there are too few.
+    It is the slope of the number of requests in the system, in windows of equal duration over the last three quarters
+    of the arrival period, divided by the arrival rate. None if there are too few requests.
     """
     count = len(arrival)
     if count < MIN_REQUESTS or arrival[-1] <= arrival[0]:

@@ -227,9 +227,9 @@ def prefill_prolongation_s(
     beside: StepShape,
     ranks: int,
 ) -> float:
-    """Return the seconds per prompt by which prefills prolong the decode steps `beside` that they run in.
+    """Return the seconds by which the prefill of one prompt prolongs the steps in which it runs.
 
-    `together` is the mean number of prompts that are prefilled at once, at least 1.
+    `beside`: one rank's requests that each step also decodes. `together`: mean prompts that start at once, at least 1.
     """
     undisturbed_s = seconds([beside] * ranks) if beside.decode_sequences else 0.0
 
@@ -247,9 +247,9 @@ def prefill_prolongation_s(
 
 
 def first_failing(holds: Callable[[int], bool], most: int) -> int | None:
-    """Return the smallest number from 1 to `most` for which `holds` is false, or None if there is none.
+    """Return the smallest number from 1 to `most` for which `holds` returns false; None if there is none.
 
-    The search tries powers of two and then bisects, so it may miss a short dip (such as a graph size).
+    The search tries powers of two and then bisects, so it may miss single numbers (such as a CUDA graph size).
     """
     low, high = 0, 1
     while holds(high):

@@ -31,7 +31,7 @@ from capacity.step.shape import AffineStepTimes, SlowestRank, StepTimes
 
 
 class OperatorKind(IntEnum):
-    """Formulas of operators: first those of contexts, then (from EXPANSION on) those of a single number of rows."""
+    """Formulas of operators; those before EXPANSION depend on contexts, the others only on numbers of rows."""
 
     GROUPED_PREFILL = 0
     GROUPED_DECODE = 1
@@ -138,9 +138,9 @@ class ModelData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaledData:
-    """The `inner` step times multiplied by a factor for prefill and one for decode.
+    """The `inner` step times: steps with prefill tokens multiplied by `prefill`, pure decode steps by `decode`.
 
-    Decode steps without an affine piece are interpolated between knots of the contexts.
+    If `inner` has no affine function for a decode step, its time is interpolated between knots of the context length.
     """
 
     inner: StepTimes
@@ -168,8 +168,8 @@ class DraftedData:
     """The `inner` step times plus, in every step with drafts, the time to draft them.
 
     The drafting time is either `batch_seconds(decode requests)`, or the time of `draft_steps` decode steps of a
-    `draft` model at the mean context. The first of these steps has `first_drafts` additional rows per decode request,
-    each later step `level_drafts`.
+    `draft` model at the mean context. In addition to one row per decode request, the first of these steps has
+    `first_drafts` rows per decode request, and each later step has `level_drafts`.
     """
 
     inner: StepTimes
@@ -201,12 +201,13 @@ def step_data(step_times: object) -> StepData | None:
 
 
 def graph_rows(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a tuple: entry r is the rows of the CUDA graph for r rows, up to the largest graph."""
+    """Return a table of CUDA graph sizes: entry r is the rows of the graph that a step of r rows replays."""
     return tuple(sizes[bisect.bisect_left(sizes, rows)] for rows in range(sizes[-1] + 1)) if sizes else ()
 
 
 def operators_data(operators: Iterable[Operator], rows: RowCount | None) -> Forms | None:
-    """Return the data of operators that all depend on `rows` (None: contexts); None if one has no formula."""
+    """Return the data of operators that all depend on the number of rows `rows` (None: on contexts); None if one of
+    them depends on something else or has no formula."""
     forms = []
     for operator in operators:
         form = operator_data(operator)

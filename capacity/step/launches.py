@@ -42,7 +42,7 @@ LAUNCH_QUEUE = 1_024
 
 
 class Weights(NamedTuple):
-    """Cost of a Triton and of a quantization launch, relative to the launch of a plain kernel."""
+    """Costs of launching a Triton kernel and a quantization kernel, relative to a plain kernel."""
 
     triton: float
     quantize: float
@@ -150,7 +150,7 @@ def _expert_launches(setting: StepSetting, weights: Weights) -> float:
 
 
 def _is_quantized(setting: StepSetting, kind: str) -> bool:
-    """Return whether a separate kernel quantizes the input of a layer part `kind` below 16 bits before its GEMM."""
+    """Return whether a separate kernel quantizes the GEMM inputs of layer part `kind` to fewer than 16 bits."""
     execution = setting.execution(setting.weights.format_of(kind))  # type: ignore[arg-type]
     return execution.compute_dtype not in ("bf16", "fp16", "fp32")
 

@@ -77,7 +77,7 @@ class StepModel:
 
     @property
     def capped_adjustments(self) -> tuple[tuple[str, str], ...]:
-        """Return (adjustment parameter, operator) for each operator that is limited to the roofline."""
+        """Return (adjustment parameter, operator) where the adjusted time would be below the roofline time."""
         return tuple(dict.fromkeys(self._lookup.capped))
 
     @property
@@ -94,7 +94,7 @@ class StepModel:
         return self._lookup.residuals(regime).widen(max(self.error_factor, *unmeasured.values(), 1.0))
 
     def _computed_shape(self, shape: StepShape) -> StepShape:
-        """Return the shape that is computed: without a KV cache, all earlier tokens are computed again."""
+        """Return the shape that the engine computes for a step: without a KV cache, all tokens of its requests."""
         if self._use_cache:
             return shape
         return without_kv_cache(shape, window_tokens=self.model.window_tokens)
@@ -121,7 +121,7 @@ class StepModel:
         return tuple(encoder_operator(self._build, tower) for tower in self.model.towers)
 
     def _parts(self, shape: StepShape, rows: int) -> tuple[float, float, float]:
-        """Return the seconds of the GPU, and those of launches and host that do not overlap with it."""
+        """Return three times in seconds: of the GPU, and of launches and host work that do not overlap with it."""
         padded_rows = self._graph_rows(shape, rows)
         gpu = self._own_seconds(shape, padded_rows or rows)
         if self._operators.shared:
@@ -224,7 +224,7 @@ class StepModel:
         return max(1, picoseconds(self._step_seconds(shape)))  # no cache: shapes with a prefill rarely repeat
 
     def decode_piece(self, shape: StepShape) -> DecodePiece:
-        """Return the affine piece for this decode step: it applies between two knots of the sum of its contexts."""
+        """Return the affine function for this step's time; it applies between two knots of each context sum."""
         context, window = shape[9], shape[10]
         low, width = _knot(context)
         window_low, window_width = (low, width) if window == context else _knot(window)
@@ -276,9 +276,9 @@ class StepModel:
 
 
 def _knot(tokens: int) -> tuple[int, int]:
-    """Return the largest knot that is at most `tokens`, and the distance to the next knot.
+    """Return the largest knot (point of linear interpolation) that is at most `tokens`, and the distance to the next.
 
-    An octave has 2**(KNOT_BITS - 1) knots.
+    From one power of two to the next there are 2**(KNOT_BITS - 1) knots.
     """
     bits = tokens.bit_length() - KNOT_BITS
     return (tokens >> bits << bits, 1 << bits) if bits > 0 else (tokens, 1)
@@ -308,8 +308,7 @@ def _make_costs(operators: tuple[Operator, ...]) -> Callable[[float], tuple[OpCo
 
 
 def _row_shape(rows: float) -> StepShape:
-    """Return a shape of `rows` sampled rows for operators that depend only on rows; `rows` may be a fractional
-    mean."""
+    """Return a step shape of `rows` sampled rows, for operators that depend only on rows; `rows` may be fractional."""
     return StepShape(draft_tokens=rows)  # type: ignore[arg-type]
 
 

@@ -148,12 +148,12 @@ def moe_seconds(
 
 
 def token_log_ratio(tokens: float) -> float:
-    """Return the log of the factor on the experts' time at this number of tokens for a `tilt` of 1; 0 at 32 tokens."""
+    """Return ln(`tokens` / 32), limited; `tilt` times it is the logarithm of the factor on the experts' time."""
     return math.log(min(max(tokens, 1.0), MAX_EXPONENT_TOKENS) / MIDDLE_TOKENS)
 
 
 def largest_roofline_fraction(constants: MoeCoefficients) -> float:
-    """Return the largest roofline fraction; a time factor below it could beat the roofline."""
+    """Return the largest fraction of a peak; a time factor below it would be faster than the roofline."""
     return max(constants.compute_fraction, constants.bandwidth_fraction, constants.routed_fraction)
 
 
@@ -378,7 +378,7 @@ class Traffic(Repeated):
     flops_per_row: float = 0.0
 
     def key(self) -> Hashable:  # type: ignore[override]
-        """Return the merge key: traffic with the same name and the same rows becomes one row of the cost table."""
+        """Return the merge key: `Traffic` operators with the same name and row count are one row of the cost table."""
         return Traffic, self.name, self.rows
 
     def add(self, other: Self) -> Self:

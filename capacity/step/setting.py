@@ -110,7 +110,7 @@ class StepSetting:
         return self.gpu_layers is not None and self.gpu_layers <= self.model.num_layers
 
     def unmeasured_factors(self, phase: Literal["prefill", "decode"] = "decode") -> dict[str, float]:
-        """Return the error factors above 1 of steps of this phase, by the part that was not measured."""
+        """Return the error factors above 1 for steps of this phase; keys name the cause, such as "chip"."""
         served = self.profile.step_time is not None and self.profile.step_time.chip_share is not None
         found = {"served chip" if served else "chip": _chip_error(self.profile, phase)}
         if self.host_weight_share:
@@ -120,7 +120,7 @@ class StepSetting:
         return {why: factor for why, factor in found.items() if factor > 1}
 
     def weight_slowdown(self, bandwidth_fraction: float, *, share: float) -> float:
-        """Return the time to read weights, `share` of them over PCIe, relative to all from HBM."""
+        """Return the time to read weights, the fraction `share` over PCIe, divided by the time from HBM."""
         hbm, pcie = self.profile.hbm_bytes_per_s, self.profile.pcie.bytes_per_s
         return 1.0 - share + share * bandwidth_fraction * hbm / pcie
 
@@ -185,7 +185,7 @@ class StepSetting:
         )
 
     def _transfer_function(self) -> Callable[[Coefficients], Coefficients] | None:
-        """Return a function that converts constants of the source GPU to this card (clock, memory).
+        """Return a function that converts kernel constants of the source GPU to the clock and memory of this card.
 
         None if the profile does not use another GPU's constants.
         """

@@ -117,7 +117,7 @@ def _equal_prompts(sequences: int, context_tokens: int, window_tokens: int | Non
 
 
 def windowed_pairs(new_tokens: int, cached_tokens: int, window_tokens: int | None) -> int:
-    """Return the query-context pairs of a chunk; a query sees at most `window_tokens` tokens with itself."""
+    """Return the query-key pairs of a chunk; a query attends to itself and at most `window_tokens` - 1 others."""
     if window_tokens is None or cached_tokens + new_tokens <= window_tokens:
         return new_tokens * cached_tokens + new_tokens * (new_tokens + 1) // 2
     growing = max(0, window_tokens - cached_tokens)  # queries whose window is not yet full
@@ -179,15 +179,15 @@ class DecodePiece(NamedTuple):
 
 
 class StepTimes(Protocol):
-    """Interface of a step model for the simulator: step times in whole picoseconds, and affine pieces for decode
+    """Interface of a step model for the simulator: step times in whole picoseconds, and affine functions for decode
     steps.
 
-    The two must agree to the picosecond: for any shape s without prefill, `step_ps(s)` equals the piece
-    `decode_piece(s)` evaluated at s, and at every later s' within its limits. So round the coefficients once (base and
-    slopes to whole picoseconds), never the total. Linearise a p-norm or another curve between fixed knots of the
-    context sum, in both methods in the same way; a CUDA-graph size or a roofline corner ends a piece. Step times are
-    at least 1 ps. `decode_piece` returns None if no affine piece exists (for example, for a random step time); the
-    simulator then calls `step_ps` for each step.
+    `step_ps` and `decode_piece` must agree to the picosecond: for any shape s without prefill, `step_ps(s)` equals the
+    affine function `decode_piece(s)` evaluated at s; the same applies to every later s' within its limits. So round
+    the coefficients once (base and slopes to whole picoseconds), never the total. In both methods, linearise a p-norm
+    or another curve between the same fixed knots of the context sum; a CUDA-graph size or a roofline corner ends a
+    piece. Step times are at least 1 ps. `decode_piece` returns None if no affine piece exists (for example, for a
+    random step time); the simulator then calls `step_ps` for each step.
     """
 
     def step_ps(self, shape: StepShape) -> int: ...

@@ -63,7 +63,7 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
         return RequestSeconds(prefill_s=prefill_s(0.0), decode_s=0.0)
 
     def spare(decoding: float) -> float:
-        """Return the spare capacity if `decoding` requests decode at once; if it is above 0, the engine keeps up."""
+        """Return decode capacity minus load if `decoding` requests decode at once; below 0 the queue grows."""
         free = 1 - load.requests_per_s * prefill_s(decoding)
         return decoding * free - load.requests_per_s * decoded * step_s(decoding) / load.ranks
 
@@ -78,7 +78,8 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
 
 
 def _first_root(spare: Callable[[float], float], most: float) -> float:
-    """Return the first root of the function `spare` between 0 and `most`; `most` if the engine is saturated."""
+    """Return the smallest number of decoding requests for which the function `spare` is not negative; `most` if it is
+    negative for all numbers up to `most`."""
     low, high = 0.0, min(1.0, most)
     while spare(high) < 0:
         if high >= most:
@@ -105,7 +106,7 @@ def _mean_decode_batch(decoding: float, load: EngineLoad) -> float:
 def _make_prefill_seconds(
     steps: StepModelLike, limits: EngineLimits, load: EngineLoad
 ) -> Callable[[float], float]:
-    """Return a function from the mean decoding requests per rank to the seconds that a prompt adds."""
+    """Return a function that returns the seconds that one prompt adds, given the mean decoding requests per rank."""
     seconds = get_joint_seconds(steps, load.ranks)
     others = 1.0 if load.in_flight is None else max(1 - load.ranks / max(load.in_flight, load.ranks), 0.0)
 

@@ -133,7 +133,7 @@ class PeriodicArrivals:
 
 @dataclass(frozen=True, slots=True)
 class PartOfArrivals:
-    """The arrivals of `process` without its first `skipped` expected arrivals; the clock starts where they end."""
+    """The arrivals of `process` after its first `skipped` expected arrivals; its clock starts after those."""
 
     process: RampArrivals | PeriodicArrivals
     skipped: float
@@ -151,14 +151,14 @@ class PartOfArrivals:
 
 
 def busiest_part(process: RampArrivals | PeriodicArrivals, within: float, count: float) -> PartOfArrivals:
-    """Return the part of `process` with the highest rate over `count` arrivals, within its first `within` arrivals."""
+    """Return the part in the first `within` arrivals of `process` in which `count` arrivals take the least time."""
     starts = np.linspace(0.0, max(within - count, 0.0), _CELLS_PER_PERIOD + 1)
     lasts_s = process.when_s(starts + count) - process.when_s(starts)
     return PartOfArrivals(process, float(starts[int(np.argmax(lasts_s <= lasts_s.min() * (1 + 1e-9)))]))
 
 
 def most_arrivals(process: RampArrivals | PeriodicArrivals, within: float, lasts_s: float) -> float:
-    """Return the expected arrivals in the busiest `lasts_s` seconds of the first `within` arrivals."""
+    """Return the most expected arrivals in any `lasts_s` seconds, within the first `within` expected arrivals."""
     starts = np.linspace(0.0, within, _CELLS_PER_PERIOD + 1)
     times_s = process.when_s(starts)
     return float((np.interp(times_s + lasts_s, times_s, starts) - starts).max())
@@ -198,7 +198,8 @@ def unit_gaps(count: int, burstiness: float, rng: np.random.Generator) -> FloatA
 
 
 def _invert_expected(events: FloatArray, expected: FloatArray, times_s: FloatArray) -> FloatArray:
-    """Return when the number of arrivals `expected` at `times_s` reaches `events`, without rate-0 intervals."""
+    """Return the times at which the number of arrivals reaches each value of `events`, never while the rate is 0.
+    `expected` is the number of arrivals at `times_s`; between these times it is interpolated linearly."""
     cell = np.clip(np.searchsorted(expected, events, side="left") - 1, 0, len(times_s) - 2)
     width = expected[cell + 1] - expected[cell]
     part = np.divide(events - expected[cell], width, out=np.zeros_like(events), where=width > 0)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_links(workload: Workload) -> None:
-    """Raise InvalidInput if columns contradict each other."""
+    """Raise InvalidInput if links between requests, prompt contents or the concurrency are inconsistent."""
     after, think_s, content = workload.after_request, workload.think_s, workload.content
     if (after is None) != (think_s is None):
         raise InvalidInput("after_request and think_s must be given together")
@@ -37,7 +37,7 @@ def check_links(workload: Workload) -> None:
 
 
 def relink(after_request: IntArray, rows: IntArray) -> IntArray:
-    """Return `after_request` for a selection of requests, with the row numbers of the selection.
+    """Return the column `after_request` of only the requests `rows`, with row numbers among these requests.
 
     A request that waited for an omitted request waits for the nearest selected one earlier in the chain.
     """

@@ -46,7 +46,7 @@ class PromptContent:
         object.__setattr__(self, "answer_ids", int_column("answer_ids", self.answer_ids, length=requests))
 
     def add_salt(self, salt: IntArray) -> PromptContent:
-        """Return the content with separate texts for each salt: different salts share no blocks."""
+        """Return the content with other texts for each salt: requests with different salts share no blocks."""
         texts, salts = np.concatenate([self.segment_ids, self.answer_ids]), int(salt.max()) + 1
         number = np.unique(texts, return_inverse=True)[1].astype(np.int64)
         own = number * salts + np.concatenate([np.repeat(salt, np.diff(self.offsets)), salt])
@@ -188,10 +188,10 @@ def fresh_ids(used: Iterable[int] | IntArray, count: int) -> IntArray:
 
 
 class _ChainedRuns:
-    """Computes the block runs of many token sequences together, one segment of each sequence at a time.
+    """Computes the block runs (`BlockRuns`) of many token sequences together, one segment of each sequence at a time.
 
-    The number of a run identifies (previous block, text, offset in the text). The number of a block that contains
-    several segments identifies (previous block, its pieces). The previous block determines how many segments precede
+    A run is identified by the block before it, its text and the offset in the text; a block that contains several
+    segments, by the block before it and its pieces of segments. The block before determines how many segments precede
     the run, so equal runs are found in the same step.
     """
 
@@ -204,7 +204,7 @@ class _ChainedRuns:
         self._found: list[tuple[IntArray, IntArray, IntArray]] = []  # (sequence, first id, blocks)
 
     def extend(self, rows: IntArray, texts: IntArray, tokens: IntArray) -> None:
-        """Append the first `tokens` tokens of `texts` to the sequences `rows`, which must be in ascending order."""
+        """Append the first `tokens[i]` tokens of `texts[i]` to the sequence `rows[i]`; `rows` must be ascending."""
         missing = self._missing[rows]
         start = np.minimum(missing, tokens)
         joined = missing > 0
@@ -248,7 +248,7 @@ class _ChainedRuns:
         )
 
     def _emit(self, rows: IntArray) -> None:
-        """Turn the incomplete blocks of the sequences `rows` into runs of one block."""
+        """Add the last collected block of each of the sequences `rows` as a run of one block."""
         if len(rows):
             first = self._run_ids(self._parent[rows], self._open[rows])
             self._found.append((rows, first, np.ones(len(rows), dtype=np.int64)))

@@ -79,7 +79,7 @@ def workload_of(traffic: Traffic, longest_tokens: int | None = None) -> Workload
 
 
 def _add_expected_lengths(workload: Workload, traffic: Traffic) -> Workload:
-    """Return the workload with `expected_over_mean`: expected over drawn mean lengths."""
+    """Return the workload with `expected_over_mean`: mean of the distribution over mean of the drawn lengths."""
     text = _lengths(traffic, traffic.input_len or 0, traffic.input_len_cv, math.inf).mean_tokens
     output = _lengths(traffic, traffic.output_len or 0, traffic.output_len_cv, math.inf).mean_tokens
     prompt = text + traffic.random_prefix_len + float(workload.encoded_tokens[0])  # the same for all requests
@@ -88,7 +88,7 @@ def _add_expected_lengths(workload: Workload, traffic: Traffic) -> Workload:
 
 
 def _generate_with_rate(traffic: Traffic, longest_tokens: int | None) -> Workload:
-    """Return generated requests with their mean rate and, for a varying rate, the part they cover."""
+    """Generate the requests; record the mean rate and, for a varying rate, the part of its period that they cover."""
     workload, rate = _generate(traffic, longest_tokens), traffic.request_rate
     if rate is None or math.isinf(rate):
         return workload
@@ -338,7 +338,7 @@ def _make_client_mix(traffic: Traffic, requests: int, prompt: Lengths, output: L
 
 
 def _largest_mean_multiple(traffic: Traffic, longest_tokens: int | None) -> float:
-    """Return the largest factor, at least 1, on the mean lengths with which a request still fits."""
+    """Return the largest factor (at least 1) on the mean lengths so that a request fits in `longest_tokens`."""
     if longest_tokens is None:
         return math.inf
     images = traffic.images_per_prompt * (traffic.image_tokens or 0) + (traffic.audio_tokens or 0)
@@ -361,7 +361,7 @@ def _lengths(traffic: Traffic, tokens: int, cv: float, times_mean: float) -> Len
 def _arrivals(
     traffic: Traffic, *, per_request: int = 1
 ) -> SteadyArrivals | RampArrivals | PeriodicArrivals | PartOfArrivals:
-    """Return the arrival process of `traffic`; `per_request` requests (turns) form one arrival."""
+    """Return the arrival process of `traffic`; each arrival starts a session of `per_request` requests (turns)."""
     if traffic.arrivals == "steady":
         rate = math.inf if traffic.request_rate is None else traffic.request_rate / per_request
         return SteadyArrivals(rate, traffic.burstiness)

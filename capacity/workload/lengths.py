@@ -141,11 +141,10 @@ class GammaLengths(_DispersedLengths):
 def rank_correlated(
     first: IntArray, second: IntArray, *, rank_correlation: float, rng: np.random.Generator
 ) -> tuple[IntArray, IntArray]:
-    """Return two columns with values reordered so that they have this rank (Spearman) correlation, up to sampling
-    error.
+    """Reorder the values of two columns so that they have this rank (Spearman) correlation, up to sampling error.
 
-    Uses a Gaussian copula by reordering, after Iman and Conover (1982), so both marginal distributions stay exactly as
-    drawn. The normal correlation is 2·sin(pi·rho/6).
+    The order is drawn from a Gaussian copula, after Iman and Conover (1982), so both columns keep exactly their
+    values. The normal correlation is 2·sin(pi·rho/6).
     """
     if not -1 <= rank_correlation <= 1:
         raise InvalidInput(f"the rank correlation must be from -1 to 1, not {rank_correlation}")

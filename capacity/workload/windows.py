@@ -82,12 +82,12 @@ def duration_text(seconds: float) -> str:
 
 
 def find_windows(workloads: Sequence[Workload], window_s: float | None) -> tuple[Window, ...]:
-    """Return the windows of `workloads`, which are random draws of the same traffic; the window with most work is
+    """Return time windows of `window_s` seconds that cover `workloads`, random draws of the same traffic; most work
     first.
 
-    The busiest window is the interval of `window_s` seconds with the most work; it may start at any arrival. The other
-    windows of this length adjoin it before and after. The result is empty if a workload is no longer than a window, or
-    if it is a closed loop whose requests have no arrival times of their own.
+    The busiest window has the most work of all intervals of this length that start at an arrival. The other windows
+    follow each other without gaps before and after it. The result is empty if a workload is no longer than a window,
+    or if it is a closed loop whose requests have no arrival times of their own.
     """
     if window_s is None or any(w.concurrency is not None or _timed_span_s(w) <= window_s for w in workloads):
         return ()

@@ -19,10 +19,10 @@ from capacity.step.model import StepModel
 
 
 class DraftWork(NamedTuple):
-    """Work of one drafting round: requests, context tokens of each, draft depth, and nodes per request in total.
+    """Input of a drafter: the batch for which one drafting round drafts.
 
-    `last_round_tokens`: mean tokens that the previous round yielded per request. `beside`: the shape of the target's
-    step; a drafter with its own KV cache also computes the prompt tokens of this step.
+    `draft_tokens`: depth; `nodes`: all drafts per request. `last_round_tokens`: mean tokens per request of the
+    previous round. `beside`: shape of the target's step, whose prompts a drafter with its own KV cache also computes.
     """
 
     batch_size: int
@@ -35,11 +35,10 @@ class DraftWork(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafter:
-    """A drafter: the seconds that it adds to the target's steps, and its bytes on the target's GPUs.
+    """Base class of drafters: time that drafting adds to the target's steps, and memory on the target's GPUs.
 
-    Each GPU holds `gpu_weights_bytes`, and `gpu_kv_bytes_per_token` for each token, including KV heads that are
-    replicated because there are fewer heads than GPUs. `reads_prompts`: whether the drafter also computes every
-    prompt.
+    `gpu_weights_bytes` and `gpu_kv_bytes_per_token` apply to each GPU; they include KV heads that are replicated
+    because there are more GPUs than heads. `reads_prompts`: whether the drafter also computes every prompt.
     """
 
     weights_bytes: float = 0.0
@@ -53,7 +52,7 @@ class Drafter:
         raise NotImplementedError
 
     def joint_seconds(self, works: Sequence[DraftWork]) -> float:
-        """Return the seconds of one drafting round of data-parallel ranks that run in lockstep; one work per rank."""
+        """Return the drafting seconds of one round of lockstep data-parallel ranks; `works` has one item per rank."""
         return max(map(self.seconds, works))
 
     def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
@@ -70,7 +69,7 @@ class Drafter:
 
 
 def sum_by_bound(tables: Sequence[tuple[StepCost, int]]) -> tuple[OpCost, ...]:
-    """Return the operators of several (step, repetitions) pairs, summed by the resource that bounds them."""
+    """Return the operators of (cost table, repetitions) pairs as one sum for each resource that bounds them."""
     rows: dict[Bound, OpCost] = {}
     for table, times in tables:
         for op in table.operators if times else ():
@@ -87,7 +86,7 @@ def sum_by_bound(tables: Sequence[tuple[StepCost, int]]) -> tuple[OpCost, ...]:
 
 
 def draft_step_engine(engine: EngineSpec) -> EngineSpec:
-    """Return the engine with the host times of draft steps.
+    """Return the engine release with the CPU times per step that apply to the steps of a draft model.
 
     Draft steps process no output. Their base host time is 0 if the engine schedules asynchronously.
     """
@@ -239,7 +238,7 @@ def _model_drafter(draft: ResolvedPool, target: ResolvedPool) -> ModelDrafter:
 
 
 def _gpu_kv_bytes(model: ModelSpec, kv_cache_dtype: str, ranks: int) -> float:
-    """Return the KV bytes of a token on each of `ranks` tensor-parallel GPUs; each GPU holds whole KV heads."""
+    """Return the KV bytes of one token on each of `ranks` tensor-parallel GPUs, which store whole KV heads."""
     return sum(
         group.bytes_per_token * math.ceil(group.num_kv_heads / ranks) / group.num_kv_heads
         for group in model.kv_cache_groups(kv_cache_dtype)
@@ -316,9 +315,9 @@ def layer_model(model: ModelSpec, speculator: Speculator) -> ModelSpec:
 
 
 def _dense_width(model: ModelSpec, group: LayerGroup) -> DenseFeedForward:
-    """Return the feed-forward width of a drafting layer: the model's, or the total width of a token's experts.
+    """Return the feed-forward of a drafting layer: as wide as the model's, or as all experts of a token.
 
-    The second is an assumption, because drafting layers of MoE models are assumed to be dense.
+    The second case is an assumption: drafting layers of MoE models are taken to be dense.
     """
     dense = (g.feed_forward for g in model.layer_groups if isinstance(g.feed_forward, DenseFeedForward))
     own = next(dense, None)
@@ -338,11 +337,10 @@ def _dense_width(model: ModelSpec, group: LayerGroup) -> DenseFeedForward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayersDrafter(Drafter):
-    """The target's first layers and its LM head as drafter (LayerSkip, Draft & Verify); no additional weights or KV.
+    """Drafter that runs the target's first layers and LM head (LayerSkip, Draft & Verify), without more weights or KV.
 
-    The target's KV cache already contains what these layers computed for a draft. Verification could therefore start
-    after them, which is not modelled; LayerSkip's own code does this and saves at most these layers' share of
-    verification.
+    Drafting already stores the KV of these layers for each draft token. Verification could therefore skip the first
+    layers. This is not modelled; LayerSkip's own code does it and saves at most these layers' share of verification.
     """
 
     model: ModelSpec
@@ -362,7 +360,7 @@ class LayersDrafter(Drafter):
 
 
 def make_layers_drafter(target: ResolvedPool, speculator: Speculator) -> LayersDrafter:
-    """Return the drafter of the target's first layers. Raises InvalidInput if none is left to verify."""
+    """Return the drafter of the target's first layers. Raises InvalidInput if they are all of its layers."""
     model, said = target.model, target.pool.draft_layers
     drafting = max(round(model.num_layers * speculator.layers_share), 1) if said is None else said
     if drafting >= model.num_layers:

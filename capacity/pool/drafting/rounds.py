@@ -32,7 +32,7 @@ from capacity.step.setting import HostTime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One drafting round of a batch; times in seconds. `speedup`: tokens/s over those of plain decode."""
+    """Times and tokens of one drafting round of a batch; `speedup`: tokens/s divided by tokens/s without drafting."""
 
     batch_size: int
     draft_tokens: int
@@ -66,7 +66,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftMemory:
-    """Memory that drafting uses on each of the target's GPUs (bytes), and KV capacity (tokens)."""
+    """Draft weights and KV in bytes on each GPU of the target, and KV capacity in tokens before and after."""
 
     draft_weights_bytes: float
     draft_kv_bytes_per_token: float
@@ -75,10 +75,10 @@ class DraftMemory:
 
 
 class Speculation:
-    """A target pool with a drafting method. Raises InvalidInput if the method does not suit the model.
+    """Speculative decoding of a target pool. Raises InvalidInput if the drafting method does not suit the model.
 
-    `draft`: the resolved draft model, only for the method `draft-model`; default: `target.draft`. Its step times are
-    those of its own pool, which may use fewer GPUs than the target. Not modelled: the kernels of the rejection sampler
+    `draft`: the resolved draft model, for the method `draft-model`; default: `target.draft`. Its step times are
+    computed on its own GPUs, which may be fewer than the target's. Not modelled: the kernels of the rejection sampler
     (some tens of microseconds), and requests that finish inside a round.
     """
 
@@ -92,7 +92,7 @@ class Speculation:
         self._verifying: dict[int, StepModel] = {}
 
     def verification_model(self, nodes: int) -> StepModel:
-        """Return the target's step model for `nodes` drafts per request, with CUDA graphs to match."""
+        """Return the target's step model with CUDA graphs for steps that verify `nodes` drafts per request."""
         if nodes not in self._verifying:
             plain = self.target.step_setting
             drafting = replace(plain, draft_rows=nodes)
@@ -157,12 +157,12 @@ class Speculation:
         return min(self.concurrent_requests(context_tokens), self.target.max_num_seqs)
 
     def concurrent_requests(self, tokens: int) -> int:
-        """Return how many requests of `tokens` fit in the KV cache in addition to the draft. Raises DoesNotFit."""
+        """Return how many requests of `tokens` tokens fit in the KV cache with their drafts. Raises DoesNotFit."""
         memory, held = self.memory(), self.target.concurrent_requests(tokens)
         return held * memory.kv_capacity_tokens_after // max(memory.kv_capacity_tokens_before, 1)
 
     def break_even_batch(self, context_tokens: int, draft_tokens: int | None = None) -> int | None:
-        """Return the smallest batch at which drafting is no faster; None if it exceeds `largest_batch`."""
+        """Return the smallest batch size at which drafting gives no speed-up; None if it is above `largest_batch`."""
         largest = max(self.largest_batch(context_tokens), 1)
         return first_failing(
             lambda batch: self.round_of(batch, context_tokens, draft_tokens).speedup > 1, largest
@@ -236,7 +236,7 @@ class Speculation:
         return replace(after, max_context_tokens=longest, fits=False, reason=reason)
 
     def ttft_s(self, input_len: int) -> tuple[float, float]:
-        """Return the TTFT of one prompt without and with the draft's prefill, in seconds and without queueing."""
+        """Return the TTFT of a prompt without drafting and with the draft's prefill (seconds, no queueing)."""
         limits = self.target.limits_from()
         target = limits.request_latency_s + prefill_seconds(self.target.step_model, input_len, limits)
         return target, target + self.drafter.prefill_s(input_len)
@@ -250,10 +250,10 @@ def memory_with_draft(resolved: ResolvedPool) -> MemoryPlan:
 
 
 class DraftedSteps:
-    """Step times of a target that drafts; the time of each step with drafts includes the time to draft them.
+    """Step times of a target with speculative decoding; steps that verify drafts include the time to draft them.
 
-    Each node of a tree is one row of the step, as in a chain: `shape.draft_tokens` counts nodes, and the argument
-    `draft_tokens` is the depth.
+    `shape.draft_tokens` is the number of draft nodes to verify: one row of the step each, in a chain or a tree. The
+    argument `draft_tokens` is the draft depth.
     """
 
     def __init__(self, speculation: Speculation, draft_tokens: int) -> None:
@@ -288,7 +288,7 @@ class DraftedSteps:
         return StepCost(operators=(*cost.operators, *self._drafter.costs(self._work(shape))))
 
     def _drafts(self, shape: StepShape) -> bool:
-        """Return whether the step has drafts, or prompts that the drafter also computes."""
+        """Return whether the step verifies draft tokens, or has prompts that the drafter must also compute."""
         return bool(shape.draft_tokens or (shape.prefill_tokens and self._drafter.reads_prompts))
 
     def _work(self, shape: StepShape) -> DraftWork:
@@ -318,6 +318,6 @@ class DraftedSteps:
         return None
 
     def _batch_seconds(self, sequences: int) -> float:
-        """Return the seconds to draft for `sequences` requests, if the context does not matter."""
+        """Return the seconds to draft for `sequences` requests with a drafter that ignores the context."""
         work = DraftWork(sequences, 1, self._draft_tokens, self._nodes, self._round_tokens)
         return self._drafter.seconds(work)

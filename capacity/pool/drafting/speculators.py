@@ -42,11 +42,10 @@ Kind = Literal["draft-model", "self-draft", "lookup", "lookahead", "layers", "he
 class Speculator(Spec):
     """One drafting method: the cost parameters of a drafting round and its acceptance.
 
-    Exactly one is set: `acceptance_rate` (equal for each draft), `acceptance_by_position` (of each draft, if all
-    earlier drafts were accepted), `accepted_length` (tokens per round of `draft_tokens`, including the bonus token),
-    or `accepted_lengths` (the same for each number of drafts, from 0). With `tree_tokens`, rates apply to the first
-    candidate at each position, and `capacity.pool.drafting.tree` computes the effect of the other candidates; a length
-    applies to the whole tree.
+    Exactly one kind of acceptance is set. `acceptance_rate`: equal for each draft. `acceptance_by_position`: rate of
+    each draft if all earlier drafts were accepted. `accepted_length`: tokens per round with `draft_tokens` drafts,
+    including the bonus token. `accepted_lengths`: tokens per round with 0, 1, 2, ... drafts. For a tree
+    (`tree_tokens`), a rate applies to the first candidate at each position, and a length to the whole tree.
 
     `lookahead` verifies `guesses` n-grams and a Jacobi window of `window_tokens` positions; both have as many rows as
     the draft depth. `layers` drafts with the first `layers_share` of the target's layers.
@@ -97,7 +96,7 @@ class Speculator(Spec):
         return Speculator(**fields | {"acceptance_model": "", "acceptance_setting": ""})
 
     def with_task_length(self, task: str) -> Speculator:
-        """Return the method with the accepted length that was published for `task`."""
+        """Return the method with the accepted length (tokens per round) that was published for texts of `task`."""
         own = {
             "accepted_length": self.accepted_lengths_by_task[task],
             "acceptance_model": f"{self.acceptance_model}, {task}",
@@ -117,14 +116,15 @@ class Speculator(Spec):
         return LENGTH_SPREAD if self.source != "given" else 0.0
 
     def with_depth(self, draft_tokens: int | None) -> Speculator:
-        """Return the method with this draft depth (None: unchanged); its published length no longer applies."""
+        """Return the method with this draft depth and a tree scaled to it; None returns the method unchanged. A
+        published accepted length does not apply to another depth."""
         if draft_tokens is None or draft_tokens == self.draft_tokens:
             return self
         nodes = None if self.tree_tokens is None else self.verified_tokens(draft_tokens)
         return self.model_copy(update={"draft_tokens": draft_tokens, "tree_tokens": nodes})
 
     def as_chain(self) -> Speculator:
-        """Return the method as a chain: only the first candidate of its tree at each position."""
+        """Return the method without a tree: it drafts only the first candidate at each position."""
         if self.tree_tokens is None:
             return self
         changed: dict[str, object] = {"name": self.name.removesuffix(TREE), "tree_tokens": None}
@@ -138,19 +138,19 @@ class Speculator(Spec):
         return self.draft_tokens if draft_tokens is None else draft_tokens
 
     def tokens_per_round(self, draft_tokens: int, tree_tokens: int | None = None) -> float:
-        """Return the expected tokens per request of a round with draft depth `draft_tokens` (and `tree_tokens` nodes
-        in total).
+        """Return the expected tokens per request of a drafting round with `draft_tokens` drafts in sequence.
 
-        A length measured at one depth is converted to a uniform rate for other depths. Rates by position repeat the
-        last rate beyond the given positions.
+        `tree_tokens`: number of tree nodes; None: `verified_tokens`. An accepted length that was measured at one depth
+        is converted to one rate for all positions. The last of `acceptance_by_position` also applies to later
+        positions.
         """
         check_drafts(draft_tokens)
         return expected_tokens_by_position(self.rates(draft_tokens, tree_tokens))
 
     def rates(self, draft_tokens: int, tree_tokens: int | None = None) -> tuple[float, ...]:
-        """Return the acceptance rate at each depth, if the draft at the previous depth was accepted.
+        """Return, for each depth, the probability that a draft is accepted if one was accepted at the previous depth.
 
-        `tree_tokens`: nodes of the tree; None: `verified_tokens`.
+        `tree_tokens`: number of tree nodes; None: `verified_tokens`.
         """
         nodes = self.verified_tokens(draft_tokens) if tree_tokens is None else tree_tokens
         first = self.first_rates(draft_tokens)
@@ -159,7 +159,7 @@ class Speculator(Spec):
         return tree_rates(first, nodes, exponent=self.rank_exponent)
 
     def first_rates(self, draft_tokens: int) -> tuple[float, ...]:
-        """Return the acceptance rate of the first candidate at each depth, if all earlier ones were accepted."""
+        """Return, for each depth, the acceptance rate of the best candidate if the drafts before it were accepted."""
         if self.acceptance_by_position is not None:
             return _extend(self.acceptance_by_position, draft_tokens)
         if self.accepted_lengths is not None:
@@ -176,7 +176,7 @@ class Speculator(Spec):
         return first_rate_of_length(length, depth, self.tree_tokens, exponent=self.rank_exponent)
 
     def verified_tokens(self, draft_tokens: int) -> int:
-        """Return the rows per request that a round verifies, except the last token; for a tree, scaled nodes."""
+        """Return how many draft tokens a round of this depth verifies per request; trees are scaled to the depth."""
         if self.kind == "lookahead" and draft_tokens:
             return draft_tokens * (self.window_tokens + self.guesses) - 1
         if self.tree_tokens is None or not draft_tokens:
@@ -196,7 +196,7 @@ class Speculator(Spec):
         return f"a tree of {rows} drafts, depth {draft_tokens}"
 
     def tree_sizes(self, draft_tokens: int) -> tuple[int, ...]:
-        """Return the numbers of nodes to try at a depth: a chain, then doubled up to the method's own tree."""
+        """Return the tree sizes to try at this depth: from a chain, doubled each time, to the method's own tree."""
         if self.kind == "lookahead":  # its window is no set of candidates
             return (self.verified_tokens(draft_tokens),)
         most, sizes = self.verified_tokens(draft_tokens), [draft_tokens]
@@ -206,9 +206,9 @@ class Speculator(Spec):
 
 
 def _rates_of_lengths(lengths: Sequence[float]) -> tuple[float, ...]:
-    """Return the acceptance rates for accepted lengths at 0, 1, 2, ... drafts: each gain divided by the previous gain.
+    """Return acceptance rates: the length that each draft adds, divided by the length that the previous one adds.
 
-    Published lengths come from separate runs, so a gain may exceed the previous one; the rate is then 1.
+    `lengths`: with 0, 1, 2, ... drafts. They come from separate runs, so a quotient may exceed 1; the rate is then 1.
     """
     gains = [after - before for before, after in pairwise(lengths)]
     reached, rates = 1.0, []

@@ -24,7 +24,7 @@ def expected_tokens(acceptance: float, draft_tokens: int) -> float:
 
 
 def expected_tokens_by_position(acceptance: Sequence[float]) -> float:
-    """Return the expected tokens of a drafting round: 1 + a1 + a1·a2 + ...
+    """Return the expected tokens of a drafting round: 1 + a1 + a1·a2 + ..., where a1, a2, ... are acceptance rates.
 
     `acceptance`: rate of each draft, if all earlier drafts were accepted.
     """
@@ -61,7 +61,7 @@ def acceptance_of_length(tokens_per_round: float, draft_tokens: int) -> float:
 
 
 def rate_of_tokens(tokens_of: Callable[[float], float], tokens_per_round: float) -> float:
-    """Return the acceptance rate at which the increasing function `tokens_of` gives `tokens_per_round`."""
+    """Return the acceptance rate for which `tokens_of(rate)`, an increasing function, equals `tokens_per_round`."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -101,13 +101,13 @@ def _variants(acceptance: float, drafts: int) -> dict[str, float]:
 
 
 def textbook_table() -> tuple[TextbookEntry, ...]:
-    """Return a published table of tokens per round (K = 4, 8) and speed-up (K = 5, c = 0.05) with formula values.
+    """Compare a published table with the textbook formulas: tokens per round (K = 4, 8), speed-up (K = 5, c = 0.05).
 
-    An entry agrees if the formula's value rounds to it. Otherwise the formula variants that match are named. If none
-    matches, the entry has the exponent that would replace K + 1: between K and K + 1 the bonus token is lost in some
-    rounds, below K some drafts add nothing. The published speed-ups are all lower than E/(K·c + 1), by 5 to 23 %, as
-    if each verification cost 1.06 to 1.37 plain steps. Source of the published numbers: the table quoted in this
-    project's issue on techniques, 2026-11.
+    An entry agrees if the formula's value, rounded, is the published value. If not, `explained_by` names variants of
+    the formula that give the published value, or else the exponent that would give it in place of K + 1. With an
+    exponent between K and K + 1 the bonus token is lost in some rounds; below K some drafts add nothing. The published
+    speed-ups are all lower than E/(K·c + 1), by 5 to 23 %, as if each verification cost 1.06 to 1.37 plain steps.
+    Source of the published numbers: the table quoted in this project's issue on techniques, 2026-11.
     """
     rows = [
         _make_entry("tokens per round", a, k, published, expected_tokens(a, k), _variants(a, k), digits=2)
@@ -129,10 +129,10 @@ def textbook_table() -> tuple[TextbookEntry, ...]:
 
 
 def share_speedup(acceptance: float, draft_tokens: int, draft_cost: float) -> float:
-    """Return the speed-up T/(T_d·a·k + T·(1 - a·k)) with T_d = c·T, a tutorial formula that is always wrong.
+    """Return the speed-up of a formula in a tutorial, T/(T_d·a·k + T·(1 - a·k)) with T_d = c·T, which is always wrong.
 
-    It treats a·k, the number of accepted drafts, as a fraction of the tokens. A round's cost is therefore 0 at a·k =
-    1/(1 - c) and negative beyond. It also ignores verification and rejected drafts.
+    It treats a·k, the number of accepted drafts, as a fraction of the tokens. The computed cost of a round is
+    therefore 0 at a·k = 1/(1 - c) and negative above that. The formula also ignores verification and rejected drafts.
     """
     share = check_rate(acceptance) * draft_tokens
     return 1.0 / (draft_cost * share + 1.0 - share)
@@ -165,7 +165,8 @@ def _make_entry(
 
 
 def effective_exponent(acceptance: float, tokens_per_round: float) -> float:
-    """Return the n for which (1 - a^n)/(1 - a) = `tokens_per_round` (formula: K + 1). Raises InvalidInput."""
+    """Return the exponent n for which (1 - a^n)/(1 - a) is `tokens_per_round`; in the textbook formula n is K + 1.
+    Raises InvalidInput."""
     left = 1.0 - tokens_per_round * (1.0 - check_rate(acceptance))
     if not 0 < acceptance < 1 or not 0 < left < 1:
         raise InvalidInput(

@@ -11,9 +11,9 @@ from capacity.step.setting import HostTime
 
 
 class TokenSteps:
-    """Step times of a pool; with drafting, a decode step takes the time of a drafting round per token that it yields.
+    """Step times of a pool for closed-form estimates; with drafting, decode time is averaged per output token.
 
-    A round yields several tokens, so the decode part of each step is the round's time divided by its tokens.
+    The decode part of a step is then the time of a drafting round divided by the tokens that the round yields.
     `speculation` is None if the pool does not draft. Raises InvalidInput if the drafting method does not suit the
     model.
     """
@@ -28,11 +28,13 @@ class TokenSteps:
             self._drafts = self.speculation.speculator.depth(resolved.pool.num_speculative_tokens)
 
     def largest_batch(self, tokens: int) -> int:
-        """Return the most requests that one rank runs at once; a drafter's memory is subtracted. Raises DoesNotFit."""
+        """Return how many requests of `tokens` tokens one data-parallel rank runs at once; the memory of a drafter is
+        subtracted. Raises DoesNotFit."""
         return min(self.concurrent_requests(tokens), self.resolved.max_num_seqs)
 
     def concurrent_requests(self, tokens: int) -> int:
-        """Return how many requests fit in a rank's KV cache; a drafter's memory is subtracted. Raises DoesNotFit."""
+        """Return how many requests of `tokens` tokens fit in the KV cache of one data-parallel rank; the memory of a
+        drafter is subtracted. Raises DoesNotFit."""
         if self.speculation is not None:
             return self.speculation.concurrent_requests(tokens)
         return self.resolved.concurrent_requests(tokens)
@@ -52,7 +54,7 @@ class TokenSteps:
     def joint_seconds(self, shapes: Sequence[StepShape]) -> float:
         """Return the seconds of one step of data-parallel ranks that run in lockstep.
 
-        With drafting, the change of decode time is the largest of any rank.
+        With drafting, the decode time of all ranks changes by the largest change of any rank.
         """
         return self.resolved.step_model.joint_seconds(shapes) + self._added_seconds(shapes)
 
@@ -68,9 +70,9 @@ class TokenSteps:
         return None if self.speculation is None else DraftedSteps(self.speculation, self._drafts)
 
     def _added_seconds(self, shapes: Sequence[StepShape]) -> float:
-        """Return the seconds that drafting adds to the time per token of a step.
+        """Return the seconds by which drafting changes a step, per output token; negative if drafting saves time.
 
-        Usually negative for decode, and positive for prompts, which a draft model also computes.
+        The change is usually negative for decode, and positive for prompts, which a draft model also computes.
         """
         if self.speculation is None:
             return 0.0

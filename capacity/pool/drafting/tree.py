@@ -41,11 +41,10 @@ def candidate_rate(first: float, rank: int, *, exponent: float = REJECTION_EXPON
 def depth_reach(
     first_rates: tuple[float, ...], nodes: int, *, exponent: float = REJECTION_EXPONENT
 ) -> tuple[float, ...]:
-    """Return the probability that a drafting round accepts a draft at each depth, for the best tree of `nodes` nodes.
+    """Return, for each depth, the probability that a draft is accepted in a round with the best tree of `nodes` nodes.
 
-    `first_rates`: probability of the first candidate at each depth, if the path to it was accepted; its length is the
-    maximum depth. A tree with as many nodes as depths may be wider than a chain if that is better. Raises
-    InvalidInput.
+    `first_rates`: for each depth up to the maximum, the acceptance rate of the first candidate if its parent was
+    accepted. A tree with as many nodes as depths may be wider than a chain if that is better. Raises InvalidInput.
     """
     if not 0 <= nodes <= MAX_NODES:
         raise InvalidInput(f"a tree of {nodes} drafts: must be from 0 to {MAX_NODES}")
@@ -67,7 +66,7 @@ def depth_reach(
 def tree_rates(
     first_rates: tuple[float, ...], nodes: int, *, exponent: float = REJECTION_EXPONENT
 ) -> tuple[float, ...]:
-    """Return the acceptance rate at each depth, if the previous depth was accepted, as the simulator uses it."""
+    """Return the simulator's acceptance rates: at each depth, if a draft was accepted at the previous depth."""
     rates, reached = [], 1.0
     for reach in depth_reach(first_rates, nodes, exponent=exponent):
         rates.append(min(1.0, reach / reached) if reached > 0 else 0.0)

@@ -48,7 +48,7 @@ STEPS_PER_CHECKED_CALL = 10_000  # steps per call when the run may be stopped be
 
 
 class CompiledEngines:
-    """Compiled engines. With `reacts`, a request's end is reported when it occurs, else before the next event."""
+    """Compiled engines. With `reacts`, they report the end of a request at its time, else before the next event."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class CompiledEngines:
         reacts: bool,
         routed: bool,
     ) -> None:
-        """`routed`: the caller needs reports. Raises InvalidInput for requests that no engine can process."""
+        """Create the engines. Without `routed`, no ends or rejections are reported. Raises InvalidInput."""
         columns = {name: getattr(ledger, name) for name in LEDGER_COLUMNS}
         self.fleet = Fleet(requests.workload, columns, routed=routed)
         self._env = env
@@ -123,7 +123,7 @@ class CompiledEngines:
                 happen()
 
     def _show_progress(self, progress: Progress, *, all_done: bool) -> None:
-        """Report progress, and adapt the number of steps per turn so that two reports rarely fall into one turn."""
+        """Report progress; adapt the maximum steps of a `take_turn` call so that it rarely reaches two reports."""
         turn, passed = self.fleet.turn, progress.count_to(self.fleet.completed)
         if passed > 1:
             turn[MAX_STEPS] = max(MIN_STEPS_PER_CALL, turn[MAX_STEPS] // passed)

@@ -54,7 +54,7 @@ class SharedRuns(Protocol):
     """Interface of the runs of KV blocks that requests share, such as `Chains`."""
 
     def columns(self) -> tuple[IntArray, IntArray, IntArray] | None:
-        """Return each request's first run, and the key and end (in blocks) of each run; None if nothing is shared."""
+        """Return arrays: first run of each request; key and end (blocks) of each run. None if no run is shared."""
         ...
 
 
@@ -69,7 +69,7 @@ class Fleet:
         routed: bool,
         order: IntArray | None = None,
     ) -> None:
-        """`order`: rank of simultaneous arrivals (default: request number). Raises InvalidInput for bad requests."""
+        """Create a fleet. `order` ranks simultaneous arrivals (default: request number). Raises InvalidInput."""
         self._core = core = _load_core()
         self._kept: list[object] = [columns]
         self._setups: list[EngineSetup] = []
@@ -136,7 +136,7 @@ class Fleet:
         keep_log: bool = False,
         turns_away: bool = True,
     ) -> int:
-        """Add an engine; `chains` returns the workload's shared KV blocks for a block size. Raises InvalidInput."""
+        """Add an engine; return its number. `chains(block size)` returns shared KV blocks. Raises InvalidInput."""
         described = binding.describe(setup)
         engine = described.engine
         data = StepData(setup.step_times, self._core)
@@ -172,7 +172,7 @@ class Fleet:
         return known
 
     def feed(self, number: int, requests: IntArray | None, instants_ps: IntArray) -> None:
-        """Schedule the arrivals of requests (None: all, in order) at these times (ps). Raises InvalidInput."""
+        """Schedule `requests` (None: all) to arrive at `instants_ps`, one time per request. Raises InvalidInput."""
         instants = self._column(instants_ps)
         self._check(
             self._core.fleet_feed(self._pointer, number, len(instants_ps), self._column(requests), instants)
@@ -197,7 +197,7 @@ class Fleet:
         return self._is_taken(self._core.fleet_want_load(self._pointer, number, request, tokens, at_ps))
 
     def set_load_end(self, number: int, request: int, end_ps: int) -> None:
-        """Set the arrival time of a request's KV; in the next turn the engine continues its decision first."""
+        """Set when a request's KV arrives. The next `take_turn` first continues the decision that needs this time."""
         turn = self.turn
         turn[LOAD_ENGINE], turn[LOAD_ENGINE + 1], turn[LOAD_ENGINE + 2] = number, request, end_ps
 
@@ -305,7 +305,7 @@ OCTAVE_BINS = NUM_BATCH_BINS // NUM_OCTAVES
 
 
 def gap_counter(arrays: Any) -> GapCounter:
-    """Return the gaps between deliveries of a run, copied from the C structure `gaps_arrays`."""
+    """Return a counter of the run's gaps between token deliveries, copied from the C structure `gaps_arrays`."""
     octaves = (ctypes.c_void_p * NUM_OCTAVES).from_address(arrays.octaves)[:]
     used = [number for number, address in enumerate(octaves) if address] or [0]
     filled = -(-arrays.count // arrays.batch_size)

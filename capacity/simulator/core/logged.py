@@ -21,7 +21,8 @@ ROW_LENGTH = 4  # numbers per row in the log
 
 
 class LoggedStep(NamedTuple):
-    """One step: numbers of requests, rows of (request, tokens, computed, drafts), and free blocks at its end."""
+    """One logged step: start and end (ps), free blocks at the end, rows of (request, tokens, computed tokens, drafts),
+    and the numbers of the preempted and the finished requests."""
 
     start_ps: int
     end_ps: int
@@ -33,7 +34,7 @@ class LoggedStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedRun:
-    """Logged run. `stalled_by`: reason if requests remain unfinished. `columns`: the ledger's columns by name."""
+    """Result of a logged run. `stalled_by`: why requests are unfinished. `columns`: columns of the ledger by name."""
 
     steps: tuple[LoggedStep, ...]
     stalled_by: str | None
@@ -42,7 +43,7 @@ class LoggedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentRequest:
-    """A request with given content. `keys` identify its full KV blocks, including the blocks of the answer."""
+    """A request whose tokens are given. `keys` has one key per full KV block of its prompt and answer."""
 
     id: Any
     arrival_ps: int
@@ -53,7 +54,7 @@ class ContentRequest:
 
 
 class RequestBlocks:
-    """`SharedRuns` in which every block that has a key is a run."""
+    """Shared runs of KV blocks (`SharedRuns`) in which each full block is a run of its own."""
 
     def __init__(self, requests: Sequence[ContentRequest]) -> None:
         self._keys = [r.keys for r in requests]
@@ -107,9 +108,9 @@ def run_with_log(
 
 
 def _parse_log(log: list[int]) -> Iterator[LoggedStep]:
-    """Yield the steps of a log as log_step in ledger.c writes it.
+    """Yield the steps of a log in the format of log_step in ledger.c.
 
-    A step is three numbers, then rows, preempted and finished requests, each after its count.
+    A step is start, end, free blocks, and three lists after their lengths: rows, preempted and finished requests.
     """
     entries = iter(log)
 

@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 
 class StepData:
-    """Step times as the compiled engines read them. A step model's tables are cached per thread for later runs."""
+    """Step times in the format that the compiled engines read. The tables of a `StepModel` are cached per thread."""
 
     def __init__(self, step_times: StepTimes, library: ctypes.CDLL) -> None:
         self.step_times = step_times
@@ -50,7 +50,7 @@ class StepData:
 
 
 class _NativeStepTimes:
-    """C object of step times and its data. It refers to its step model weakly, as the cache does."""
+    """C object of step times and its data. A cached C object has only a weak reference to its step times."""
 
     def __init__(self, asked: Callable[[], StepTimes], library: ctypes.CDLL) -> None:
         self._asked = asked
@@ -70,7 +70,7 @@ class _NativeStepTimes:
         weakref.finalize(self, library.step_times_free, self.pointer).atexit = False
 
     def pop_error(self) -> BaseException | None:
-        """Return and clear the exception raised here or in `within`, so that the step times can be used again."""
+        """Return and clear the exception of an earlier call to Python, also of one for step times in `within`."""
         errors = (self._error, *(own.pop_error() for own in self.within))
         self._error = None
         self._library.step_times_forgive(self.pointer)
@@ -159,7 +159,7 @@ class _NativeStepTimes:
                 self._fill_drafted(source, data)
 
     def _fill_drafted(self, source: Any, data: DraftedData) -> None:
-        """Write step times with drafts to `source`; without data of the draft model, steps remain calls to Python."""
+        """Write step times with drafts to `source`; if C lacks the draft model's times, each step calls Python."""
         if data.draft is not None:
             draft = _native_step_times(data.draft, self._library)
             if draft.kind != enums.STEPS_MODEL:
@@ -211,7 +211,7 @@ def _check_time(ps: int) -> int:
 
 
 def _weak_call(method: weakref.WeakMethod[Any]) -> Callable[..., Any]:
-    """Return a function that calls the method without keeping its object alive; C calls it only while that exists."""
+    """Return a function that calls `method` with a weak reference to its object, which must exist at each call."""
 
     def call(*arguments: Any) -> Any:
         own = method()
@@ -222,7 +222,7 @@ def _weak_call(method: weakref.WeakMethod[Any]) -> Callable[..., Any]:
 
 
 class _StepTimesCache(threading.local):
-    """Cache of C objects by thread, step times and library, for step times with data and identity hashes."""
+    """Cache of C objects by thread, step times and library. Only step times with data and identity hash are cached."""
 
     def __init__(self) -> None:
         self.of: weakref.WeakKeyDictionary[StepTimes, dict[ctypes.CDLL, _NativeStepTimes]] = (

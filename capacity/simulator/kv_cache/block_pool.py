@@ -93,7 +93,8 @@ class BlockPool:
         return blocks
 
     def _window_hit(self, table: BlockTable, group: int, length: int) -> list[int]:
-        """Return the longest prefix whose last blocks are cached: enough to fill the window, or from block 0 on."""
+        """Return the blocks of the longest prefix, up to `length` blocks, whose last blocks are cached and fill the
+        attention window. A prefix shorter than the window must be cached completely."""
         window = self.windows[group]
         assert window is not None
         needed = -(-(window - 1) // self.block_size)

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 
 
 class Content:
-    """Block chain of one request: `keys[i]` identifies blocks `stops[i-1]` to `stops[i]`, `private` the rest."""
+    """Block chain of a request: `keys[i]` is the key from block `stops[i-1]` to `stops[i]` - 1, `private` after it."""
 
     __slots__ = ("keys", "private", "stops")
 
@@ -34,7 +34,7 @@ class Content:
 def chain_blocks(
     tokens: Sequence[int], block_size: int, interned: dict[tuple[int, tuple[int, ...]], int]
 ) -> list[int]:
-    """Return a number per full block of `tokens` that identifies the block and its prefix; `interned` stores them."""
+    """Return a number for each full block of `tokens`; equal numbers have equal prefixes. `interned` stores them."""
     keys: list[int] = []
     parent = -1
     for start in range(0, len(tokens) - block_size + 1, block_size):

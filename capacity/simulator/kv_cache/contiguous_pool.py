@@ -17,7 +17,7 @@ class ContiguousTable:
 
 
 class ContiguousPool:
-    """Pool of `num_blocks` blocks of `block_size` tokens; a request reserves `reserved_tokens` tokens in one piece.
+    """Pool of `num_blocks` blocks of `block_size` tokens; a request reserves `reserved_tokens` contiguous tokens.
 
     Allocation is first fit. A request may not fit although enough blocks are free, because they are not contiguous
     (external fragmentation). No blocks are shared.
@@ -46,7 +46,7 @@ class ContiguousPool:
         *,
         capped: bool = False,  # noqa: ARG002
     ) -> int:
-        """Return the number of blocks to reserve; if no free region is long enough, return more than the pool has."""
+        """Return how many blocks the request must reserve; more than the pool has if no free region fits."""
         wanted = max(self.reserved_blocks, -(-tokens // self.block_size))
         if table.held >= wanted or (table.held and -(-tokens // self.block_size) <= table.held):
             return 0

@@ -213,7 +213,7 @@ class TierStack:
         ]
 
     def find(self, keys: Sequence[Hashable], first: int, now_ps: int) -> TierHit:
-        """Return the chunks from number `first` to the first missing one, with their tiers; mark `keys` as used."""
+        """Return the chunks from number `first` up to the first missing one, with their tiers; touch all `keys`."""
         tiers: list[int] = []
         for store in self.stores:
             store.touch(keys)
@@ -225,7 +225,7 @@ class TierStack:
         return TierHit(keys=tuple(keys[first : first + len(tiers)]), tiers=tuple(tiers))
 
     def load(self, hit: TierHit, now_ps: int) -> int:
-        """Start to load chunks to the GPU (second tier: through the first); return their arrival time (ps)."""
+        """Load chunks to the GPU, those in the second tier through the first; return the arrival time (ps)."""
         ready_ps = now_ps
         far = [key for key, tier in zip(hit.keys, hit.tiers, strict=True) if tier]
         if far:

@@ -12,7 +12,7 @@ Tokens = tuple[int, ...]
 
 
 class RadixNode:
-    """Run of tokens that follows its parent's; `locks` counts the running requests whose path includes it."""
+    """Node whose tokens follow those of its parent; `locks` counts the running requests that use the node."""
 
     __slots__ = ("accessed", "children", "locks", "parent", "tokens")
 
@@ -94,7 +94,7 @@ class RadixCache:
         return evicted
 
     def nodes(self) -> Iterator[RadixNode]:
-        """Return all nodes except the root, depth first; children are ordered by their first page as text."""
+        """Return all nodes except the root, depth first. Siblings are in the order of their first page as text."""
         return (node for _, node in self.walk())
 
     def walk(self) -> Iterator[tuple[int, RadixNode]]:
@@ -105,7 +105,7 @@ class RadixCache:
             stack.extend((depth + 1, child) for child in self._reversed_children(node))
 
     def _reversed_children(self, node: RadixNode) -> list[RadixNode]:
-        """Return the children in reverse order, because a stack reverses the order again."""
+        """Return the children of a node in reverse order, so that a stack pops them in order."""
         return [child for _, child in sorted(node.children.items(), key=_page_text, reverse=True)]
 
     def _whole_pages(self, tokens: Tokens) -> Tokens:

@@ -39,14 +39,15 @@ def rate_table(rates: tuple[float, ...], spread: float) -> RateTable:
 
 
 def _standard_normals(count: int) -> list[float]:
-    """Return the midpoints of equally likely slices of a normal distribution, scaled to a variance of 1."""
+    """Return `count` equally likely values of a standard normal distribution: quantiles scaled to a variance of 1."""
     middles = [NormalDist().inv_cdf((place + 0.5) / count) for place in range(count)]
     deviation = math.sqrt(sum(z * z for z in middles) / count)
     return [z / deviation for z in middles]
 
 
 def _rates_at_depth(rate: float, shifts: list[float], reached: list[float]) -> tuple[float, ...]:
-    """Return each class's rate at one depth; their mean, weighted by `reached` (drafts at this depth), is `rate`."""
+    """Return the acceptance rate of each class at one depth. Their mean, weighted by the share of each class's drafts
+    that reach this depth (`reached`), is `rate`."""
     if rate in (0.0, 1.0) or not any(reached):
         return (rate,) * len(shifts)
     low, high = -40.0 - max(shifts), 40.0 + max(shifts)

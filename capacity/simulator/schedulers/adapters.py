@@ -32,7 +32,7 @@ from capacity.simulator.schedulers.vllm_v1 import VllmV1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSlots:
-    """Maximum numbers of adapters on the GPU and in host memory (None: all), and the time to load one.
+    """Maximum numbers of adapters on the GPU and in host memory (`max_cpu_loras` None: all adapters), and load times.
 
     `load_ps` is the time from host memory to the GPU. `read_ps` is added if the adapter is not in host memory.
     """
@@ -133,7 +133,7 @@ class AdapterMixin:
         return step
 
     def _find_excess_requests(self, queue: list[Sequence]) -> set[int]:
-        """Return indices of waiting requests without an adapter slot: running and earlier requests use all slots."""
+        """Return the indices of waiting requests for whose adapter running and earlier requests leave no slot."""
         taken = {r.adapter for r in self.running if r.adapter}
         aside = set()
         for r in queue:
@@ -146,7 +146,7 @@ class AdapterMixin:
         return aside
 
     def _restore_queue(self, queue: list[Sequence], aside: set[int]) -> None:
-        """Restore the order of the queue; requests preempted in this step come first."""
+        """Put the skipped requests `aside` back in order, after requests that were preempted in this step."""
         still = {r.index for r in self.waiting} | aside
         before = {r.index for r in queue}
         sent_back = [r for r in self.waiting if r.index not in before]

@@ -27,7 +27,7 @@ class Batching(QueuedPolicy):
         asynchronous: bool = True,
         speculation: Speculation | None = None,
     ) -> None:
-        """With `speculation`, generation rows include drafts, and a step waits for the output of the previous one."""
+        """Create a policy. With `speculation`, generation rows include drafts, and steps do not overlap."""
         super().__init__(limits, pool, speculation=speculation)
         self._drafts = 0 if speculation is None else speculation.k
         self.overlapped = asynchronous and limits.pipeline_stages == 1 and speculation is None
@@ -50,7 +50,7 @@ class Batching(QueuedPolicy):
         )
 
     def last_slot(self, r: Sequence) -> int:
-        """Return the maximum number of tokens whose KV the request can hold; its last token is never stored."""
+        """Return the maximum number of tokens of a request with KV; the KV of its last token is never stored."""
         return min(r.asked_known, self.limits.max_model_len) - 1
 
     def grow(self, r: Sequence, tokens: int, hit: Hit = None) -> None:
@@ -66,11 +66,11 @@ class Batching(QueuedPolicy):
         step.rows.append(Row(r, 1 + drafts, r.computed, drafts, True, r.epoch))
 
     def _num_drafts(self, r: Sequence) -> int:
-        """Return the number of drafts in the request's next row, limited by its maximum length."""
+        """Return how many draft tokens to schedule for a request in the next step, limited by its maximum length."""
         return max(min(self._drafts, self.last_slot(r) - 1 - r.computed), 0)
 
     def generation_blocks(self, rows: list[Sequence]) -> int:
-        """Return how many free blocks the next token and its drafts need, summed over `rows`."""
+        """Return how many free blocks the requests in `rows` need in total for their next tokens and drafts."""
         pool = self.pool
         for r in rows:
             pool.leave_window(r.table, r.computed - r.in_flight_tokens)

@@ -66,7 +66,7 @@ class ImageEncoder:
         return tokens
 
     def encode(self, r: Sequence, computed: int, tokens: int) -> None:
-        """Encode the missing images of a chunk that `schedulable_tokens` allowed, and keep the outputs."""
+        """Schedule the encoding of a chunk's images that are not cached; mark the chunk's images as in use."""
         for image in _images_reached(r, computed, computed + tokens):
             name, size = (r.index, image), _size(r, image)
             if name in self._held:

@@ -30,7 +30,8 @@ Balance = Callable[[Request], int]
 
 
 def published_queues(ranks: Sequence[Policy]) -> Balance:
-    """Return vLLM's balance: lowest 4·waiting + running as last published, plus the requests sent since then."""
+    """Return vLLM's balancing method: the rank with the lowest 4 x waiting + running requests. Both numbers are
+    published every 100 ms; requests that were assigned since then count as waiting."""
     waiting, running = [0] * len(ranks), [0] * len(ranks)
     published_ps = -PUBLISHED_EVERY_PS
 

@@ -65,7 +65,7 @@ class OffloadingV1(VllmV1):
         return step
 
     def admit_waiting(self, rows: list[Row], budget: int) -> None:
-        """Start requests whose KV has arrived, then the queue; skip requests whose prefix another request loads."""
+        """Start requests whose KV has arrived, then waiting ones; skip a request if its prefix is being loaded."""
         aside: list[Sequence] = []
         while budget > 0 and len(self.running) < self.max_active:
             if self._loaded:
@@ -102,7 +102,8 @@ class OffloadingV1(VllmV1):
         return tokens
 
     def _try_load(self, r: Sequence) -> Literal["nothing", "begun", "elsewhere", "no room"]:
-        """Start to load the chunks of the first waiting request that the tiers have and the GPU lacks."""
+        """Start to load the first waiting request's chunks that lower tiers have and the GPU lacks. Return "nothing"
+        if there are none, "elsewhere" if another request loads one of them, "no room" if blocks are missing."""
         pool, size = self.pool, self.tiers.chunk_tokens
         keys = self._chunk_keys(r, r.known)
         hit = pool.lookup(r.table, r.known - 1)
@@ -126,7 +127,7 @@ class OffloadingV1(VllmV1):
         return "begun"
 
     def _promised_blocks(self) -> int:
-        """Return how many more blocks are needed by prompts that already have some blocks."""
+        """Return how many more blocks the unfinished prompts need that already have some of their blocks."""
         pool = self.pool
         holders = [arrival.sequence for arrival in self._loading]
         holders += self._loaded

@@ -46,7 +46,7 @@ class Policy(Protocol):
         ...
 
     def assign_rank(self, sequence: Sequence) -> None:  # noqa: ARG002
-        """Assign a request whose KV will be loaded to a data-parallel rank, if there are several."""
+        """Choose the data-parallel rank, if there are several, of a request whose KV will be loaded."""
         return
 
     def add_loaded(self, sequence: Sequence) -> None:
@@ -61,7 +61,7 @@ class Policy(Protocol):
         raise InvalidInput(f"{type(self).__name__} cannot abort request {r.id}")
 
     def last_slot(self, r: Sequence) -> int:
-        """Return the maximum number of tokens whose KV the request can hold; its last token is never stored."""
+        """Return the maximum number of tokens of a request with KV; the KV of its last token is never stored."""
         return r.max_known - 1
 
     @property
@@ -105,6 +105,6 @@ class QueuedPolicy(Policy):
 
 
 def insert_loaded(waiting: deque[Sequence], sequence: Sequence, pool: PagedPool) -> None:
-    """Insert a request with loaded KV before requests without blocks, which might wait forever for its blocks."""
+    """Insert a request with loaded KV before requests without blocks; they might wait forever for its blocks."""
     holding = takewhile(lambda r: pool.held_blocks(r.table) > 0, waiting)
     waiting.insert(sum(1 for _ in holding), sequence)

@@ -77,7 +77,7 @@ class Sequence:
 
 
 class Row(NamedTuple):
-    """Part of one request in a step: `tokens` tokens after the `computed` ones; the last `drafts` are drafts."""
+    """Part of a step: `tokens` tokens of one request after its `computed` ones; the last `drafts` are draft tokens."""
 
     sequence: Sequence
     tokens: int
@@ -126,11 +126,11 @@ class Speculation:
 
 
 class DrawnSpeculation(Speculation):
-    """Random acceptance by position: draft i counts if it and all drafts before it are accepted, each at its own rate.
+    """Random acceptance: a draft is accepted at the rate of its position if all drafts before it are accepted.
 
     A draw depends only on the seed, the request and the index of its verification step, not on the rest of the batch.
     Equal `rates` give the i.i.d. model. A tree has `k` nodes, more than its depth, and `rates` has one rate per depth.
-    With a `spread`, the class of a request is drawn too, and `rate_table` has the rates of each class (see
+    With a `spread`, the class of a request is random too, and `rate_table` has the rates of each class (see
     `acceptance`).
     """
 

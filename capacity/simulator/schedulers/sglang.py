@@ -94,7 +94,7 @@ class Sglang(Batching):
         return self.commit(step)
 
     def _count_decodes(self, step: Step) -> None:
-        """Count decode steps since requests were last received; after a prefill step, the next step receives."""
+        """Count decode steps since requests were last taken from the tokenizer; a prefill step ends the interval."""
         if self.recv_interval > 1 and step.rows:
             prefills = any(
                 row.tokens > 1 + row.drafts or row.computed < row.sequence.prompt_tokens for row in step.rows
@@ -163,7 +163,7 @@ class Sglang(Batching):
                 break
 
     def _memory_left(self) -> float:
-        """Return the free KV capacity in tokens, minus the expected further need of the running requests."""
+        """Return how many tokens fit in free KV blocks, minus the tokens that running requests will still add."""
         ratio = 1.0 if self.ignore_eos else self.new_token_ratio
         promised = sum(min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS) for r in self.running)
         return float(self.pool.free_blocks * self.pool.block_size - promised * ratio)
@@ -187,7 +187,7 @@ class Sglang(Batching):
             self.add_generation_row(step, r)
 
     def _retract(self, rows: list[Sequence], step: Step) -> list[Sequence]:
-        """Retract requests with the fewest outputs, then the longest prompts, until the others fit; return those."""
+        """Retract requests (fewest outputs first, then longest prompt) until the rest fits; return the rest."""
         stay = sorted(rows, key=lambda r: (r.prompt_tokens - r.known, r.prompt_tokens))
         while len(stay) > 1 and self.generation_blocks(stay) > self.pool.free_blocks:
             self.preempt(stay.pop(), step)

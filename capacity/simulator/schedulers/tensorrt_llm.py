@@ -111,7 +111,7 @@ class TensorRtLlm(Batching):
             budget, seats, most = budget - tokens, seats - 1, most - 1
 
     def _tokens_in_step(self, wanted: int, budget: int) -> int:
-        """Return how many of the `wanted` prompt tokens this step computes: all, or whole blocks up to the budget."""
+        """Return how many of `wanted` prompt tokens to compute: all, or whole blocks within the budget if chunked."""
         if wanted <= budget:
             return wanted
         if not self.limits.enable_chunked_prefill:
@@ -120,7 +120,7 @@ class TensorRtLlm(Batching):
         return budget // block * block
 
     def _waits_for_batch(self, step: Step, budget: int, most: int) -> bool:
-        """Return whether new prompts wait for more prompts: for some steps, and only while requests generate."""
+        """Return whether new prompts wait for more prompts: for a limited number of steps, while requests generate."""
         if not self.batch_wait_steps or not step.rows:
             return False
         tokens = 0

@@ -44,7 +44,7 @@ class VllmV0(QueuedPolicy):
         forks_samples: bool = False,
         speculation: Speculation | None = None,
     ) -> None:
-        """`num_cpu_blocks`: size of the swap space; a step waits `swap_block_ps` for each block swapped in or out."""
+        """Create the policy with `num_cpu_blocks` of swap space; a swapped block delays a step by `swap_block_ps`."""
         super().__init__(limits, pool, speculation=speculation)
         self.preemption_mode = preemption_mode
         self.swapped: deque[Sequence] = deque()
@@ -185,7 +185,7 @@ class VllmV0(QueuedPolicy):
         self.waiting.extendleft(victims)
 
     def _num_drafts(self, r: Sequence) -> int:
-        """Return the number of drafts in the request's next row, limited by its maximum length."""
+        """Return how many draft tokens to schedule for a request in the next step, limited by its maximum length."""
         return 0 if self.speculation is None else max(min(self.speculation.k, r.max_known - 1 - r.known), 0)
 
     def _preempt(self, victim: Sequence, step: Step) -> bool:

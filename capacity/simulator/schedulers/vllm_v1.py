@@ -92,7 +92,7 @@ class VllmV1(QueuedPolicy):
         return step
 
     def _holds_prefill(self) -> bool:
-        """Return whether prefills wait for decodes in this step (`prefill_schedule_interval`)."""
+        """Return whether prefills wait for decodes because the `prefill_schedule_interval` has not passed."""
         if self._since_prefill is None or self._since_prefill >= self.limits.prefill_schedule_interval:
             return False
         return not self._admission_bound and any(r.computed >= r.prompt_tokens for r in self.running)
@@ -229,7 +229,7 @@ class VllmV1(QueuedPolicy):
         return tokens
 
     def _pads_speculation(self, r: Sequence, computed: int, rows: list[Row]) -> bool:
-        """Return whether to pad a request that needs one token to a verification row: only if no prefill runs."""
+        """Return whether to add drafts to a starting request with one token to compute: if no row is a prefill."""
         return r.known - computed == 1 and all(row.computed >= row.sequence.prompt_tokens for row in rows)
 
     def _admit(self, r: Sequence, tokens: int, hit: Hit) -> bool:

@@ -75,7 +75,7 @@ def build_operators(build: Builder) -> Operators:
 
 
 def _operator_rows(operator: Operator) -> RowCount:
-    """Return the function that counts the rows of a step that this operator computes."""
+    """Return the row count of an operator: the function that returns how many rows of a step the operator computes."""
     return getattr(operator, "rows", all_tokens)
 
 
@@ -239,7 +239,8 @@ def communication(build: Builder) -> Iterator[Operator]:
 
 
 def host_products(by_cpu: list[Operator], by_gpu: list[Operator]) -> Iterator[Operator]:
-    """Yield the GEMMs of CPU layers twice: on the CPU for few rows, on the GPU over PCIe for many rows."""
+    """Yield the operators of layers on the CPU. Each GEMM becomes two: one on the CPU for few rows, and one on the
+    GPU, which reads the weights over PCIe, for many rows."""
     for operator in by_cpu:
         if isinstance(operator, Gemm):
             below = min(operator.below_rows, MIN_GPU_OFFLOAD_ROWS)

@@ -49,10 +49,10 @@ class PackedLayers:
 
 
 def packed_layers(model: ModelSpec, tensor_parallel_size: int) -> Iterator[PackedLayers]:
-    """Yield the linear layers that LoRA adapts, on one tensor-parallel GPU, grouped in packs.
+    """Yield the linear layers that LoRA adapts, on one tensor-parallel GPU, grouped in packs that share kernels.
 
-    Of an adapter's two factors, the one on the divided side of the matrix is divided too; the other is replicated on
-    every GPU (vLLM without --fully-sharded-loras: lora/layers/column_parallel_linear.py, row_parallel_linear.py).
+    TP divides either inputs or outputs of a layer, and so one of an adapter's two factors; the other is replicated
+    (vLLM without --fully-sharded-loras: lora/layers/column_parallel_linear.py, row_parallel_linear.py).
     """
     packs: dict[tuple[object, ...], list[ParameterPart]] = defaultdict(list)
     for part in model.parameter_parts():
@@ -113,7 +113,7 @@ class AdapterProducts(Repeated):
         return 2.0 * rows * self.rank * pack.factor_values
 
     def _bytes(self, pack: PackedLayers, rows: float) -> float:
-        """Return the bytes of the adapters' factors and, per row, its input, shrunk values and output."""
+        """Return the bytes of the adapters' factors and, for each row, of the input, shrunk values and output."""
         factors = min(self.max_loras, rows) * self.rank * pack.factor_values * FACTOR_BYTES
         of_row = 2 * pack.inputs + SHRUNK_BYTES * pack.slices * self.rank + 2 * 2 * pack.outputs
         return factors + rows * of_row

@@ -36,7 +36,7 @@ NO_WORK = (0.0, 0.0, 0.0, 0.0)
 
 
 class MixerOperators(NamedTuple):
-    """Operators of one group of layers: `products` depend only on rows, `attention` depends on contexts."""
+    """Operators of a group of layers: the time of `products` depends on rows, that of `attention` on contexts."""
 
     products: list[Operator]
     attention: list[Operator]
@@ -44,7 +44,7 @@ class MixerOperators(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredFormat:
-    """Format and kernel of a matrix in `count` layers; `bits_per_weight`: mean over its parts by size."""
+    """Format and kernel of a matrix in `count` layers; `bits_per_weight`: mean weighted by size of its parts."""
 
     weight_format: WeightFormat
     execution: Execution
@@ -76,12 +76,11 @@ class Builder:
     def formats(
         self, kind: PartKind, parts: Sequence[str], group: LayerGroup | None
     ) -> Iterator[StoredFormat]:
-        """Yield the storage formats of the weights `parts` in a group's layers (`group` None: parts outside of
-        layers).
+        """Yield the storage formats of a matrix that consists of the weights `parts`, in the layers of `group`.
 
-        Layers whose parts have different formats are separate items. If the parts of one GEMM have several formats,
-        the item has the mean bits of all of them and the kernel of the format with the most weights. Raises
-        InvalidInput as `execution` does.
+        `group` None: a matrix outside of layers. Layers with different formats are separate items. If the parts of the
+        matrix have several formats, the item has their mean bits and the kernel of the format with the most weights.
+        Raises InvalidInput as `execution` does.
         """
         scheme = self.setting.weights
         usual = scheme.format_of(kind)
@@ -122,7 +121,8 @@ class Builder:
         self.error_factor = max(self.error_factor, factor)
 
     def kernel_without_table(self, kernel: str) -> WeightKernel | None:
-        """Return the kernel if its times come from third-party measurements, and raise the error factor; else None."""
+        """Return the constants of a GEMM kernel if only third parties measured it, and raise the error factor to that
+        of the kernel; None for other kernels."""
         found = weight_kernels().get(kernel)
         if found is not None:
             self.error_factor = max(self.error_factor, found.error_factor)
@@ -148,11 +148,10 @@ class Builder:
         repeats: int = 1,
         rows: RowCount = all_tokens,
     ) -> list[Gemm]:
-        """Build GEMMs of [rows, k] with [k, n] weights of `parts`, `repeats` per layer of `group` (None: once per
-        step).
+        """Build the GEMMs of [rows, k] activations with [k, n] weights, which consist of the weights `parts`.
 
-        The result has several GEMMs if layers or numbers of rows use different kernels. For layers of one phase
-        (encoder or decoder), only the rows of that phase count.
+        There are `repeats` per layer of `group`, or per step if `group` is None; they are several operators if layers
+        or numbers of rows use different kernels. In encoder or decoder layers, only the rows of their phase count.
         """
         rows = self.group_rows(group, rows)
         return [
@@ -174,7 +173,7 @@ class Builder:
     def projections(
         self, group: LayerGroup, kind: PartKind, module: str, *rows: tuple[str, float, float, Sequence[str]]
     ) -> list[Gemm]:
-        """Build the GEMMs of each layer; an item of `rows`: name, inputs, outputs, parts in `module`."""
+        """Build GEMMs for each layer; an item of `rows` is one GEMM: name, inputs, outputs, weights in `module`."""
         return [
             gemm
             for name, k, n, parts in rows
@@ -184,7 +183,7 @@ class Builder:
         ]
 
     def group_rows(self, group: LayerGroup | None, rows: RowCount = all_tokens) -> RowCount:
-        """Return the row count of these layers: all rows, or the rows of one phase for an encoder or its decoder."""
+        """Return the function that counts the rows of these layers; for an encoder or decoder, only its own rows."""
         if group is None or rows is not all_tokens:
             return rows
         return {"all": all_tokens, "prompt": prompt_tokens, "output": sampled_tokens}[group.phase]

@@ -50,7 +50,7 @@ def operators(mixer: CompressedAttention, group: LayerGroup, build: Builder) -> 
 
 
 def _attention(mixer: CompressedAttention, group: LayerGroup, build: Builder, heads: float) -> list[Operator]:
-    """Build attention over the window (one KV head), and over entries (latents, a part of one per token)."""
+    """Build attention over the window (one KV head) and over entries (latents that each cover some tokens)."""
     flops, entry = 4.0 * heads * mixer.head_dim, mixer.entry_bytes(build.kv_cache)
     row_bytes = 2 * heads * mixer.head_dim * ACTIVATION_BYTES
     count, rate = group.num_layers, mixer.compress_rate

@@ -148,8 +148,8 @@ def _experts(part: MoEFeedForward, stored: StoredFormat, build: Builder, ranks: 
 
 
 def _expert_table(kernel: Kernel, build: Builder) -> str:
-    """Return the key of the expert constants for a kernel, with the backend that the user chose or the engine's
-    default.
+    """Return the key of the fitted expert constants for a kernel and a backend (the user's choice or the engine's
+    default).
 
     The fitted constants describe FlashInfer's kernels on datacentre Blackwell, and Triton's, CUTLASS's or
     TensorRT-LLM's on other GPUs, as engines choose them. A backend without constants uses the fitted ones, with a
@@ -176,14 +176,14 @@ def _expert_table(kernel: Kernel, build: Builder) -> str:
 
 
 def add_matrix_walk(constants: MoeCoefficients, rows: float) -> MoeCoefficients:
-    """Return the constants with the loop over `rows` rows of an expert's matrices moved into the fixed time."""
+    """Return the constants with `per_k_s` replaced by fixed time: the time of a loop over `rows` rows of a matrix."""
     return constants.model_copy(
         update={"fixed_s": constants.fixed_s + constants.per_k_s * rows, "per_k_s": 0.0}
     )
 
 
 def apply_uneven_loads(constants: MoeCoefficients) -> MoeCoefficients:
-    """Return constants measured with equally loaded experts, converted to the uneven loads of real routers."""
+    """Return constants that were measured with equal expert loads, with rates reduced for unequal loads."""
     rates = ("compute_fraction", "routed_fraction")
     return constants.model_copy(
         update={name: getattr(constants, name) * UNEVEN_LOAD_FRACTION for name in rates}
@@ -199,7 +199,8 @@ def _products(
     *,
     gated: bool,
 ) -> list[Operator]:
-    """Build gate and up, the activation, and down. `parts`: the prefix of the weights' names, and their kind."""
+    """Build the operators of a feed-forward: the GEMM of up (and gate), the activation, and the down GEMM. `parts`:
+    the prefix of the weights' names, and their kind."""
     of, kind = parts
     hidden, layers, wide = build.model.hidden_size, group.num_layers, 2 if gated else 1
     width = intermediate / build.setting.tensor_parallel_size

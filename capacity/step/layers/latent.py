@@ -125,7 +125,7 @@ def _note_backend(build: Builder) -> None:
 
 
 def sparse_prefill(decode: "DecodeWork", heads: float, group: LayerGroup, build: Builder) -> Attention:
-    """Build sparse prefill for prompts longer than the top-k: each row does the work of a decode row."""
+    """Build sparse attention for prompts longer than `top_k`: each prompt token reads its own tokens, as in decode."""
     assert decode.top_k is not None
     padding = 1.0 if decode.fills else _head_padding(heads, build)
     work = SparsePrefillWork(
@@ -199,9 +199,9 @@ class _Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillWork(_Work):
-    """Work of prefill over expanded heads; with sparse attention, only for prompts of at most `top_k` tokens.
+    """Work of prefill attention over heads that are expanded from latents.
 
-    Without `short_dense`, sparse attention does not use it for any prompt.
+    With `top_k` (sparse attention), only for prompts of at most `top_k` tokens; for none if `short_dense` is False.
     """
 
     short_dense: bool = True
@@ -215,10 +215,10 @@ class PrefillWork(_Work):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparsePrefillWork(_Work):
-    """Work of absorbed prefill of prompts with a mean context above `top_k`: each row reads its own latents.
+    """Work of sparse prefill attention, in which each row reads its own latents and absorbs their expansion.
 
-    It applies to all prompts if short ones are also computed sparsely (`short_dense` False). `fills`: whether the
-    kernel also multiplies empty slots of the top-k.
+    It applies to prompts with a mean context above `top_k`, and to all prompts if `short_dense` is False. `fills`:
+    whether the kernel also multiplies empty slots of the top-k.
     """
 
     top_k: int

@@ -33,10 +33,7 @@ class Table(NamedTuple):
 
 
 class JsonLines(NamedTuple):
-    """The first JSON object of a file, which is its first line or the start of a single document.
-
-    `rest`: the other objects, if the document is an array.
-    """
+    """The first JSON object of a file and, if the file is one JSON array, its other objects (`rest`)."""
 
     record: Mapping[str, object]
     rest: tuple[Mapping[str, object], ...] = ()

@@ -286,7 +286,7 @@ class CalendarClock:
         return minute_ns + int(second) * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
 
     def plain_nanoseconds(self, lines: TraceLines, field: str, texts: Sequence[str]) -> IntArray | None:
-        """Return the nanoseconds of times in one format without a zone; None if one differs or is invalid."""
+        """Return nanoseconds since 1970 of times in one format without a zone; None if a text has another format."""
         width, form = len(texts[0]), _PLAIN_CALENDAR.format(" T"["T" in texts[0]])
         if not 19 <= width <= 29 or width == 20 or any(len(text) != width for text in texts):
             return None

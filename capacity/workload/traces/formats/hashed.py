@@ -172,7 +172,7 @@ class _Rows:
 
 
 def _handle_ticks(workload: Workload, *, spread: bool) -> Workload:
-    """Spread requests that share a few equally spaced timestamps (`spread`), or add a notice about them."""
+    """Spread requests to which a coarse clock gave the same timestamp; without `spread`, only add a notice."""
     ticks_s = np.unique(workload.arrival_s)
     if len(ticks_s) < 10 or len(workload) < 3 * len(ticks_s):
         if spread:

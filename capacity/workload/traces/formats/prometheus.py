@@ -23,7 +23,7 @@ MAX_SAMPLES = 5_000_000
 
 
 class Histogram(NamedTuple):
-    """Requests by interval (rows) and bucket (columns); upper bounds in tokens, times in seconds."""
+    """Request counts by interval (rows; limits `at_s`) and length bucket (columns; upper `bounds` in tokens)."""
 
     at_s: FloatArray
     bounds: FloatArray
