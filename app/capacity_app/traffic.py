@@ -23,7 +23,7 @@ _HELP = (
     "Arrival process. A closed loop keeps the sidebar's concurrency in flight; the others use the sidebar's rate. "
     f"A trace is your own file ({trace_titles()}, optionally gzip)."
 )
-SKIP_LABEL = "Skip requests longer than, tokens"
+SKIP_LABEL = "Skip requests longer than (tokens)"
 TRACE_TYPES = ("csv", "jsonl", "json", "gz", "txt")
 PERCENTILES = ("p50", "p90", "p95", "p99")
 _traffic_field = partial(show_field, (Traffic,))

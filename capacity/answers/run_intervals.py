@@ -46,7 +46,7 @@ def predicted_ms(
 
 
 def _distinct_pools(pools: Sequence[ResolvedPool]) -> list[ResolvedPool]:
-    """Return the first pool, and one pool that serves whole requests for each other combination of model and GPU."""
+    """Return the first pool and, for each other combination of model and GPU, one pool with both prefill and decode."""
     kinds = {(pools[0].model.name, pools[0].profile.name): pools[0]}
     for pool in pools:
         if pool.pool.role == "both":

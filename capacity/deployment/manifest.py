@@ -183,7 +183,7 @@ def _words(command: object) -> list[str]:
 def _line(words: list[str], container: dict[object, object]) -> str:
     """Return the command of a container as one line, after its environment variables and its image.
 
-    The words of a script that is passed to a shell replace the call of the shell.
+    If the command is `sh -c SCRIPT`, the words of SCRIPT replace it.
     """
     environment = dict(_settings(container.get("env", container.get("environment"))))
 

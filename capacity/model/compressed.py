@@ -99,7 +99,7 @@ class CompressedAttention:
 
     @property
     def compressor_copies(self) -> int:
-        """Return a token's number of projections in the compressor: 2 if entries overlap (with indexer), else 1."""
+        """Return the number of projections per token in the compressor: 2 if entries overlap (with indexer), else 1."""
         return 1 if self.indexer is None else 2
 
     def _compressor(

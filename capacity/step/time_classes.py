@@ -12,7 +12,7 @@ TimeClass = Literal["memory", "compute", "experts", "all_reduce", "host", "eager
 TIME_CLASSES: tuple[TimeClass, ...] = get_args(TimeClass)
 Effect = Literal[TimeClass, "experts_tilt"]
 EFFECTS: tuple[Effect, ...] = get_args(Effect)
-"""Causes of wrong step times: a factor for each class, and one for experts that changes with the number of tokens."""
+"""Errors of step times: a factor for each class, and for experts an exponent of the number of tokens."""
 
 _CLASS_BY_BOUND: dict[Bound, TimeClass] = {
     "memory": "memory",

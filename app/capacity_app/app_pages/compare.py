@@ -92,7 +92,7 @@ with widget_row():
         "Fit overheads",
         "cmp_overheads",
         False,
-        help="Fit a time per step and a time per request to every other run; the remaining runs validate them.",
+        help="Fit a time per step and a time per request to alternate runs (1st, 3rd, ...); the other runs validate the fit.",
     )
 load: dict[str, dict[str, Any]] = {
     AT_RATE: {"request_rate": inputs.request_rate},

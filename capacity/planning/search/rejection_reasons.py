@@ -47,7 +47,7 @@ def rejections(
 
 
 def not_recommended(conditional: Mapping[tuple[str, ...], Sequence[Entry]]) -> Iterator[Rejection]:
-    """Yield a rejection for every engine that could be recommended if it had no conditions."""
+    """Yield a rejection for every engine that would be recommended if its result did not depend on conditions."""
     for conditions, entries in conditional.items():
         for entry in entries:
             if isinstance(entry, UnresolvedCandidate) and (not entry.entered or entry.look()):

@@ -123,7 +123,9 @@ def tornado(
 def _inputs_of(
     as_it_is: ComparedDeployment, base: Outcome, tried: Callable[..., Outcome]
 ) -> tuple[dict[str, Callable[[float], Outcome]], list[str]]:
-    """Return, by input, a function from a factor on the input to the outcome; and inputs not varied, with reasons."""
+    """Return the varied inputs, each with a function that multiplies it by a factor and returns the outcome, and the
+    inputs that are not varied, with reasons.
+    """
     resolved, workload = as_it_is.resolved, as_it_is.requests
     inputs: dict[str, Callable[[float], Outcome]] = {
         "prompt lengths": lambda f: tried(with_prompts(workload, f)),

@@ -59,8 +59,8 @@ def windows(s: Situation) -> str:
         model, tokens, window_tokens=EXAMPLE_WINDOW, sink_tokens=EXAMPLE_SINKS
     )
     return (
-        f"{own}; {EXAMPLE_SINKS} sinks and {EXAMPLE_WINDOW:,} tokens would keep {streaming.kv_bytes / GIB:,.2f} "
-        f"of your {full.kv_bytes / GIB:,.2f} GiB"
+        f"{own}; with {EXAMPLE_SINKS} sinks and a window of {EXAMPLE_WINDOW:,} tokens, the KV cache would need "
+        f"{streaming.kv_bytes / GIB:,.2f} instead of {full.kv_bytes / GIB:,.2f} GiB"
     )
 
 

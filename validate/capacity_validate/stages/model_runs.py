@@ -139,7 +139,9 @@ def speculation_stage(session: Session, results: StageResults) -> None:
 
 
 def _length_finding(run: SpeculativeRun) -> Finding:
-    """Check a real run's mean accepted length against the formula for its agreement, within 5 standard errors."""
+    """Check the mean accepted length of a real run: within 5 standard errors of the formula's value at the run's rate of
+    agreement between draft and target.
+    """
     a, k = run.agreement, run.draft_tokens
     probabilities = [a**i * (1 - a) for i in range(k)] + [a**k]
     mean = sum((i + 1) * p for i, p in enumerate(probabilities))
