@@ -35,7 +35,7 @@ def show_errors() -> Iterator[None]:
 
 
 def show_refusal(error: CapacityError) -> None:
-    """Show the error with the command line's message: as a warning if the model does not fit, else as an error."""
+    """Show the library's error message: as a warning if the model does not fit, otherwise as an error."""
     show = st.warning if isinstance(error, DoesNotFit) else st.error
     show(escape_except_code(page_message(error)), icon=":material/block:")
 

@@ -17,7 +17,7 @@ from capacity_app.state import WIDGETS, Inputs
 
 @contextmanager
 def show_ways_to_fit(inputs: Inputs) -> Iterator[None]:
-    """If the block raises DoesNotFit, show the error, the memory chart and changes that make the model fit."""
+    """Context manager: if its block raises DoesNotFit, show the error, changes that help, and the memory chart."""
     try:
         yield
     except DoesNotFit as error:
@@ -29,7 +29,7 @@ def show_ways_to_fit(inputs: Inputs) -> Iterator[None]:
 
 
 def draw_change_buttons(inputs: Inputs) -> None:
-    """Draw a button for each helpful change that the sidebar has an input for."""
+    """Draw a button for each change that makes the model fit and that the sidebar has an input for."""
     ways = [way for way in ways_to_fit(inputs.model, **inputs.pool) if way.keys() <= WIDGETS.keys()]
     with st.container(horizontal=True):
         for number, way in enumerate(ways):

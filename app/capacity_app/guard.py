@@ -118,7 +118,7 @@ def allowed_names(host: str, others: Collection[str] = ()) -> tuple[str, ...]:
 
 
 def access_middleware() -> list[Any]:
-    """Return the middleware: host names from streamlit's `server.allowedHosts`, password from the environment."""
+    """Return the `Guard` middleware: names from streamlit's `server.allowedHosts`, password from the environment."""
     import streamlit as st
     from starlette.middleware import Middleware
 

@@ -43,7 +43,7 @@ END_STATUS: Mapping[
 class Task:
     """A function call for a worker process: `module:function` with picklable arguments. Equal tasks have equal keys.
 
-    `reports`: the function takes `progress`, a callable; the arguments of its calls are shown as progress.
+    If `reports` is true, the function has a parameter `progress`; it calls this callable to report its progress.
     """
 
     function: str
@@ -124,7 +124,7 @@ class Job:
                 self.ended.set()
 
     def handle_message(self, kind: str, content: Any) -> None:
-        """Process a message from a worker."""
+        """Process a message from the worker process: progress, result, error or crash."""
         if kind == "progress":
             self.progress = content
         else:
@@ -158,7 +158,7 @@ class Runner:
         threading.Thread(target=self._watch, daemon=True, name="capacity-watch").start()
 
     def submit(self, task: Task, session: str = "") -> Job:
-        """Return the job of this task, cached or new, and add the session to its followers.
+        """Return the job of this task, cached or new, and count the session among those that wait for the job.
 
         Raises InvalidInput if too many jobs wait, or if the session has used up its CPU time.
         """

@@ -29,7 +29,7 @@ CONFIG = Path(".streamlit") / "config.toml"
 
 
 def streamlit_options() -> dict[str, Any]:
-    """Return streamlit's options by section; `streamlit run app/dashboard.py` in a checkout uses the same file."""
+    """Read streamlit's options, by section, from the same file that `streamlit run app/dashboard.py` uses."""
     package = Path(__file__).parent
     inside = package / CONFIG
     return tomllib.loads(

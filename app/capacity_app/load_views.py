@@ -43,7 +43,7 @@ def draw_load_sweep(inputs: Inputs, load: Mapping[str, Any]) -> None:
 
 
 def draw_every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
-    """Draw the metrics of every GPU at this load, each with the GPUs it needs, in the order that the user chose."""
+    """Draw the metrics of every GPU type at this load, with the number of GPUs needed, sorted as the user chose."""
     usual = next(iter(SORTS)) if inputs.cost else ORDER_WITHOUT_PRICE
     order = SORTS[state.choice("Sort by", "gpu_sort", tuple(SORTS), usual)]
     pool = omit(inputs.pool, "gpu", "tensor_parallel_size")
@@ -63,7 +63,7 @@ def draw_every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
 
 
 def draw_every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
-    """Draw the metrics of every engine at this load on this GPU, and its missing features, sorted by tokens/s."""
+    """Draw the metrics and missing features of every engine at this load on this GPU, sorted by tokens/s."""
     titles = {of.title: name for name, of in FIGURES.items() if name != "price" or inputs.cost}
     engines = show_field(
         capacity.compare_engines, "engines", "engine_which", "Engines", choices=DEFAULT_ENGINES

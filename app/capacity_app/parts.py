@@ -187,7 +187,7 @@ def _record_files(name: str, answer: Any, page: Callable[[], str]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Result of a background task: `value` is the answer for `arguments`; if `stale`, these are earlier inputs.
+    """Result of a background task: `value` was computed from `arguments`; `stale`: the inputs have changed since.
 
     `partial` is the latest progress report of the running task.
     """
@@ -251,7 +251,7 @@ def run_in_background(
 
 
 def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
-    """Return this session's current job; start the job of `task` if its result is cached or it is `wanted`."""
+    """Return this session's job. Replace it by the job of `task` if that has a cached result or is `wanted`."""
     job: Job | None = kept.get("job")
     if job is not None and job.status == "cancelled":
         job = kept["job"] = None
@@ -277,8 +277,8 @@ def _stop_following(job: Job | None) -> None:
 def _draw_progress(place: str, job: Job, kept: dict[str, Any], doing: str, reading: ReadProgress) -> None:
     """Draw the progress of a job and redraw it every `REFRESH_S` seconds.
 
-    It has its own container: if a fragment's next run begins, streamlit drops elements that the last run has drawn but
-    not yet sent, and a browser cannot draw later elements of a page without the earlier ones.
+    It has its own container because streamlit drops elements that it has not sent before the fragment's next run
+    begins. Without the dropped elements, a browser cannot draw the later elements of the page.
     """
 
     @st.fragment(run_every=REFRESH_S)

@@ -60,7 +60,7 @@ def preload_links() -> bytes:
 
 
 def element_scripts(folder: Path, stems: Iterable[str]) -> list[str]:
-    """Return the scripts of these elements and their imports, without those that the document already lists."""
+    """Return the scripts with these file name stems and their imports, unless the HTML document already lists them."""
     index = folder.parent.parent / "index.html"
     named = set(re.findall(r"static/js/([\w.-]+\.js)", index.read_text(encoding="utf-8")))
     waiting = [path.name for stem in stems for path in sorted(folder.glob(f"{stem}.*.js"))]

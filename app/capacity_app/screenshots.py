@@ -213,7 +213,7 @@ def take_screenshot(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Take all screenshots; `arguments` are the folder, and optionally the names of the only ones to take."""
+    """Take all screenshots; `arguments`: the folder, then optionally the names of screenshots, to take only these."""
     folder = Path(arguments[0]) if arguments else Path("docs/screenshots")
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [shot for shot in SCREENSHOTS if not arguments[1:] or shot.name in arguments[1:]]

@@ -93,13 +93,13 @@ class Side:
         return omit(self.traffic, *FIELDS_WITHOUT_LOAD)
 
     def under_load_of(self, current: Side) -> Side:
-        """Return this deployment as a side of the current page under the load of `current`."""
+        """Convert this deployment to a side of the page of `current`, with the load of `current`."""
         asked = self.convert_to_page(current)
         return replace(asked, options={**omit(asked.options, *asked.load), **current.load})
 
     @property
     def deployment(self) -> dict[str, Any]:
-        """Return the side as the sections of a deployment file."""
+        """Return this side's deployment, traffic and cost in the structure of a deployment file."""
         return {
             "model": self.model,
             "pools": [omit(self.select_fields(Pool.model_fields), "model")],
@@ -109,7 +109,7 @@ class Side:
         }
 
     def convert_to_page(self, current: Side) -> Side:
-        """Return this deployment and load as arguments of `current`'s page; all others are those of `current`."""
+        """Return a side of `current`'s page with this deployment and load, and all other arguments of `current`."""
         if self.page == current.page:
             return self
         shared = select(self.options, current.options)

@@ -39,8 +39,8 @@ def draw_figures(
 ) -> dict[str, Any]:
     """Draw the key metrics with their changes from side A, and a table of all sides.
 
-    `ask` returns the task that computes a side's answer, and `row` converts an answer to its metrics. `slo` are the
-    service levels for the comparison at the same rate. Returns the answers by letter, the current side last.
+    `ask` returns the task that computes a side's answer, and `row` converts an answer to its metrics. `slo`: service
+    levels for comparing all sides under the current load. Returns the answers by letter, the current side last.
     """
     st.session_state[CURRENT_SIDE] = current
     sides = pinned_sides()
@@ -78,7 +78,7 @@ def pinned_sides() -> list[Side]:
 
 
 def side_model(side: Side, inputs: Inputs) -> Any:
-    """Return the model argument of a side; for a pasted config.json, return the sidebar's model."""
+    """Return a side's model as an argument for library functions; the sidebar's model if both have the same name."""
     return inputs.model if side.model == inputs.model_name else side.model
 
 

@@ -102,7 +102,7 @@ class Inputs:
 
     @property
     def offers(self) -> tuple[float, float] | None:
-        """Return the range of the offers whose median is the chosen tier's price, in $ per GPU-hour."""
+        """Return the lowest and highest rental offer behind the tier's price, in $ per GPU-hour; None if unknown."""
         if "price_tier" not in self.cost:
             return None
         price = find_price(self.pool["gpu"], tier=self.cost["price_tier"])
@@ -219,7 +219,7 @@ def _draw_model() -> tuple[str | ModelSpec, str, CapacityError | None]:
 
 
 def _draw_price(gpu: str) -> dict[str, Any]:
-    """Draw the price input: a tier of the price table, a custom price, or none; note if the table has none."""
+    """Draw the price input: a tier of the price table, a custom price, or none. Show a note if a tier has no price."""
     tiers = replace(WIDGETS["price_tier"], choices=(NO_PRICE, *TIERS, OWN_PRICE))
     tier = draw_fields(tiers, stretch=True)["price_tier"]
     if tier == OWN_PRICE:

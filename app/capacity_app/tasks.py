@@ -92,7 +92,7 @@ def ways_to_draft(
 
 
 def split_name(replicas: int, prefill: int) -> str:
-    """Return a text such as `1 prefill, 3 decode`."""
+    """Return the name of a split of replicas into prefill and decode replicas: `1 prefill, 3 decode`."""
     return f"{prefill} prefill, {replicas - prefill} decode" if prefill else f"{replicas} do both"
 
 

@@ -66,7 +66,7 @@ def show_facts(block: Facts) -> None:
 
 
 def show_line(line: str) -> None:
-    """Draw a line in a box of the colour that the line begins with, or as a caption if it begins with none."""
+    """Draw a line of text: in a coloured box if it begins with the markup of a colour, else as a caption."""
     draw = BOXES.get(line[: line.find("]") + 1], st.caption)
     draw(escape_markdown(parse_marks(line).plain))
 

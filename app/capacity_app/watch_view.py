@@ -31,7 +31,7 @@ DEFAULT_OTHER_GPUS = ("l40s-48gb", "h100-sxm-80gb")
 
 
 def show_recording(inputs: Inputs, options: Mapping[str, Any], replicas: int) -> None:
-    """Draw the timeline of a run's first minute: requests, batch, KV cache and steps; a button records it."""
+    """Draw a button that simulates the first minute of a run, and the timeline of its requests, batches and steps."""
     st.subheader("Watch it run")
     if replicas > 1:
         st.caption("Only a run with one replica can be recorded. Set Replicas to 1.")

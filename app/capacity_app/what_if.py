@@ -32,7 +32,8 @@ FILLERS = frozenset(("on", "in", "at", "to", "with", "and", "the", "weights"))
 
 
 def parse_changes(text: str, *, request_rate: float) -> dict[str, Any]:
-    """Return new values by parameter; `request_rate` is the current rate. Raises InvalidInput, UnknownName."""
+    """Return the new values of the parameters that `text` changes; `request_rate` is the rate before the change.
+    Raises InvalidInput, UnknownName."""
     found: dict[str, Any] = {}
     text = text.replace(",", " ").strip()
     if times := _TIMES.search(text):
@@ -111,7 +112,7 @@ def _valid_fields(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def draw_box(page: str) -> None:
-    """Draw the text box; changes apply immediately. If nothing is pinned, the previous inputs are pinned as A."""
+    """Draw a text box for changes of inputs, applied immediately; if no side is pinned, pin the old inputs as A."""
     st.text_input(
         "What if",
         key=KEY,

@@ -107,7 +107,7 @@ class Field:
 
 
 def show_field(question: Question, name: str, key: str, label: str, **page: Any) -> Field:
-    """Return the parameter `name` of a function or specs as a field; `page` overrides its declaration."""
+    """Return the parameter `name` of a function or of specs as a field; `page` overrides properties of the field."""
     found = find_field(question, name)
     assert found is not None, name
     return replace(found, key=key, label=label, **page)
@@ -207,9 +207,9 @@ def _width(text: str, around: int) -> int:
 
 
 def bind_to_url(key: str, default: Any, *, disabled: bool = False, **options: Any) -> dict[str, Any]:
-    """Return widget keywords that bind its value to the URL and keep it on other pages, initially `default`.
+    """Return keyword arguments that bind a widget's value to the URL and keep the value when the page changes.
 
-    A widget that does not affect the current page is disabled, and its help gives this reason.
+    `default` is the initial value. If the current page does not use the widget, it is disabled and its help says so.
     """
     st.session_state.setdefault(BOUND, {})[key] = default
     idle = key in st.session_state.get(IDLE, ())

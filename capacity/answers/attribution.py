@@ -69,7 +69,7 @@ def shares(cost: StepCost) -> Shares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundTime:
-    """Number of steps where one bound takes the largest part, and the busy time that this bound takes in all steps."""
+    """Fraction of steps where one bound takes the largest part, and the busy time of this bound in all steps."""
 
     bound: Bound
     steps_fraction: float
@@ -83,11 +83,11 @@ def largest_bound(parts: Shares) -> Bound:
 
 
 def bound_times(works: Iterable[StepWork]) -> tuple[BoundTime, ...]:
-    """Return the steps and the busy time of a run by bound, from the operators of its step model; empty without steps.
+    """Return, for each bound, the fraction of a run's steps where it takes the largest part, and its total busy time.
 
-    Waiting for KV to return from another memory counts as communication. Decode steps are grouped by the leading bits
-    of batch size and context, and steps with a prefill are sampled (`capacity.simulator.step_work`). The total time is
-    exact.
+    Times are from the operators of the step model; empty without steps. Waiting for KV to return from another memory
+    counts as communication. Decode steps are grouped by the leading bits of batch size and context, and steps with a
+    prefill are sampled (`capacity.simulator.step_work`). The total time is exact.
     """
     steps = dict.fromkeys(BOUNDS, 0.0)
     busy_ps = dict.fromkeys(BOUNDS, 0.0)
@@ -118,8 +118,8 @@ def bound_times(works: Iterable[StepWork]) -> tuple[BoundTime, ...]:
 
 
 def resource_effects(resolved: ResolvedPool, load: float, timed: PhaseTimer) -> tuple[ResourceEffect, ...]:
-    """Return the change of latency at `load` for each resource of the pool. An integer `load` is a number of requests,
-    any other a request rate."""
+    """Return the effect on latency and cost at `load` when one resource of the pool, or the load, changes by 10 %
+    (`CHANGE`). An integer `load` is a number of requests, any other a request rate (requests/s)."""
     before, profile, engine = timed(resolved, load), resolved.profile, resolved.engine
     links = {name: getattr(profile, name) for name in ("scale_up", "pcie", "inter_node")}
     faster: dict[str, dict[str, object]] = {
@@ -147,7 +147,7 @@ def resource_effects(resolved: ResolvedPool, load: float, timed: PhaseTimer) -> 
 
 
 def scale_rate(value: float) -> float:
-    """Return `value`, the rate of a resource, increased by `CHANGE`."""
+    """Return `value`, the rate of a resource (for example bytes/s), increased by the fraction `CHANGE`."""
     return value * (1 + CHANGE)
 
 

@@ -36,11 +36,11 @@ class ServedLoad:
     hit_fraction: float = 0.0
 
     def at_rate(self, requests_per_s: float) -> ServedLoad:
-        """Return the same requests at another rate."""
+        """Return a load of the same requests with the rate `requests_per_s`."""
         return replace(self, requests_per_s=requests_per_s)
 
     def limited_to_rate(self, requests_per_s: float) -> ServedLoad:
-        """Return the same requests at this rate, or at their own rate if that is lower."""
+        """Return a load of the same requests with its rate limited to at most `requests_per_s`."""
         return self.at_rate(min(self.requests_per_s, requests_per_s))
 
 
@@ -86,10 +86,10 @@ LARGEST_BATCH_POWER = 11  # power of two: batches of up to 1,024 requests
 
 
 def max_requests_per_s(pools: Pools, load: ServedLoad) -> float:
-    """Return the estimated maximum requests/s of all engines together; infinite for prefill or decode pools.
+    """Return the estimated maximum requests/s of all engines together; infinite if a pool only prefills or only
+    decodes.
 
-    This is the maximum over batch sizes, because a larger batch can be slower if its steps exceed the largest CUDA
-    graph.
+    It is the maximum over batch sizes: a larger batch can be slower if its steps exceed the largest CUDA graph.
     """
     if any(pool.pool.role != "both" for pool, _ in pools):
         return math.inf
@@ -111,7 +111,7 @@ def _streams(pool: ResolvedPool) -> int:
 
 
 def _stream_request_seconds(pool: ResolvedPool, load: ServedLoad, replicas: int) -> RequestSeconds:
-    """Return the GPU time of a request in one independent batch, with the load divided equally over `replicas`.
+    """Return the GPU time of a request in one of the independent batches (`_streams`) that share `load` equally.
 
     In a prefill-only pool the request has a single output token; in a decode-only pool its prompt is already computed.
     """

@@ -49,8 +49,8 @@ def run_service(
 ) -> SimulationResult:
     """Simulate `workload` on the deployment. An `observer` receives the steps and requires a deployment of one engine.
 
-    `watched`: further keywords of `simulator.simulate` that choose the results to keep and the engine loop. `goodput`:
-    limits per request in the form of `vllm bench serve` ("ttft:500", ms). Raises InvalidInput.
+    `watched`: further keywords for `simulator.simulate`, such as the engine loop and which results it stores.
+    `goodput`: limits per request in the form of `vllm bench serve` ("ttft:500", ms). Raises InvalidInput.
     """
     pools = with_roles(pools, service)
     check_routes(pools, service)
@@ -208,7 +208,7 @@ def verdict_on(
     engine_loop: str = "auto",
     sample: Workload | None = None,
 ) -> Verdict | None:
-    """Return the verdict on `run` of `workload`, with its steady state; None for a run that was stopped early.
+    """Return the verdict on `run`, with the means of its steady state; None for a run that was stopped early.
 
     The capacity is measured with a backlog of the requests in `sample`, by default those of `workload`. Runs of
     different numbers of requests of the same traffic get the same sample, so that they report the same capacity.
@@ -237,7 +237,7 @@ def verdict_on(
 def _in_busiest_window(
     verdict: Verdict, run: SimulationResult, workload: Workload, capacity: Capacity | None
 ) -> Verdict:
-    """Return the verdict of a long run, changed to saturated or overloaded if its busiest window is."""
+    """Return a long run's verdict, or that of its busiest window if that window is saturated or overloaded."""
     windows = () if workload.is_closed_loop else find_windows([workload], WINDOW_S)
     if not windows or verdict.verdict == "overloaded":
         return verdict
@@ -267,9 +267,9 @@ def measured_capacity(
     *,
     scheduling: str = "continuous",
 ) -> Capacity | None:
-    """Return the capacity of a deployment for these requests. Verdict, bill and number of replicas use this value.
+    """Return the capacity of a deployment for these requests, in requests/s; None if a probe builds up no backlog.
 
-    None if no backlog forms.
+    Verdicts, costs and numbers of replicas use this value.
     """
     pools = _scaled_up(with_roles(pools, service), service)
     capacity = _engines_capacity(pools, service, workload, scheduling, "auto")
@@ -340,14 +340,15 @@ def with_replicas(pool: ResolvedPool, replicas: int) -> ResolvedPool:
 
 
 def one_replica(pool: ResolvedPool) -> ResolvedPool:
-    """Return the pool with one engine for prefill and decode; if possible the same object, with its cached times."""
+    """Return the pool as one engine for prefill and decode. If the pool already is one, return the same object,
+    because it caches step times."""
     if pool.pool.replicas == 1 and pool.pool.role == "both":
         return pool
     return replace(pool, pool=pool.pool.model_copy(update={"replicas": 1, "role": "both"}))
 
 
 def _in_flight(pools: Sequence[ResolvedPool], workload: Workload) -> float:
-    """Return an estimate of how many of these requests the deployment runs at once."""
+    """Return an estimate of how many requests of `workload` run at once in the whole deployment."""
     tokens = float((workload.prompt_tokens + workload.output_tokens).mean())
     return sum(
         pool.pool.replicas

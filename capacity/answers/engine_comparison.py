@@ -43,11 +43,12 @@ MISSING_FEATURES: dict[str, Callable[[EngineSpec], bool]] = {  # what an engine 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOnLoad:
-    """One engine at the load: its metrics, the memory of the fullest GPU, and the features that it lacks by default.
+    """Results of one engine at the load: metrics, memory of the fullest GPU, and the features that it lacks by
+    default.
 
-    Memory is None if the engine cannot run the pool (`point.reason`). `sourced_fraction`: fraction of the engine's
-    constants that are stated, measured or fitted rather than assumed. `notes`: the values that replace unknown
-    constants.
+    The memory fields are None if the engine cannot run the pool (`point.reason` explains why). `sourced_fraction`:
+    fraction of the engine's constants that are stated, measured or fitted rather than assumed. `notes`: the values
+    that replace unknown constants.
     """
 
     engine: str

@@ -287,7 +287,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
 
 
 def ignored_setting_notes(pools: Sequence[ResolvedPool], traffic: Traffic) -> tuple[str, ...]:
-    """Return a note that max_tokens of the requests has no effect; empty if an engine uses it or it is not set."""
+    """Return a note that `--max-tokens` has no effect; empty if it is not set, or if an engine's scheduler uses it."""
     heeding = schedulers_with_setting("max_tokens")
     if traffic.max_tokens is None or any(policy_name(pool, traffic.scheduling) in heeding for pool in pools):
         return ()
@@ -315,10 +315,11 @@ def _refuse_ignored_settings(resolved: ResolvedPool, policy: str) -> None:
 
 
 def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:
-    """Return the usable KV blocks and their size in tokens: at least WINDOW_PAGE_TOKENS with several windows.
+    """Return the number of usable KV blocks and their size in tokens, with a minimum size if the windows of layers
+    differ.
 
-    Tracking single tokens over several windows makes a simulation five times as slow. With the larger pages a request
-    holds at most WINDOW_PAGE_TOKENS - 1 tokens less per group.
+    The minimum, WINDOW_PAGE_TOKENS, avoids tracking single tokens over several windows, which makes a simulation five
+    times as slow. With it a request stores at most WINDOW_PAGE_TOKENS - 1 tokens less in each group of layers.
     """
     blocks, tokens = plan.usable_blocks, plan.kv_block_tokens
     if len(plan.layout.kv_windows) > 1 and tokens < WINDOW_PAGE_TOKENS:

@@ -105,7 +105,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
 
 
 def _latencies_by_field(latencies: Latencies | None, output_len: int) -> dict[str, Quantity | None]:
-    """Return the latencies by field name of `Estimate`. The further metrics are computed from TTFT and E2E."""
+    """Return the latencies by field name of `Estimate`; all but TTFT, TPOT and E2E are computed from these three."""
     found: dict[str, Quantity | None] = (
         dict.fromkeys(Latencies._fields) if latencies is None else latencies._asdict()
     )
@@ -128,7 +128,7 @@ def _further_latency(key: str, latencies: Latencies | None, output_len: int) -> 
 def _throughput(
     traffic: Traffic, times: PhaseTimes, latencies: Latencies | None, load: Served | None
 ) -> Quantity:
-    """Return requests per second: the served rate of open-loop arrivals, otherwise the rate that E2E implies."""
+    """Return requests per second: for open-loop arrivals the served rate, else requests in flight divided by E2E."""
     if latencies is None:
         return Quantity(value=times.requests_per_s)
     if traffic.request_rate is not None and traffic.concurrency is None:
@@ -139,7 +139,7 @@ def _throughput(
 
 
 def _billed_load(lengths: RequestLengths, load: Served | None) -> ServedLoad:
-    """Return the load over which the cost is divided: the steady-state load of the run, or the batch itself."""
+    """Return the load whose tokens share the cost: the steady-state load of the simulated run, or the batch itself."""
     if load is not None and load.load is not None:
         return load.load
     return ServedLoad(
@@ -150,7 +150,8 @@ def _billed_load(lengths: RequestLengths, load: Served | None) -> ServedLoad:
 def _tokens_per_s_per_user(
     output_rate: Quantity, in_flight: float | None, latencies: Latencies | None, output_len: int
 ) -> Quantity | None:
-    """Return output tokens per second of one user. The interval is that of E2E if arrivals set the rate."""
+    """Return one user's output tokens per second: the output rate over requests in flight, or the output length over
+    E2E if arrivals set the rate. None if the number of requests in flight is unknown."""
     if in_flight is None:
         return None
     if latencies is not None and output_rate.low is None and latencies.e2e_s.low is not None:
@@ -191,7 +192,7 @@ def _whole_run(load: Served | None) -> RunMeans | None:
 
 
 def breakdown(prefill: StepCost, decode: StepCost | None) -> Breakdown:
-    """Return the operators of one prefill step and one decode step."""
+    """Return the operators, with their times, of one prefill step and of one decode step."""
     return Breakdown(prefill=_operators(prefill), decode=() if decode is None else _operators(decode))
 
 
@@ -200,7 +201,7 @@ def _operators(cost: StepCost) -> tuple[OperatorTime, ...]:
 
 
 def _price(bill: CostEstimate | None, name: str, requests_per_s: Quantity) -> Quantity | None:
-    """Return the price per token in the bill's field `name`, with an interval from that of the throughput."""
+    """Return the price in the bill's field `name`, with an interval that follows from that of the throughput."""
     if bill is None:
         return None
     return requests_per_s.inverse(getattr(bill, name) * requests_per_s.value)

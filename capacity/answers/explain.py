@@ -99,7 +99,7 @@ def explained_intervals(
 
 
 def _parts_with_ends(bands: LoadBands, metric: Metric) -> Iterator[tuple[Part, float, float]]:
-    """Yield each part of the metric's interval with the two ends (relative errors) that it alone would give."""
+    """Yield each part of the metric's interval, with the relative ends of an interval of this part alone."""
     kind = bands.kind(metric)
     for part in bands.parts(metric):
         low, high = relative_ends([part], kind)
@@ -107,7 +107,7 @@ def _parts_with_ends(bands: LoadBands, metric: Metric) -> Iterator[tuple[Part, f
 
 
 def _step_bands(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, float, float]]:
-    """Yield the interval parts of a batch in closed form: the measured error of its steps, and of draft acceptance."""
+    """Yield the interval parts of a batch in closed form: measured errors of its steps, and draft acceptance."""
     phases: dict[Metric, tuple[str, ...]] = {"ttft": ("prefill",), "tpot": ("decode",)}
     for phase in phases.get(metric, ("prefill", "decode")):
         band: Residuals = resolved.step_model.residuals(phase)  # type: ignore[arg-type]
@@ -125,7 +125,7 @@ def _step_bands(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, 
 def _client_part(
     quantity: Quantity, traffic: Traffic, adjustment: Adjustment | None
 ) -> Iterator[tuple[Part, float, float]]:
-    """Yield the part of the client latency; nothing if the user specified it."""
+    """Yield the interval part for an unspecified client latency; nothing if the user specified the client latency."""
     if "client_latency_s" in traffic.model_fields_set:
         return
     nearer_s, farther_s = client_range_s(traffic, adjustment)

@@ -141,5 +141,5 @@ def _point(
 
 
 def memory_without_suggestions(pool: ResolvedPool) -> MemoryPlan:
-    """Return the memory plan with the draft model, without suggestions (slow) for a model that does not fit."""
+    """Return the memory plan, with the draft model if the model fits, else without suggestions, which are slow."""
     return memory_with_draft(pool) if pool.memory_without_advice.fits else pool.memory_without_advice

@@ -13,12 +13,11 @@ from capacity.workload import Workload
 def full_load(
     engines: ResolvedPool, workload: Workload, load: ServedLoad | None = None
 ) -> tuple[ServedLoad, tuple[float, float]]:
-    """Return the maximum load of these requests that the engines serve, and the interval of its time per request.
+    """Return the maximum load of these requests that the engines can serve, and the 90 % interval of E2E at that load.
 
-    The load has the lengths and the prefix hits of `load` if given. Its rate is the measured capacity, as in every
-    verdict; if no backlog forms, it is computed from step times only. The second value is the 90 % interval of
-    measured over predicted time of a request at full load; the interval of the rate is its reciprocal. Raises
-    InvalidInput for requests that are too long.
+    The load has the lengths and prefix hits of `load` if given. Its rate is the measured capacity, as in every
+    verdict; if no backlog forms, it is computed from step times only. The interval is that of measured over predicted
+    time of a request; the interval of the rate is its reciprocal. Raises InvalidInput for requests that are too long.
     """
     if load is None:
         prompt, output = workload.long_run_tokens

@@ -18,7 +18,7 @@ SIZES = (1, 2, 4, 8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridCell:
-    """One GPU at one tensor-parallel size. If it does not fit, `reason` explains why and the counts are None."""
+    """One GPU at one tensor-parallel size. If the model does not fit, `reason` explains why; capacities are None."""
 
     gpu: str
     tensor_parallel_size: int

@@ -42,10 +42,11 @@ UNMEASURED = {  # by the reason why these steps were not measured; {}: the GPU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One independent part: standard `deviation` of the error's logarithm, and how the user can remove the part.
+    """One independent source of prediction error: standard `deviation` of its logarithm, and how the user can remove
+    it.
 
-    `judged`: the held-out evaluation of the sources covered this part, so the interval ends fitted there apply to it.
-    Otherwise the ends are those of a normal distribution.
+    `judged`: held-out evaluation covered this error, so the interval ends that were fitted there apply. Otherwise the
+    ends are those of a normal distribution.
     """
 
     name: str
@@ -143,7 +144,7 @@ def interval_parts(
 
 
 def acceptance_part(deviation: float) -> Part:
-    """Return the part for the unknown acceptance rate of drafts."""
+    """Return the interval part for the unknown acceptance rate of drafts, with this standard deviation."""
     what = "acceptance rate of drafts, published for other prompts"
     return Part(
         name=ACCEPTANCE, what=what, deviation=deviation, narrowed_by=f"set {ACCEPTANCE}", judged=False
@@ -156,7 +157,7 @@ def deviation_of(parts: Iterable[Part]) -> float:
 
 
 def relative_ends(parts: Iterable[Part], kind: MetricSpread) -> tuple[float, float]:
-    """Return the 5 % and 95 % points of measured over predicted for these parts and this kind of metric."""
+    """Return the 90 % interval of measured over predicted values for these parts. `kind`: the metric's fitted ends."""
     parts = tuple(parts)
     judged = deviation_of(part for part in parts if part.judged)
     others = Z_90 * deviation_of(part for part in parts if not part.judged)
@@ -164,8 +165,8 @@ def relative_ends(parts: Iterable[Part], kind: MetricSpread) -> tuple[float, flo
 
 
 def kind_of(metric: Metric, asked: PredictionContext, known: Spreads) -> MetricSpread:
-    """Return the spreads that set the interval ends of a metric. For a deployment calibrated on its own runs, these
-    are the spreads after calibration."""
+    """Return the fitted deviations and interval ends for a metric: those after calibration if the deployment is
+    calibrated on its own runs."""
     kind = known.kind(metric, is_moe=asked.is_moe, saturated=asked.saturated)
     return kind.calibrated if calibrated_sensitivities(metric, asked) else kind
 
@@ -183,10 +184,10 @@ def calibrated_sensitivities(metric: Metric, asked: PredictionContext) -> dict[s
 
 
 def _step_parts(metric: Metric, sensitivity: Shares, asked: PredictionContext, known: Spreads) -> list[Part]:
-    """Return the parts of step times: one for each class, or after a calibration one for its remaining error.
+    """Return the parts for errors of step times: one for each class of step time, or a single one after calibration.
 
-    The factor of a class is one number for kernels of all sizes. Runs of one load determine a fraction 1 -
-    `RUN_TO_RUN` of its variance for other loads; the rest remains.
+    A class has one correction factor for kernels of all sizes. Calibration at one load reduces the factor's variance
+    at other loads only by the fraction 1 - `RUN_TO_RUN`.
     """
     if asked.adjustment is not None and asked.adjustment.covariance:
         of_classes: dict[str, float] = {str(name): share for name, share in sensitivity.items()}
@@ -211,10 +212,10 @@ def _step_parts(metric: Metric, sensitivity: Shares, asked: PredictionContext, k
 
 
 def _deployment_parts(metric: Metric, asked: PredictionContext, known: Spreads) -> list[Part]:
-    """Return two parts beyond step times: differences between deployments, and between runs of one deployment.
+    """Return two parts that step times do not explain: differences between deployments, and between runs of one.
 
-    For a calibrated deployment it does not matter whether the sources include such a GPU and engine: its offset is
-    calibrated, and run-to-run variation is the same for all deployments.
+    For a calibrated deployment the sources need not include its GPU and engine: calibration corrects its difference
+    from other deployments, and run-to-run variation is the same for all.
     """
     seen = known.find_evidence(asked.engine, asked.gpu, is_moe=asked.is_moe)
     of_ttft, of_tpot = (known.unfamiliar,) * 2 if seen is None else (seen.ttft, seen.tpot)

@@ -55,7 +55,7 @@ class Latencies(NamedTuple):
 
 
 def with_interval(value: float, low: float | None, high: float | None) -> Quantity:
-    """Return a prediction with an interval from its relative errors; an error of None gives no end."""
+    """Return a prediction whose interval ends are given as relative errors; an end is None if its error is None."""
     return Quantity(
         value=value,
         low=None if low is None else value * (1 + low),
@@ -71,12 +71,12 @@ def add_client_latency(
     unit_s: float = 1.0,
     as_found: bool = False,
 ) -> Quantity:
-    """Return TTFT or E2E with an interval that is wider if the client latency is unknown.
+    """Return TTFT or E2E; if the client latency is unknown, with a wider interval.
 
-    It is known if the traffic gives it. Without `as_found`, the traffic's default also counts as known, unless the
-    profile is calibrated. Clients of published benchmarks have `MIN_S` to `MAX_S`; for an `adjustment` the range is
-    that of its calibration runs. The error of the client latency is independent of the other errors. `unit_s`: seconds
-    per unit of the quantity.
+    The client latency is known if the user gave it. Its default also counts as known, except with `as_found` or in a
+    calibrated profile. An unknown one is between `MIN_S` and `MAX_S`, as in published benchmarks, or in the range of
+    the calibration runs (`adjustment`). Its error is independent of the other errors. `unit_s`: seconds per unit of
+    the quantity.
     """
     learnt = adjustment is not None and adjustment.covariance
     if "client_latency_s" in traffic.model_fields_set or not (as_found or learnt):
@@ -89,7 +89,7 @@ def add_client_latency(
 
 
 def client_range_s(traffic: Traffic, adjustment: Adjustment | None) -> tuple[float, float]:
-    """Return by how many seconds the client latency may be lower and higher than that of the traffic."""
+    """Return by how many seconds the real client latency may be below and above the client latency of the traffic."""
     if adjustment is not None and adjustment.covariance:
         place = NAMES.index("front_end")
         away_s = Z_90 * math.sqrt(adjustment.covariance_matrix[place, place])
@@ -98,13 +98,13 @@ def client_range_s(traffic: Traffic, adjustment: Adjustment | None) -> tuple[flo
 
 
 def add_client_latency_range(low: float, high: float, predicted_s: float) -> tuple[float, float]:
-    """Widen the interval of measured over predicted for an unspecified client latency (predicted: `USUAL_S`)."""
+    """Widen an interval of measured over predicted latency for an unknown client latency (assumed: `USUAL_S`)."""
     nearer, farther = _limits(USUAL_S, predicted_s)
     return max(1 - math.hypot(1 - low, nearer), 0.0), 1 + math.hypot(high - 1, farther)
 
 
 def _limits(client_s: float, unit_s: float) -> tuple[float, float]:
-    """Return by how much the client latency may be lower and higher than `client_s`, in units of `unit_s` seconds."""
+    """Return how far the client latency may be below and above `client_s` (assumed), in units of `unit_s` seconds."""
     return (client_s - MIN_S) / unit_s, (MAX_S - client_s) / unit_s
 
 
@@ -118,7 +118,7 @@ def predicted_latencies(
 ) -> Latencies | None:
     """Return the latencies of a batch or a load with intervals; None without a steady state.
 
-    The server is launched as predicted; `as_found`: an existing server with unknown settings and client.
+    Intervals apply to a server launched as predicted; with `as_found`, to one with unknown settings and client.
     """
     if phases.served is None:
         found: Latencies | None = batch_latencies(resolved, phases.times, lengths, phases.requests)
@@ -136,7 +136,7 @@ def predicted_latencies(
 
 @dataclass(frozen=True)
 class LoadBands:
-    """Intervals of one load on one pool: the parts of every metric, and the interval ends relative to the prediction.
+    """Latency intervals of one load on one pool: the parts of each interval, and its ends relative to the prediction.
 
     They apply to a server launched with the settings and the release of the prediction. `as_found`: an existing
     server, whose settings may differ from the defaults unless the user gave them.
@@ -160,11 +160,11 @@ class LoadBands:
         )
 
     def kind(self, metric: Metric) -> MetricSpread:
-        """Return the spreads that set the interval ends of a metric."""
+        """Return the fitted deviations and interval ends of the metric, from held-out sources."""
         return kind_of(metric, self.prediction_context("mean"), load_spreads())
 
     def ends(self, metric: Metric, statistic: str = "mean") -> tuple[float, float]:
-        """Return the 90 % interval of measured over predicted for a statistic of a metric."""
+        """Return the 90 % interval of measured over predicted values of a metric's `statistic`, such as the mean."""
         own = relative_ends(self.parts(metric, statistic), self.kind(metric))
         if metric == "tpot":
             return own
@@ -181,7 +181,7 @@ class LoadBands:
         return math.exp(sum(share * adjustment.mean(name) for name, share in shares.items()))
 
     def with_interval(self, metric: Metric, value: float, statistic: str = "mean") -> Quantity:
-        """Return a value of the metric, corrected by calibration runs, with its interval."""
+        """Return the predicted `value` of the metric, corrected by calibration runs if any, with its interval."""
         low, high = self.ends(metric, statistic)
         value *= self.calibration_factor(metric)
         return Quantity(value=value, low=value * low, high=value * high)
@@ -233,7 +233,8 @@ def time_across_graph_limit_s(resolved: ResolvedPool, tokens: float) -> float:
 
 
 def widen_across_graph_limit(ends: tuple[float, float], other_s: float, own_s: float) -> tuple[float, float]:
-    """Widen the ends of measured over predicted to cover `own_s` (predicted) plus `other_s` (may be negative)."""
+    """Return `ends` (measured over predicted time) widened to include the time on the other side of the CUDA graph
+    limit: the predicted `own_s` plus `other_s`, which may be negative."""
     ratio = max(1 + other_s / own_s, 0.0)
     return ends[0] * min(1.0, ratio), ends[1] * max(1.0, ratio)
 
@@ -263,7 +264,7 @@ def load_bands(
     client_latency_s: float,
     load_fraction: float | None,
 ) -> LoadBands:
-    """Return the intervals of a load with these means and mean prompt and output `lengths`."""
+    """Return the latency intervals of a load from its mean latencies and its mean prompt and output `lengths`."""
     engine = resolved.engine
     seen = make_from(
         ObservedLoad,
@@ -279,7 +280,7 @@ def load_bands(
 def bands_of(
     resolved: ResolvedPool, load: Served, traffic: Traffic, *, as_found: bool = False
 ) -> LoadBands | None:
-    """Return the intervals of the load of an estimate; None without a steady state."""
+    """Return the latency intervals of an estimate's simulated load; None if it has no steady state."""
     if load.steady is None or traffic.input_len is None or traffic.output_len is None:
         return None
     bands = load_bands(
@@ -295,10 +296,10 @@ def bands_of(
 def served_latencies(
     resolved: ResolvedPool, load: Served, traffic: Traffic, *, as_found: bool = False
 ) -> Latencies | None:
-    """Return the means of a load's steady state with intervals; None without a steady state.
+    """Return the mean latencies of a load in its steady state, with intervals; None without a steady state.
 
-    The intervals cover the mean over the whole run. For arrivals close to the capacity, TTFT and E2E have no upper
-    end.
+    The intervals also include the means over the whole run. For arrivals close to the capacity, TTFT and E2E have no
+    upper end.
     """
     bands = bands_of(resolved, load, traffic, as_found=as_found)
     if bands is None or load.steady is None:
@@ -354,7 +355,7 @@ def batch_ends(
 def batch_bands(
     resolved: ResolvedPool, times: PhaseTimes, lengths: RequestLengths, batch_size: int
 ) -> LoadBands:
-    """Return the intervals of a batch, as those of a load without a queue."""
+    """Return the latency intervals of a batch, computed like those of a load without a queue."""
     seen = make_from(
         ObservedLoad,
         times,
@@ -367,8 +368,8 @@ def batch_bands(
 
 
 def _with_step_band(resolved: ResolvedPool, regime: Literal["prefill", "decode"], value: float) -> Quantity:
-    """Return a value with the 90 % interval of measured over predicted prefill or decode steps (`regime`). For decode
-    it includes the error of the acceptance rate of drafts."""
+    """Return `value`, a time of prefill or decode steps (`regime`), with the 90 % interval from the measured errors of
+    such steps. For decode the interval includes the error of the acceptance rate of drafts."""
     residuals = resolved.step_model.residuals(regime)
     accepted = Z_90 * length_spread(resolved) if regime == "decode" else 0.0
     if not accepted:
@@ -378,7 +379,7 @@ def _with_step_band(resolved: ResolvedPool, regime: Literal["prefill", "decode"]
 
 
 def _end_to_end(value: float, ttft: Quantity, tpot: Quantity | None) -> Quantity:
-    """Return E2E with the ends of TTFT plus those of decode: they add, because the errors may coincide."""
+    """Return E2E; its interval ends are those of TTFT plus those of decode time, because both errors may coincide."""
     if tpot is None:
         return replace(ttft, value=value)
     if ttft.low is None or ttft.high is None or tpot.low is None or tpot.high is None:

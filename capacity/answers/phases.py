@@ -232,7 +232,7 @@ def _running_requests(load: Served, slots: int) -> int:
 
 
 def _with_client_times(form: PhaseTimes, load: Served) -> PhaseTimes:
-    """Return the closed form with the times that clients see, or with the maximum throughput if overloaded."""
+    """Return `form` with the latencies and rate that clients see; if overloaded, with the maximum throughput."""
     means = load.steady
     if means is None:
         most = load.verdict.capacity_requests_per_s
@@ -256,8 +256,8 @@ def batch_over_ranks(
 def _loop_over_ranks(
     resolved: ResolvedPool, limits: EngineLimits, concurrency: int, lengths: RequestLengths
 ) -> PhaseTimes:
-    """Return the times of a closed loop divided over the data-parallel ranks (in lockstep or independent) and over the
-    micro-batches of a pipeline, one for each stage."""
+    """Return the times of a closed loop whose requests are divided over the data-parallel ranks (in lockstep or
+    independent) and over one micro-batch per pipeline stage."""
     streams = min(resolved.pool.pipeline_parallel_size, concurrency)
     share = math.ceil(concurrency / resolved.independent_ranks / streams)
     times = closed_loop_times(
@@ -301,7 +301,7 @@ def _reserved_tokens(resolved: ResolvedPool, traffic: Traffic, lengths: RequestL
 
 
 def _load_notes(resolved: ResolvedPool, traffic: Traffic, slots: int) -> tuple[str, ...]:
-    """Return notes on the latencies of a load: synchronised requests, waiting requests, and the prefill step shown."""
+    """Return notes on a load: synchronised requests, waiting requests, and the assumption for lockstep prefill."""
     notes = list(equal_length_notes(traffic))
     concurrency = traffic.concurrency or 0
     if slots < concurrency:

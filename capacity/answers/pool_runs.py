@@ -18,7 +18,7 @@ from capacity.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestGroup:
-    """Some requests of a run, with latency distributions by metric (None: absent); JSON has means and p95s."""
+    """A group of a run's requests, with a distribution for each latency metric; JSON contains their means and p95s."""
 
     latencies_ms: Mapping[str, Distribution | None]
 
@@ -41,10 +41,10 @@ class PriorityClass(RequestGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRun(RequestGroup):
-    """Results of one of several pools in a run: it received `requests` and completed `answered`.
+    """Results of one of several pools in a run: it received `requests` requests and completed `answered` of them.
 
     The other requests were sent to another pool, lost or rejected. Latencies are those of the completed requests, from
-    their arrival at the deployment. `busy_fraction`: busy time over the time in which its replicas existed.
+    their arrival at the deployment. `busy_fraction`: busy time over the time in which the pool's replicas existed.
     """
 
     model: str

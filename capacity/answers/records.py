@@ -93,9 +93,9 @@ class Fit(AnswerRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartUp:
-    """Seconds from the start of a replica to its first request with nothing cached, in total and by part.
+    """Seconds from the start of a replica with empty caches to its first request: the total and its parts.
 
-    `weights_gb_per_s`: the rate per GPU at which `parts_s` reads the weights from disk or network.
+    `weights_gb_per_s`: the assumed rate per GPU at which weights are read from disk or network.
     """
 
     total_s: Quantity
@@ -124,7 +124,7 @@ class OperatorTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breakdown:
-    """The operators of one typical prefill step and one typical decode step; their seconds add up to its time."""
+    """Operators of a typical prefill step and a typical decode step; their seconds add up to the step's time."""
 
     prefill: tuple[OperatorTime, ...]
     decode: tuple[OperatorTime, ...]

@@ -19,7 +19,8 @@ OUTSTANDING = 32
 
 
 def forecast_of(resolved: ResolvedPool, within_s: float) -> Forecast:
-    """Return the router's TTFT forecast for a limit: the time per prompt token, alone and with decodes."""
+    """Return the constants of the router's TTFT forecast for the limit `within_s`: prefill time per prompt token on an
+    idle engine, and the additional time for each running decode."""
     model, limits = resolved.step_model, resolved.limits
     rows = max(min(OUTSTANDING, limits.max_num_seqs - 1), 1)
     length = max(min(PROMPT_TOKENS, limits.max_num_batched_tokens - rows), 1)
@@ -43,7 +44,7 @@ CASCADE = "cascade"  # the router
 
 
 def takes_of(resolved: ResolvedPool, place: int, service: Service) -> PoolLimits:
-    """Return the limits on the requests that a router sends to the pool at index `place` of its deployment."""
+    """Return the limits up to which the router sends requests to this pool, which has index `place`."""
     pool = resolved.pool
     forecast = None if service.router_ttft_s is None else forecast_of(resolved, service.router_ttft_s)
     return PoolLimits(place, pool.route_up_to_tokens, pool.route_up_to_requests, forecast)

@@ -46,7 +46,7 @@ def predicted_ms(
 
 
 def _distinct_pools(pools: Sequence[ResolvedPool]) -> list[ResolvedPool]:
-    """Return one pool for each model and GPU type that serves whole requests, and always the first pool."""
+    """Return the first pool, and one pool that serves whole requests for each other combination of model and GPU."""
     kinds = {(pools[0].model.name, pools[0].profile.name): pools[0]}
     for pool in pools:
         if pool.pool.role == "both":
@@ -57,7 +57,7 @@ def _distinct_pools(pools: Sequence[ResolvedPool]) -> list[ResolvedPool]:
 def run_bands(
     resolved: ResolvedPool, requests: Workload, run: SimulationResult, verdict: Verdict | None
 ) -> LoadBands | None:
-    """Return the intervals of the load of a run; None if no request completed."""
+    """Return the latency intervals for the load of a simulated run; None if no request completed."""
     whole = whole_run_means(run.summary, run.records)
     if whole is None:
         return None
@@ -77,8 +77,8 @@ def _has_judge(run: SimulationResult) -> bool:
 
 
 def _without_judge_delay(whole: LoadMeans, run: SimulationResult) -> LoadMeans:
-    """Return the means with TTFT and TPOT at the time when the engine generated the tokens. If a judge delays them,
-    clients see them later, but a slower step affects the time of generation."""
+    """Return the mean latencies, with TTFT and TPOT from the times when the engine generated the tokens. A judge
+    delays the tokens that clients see, but slower steps delay the generation."""
     if run.cascade is None or not _has_judge(run):
         return whole
     records, done = run.records, run.records.completed

@@ -44,10 +44,10 @@ class ObservedLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivities:
-    """Logarithmic derivatives of each latency by class of step time; `tpot` is None for a single output token.
+    """Logarithmic derivatives of TTFT, TPOT and E2E with respect to the time factor of each class of step time.
 
-    The derivatives by the token exponent of the experts' time (`experts_tilt`) are in the same mappings, but not in
-    the sum over classes. `queue_share`: fraction of TTFT that requests of this load wait in the queue.
+    `tpot` is None for a single output token. The derivative with respect to the token exponent of the experts' time
+    (`experts_tilt`) is included, but not in the sum over classes. `queue_share`: fraction of TTFT spent in the queue.
     """
 
     ttft: Shares
@@ -87,7 +87,7 @@ def sensitivities(resolved: ResolvedPool, load: ObservedLoad) -> Sensitivities:
 
 
 def _effects(resolved: ResolvedPool, steps: TokenSteps, shape: StepShape) -> Shares:
-    """Return the sensitivities of one step of a rank. Its experts process the tokens of all ranks in lockstep."""
+    """Return the sensitivities of one step's time. In lockstep, a rank's experts process the tokens of all ranks."""
     found = step_shares(steps, shape)
     tokens = all_tokens(shape) * resolved.lockstep_ranks
     return {**found, "experts_tilt": found["experts"] * token_log_ratio(tokens)}
@@ -96,8 +96,8 @@ def _effects(resolved: ResolvedPool, steps: TokenSteps, shape: StepShape) -> Sha
 def step_shares(steps: StepModel | TokenSteps, shape: StepShape) -> Shares:
     """Return the sensitivity of one step's time to each class of step time; the sensitivities add up to 1.
 
-    They are not fractions of the step's time: CPU time is hidden behind GPU time except for the excess, but the excess
-    grows with all CPU time. For norm(a, b) = (a**p + b**p)**(1/p) the sensitivity to a is (a / norm)**p.
+    They are not fractions of the step's time: GPU time hides CPU time except for an excess, but this excess depends on
+    all CPU time. For norm(a, b) = (a**p + b**p)**(1/p) the sensitivity to a is (a / norm)**p.
     """
     cost, host = steps.step_cost(shape), steps.host
     seconds = class_shares(cost)
@@ -122,9 +122,9 @@ def _tpot_amplification(resolved: ResolvedPool, load: ObservedLoad, times: Phase
     """Return the factor by which open-loop arrivals amplify the effect of slower steps on TPOT: slower steps have
     larger batches, which make them slower again.
 
-    A step takes a + c·b seconds, where the b sequences increase in proportion to that time, and prefills take the
-    fraction p of all time: a / (1 - p) / (1 - g), where g is the part of the step that grows with its batch. A closed
-    loop has no amplification.
+    A step of b sequences takes a + c·b seconds, b grows in proportion to that time, and prefills take the fraction p
+    of all time. The factor is 1 / (1 - p) / (1 - g), where g is the fraction of the step that grows with b. It is 1
+    for a closed loop.
     """
     decode = times.decode_shape
     batch = decode.decode_sequences
@@ -142,7 +142,7 @@ def _tpot_amplification(resolved: ResolvedPool, load: ObservedLoad, times: Phase
 
 
 def _closed_form(resolved: ResolvedPool, load: ObservedLoad) -> PhaseTimes:
-    """Return the closed form of a loop with this load's requests per rank; its steps represent the load's."""
+    """Return closed-form times of a closed loop with as many requests per rank as this load and similar steps."""
     streams = min(resolved.pool.pipeline_parallel_size, max(round(load.in_flight), 1))
     most = resolved.max_num_seqs * resolved.pool.data_parallel_size
     running = max(min(load.in_flight, most), 1.0)

@@ -69,7 +69,7 @@ def serve_load(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
 
 
 def _means_with_queue(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
-    """Return the means of a full engine at `in_flight` requests; the additional ones wait, so TPOT is unchanged."""
+    """Return the means of a full engine at `in_flight` requests; more requests only wait, so TPOT is unchanged."""
     if means is None:
         return None
     more_s = in_flight / means.requests_per_s - means.e2e_s

@@ -37,9 +37,9 @@ def startup_of(resolved: ResolvedPool) -> StartUp | None:
 
 @lru_cache(maxsize=8)
 def startup_part(name: str) -> Quantity:
-    """Return the geometric mean of one table of the logs, with the 90 % prediction interval for a further log.
+    """Return the geometric mean of one table in the start-up logs, with the 90 % prediction interval of another log.
 
-    The standard deviation is that of the logarithms, pooled over all tables of times, because some are short.
+    The standard deviation is that of the logarithms, pooled over all tables of times, because some tables are short.
     """
     logs = tomllib.loads(LOGS.read_text(encoding="utf-8"))
     tables = {key: [math.log(value) for value in table.values()] for key, table in logs.items()}
@@ -53,7 +53,7 @@ def startup_part(name: str) -> Quantity:
 
 
 def _student(freedom: int) -> float:
-    """Return the 95 % quantile of Student's t, expanded about the normal quantile (0.3 % off at 7 degrees)."""
+    """Return the 95 % quantile of Student's t for `freedom` degrees (by an expansion; 0.3 % error at 7 degrees)."""
     z = Z_90
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 

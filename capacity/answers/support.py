@@ -118,7 +118,7 @@ def _device_name(profile: HardwareProfile, engine: EngineSpec) -> str:
 
 
 def _kernel_support(profile: HardwareProfile, engine: EngineSpec, kernel: Kernel) -> tuple[Status, str]:
-    """Return the status of a GEMM kernel on this GPU and the reason; the kernel is in the tables for some GPU."""
+    """Return the status of an engine's GEMM kernel (in the tables of some GPU) on this GPU, and the reason."""
     lookup = KernelLookup(coefficient_sources(profile), engine.kernel_family)
     lookup.kernel("gemm", kernel)
     step_time = profile.step_time

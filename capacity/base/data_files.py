@@ -29,7 +29,8 @@ def read_data(path: Path) -> Table:
 
 
 def read_rows(path: Path, make: Callable[..., Row], *, named: bool = True) -> dict[str, Row]:
-    """Return a record for each table of a file, from its keys, and its name if `named`. Raises MalformedFile."""
+    """Return the records of a file by name. `make` builds each record from the keys of one table, and from the table's
+    name if `named`. Raises MalformedFile."""
     tables = read_data(path)
     return {
         name: make_row(path, name, make, {"name": name, **row} if named else row)

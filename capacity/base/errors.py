@@ -1,11 +1,12 @@
 """Every error that this package raises on purpose, with its numbers as attributes and a text of one line.
 
-CapacityError                      exit code 2 ├── InvalidInput                   an impossible value: the field, the
-value, the limit and the fix │   ├── UnknownName                no such model, GPU, engine or format, with the nearest
-known names │   ├── UnsupportedModel           a model architecture without a formula, with the missing part │   ├──
-MalformedFile              a file that cannot be read, with its path, the line or field, and the problem │   └──
-OutsideValidity            input outside the range of the evidence, which is never extrapolated silently └── DoesNotFit
-exit code 1: the model, or one request, is larger than the memory
+CapacityError               exit code 2
+├── InvalidInput            an impossible value: the field, the value, the limit and the fix
+│   ├── UnknownName         no such model, GPU, engine or format, with the nearest known names
+│   ├── UnsupportedModel    a model architecture without a formula, with the missing part
+│   ├── MalformedFile       a file that cannot be read, with its path, the line or field, and the problem
+│   └── OutsideValidity     input outside the range of the evidence, which is never extrapolated silently
+└── DoesNotFit              exit code 1: the model, or one request, is larger than the memory
 """
 
 import difflib

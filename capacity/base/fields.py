@@ -25,7 +25,7 @@ class Fields:
     def count(
         self, *keys: str, default: int | None = None, minimum: int = 1, maximum: int = MAX_COUNT
     ) -> int:
-        """Return the first of `keys` that is present, a whole number from `minimum` to `maximum`; else `default`."""
+        """Return the value of the first present key, a whole number from `minimum` to `maximum`; else `default`."""
         value = self.optional_count(*keys, minimum=minimum, maximum=maximum)
         if value is not None:
             return value
@@ -82,7 +82,7 @@ class Fields:
         return "", None
 
     def update(self, values: Mapping[str, Any]) -> "Fields":
-        """Return the configuration with `values` replacing or added to its own."""
+        """Return a copy of this configuration in which `values` are added, or replace the existing values."""
         return Fields({**self.values, **values}, self.origin, prefix=self.prefix)
 
     def entry_of_layer(self, key: str, layer: int) -> Any:

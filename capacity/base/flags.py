@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """Help and flags of a keyword. `spelled` empty: a flag with the keyword's name, or a positional argument."""
+    """Help and flags of a keyword. If `spelled` is empty, it has a flag with its own name or is positional."""
 
     help: str
     spelled: str = ""  # flags separated by spaces; errors show the last one
@@ -17,7 +17,7 @@ class Flag:
 
 
 class Kind(NamedTuple):
-    """Type of an annotation: values of type `of`; `many`: in a sequence; `choices`: the allowed values, if limited."""
+    """Type of a keyword's value: `of`, or a sequence of `of` if `many`. `choices`: the allowed values, if limited."""
 
     of: type[bool | int | float | str]
     many: bool

@@ -18,8 +18,8 @@ class LatencyMetric:
 
     `key` is its name in SLOs and in JSON keys (`p99_e2el_ms`), `label` its name in tables and `title` its name in
     charts. `error`: the metric whose prediction error sets its interval. `span` takes completed requests (a
-    `RequestTable`) and returns the time of each and its divisor; a request with divisor 0 does not have the metric.
-    `span` is None for gaps between token deliveries. `from_arrival`: it includes the queue.
+    `RequestTable`) and returns a time and a divisor for each. The metric is time over divisor, undefined for 0. `span`
+    is None for gaps between token deliveries. `from_arrival`: the metric includes the queue.
     """
 
     key: str

@@ -18,7 +18,7 @@ CAN_BLOCK_SIGNALS = hasattr(signal, "pthread_sigmask")  # not on Windows
 
 
 class _Workers(ProcessPoolExecutor):
-    """An executor that defers interrupts while it submits work, because an interrupted one may leave a lock."""
+    """Process pool that defers interrupts during `submit`, because an interrupted `submit` may not release a lock."""
 
     def submit(self, *arguments: Any, **keywords: Any) -> Future[Any]:
         with _defer_interrupts():

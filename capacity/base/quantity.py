@@ -22,8 +22,8 @@ class Quantity:
         )
 
     def cover(self, *others: Quantity | None) -> Quantity:
-        """Return the same value with an interval that also covers those of `others`; an end is None if it is None in
-        one of them."""
+        """Return the same value with an interval extended to include the intervals of `others`. An end is None if it
+        is None in any of them."""
         spans = [self, *(other for other in others if other is not None)]
         lows, highs = [each.low for each in spans], [each.high for each in spans]
         return Quantity(

@@ -48,9 +48,9 @@ def to_plain_values(value: Any) -> Any:
 
 
 def make_from(kind: type[Record], /, *sources: object, **own: Any) -> Record:
-    """Return a record of `kind` with the values `own`; its other fields are taken from `sources` by name.
+    """Return a record of `kind` with the field values `own`; other fields are read from `sources` by their names.
 
-    If several sources have a name, the first one is used.
+    If several sources have an attribute of that name, the first one is used.
     """
     names = [field.name for field in fields(cast(Any, kind)) if field.name not in own]
     for source in reversed(sources):

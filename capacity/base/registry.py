@@ -40,15 +40,15 @@ class Alternative(NamedTuple):
 class Verb(NamedTuple):
     """A verb of the command line and of the Python API.
 
-    `function` returns the answer in Python; `further` are additional public Python names of the verb. `command` prints
-    the answer, if the verb has its own printing function. `shared`: the verb has the options of a deployment, or the
-    listed ones: options of many verbs (`SHARED_OPTIONS`), and keywords with a `Flag` of `function` or of the function
-    `flags`. If `command` and `shared` are empty, the flags are all keywords with a `Flag` and the fields of the
+    `function` returns the answer in Python; `further` are additional public Python names of the verb. `command` is the
+    command-line function of a verb that prints its answer itself. `shared`: the names of options that the verb has in
+    common with other verbs (`SHARED_OPTIONS`), or that are keywords with a `Flag` of `flags`, by default of
+    `function`. If `command` and `shared` are empty, the flags are all keywords with a `Flag` and the fields of the
     function's specs. `specs`: records whose fields are flags. `traffic_fields`: only these fields of Traffic are
     flags. `without`: fields that are not flags of this verb. `progress`: the unit that the function's progress counts.
     `unmet`: the property of the answer that, if false, gives exit code 1. `reads`: the parts of a deployment that
-    change the answer (`deployment.reading`). `first`: the flags of the first help page. `options`: the help of the
-    command's own flags by parameter, or a table of further parser settings.
+    change the answer (`deployment.reading`). `first`: the flags of the first help page. `options`: for each parameter
+    of the command, its help or a table of parser settings.
     """
 
     name: str

@@ -153,7 +153,7 @@ def simulate(
 
 
 def _exit_as(answer: capacity.Simulation) -> None:
-    """Exit with code 1 if an SLO is unmet or the run stalled, with the shell's code after Ctrl-C."""
+    """Exit with code 1 if an SLO is unmet or the run stalled; after Ctrl-C, with the shell's code for it."""
     if not all(level.met for level in answer.slos):
         raise typer.Exit(1)
     if answer.run.status != "complete":

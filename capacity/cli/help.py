@@ -138,7 +138,7 @@ def _default(option: Any) -> str:
 
 
 def _rows(left: str, text: str) -> Iterable[str]:
-    """Yield the lines of a flag: its help is to the right, or below if the flag is long."""
+    """Yield the lines of one flag's help: the flag (`left`), and `text` to the right of it or below a long flag."""
     width = _width()
     lines: Sequence[str] = textwrap.wrap(text, width - COLUMN, break_on_hyphens=False) or [""]
     if len(left) + 4 > COLUMN:

@@ -49,7 +49,7 @@ def check_format(format: str, formats: Sequence[str] = FORMATS) -> str:
 
 
 def refuse_alone(flag: str, *others: tuple[str, object]) -> None:
-    """Raise InvalidInput for a flag that has no effect without one of `others` (name, value), if all are None."""
+    """Raise InvalidInput if no flag in `others` (name, value) is set, because `flag` has no effect without one."""
     if all(value is None for _, value in others):
         raise InvalidInput(
             f"{flag} has no effect without {' or '.join(name for name, _ in others)}: add it, or leave {flag} out"

@@ -55,7 +55,7 @@ def with_output_flag(parameters: Sequence[Parameter]) -> list[Parameter]:
 
 
 def _annotation(kinds: Mapping[str, Kind], parameters: Mapping[str, Parameter]) -> Any:
-    """Return the type of `--output` for the parser, with the help of all kinds. The parser discards the value."""
+    """Return the annotation of the parameter `--output`; its help names all kinds of files. Its value is discarded."""
     helps = (f"{name} ({_option(parameters[kind.parameter]).help})" for name, kind in kinds.items())
     help = f"Also write a file; can be repeated. KIND: {', '.join(helps)}."
     option = typer.Option(FLAG, help=help, metavar="KIND=PATH", expose_value=False, show_default=False)

@@ -132,9 +132,9 @@ class StoredDeployment:
 
 
 def stored_deployment(deployment: str | None, from_launch: str | None, flags: Fields) -> StoredDeployment:
-    """Return the deployment of a file, overridden by a pasted command. In `specs`, `flags` override both.
+    """Return a file's deployment, overridden by a pasted command. In `specs` only, `flags` override both.
 
-    Raises InvalidInput for several pools, and as `request_of`.
+    Raises InvalidInput for several pools, and the errors of `request_of`.
     """
     from capacity.deployment import Cost, Pool, Service, Traffic, read_deployment
 

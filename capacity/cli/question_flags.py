@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Keyword:
-    """A keyword of a Python function for the command line: `kind` is the type of one value; `many`: a sequence.
+    """A Python function's keyword as a command-line input: a value of type `kind`, or a sequence of them if `many`.
 
     On the command line, numbers of a sequence are separated by commas; other sequences repeat the flag.
     """
@@ -66,7 +66,7 @@ class Keyword:
 
 
 def keywords_of(question: Callable[..., object]) -> list[Keyword]:
-    """Return the model, and the keywords that have a flag, in the order of the signature."""
+    """Return the function's keywords that have a flag, and its parameter `model`, in the order of the signature."""
     function = unwrap(question)
     names = vars(sys.modules[function.__module__])
     flagged = {

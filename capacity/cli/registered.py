@@ -37,7 +37,8 @@ VERBS_WITH_CHART = ("batching",)  # verbs that write a chart
 
 
 def asking_function(entry: Verb) -> tuple[Callable[..., None], tuple[type[Spec], ...]]:
-    """Return a function that takes a verb's flags, calls its Python function and prints; and its flags' specs."""
+    """Return the command function of a verb, and the specs whose fields are its flags. The function takes the flags,
+    calls the verb's Python function and prints the answer."""
     question = resolve_name(entry.flags or entry.function)
     keywords, specs = keywords_of(question), getattr(question, "specs", ())
 
@@ -70,7 +71,7 @@ def asking_function(entry: Verb) -> tuple[Callable[..., None], tuple[type[Spec],
 
 
 def deployment_function(entry: Verb) -> Callable[..., None]:
-    """Return a function that calls a verb's Python function with the flags' deployment, and prints the answer."""
+    """Return a command function that calls a verb's Python function on the flags' deployment and prints the answer."""
 
     def answer_question(question: Question, *, replicas: int | None = None, **keywords: Any) -> None:
         check_format(question.format)

@@ -19,7 +19,7 @@ from capacity.cli.options import print_message, show, with_dashes, write
 
 
 class Default(NamedTuple):
-    """A flag that can have a user default: its help, the verbs that use the default, and flags that replace it."""
+    """A flag that can have a user default: its help, the verbs that use it, and the flags that make it unnecessary."""
 
     help: str
     verbs: frozenset[str]

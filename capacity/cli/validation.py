@@ -61,7 +61,7 @@ def validate(
 
 
 def _launch_settings(stored: StoredDeployment, *, serving: bool) -> Mapping[str, Any]:
-    """Return the checkpoint and the launch settings of a real engine; report unused settings on stderr."""
+    """Return the model and settings with which to launch a real engine; report unused settings on stderr."""
     from capacity.deployment import Pool
     from capacity.model import load_model
 

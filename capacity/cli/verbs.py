@@ -91,7 +91,7 @@ def command_of(entry: Verb) -> Any:
 
 
 def _with_options(entry: Verb, function: Callable[..., None]) -> Callable[..., None]:
-    """Return the function with parser settings for its own flags, whose help is in the registry."""
+    """Return the function with parser settings for those of its parameters that have an entry in `entry.options`."""
     if not entry.options:
         return function
 
@@ -235,7 +235,7 @@ def _change_gpus(values: MutableMapping[str, Any], name: str, change: Sequence[s
 
 
 def _flagged_keywords(entry: Verb, own: Mapping[str, Parameter]) -> Mapping[str, Keyword]:
-    """Return a verb's shared options that are keywords of its Python function or fields of its specs, with help."""
+    """Return the verb's shared options that are keywords of its Python function or fields of that function's specs."""
     names = [
         name for name in entry.shared if name not in own and name not in {*TYPED_OPTIONS, *SHARED_OPTIONS}
     ]

@@ -2,7 +2,7 @@
 
 Input: flags, keywords, a TOML file, or a pasted vLLM command. Output: immutable, validated specs. Each field is
 declared once and is both a command-line flag and a keyword of the Python API. `engines` has the defaults of inference
-engines, as data; `routers` has the values of `--router`. No other computation happens here. Start with `pool`.
+engines, as data; `routers` has the values of `--router`. This package only reads and checks input. Start with `pool`.
 """
 
 from capacity.deployment.building import build, explain

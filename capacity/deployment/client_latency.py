@@ -1,8 +1,8 @@
 """Latency that client and network add to TTFT. It depends on the load generator and its location, not on the engine.
 
 The TTFT of a load generator includes its own event loop and the network round trip, in addition to the engine's API
-server. Each entry is a set of public measurements: TTFT minus the simulated engine time and the API server time
-(`request_latency_s` and `response_latency_s` of vLLM 0.8, 3.5 ms together).
+server. Each value of `client_latency.json` is the measured TTFT of public benchmarks minus the simulated engine time
+and the API server time (`request_latency_s` and `response_latency_s` of vLLM 0.8, 3.5 ms together).
 """
 
 import re

@@ -66,10 +66,10 @@ def make_deployment(
     question: str = "",
     **beside: Any,
 ) -> Deployment:
-    """Return a deployment from the fields of its specs, or from a deployment file, which other fields cannot override.
+    """Return a deployment from keyword fields or from a deployment file; a file cannot be combined with fields.
 
-    `question`: name of the command; `beside`: its other keywords. Raises InvalidInput for an invalid field, for a
-    field that does not affect the answer, and for a field given together with a file.
+    `question`: the command that uses the deployment; `beside`: other keywords of that command. Raises InvalidInput for
+    an invalid field, for a field that does not affect the answer, and for a field given together with a file.
     """
     if isinstance(model, DeploymentFile):
         if other := next((name for fields in (pool, traffic, service, cost) for name in fields), None):

@@ -1,6 +1,6 @@
-"""Names of drafting methods: in vLLM's options, in its V0 flags, in names of checkpoints, and in a pool.
+"""Convert names of drafting methods between vLLM's options, its V0 flags, names of checkpoints, and pool fields.
 
-Also public draft checkpoints with measured acceptance, by target model.
+Also a table of public draft checkpoints, by target model, with their measured acceptance.
 """
 
 import tomllib
@@ -46,7 +46,7 @@ DRAFT_FIELDS = (  # pool fields about drafting
 
 
 def drafting_name(name: str) -> str:
-    """Return the canonical name of a drafting method; `eagle3-chain` becomes `eagle3`, which also drafts a chain."""
+    """Return the canonical name of a drafting method; `eagle-3` and `eagle3-chain`, for example, become `eagle3`."""
     plain = name.strip().lower().removesuffix("-chain")
     return OTHER_NAMES.get(plain, plain)
 
@@ -102,8 +102,8 @@ TABLE = Path(__file__).with_name("draft_checkpoints.toml")
 class DraftCheckpoint(Spec):
     """A draft checkpoint, or (`checkpoint` None) the drafting layer in the target's own checkpoint.
 
-    `accepted_length`: mean tokens per verification step with `draft_tokens` draft tokens; None: the default acceptance
-    of the method was measured on these targets.
+    `accepted_length`: mean tokens per verification step with `draft_tokens` draft tokens; None: the method's default
+    acceptance applies, because it was measured on these targets.
     """
 
     method: str

@@ -33,7 +33,7 @@ Part = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Requirement that another field differs from its default (and is finite, if `finite`), or is one of `values`."""
+    """Requirement on the value of `field`: one of `values`; if empty, not its default (`finite`: nor infinite)."""
 
     field: str
     values: tuple[object, ...] = ()
@@ -49,7 +49,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class _FieldReading:
-    """Part of the product that reads a field and the field's requirements, stored in the field's metadata."""
+    """Metadata of a spec's field: the part of the product that reads it, and the other fields that it needs."""
 
     part: Part | None
     needs: tuple[Need, ...]
@@ -107,5 +107,5 @@ def reading_part(field: FieldInfo) -> Part | None:
 
 
 def field_needs(field: FieldInfo) -> tuple[Need, ...]:
-    """Return the requirements of a field, at least one must be met; empty: none."""
+    """Return the requirements of a field; it has an effect if at least one is met, or if there are none."""
     return next((entry.needs for entry in field.metadata if isinstance(entry, _FieldReading)), ())

@@ -57,12 +57,12 @@ class LaunchFlag(Spec):
 
     `field`: a field of `Pool`, or a term that the engine's dialect computes from several fields; None: the setting is
     written but never read. `aliases`: additional and older spellings, which are only read. `place`: a command-line
-    flag, an environment variable, or a key of the options file. `words`: the engine's words for the field's values
-    that it spells differently. `others`: treatment of values that are not in `words`: kept, kept but not written
-    (`read`), left among the flags that are not understood, or refused. `means`: the field's value if the flag is
-    present, as a switch or with the word `writes`. `writes` without a field is a constant. Values at the pool's
-    default are not written, unless the field `beside` is set or `always` is true. `note`: note for the user if the
-    flag is written.
+    flag, an environment variable, or a key of the options file. `words`: the engine's word for each value of the field
+    that it spells differently. `others`: treatment of values that are not in `words`: kept; read, but not written
+    (`read`); left in the command as an unread flag (`left`); or an error (`refused`). `means`: the field's value if
+    the flag is present, as a switch or with the word `writes`. `writes` without a field is a constant. A value at the
+    pool's default is written only if `always` is true or the other field `beside` is set. `note`: note for the user if
+    the flag is written.
     """
 
     name: str
@@ -158,10 +158,10 @@ class FlagTable(Spec):
 
     `program`: words before the flags. `started_by`: programs that start the engine in a pasted command. `images`:
     suffixes of container images whose entry point is the server. `image` and `has_package`: published image and pip
-    package of a release. `terms`: values of rows that the dialect computes. `config_flag`: flag that names a YAML file
-    with more flags. `reads_pool_fields`: every pool field is also a flag. `not_modelled`: flags, each with the
-    assumption used instead. `model_names`: this package's names of models that have other names in the engine's
-    library. `newest_tags`: default tag of library names that are given without one.
+    package of a release. `terms`: names of the values that the engine's dialect computes. `config_flag`: flag that
+    names a YAML file with more flags. `reads_pool_fields`: every pool field is also a flag. `not_modelled`: flags,
+    each with the assumption used instead. `model_names`: this package's name of a model, by its name in the engine's
+    library. `newest_tags`: tag of a model that the command names without a tag, by its name in that library.
     """
 
     program: tuple[str, ...]
@@ -191,7 +191,7 @@ class FlagTable(Spec):
         return self
 
     def rows(self) -> tuple[LaunchFlag, ...]:
-        """Return the rows that commands may contain: those with a field, and all pool fields if they are flags."""
+        """Return the rows that are read from a command: those with a field; all pool fields if they are flags."""
         if not self.reads_pool_fields:
             return tuple(row for row in self.flags if row.field is not None)
         listed = {row.field: row for row in self.flags if row.field is not None}
@@ -206,7 +206,7 @@ class FlagTable(Spec):
         return tuple(listed.values())
 
     def write_options(self, place: Place, values: Values) -> list[tuple[str, str | bool]]:
-        """Return the (name, text) pairs of the command line, the environment or the options file; True: a switch."""
+        """Return names and texts of the settings to write at `place`; True: a switch of the command line."""
         pairs: list[tuple[str, str | bool]] = []
         for row in self.flags:
             value = row.write(values, self.made_while_loading) if row.place == place else None
@@ -229,7 +229,7 @@ class FlagTable(Spec):
 
 
 def is_set(values: Values, field: str) -> bool:
-    """Return whether a pool field differs from its default, or a term has a value."""
+    """Return whether a pool field differs from its default; for a term of a dialect, whether it has a value."""
     declared = Pool.model_fields.get(field)
     return values.get(field) != (None if declared is None else declared.default)
 

@@ -94,7 +94,7 @@ def read_launch(text: str) -> LaunchCommand:
 
 
 def _add_planned_release(command: LaunchCommand, text: str) -> LaunchCommand:
-    """Return the command with the release in a plan's comment (`# planned for ...`), if it names none itself."""
+    """Return the command with the release in a comment `# planned for ...`, unless the command names one."""
     planned = _PLANNED.search(text)
     if planned is None or command.fields.get("engine", "vllm") != planned[1]:
         return command
@@ -114,7 +114,7 @@ def _is_server(line: str, folder: Path | None) -> bool:
 
 
 def read_line(text: str, folder: Path | None = None) -> LaunchCommand:
-    """Read a launch command given as text, not as a path or a manifest, without comments. Raises InvalidInput."""
+    """Read a launch command from its text (not a path or a manifest, and without comments). Raises InvalidInput."""
     words = split_command(text)
     environment = {found[1]: found[2] for word in words if (found := _SETTING.fullmatch(word))}
 
@@ -227,7 +227,7 @@ def _is_file(text: str) -> bool:
 
 
 def _ollama_arguments(words: list[str]) -> list[str]:
-    """Return the words after `ollama`, first of `run` or `create`, else of `serve` or `pull`; empty: none."""
+    """Return the words after `ollama` in its first `run`, else `create`, `serve` or `pull` command; empty: none."""
     places = [place for place, word in enumerate(words) if word.rpartition("/")[2] == "ollama"]
     for verb in ("run", "create", "serve", "pull"):
         for place in places:

@@ -60,7 +60,7 @@ def flag_words(values: Sequence[tuple[str, object]]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchCommand:
-    """Content of a pasted command: the model, the `Pool` fields except the GPU, and flags that are no fields.
+    """Content of a pasted command: the model, the `Pool` fields except the GPU, and flags that set no field.
 
     `ignored` flags do not affect an answer. `not_modelled` flags would, each with the assumption used instead.
     `unknown` flags are not known for the engine. `gpu`: GPU named in a manifest.
@@ -165,7 +165,7 @@ class Flags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A command: its flags, the environment variables before it, its folder, and the options in its file."""
+    """A parsed command: its flags, the environment variables before it, its folder, and the options in its file."""
 
     flags: Flags
     environment: Mapping[str, str]

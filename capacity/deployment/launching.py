@@ -108,7 +108,7 @@ def _notes(engine: str, pool: Pool) -> tuple[str, ...]:
 
 
 def _checkpoint_notes(pool: Pool, made_while_loading: Collection[str]) -> tuple[str, ...]:
-    """Return a note if the user must provide a checkpoint in the format, which loading does not create."""
+    """Return a note if the user must provide a checkpoint that is already in the pool's weight format."""
     if pool.quantization is None or pool.quantization in made_while_loading:
         return ()
     return (f"{pool.quantization} weights: replace the model's name by a checkpoint in that format",)

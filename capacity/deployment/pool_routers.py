@@ -12,7 +12,7 @@ POOL_ROUTERS = ("by-prompt-length", "by-request-length", "within-ttft")  # route
 
 @dataclass(slots=True, eq=False)
 class _Pool:
-    """Ready replicas of one pool in order of number; `turn`: the first number to use if loads are equal."""
+    """Ready replicas of one pool in ascending order; `turn`: the replica number to prefer if loads are equal."""
 
     takes: PoolLimits
     ready: list[int] = field(default_factory=list)
@@ -20,7 +20,7 @@ class _Pool:
 
     @property
     def order(self) -> tuple[float, int]:
-        """Return the sort key of the pool: pools for short requests first; equal limits in the order of the file."""
+        """Return the sort key of the pool: its length limit (none: last), then its position in the deployment file."""
         limit = self.takes.up_to_tokens
         return (math.inf if limit is None else limit, self.takes.pool)
 
@@ -86,14 +86,14 @@ class ByPromptLength(Router):
 
 
 class ByRequestLength(ByPromptLength):
-    """Like by-prompt-length, but by prompt plus requested output (max_tokens; if not given, the generated output)."""
+    """Like `ByPromptLength`, but the length is prompt plus max_tokens (if not given: plus the generated output)."""
 
     def _tokens(self, prompt: Prompt) -> int:
         return prompt.asked_tokens
 
 
 class ByCascade(ByPromptLength):
-    """Router to the pool of the request's cascade stage, in file order, and its least outstanding replica.
+    """Router to the least outstanding replica in the pool of the request's cascade stage (pools in file order).
 
     The cascade sets `stage_of`, the stage of a request; if it is not set, all requests go to the first pool.
     """

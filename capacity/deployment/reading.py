@@ -65,8 +65,8 @@ def reject_unused_fields(
 ) -> None:
     """Raise InvalidInput, in one line, for a given field that does not affect the answer of the command `question`.
 
-    `specs`: all input, including a file's. `given`: names of fields that the user wrote; fields at their default are
-    allowed. `beside`: other keywords of the command. A command that is not in the registry reads all fields.
+    `specs`: all specs of the input, including a file's. `given`: names of fields that the user wrote; those at their
+    default are allowed. `beside`: other keywords of the command. A command not in the registry reads all fields.
     """
     asked = _GivenFields(specs, beside)
     for name in given:
@@ -78,7 +78,7 @@ def reject_unused_fields(
 
 
 def unused_fields(question: str, specs: Iterable[Spec], given: Iterable[str]) -> Iterator[str]:
-    """Yield the given field names that have no effect, including fields at their default."""
+    """Yield the given fields that have no effect on the command's answer, including fields set to their default."""
     asked = _GivenFields(specs, {})
     for name in given:
         try:
@@ -89,17 +89,17 @@ def unused_fields(question: str, specs: Iterable[Spec], given: Iterable[str]) ->
 
 
 def is_part_read(question: str, part: Part | None) -> bool:
-    """Return whether a command reads this part of a deployment in at least one case."""
+    """Return whether a command reads the fields of this part of the product, always or under a condition."""
     return part is None or part in parts_read(question)
 
 
 def parts_read(question: str) -> Parts:
-    """Return the parts of a deployment that affect the answer of a command, each with its conditions."""
+    """Return the parts of the product that a command uses, each with its conditions (one suffices; empty: always)."""
     return PARTS_BY_READING[BY_NAME[question].reads if question in BY_NAME else ""]
 
 
 class _GivenFields:
-    """Values of all input fields, including defaults; several pools count as several replicas."""
+    """Values of all input fields by name, including defaults; several pools set `replicas` to their number."""
 
     def __init__(self, specs: Iterable[Spec], beside: Mapping[str, object]) -> None:
         self.fields: dict[str, FieldInfo] = {}

@@ -14,7 +14,7 @@ from capacity.deployment.routing import Prompt, Router
 
 
 class RoundRobin(Router):
-    """Router to each replica in turn."""
+    """Router that sends each request to the next replica in turn."""
 
     _turn = -1
 
@@ -143,7 +143,7 @@ def _replicas(bits: int) -> list[int]:
 
 
 class SessionSticky(LeastOutstanding):
-    """Router to the replica of the session's first request (the least outstanding then), until it is removed."""
+    """Router that sends a session to one replica: the least outstanding, chosen again if it is no longer ready."""
 
     needs_sessions = True
 

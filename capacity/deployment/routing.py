@@ -26,10 +26,10 @@ class Prompt(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """Parameters of an engine's expected TTFT.
+    """Parameters of an engine's expected TTFT, in seconds.
 
-    It is `least_s`, plus `prompt_token_s` for each token of this prompt and the prompts before it, plus `beside_s` per
-    prompt token for each outstanding request. `within_s`: the router's limit on the expected TTFT.
+    The expected TTFT is `least_s`, plus (`prompt_token_s` + `beside_s` x outstanding requests) for each token of the
+    prompt and of the prompts before it. `within_s`: the router's limit on the expected TTFT.
     """
 
     within_s: float
@@ -41,8 +41,8 @@ class Forecast(NamedTuple):
 class PoolLimits(NamedTuple):
     """Limits on the requests that a replica's pool accepts, for routers that distinguish pools.
 
-    `up_to_tokens`: longest request (None: any). `up_to_requests`: most requests per replica while another pool accepts
-    the others. `pool`: position in the file. `forecast`: parameters of the expected TTFT of the pool's engines.
+    `up_to_tokens`: longest request (None: any). `up_to_requests`: maximum per replica, exceeded only if all pools are
+    full. `pool`: position in the file. `forecast`: parameters of the expected TTFT of the pool's engines.
     """
 
     pool: int = 0
@@ -52,7 +52,7 @@ class PoolLimits(NamedTuple):
 
 
 class Router:
-    """Base class of routers: it tracks replicas; subclasses choose one."""
+    """Base class of routers: it tracks the replicas and their load; subclasses choose the replica of a request."""
 
     needs_sessions = False
     needs_prefixes = False
@@ -103,7 +103,7 @@ class Router:
         raise NotImplementedError
 
     def _least_loaded(self, loads: list[int], ready: Sequence[int], turn: int) -> int:
-        """Return the ready replica with the lowest load; if several have it, the next one from `turn` on."""
+        """Return the ready replica with the lowest load; of several, the first with the number `turn` or higher."""
         if len(ready) == len(loads):
             least = min(loads)
             try:

@@ -27,7 +27,7 @@ FilledFields = dict[str, float | str]
 
 
 class Sourced(Spec):
-    """Base of values with a source."""
+    """Base class of values that have a source."""
 
     source: Text
     date: Annotated[str, Field(pattern=r"\d{4}-\d{2}-\d{2}")]
@@ -127,7 +127,7 @@ def filled_fields(traffic: Traffic) -> FilledFields:
 
 
 def _use_case_fields(traffic: Traffic) -> FilledFields:
-    """Return what a use case sets: request lengths if there is no trace, think time for users and sessions."""
+    """Return unset fields filled in from the use case: lengths without a trace; think time for users or sessions."""
     if traffic.use_case is None:
         return {}
     case, said = find_use_case(traffic.use_case), traffic.model_fields_set

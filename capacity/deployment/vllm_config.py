@@ -92,7 +92,7 @@ def parse_kv_transfer_config(config: str | JsonObject) -> JsonObject:
 
 
 def _offloading_size(size: object) -> JsonObject:
-    """Return the pool fields of vLLM's own connector for KV offloading; `size`: bytes of host memory."""
+    """Return the pool fields for KV offloading with vLLM's OffloadingConnector; `size`: bytes of host memory."""
     if isinstance(size, bool) or not isinstance(size, int | float) or not size >= 0:
         raise ValueError(
             f"cpu_bytes_to_use of OffloadingConnector is {size!r}: must be a number of bytes of host memory; or use "

@@ -1,10 +1,10 @@
 """Models as data: their layers, parameter counts and checkpoint formats.
 
 Input: a preset's name, a `config.json` or its folder. Output: a `ModelSpec`, whose layers report their own parameters
-and caches. `layers` has one class for each kind of mixer (the interface is `Mixer`), `feed_forward` the dense and the
-routed ones, `parts` the parameters, `spec` the model. `hf_config` reads Hugging Face's files, `presets` the bundled
-ones and names of variants; `quantization` describes the storage of weights and KV cache. Nothing here depends on a GPU
-or an engine. Start with `spec`, then `layers`.
+and caches. `layers`, `latent`, `compressed` and `recurrent` have the kinds of token mixers (the interface is `Mixer`),
+`feed_forward` has dense and routed feed-forwards, `parts` parameter matrices, `spec` the model. `hf_config` reads
+Hugging Face's files, `presets` finds models by name; `quantization` describes the storage of weights and KV cache.
+Nothing here depends on a GPU or an engine. Start with `spec`, then `layers`.
 """
 
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward

@@ -1,8 +1,8 @@
 """Audio encoders of multimodal models: parameter counts, and tokens per second of speech.
 
-Most are Whisper's encoder: 100 mel frames a second pass two convolutions, the second of stride two, then layers over
-30 s at a time; shorter audio is padded. Qwen2.5-Omni's encoder has chunks of 2 s. Gemma 3n's and Phi-4's encoders are
-conformers. Parameter counts equal those of the modules of transformers 5.23.
+Most are Whisper's encoder: two convolutions, the second of stride two, process 100 mel frames a second; then layers
+process 30 s at a time, and shorter audio is padded. Qwen2.5-Omni's encoder processes chunks of 2 s. Gemma 3n's and
+Phi-4's encoders are conformers. Parameter counts equal those of the modules of transformers 5.23.
 """
 
 import math
@@ -36,7 +36,7 @@ class AudioEncoder(VisionEncoder):
 def tokens_of_audio(encoder: AudioEncoder, seconds: float) -> int:
     """Return the number of prompt tokens of `seconds` of audio.
 
-    If the encoder makes tokens of the padding, the length is rounded up to chunks of 30 s. Gemma 3n's is fixed.
+    If padding becomes tokens, the length is rounded up to chunks of 30 s. Gemma 3n's clips all have the same number.
     """
     if encoder.image_tokens is not None:
         return encoder.image_tokens
@@ -85,7 +85,7 @@ def _whisper(
     longest_s: float = CHUNK_S,
     pads: bool = False,
 ) -> tuple[int, AudioEncoder]:
-    """Return Whisper's encoder with a projector of matrices `projections` and `vectors` other parameters."""
+    """Return the parameter count (projector and `vectors` others included) and the shape of Whisper's encoder."""
     width, inner, layers, heads, bins, positions = _sizes(tower)
     encoder = AudioEncoder(
         num_layers=layers,

@@ -1,4 +1,4 @@
-"""DeepSeek-V4's attention: a window of tokens, and beyond it one compressed entry for several tokens."""
+"""DeepSeek-V4's attention to a window of recent tokens, and to compressed entries, each for several older tokens."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,9 +13,9 @@ from capacity.model.quantization import KvCacheFormat
 class CompressedAttention:
     """DeepSeek-V4's attention of all query heads to one shared KV head, with compressed entries beyond a window.
 
-    Beyond the window, `compress_rate` tokens form one entry; 0: only the window is kept. With an indexer (sparse
-    form), a query attends to `top_k` entries, which overlap, so their projections are twice as wide; without an
-    indexer, it attends to all entries. The output projection has `output_groups` low-rank matrices of rank
+    `compress_rate` tokens older than the window form one entry; 0: only the window is cached. With an indexer (sparse
+    form), a query attends to `top_k` entries. These entries overlap, so their projections are twice as wide. Without
+    an indexer, a query attends to all entries. The output projection has `output_groups` low-rank matrices of rank
     `output_lora_rank`. Source: transformers 5.23 modeling_deepseek_v4.py, read 2026-11.
     """
 
@@ -52,7 +52,7 @@ class CompressedAttention:
         return kv.vector_bytes(self.head_dim)
 
     def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:
-        """Return the cache bytes of one layer per token beyond the window: those of an entry divided by its tokens."""
+        """Return one layer's cache bytes per token outside the window: bytes per entry divided by tokens per entry."""
         return self.entry_bytes(kv) / self.compress_rate if self.compress_rate else 0.0
 
     def kv_cache_groups(self, layers: tuple[int, ...], kv: KvCacheFormat) -> tuple[KvCacheGroup, ...]:
@@ -99,7 +99,7 @@ class CompressedAttention:
 
     @property
     def compressor_copies(self) -> int:
-        """Return the number of series in compressed entries: 2 if entries overlap (with an indexer), else 1."""
+        """Return a token's number of projections in the compressor: 2 if entries overlap (with indexer), else 1."""
         return 1 if self.indexer is None else 2
 
     def _compressor(

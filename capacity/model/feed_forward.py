@@ -9,10 +9,10 @@ from capacity.model.parts import Product, matrix, vector
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoFeedForward:
-    """Placeholder for a layer without a feed-forward (Mamba, or if mixers and feed-forwards are separate layers)."""
+    """Placeholder for a layer without a feed-forward: Mamba, or a layer that consists only of a mixer."""
 
     def idle_params(self, hidden_size: int) -> int:  # noqa: ARG002
-        """Return 0, the parameters of one layer that a token does not use."""
+        """Return 0: a layer without a feed-forward has no unused parameters."""
         return 0
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:  # noqa: ARG002
@@ -33,7 +33,7 @@ class DenseFeedForward:
         return 3 if self.gated else 2
 
     def idle_params(self, hidden_size: int) -> int:  # noqa: ARG002
-        """Return 0, the parameters of one layer that a token does not use."""
+        """Return 0: each token uses all parameters of a dense feed-forward."""
         return 0
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:

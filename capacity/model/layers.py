@@ -73,7 +73,7 @@ class Attention:
 
     @property
     def projected_parts(self) -> tuple[str, ...]:
-        """Return the projections that this layer computes, of q, k and v."""
+        """Return which of the projections q, k and v this layer has."""
         if self.shares_kv:
             return ("q",)
         return ("q", "k") if self.keys_are_values else ("q", "k", "v")

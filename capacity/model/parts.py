@@ -79,8 +79,8 @@ class KvCacheGroup:
 
     `full` grows with the context; `window` is limited to `window_tokens`; `linear` has `state_bytes_per_sequence`,
     independent of the context. Bytes count the whole model: tensor parallelism divides them by at most `num_kv_heads`
-    (1 for a latent, which every GPU replicates). `index`: the group holds a sparse indexer's keys. `eviction`: if not
-    "none", the window is a budget of kept tokens, enforced from this point on.
+    (1 for a latent, which every GPU replicates). `index`: the group holds a sparse indexer's keys. `eviction`: when
+    the cache is reduced to `window_tokens` kept tokens; "none": the window is the attention's own.
     """
 
     kind: Literal["full", "window", "linear"]

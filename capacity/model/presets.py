@@ -123,7 +123,7 @@ def _load_preset(name: str) -> ModelSpec:
 
 
 def _with_requested_id(model: ModelSpec, name: str) -> ModelSpec:
-    """Return the preset under the requested id, with a note on a version or date that its own names lack."""
+    """Return the preset with the requested id, and a note if the id has a version or date that the preset lacks."""
     asked = name.strip()
     ids = (each for each in _index()[model.name] if "/" in each)
     spelled = next((each for each in ids if _normalize_name(each) == _normalize_name(asked)), None)
@@ -186,7 +186,7 @@ def _is_hub_id(name: str) -> bool:
 
 
 def _read_configs(path: Path) -> tuple[Path, Table, Table | None]:
-    """Return the path of the `config.json`, its parsed object, and that of the `hf_quant_config.json` next to it."""
+    """Return the path and object of `config.json`, and the object of `hf_quant_config.json` next to it, or None."""
     file = path / "config.json" if path.is_dir() else path
     beside = file.parent / "hf_quant_config.json"
     quantization = read_json_object(beside) if beside.is_file() else None
@@ -220,7 +220,7 @@ def _load_path(path: Path, *, hf_id: str | None = None) -> ModelSpec:
 
 
 def _fill_in_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
-    """Return the config with the parts that it names by id (Ultravox) filled in from presets.
+    """Return the config, with sections that it only names by model id (Ultravox) filled in from presets.
 
     Raises MalformedFile if an id is not a preset.
     """
@@ -241,7 +241,7 @@ def _fill_in_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
 
 
 def _download_config(hf_id: str) -> Path:
-    """Download a model's `config.json`, whose path is returned, and its `hf_quant_config.json`."""
+    """Download a model's `config.json` and `hf_quant_config.json` (if any); return the path of `config.json`."""
     try:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError
@@ -288,7 +288,7 @@ def _aliases() -> dict[str, str]:
 
 @cache
 def _name_endings() -> Table:
-    """Return weight formats by name ending (first match), FP8 formats by owner, and `quant_method` by format."""
+    """Return tables: weight format by name ending (first match), FP8 format by owner, `quant_method` by format."""
     return read_data(Path(__file__).with_name("name_endings.json"))
 
 

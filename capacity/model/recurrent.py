@@ -101,9 +101,10 @@ class LinearAttention(FixedState):
 class Recurrence(FixedState):
     """Recurrence of Mamba, Mamba-2, Kimi Delta Attention, lightning attention or a short convolution.
 
-    The kinds differ only in data. `products`: matrices by which each token is multiplied. The state has `state_values`
-    of `state_bytes_per_value`, and `convolution_values`, the last inputs of a convolution, at 16 bit.
-    `flops_per_token`: FLOPs of one update of the state. `vector_values`: number of parameters outside of matrices.
+    These kinds differ only in field values. `products`: matrices by which each token is multiplied. The state has
+    `state_values` of `state_bytes_per_value` bytes each, and `convolution_values` at 16 bit (a convolution's last
+    inputs). `flops_per_token`: FLOPs of one update of the state. `vector_values`: number of parameters outside of
+    matrices.
     """
 
     kind: str

@@ -34,9 +34,9 @@ def check_stored_size(
 ) -> ModelSpec:
     """Return the model, with a note if the stored and the computed bytes of weights differ by more than 2 %.
 
-    `read` returns the model for a given gate in its feed-forward (None: as the config defines it). For an unknown
-    `model_type`, the variant whose bytes match is returned, and a note also reports the match. `at_32_bit`: the
-    checkpoint is stored at 32 bit, which engines convert to 16 bit.
+    `read(gated)` returns the model with or without a gate in its feed-forward (None: as the config defines it). For an
+    unknown `model_type`, the variant whose bytes match is returned, and a note also reports the match. `at_32_bit`:
+    the checkpoint is stored at 32 bit, which engines convert to 16 bit.
     """
     model, stored = read(None), stored_bytes(folder)
     if stored is None:
@@ -62,13 +62,14 @@ def check_stored_size(
 
 
 def _nearest_byte_count(model: ModelSpec, size: float) -> tuple[float, float]:
-    """Return the possible number of bytes nearest to `size`, and its relative error."""
+    """Return the byte count of `_possible_byte_counts` nearest to `size`, and its relative error."""
     counted = min(_possible_byte_counts(model), key=lambda each: abs(each - size))
     return counted, counted / size - 1
 
 
 def _possible_byte_counts(model: ModelSpec) -> Iterator[float]:
-    """Yield possible bytes of the files: with and without towers, MTP layers, copies in these, and a tied head."""
+    """Yield possible weight bytes of the files: with or without towers, MTP layers, the MTP layers' copies of
+    embedding and LM head, and a stored copy of a tied LM head."""
     text = weight_bytes(model)
     tower = 2.0 * model.tower_params
     mtp = sum(model.checkpoint.part_bytes(part) for part in model.mtp_parts())
@@ -92,7 +93,7 @@ def _total_size(file: Path) -> int:
 
 
 def _header_bytes(file: Path) -> int:
-    """Return the end of the last tensor, from the header, whose length is in the first eight bytes of the file."""
+    """Return the byte offset at which the last tensor ends, from the header; its length is in the first 8 bytes."""
     with open_outside(file) as opened:
         length = int.from_bytes(opened.read(8), "little")
         if not 2 <= length <= MAX_HEADER_BYTES:

@@ -161,11 +161,11 @@ class ModelSpec:
         return not self.kv_cache_groups()
 
     def kv_bytes_per_token(self, kv_cache_dtype: str = "auto") -> float:
-        """Return the cache bytes per token of all layers without a window or fixed-size state, not replicated.
+        """Return the cache bytes per token, summed over all layers without a window or fixed-size state.
 
-        Keys of a sparse indexer are included. If every layer has a window (Phi-3, Mistral 7B v0.1), returns the bytes
-        of those layers inside the window. Otherwise windowed layers (`window_kv_bytes_per_token`) and linear layers
-        (`state_bytes_per_sequence`) are not included.
+        Replicas on tensor-parallel ranks are not counted; keys of a sparse indexer are. If every layer has a window
+        (Phi-3, Mistral 7B v0.1), returns the bytes of those layers per token inside the window. Otherwise windowed
+        layers (`window_kv_bytes_per_token`) and linear layers (`state_bytes_per_sequence`) are not included.
         """
         groups = self.kv_cache_groups(kv_cache_dtype)
         unbounded = sum(g.bytes_per_token for g in groups if g.kind == "full")

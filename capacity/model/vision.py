@@ -17,7 +17,7 @@ Size = str | int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tower:
-    """Rules to count and time the tower of a model type: a row of `vision_towers.toml`, which explains them."""
+    """Rules for parameter count and run time of a vision tower: a row of `vision_towers.toml`, explained there."""
 
     keys: Mapping[str, tuple[Size, ...]]
     products: Mapping[str, tuple[Size, ...]] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Tower:
     pixels: tuple[int, int] = (65_536, 16_777_216)
 
     def matches(self, tower: Fields) -> bool:
-        """Return whether a tower's config has the fields and the kind that these rules require."""
+        """Return whether a tower's config has the fields of `needed` and the field values of `kind`."""
         kinds = all(tower.text(key) == kind for key, kind in self.kind.items())
         return kinds and all(map(tower.has, self.needed))
 
@@ -68,7 +68,7 @@ def find_tower(model_type: str) -> Tower | None:
 
 
 class _Sizes:
-    """Sizes of one tower, read from its config by the names in the row of `vision_towers.toml`."""
+    """Sizes of one vision tower, read from its config; `_Sizes(...)(name)` returns the size called `name`."""
 
     def __init__(self, form: Tower, config: Fields, tower: Fields, hidden: int) -> None:
         self.form, self.config, self.tower, self.hidden = form, config, tower, hidden
@@ -173,7 +173,7 @@ def _largest_image_tokens(
 def vision_tower(config: Fields) -> tuple[int, VisionEncoder | None, tuple[str, ...]]:
     """Return the parameters of tower and projector, the tower's shape, and the names of config sections not counted.
 
-    Towers without a row in the table or a function in `vision_towers` are not counted.
+    Towers without a row in `vision_towers.toml` or a function in `vision_towers` are not counted.
     """
     tower = config.section("vision_config")
     if tower is None:
@@ -196,7 +196,7 @@ def vision_tower(config: Fields) -> tuple[int, VisionEncoder | None, tuple[str, 
 def tokens_of_image(encoder: VisionEncoder, width: int, height: int) -> int | None:
     """Return the tokens of an image of `width` x `height` pixels, or None if they cannot be computed.
 
-    For Qwen's models, an image is scaled to an area within the bounds, then its sides are rounded to whole tokens.
+    For Qwen's models, an image is scaled to an area between two limits, then its sides are rounded to whole tokens.
     Source: transformers, qwen2_vl `smart_resize`.
     """
     if encoder.image_tokens is not None or encoder.cell_pixels is None:
@@ -216,7 +216,7 @@ def tokens_of_image(encoder: VisionEncoder, width: int, height: int) -> int | No
 
 
 def _tokens_within_side(encoder: VisionEncoder, cell: int, width: int, height: int) -> int:
-    """Return Pixtral's tokens: the image is scaled to fit the longer side, and each row adds one token."""
+    """Return an image's tokens in Pixtral: it is scaled down to the maximum side, and each row adds one token."""
     assert encoder.longest_side is not None
     scale = max(1.0, max(width, height) / encoder.longest_side)
     across, down = (math.ceil(int(side / scale) / cell) for side in (width, height))

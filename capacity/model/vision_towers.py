@@ -12,18 +12,18 @@ from capacity.base.fields import Fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisionEncoder:
-    """Shape of a vision tower: patches pass its layers, then tokens pass its projector.
+    """Shape of a vision tower: its layers process patches, then its projector processes tokens.
 
     `patches_per_token` patches become one token of the prompt. A patch attends to the patches of its tile, or of the
     whole image if `tile_patches` is None. `attention_size`: width of queries, keys and values if it differs from
     `hidden_size`. In `windowed_layers` of the layers, attention is limited to `window_patches`. `projections`:
-    (inputs, outputs) of the projector's matrices. `image_tokens`: tokens of every image, None if they depend on its
-    size; then `cell_pixels` is the side of a token in pixels, None if that is not enough to compute them.
-    `largest_image_tokens`: tokens of the largest image after the model's preprocessor with its published defaults.
-    `pixels`: minimum and maximum area in pixels to which an image is scaled; `longest_side`: maximum number of pixels
-    of its longer side. `row_tokens`: tokens added for each row of an image. `padded_patches`: an image's patches are
-    padded to a multiple of this. `assumed`: the approximation, if the tower's layers are not a transformer's.
-    `row_name`: name of the tower in tables of step times.
+    (inputs, outputs) of the projector's matrices. `image_tokens`: tokens of every image; None if they depend on the
+    size of the image. In that case, a token covers a square of side `cell_pixels` (None: the tokens cannot be computed
+    from the size). `largest_image_tokens`: tokens of the largest image after the model's preprocessor with its
+    published defaults. `pixels`: minimum and maximum area in pixels to which an image is scaled; `longest_side`:
+    maximum number of pixels of its longer side. `row_tokens`: tokens added for each row of an image. `padded_patches`:
+    an image's patches are padded to a multiple of this. `assumed`: the approximation, if the tower's layers are not a
+    transformer's. `row_name`: name of the tower in tables of step times.
     """
 
     row_name: ClassVar[str] = "vision encoder"
@@ -68,7 +68,7 @@ def _mllama(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, None
     """Return the parameters of Llama 3.2's vision tower, and None because its shape is not modelled.
 
     It has local layers, gated global layers, and positions of every patch for each arrangement of tiles: 895,028,755
-    parameters in Llama-3.2-11B-Vision-Instruct, whose index says 10,670,220,835 in total.
+    parameters in Llama-3.2-11B-Vision-Instruct, whose safetensors index has 10,670,220,835 in total.
     """
     width, inner = tower.count("hidden_size"), tower.count("intermediate_size")
     tiles, patch = tower.count("max_num_tiles", default=4), tower.count("patch_size", default=14)

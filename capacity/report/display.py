@@ -51,8 +51,8 @@ class Units:
     def time_text(self, seconds: float, like: Quantity | None = None) -> str:
         """Return a time as text: `106.4 ms`, or `0.1064 s` with the same precision.
 
-        `like` is the prediction in s that the time belongs to: its interval limits the digits (`110 ms`). If the last
-        digits of ms carry no information, times from 1 s on are in s, from 10 min on in min, and from 10 h on in h.
+        `like` is the prediction in s that the time belongs to: its interval limits the digits (`110 ms`). If the
+        interval does not support single ms, the unit is s for times from 1 s, min from 10 min, and h from 10 h.
         """
         return self._time_texts(seconds, like)[0]
 
@@ -64,7 +64,7 @@ class Units:
         return f"{low.partition(' ')[0]} to {high}"
 
     def _time_texts(self, seconds: float, like: Quantity | None) -> list[str]:
-        """Return a time and the bounds of `like`'s interval as texts, all in the unit that suits the time."""
+        """Return a time and the bounds of `like`'s interval as texts in one unit, chosen as in `time_text`."""
         unit: str = self.time
         place = self._place(seconds, like, unit)
         for longer, least_s in _LONGER_UNITS if self.time == "ms" else ():
@@ -77,7 +77,7 @@ class Units:
         ]
 
     def _place(self, seconds: float, like: Quantity | None, unit: str) -> int | None:
-        """Return the power of ten of the last digit that `like`'s interval supports; keep the time's first digit."""
+        """Return the power of ten of the last digit to show: as `like`'s interval supports, at least the first."""
         place = None if like is None else last_supported_place(like.scale(1 / _SECONDS[unit]))
         return (
             min(place, math.floor(math.log10(abs(seconds) / _SECONDS[unit]))) if place and seconds else place
@@ -108,9 +108,9 @@ STANDARD = Units()
 def last_supported_place(quantity: Quantity) -> int | None:
     """Return the power of ten of the last digit that an interval supports; None without an interval.
 
-    Half the interval's width keeps two digits if it begins with 100 to 354, else one (rounding rule of the Particle
-    Data Group: Review of Particle Physics, introduction, 5.3). The number keeps at least its first digit and at most
-    `MAX_DIGITS`. For an interval with one bound, the distance to that bound counts as half the width.
+    Half the interval's width is rounded to two digits if it begins with 100 to 354, else to one, and the number to the
+    same digit (rule of the Particle Data Group: Review of Particle Physics, introduction, 5.3). The number has at
+    least its first digit and at most `MAX_DIGITS`. With only one bound, the distance to it counts as half the width.
     """
     ends = [end for end in (quantity.low, quantity.high) if end is not None and math.isfinite(end)]
     half = (ends[1] - ends[0]) / 2 if len(ends) == 2 else abs(quantity.value - ends[0]) if ends else 0.0
@@ -207,7 +207,7 @@ def offers_text(usd_at_price: float, usd_per_gpu_hour: float, offers: tuple[floa
 
 
 def usd_and_interval(quantity: Quantity | None) -> tuple[str, str]:
-    """Return $ per million tokens, and the interval with the rule that divides cost among tokens, as texts."""
+    """Return two texts: $ per million tokens, and its interval with a note on how cost is split among tokens."""
     if quantity is None:
         return "-", ""
     text, within = text_and_interval(quantity, digits=3)

@@ -16,7 +16,8 @@ POLICIES = {"round-robin": "round_robin", "prefix-aware": "cache_aware"}  # of S
 
 
 def router_command(engine: str, router: str, replicas: Sequence[str]) -> Launch:
-    """Return the command of the router for identical replicas (host:port): SGLang's gateway for every engine."""
+    """Return the launch command of a router (SGLang's gateway for every engine) with the routing policy `router` in
+    front of identical replicas; `replicas` are their addresses (host:port)."""
     urls = [f"http://{address}" for address in replicas]
     words = ("python", "-m", "sglang_router.launch_router", "--worker-urls", *urls)
     policy = POLICIES.get(router)

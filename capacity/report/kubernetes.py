@@ -124,7 +124,7 @@ def _model_cache(label: str, weights_gib: float) -> Document:
 
 
 def _autoscaler(label: str, metric: str, replicas: int, in_flight: float) -> Document:
-    """Return an autoscaler that adds replicas if they have more requests in flight than at the planned load."""
+    """Return an autoscaler that adds replicas if requests in flight per replica exceed those at the planned load."""
     target: Fields = {"type": "AverageValue", "averageValue": str(max(math.ceil(in_flight), 1))}
     spec: Fields = {
         "scaleTargetRef": {"apiVersion": VERSIONS["Deployment"], "kind": "Deployment", "name": label},

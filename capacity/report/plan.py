@@ -94,7 +94,7 @@ HOURS_SHOWN = 24  # rows of windows
 
 
 class WindowRow(NamedTuple):
-    """One row of the SLO over time: start, request rate, levels of the worst window, and whether any was judged."""
+    """SLO results of a period: start, request rate, levels of the worst window, and if the SLO applies to any."""
 
     start_s: float
     requests_per_s: float
@@ -103,7 +103,7 @@ class WindowRow(NamedTuple):
 
 
 def window_rows(windows: Sequence[WindowLevels]) -> list[WindowRow]:
-    """Return the windows grouped by hour, or by longer periods if there are more than `HOURS_SHOWN` hours."""
+    """Return a row for each hour of windows, or for longer periods if there are more than `HOURS_SHOWN` hours."""
     if not windows:
         return []
     first_s, last_s = windows[0].window.start_s, windows[-1].window.end_s
@@ -275,7 +275,7 @@ def level_text(level: Level | None) -> str:
 
 
 def level_value(level: Level) -> Quantity | str:
-    """Return a level's value in s with its interval; for a level that counts good requests, their share as text."""
+    """Return a service level's latency in s with its interval; for an SLO on requests, the share that meets it."""
     if level.value_s is None:
         return f"{level.good_fraction:.2%}"
     return Quantity(value=level.value_s, low=level.low_s, high=level.high_s)
@@ -289,7 +289,7 @@ def share_of_limit(level: Level) -> Quantity:
 
 
 def levels_table(plan: Plan) -> Table:
-    """Return a table of the service levels of the ranked deployments, as predicted and at the confidence."""
+    """Return a table of the ranked deployments' service levels, with predicted step times and at the confidence."""
     columns = [Column("", _rank_path(plan), units.COUNT)]
     for place, level in enumerate(plan.ranked[0].trial.levels):
         columns += [

@@ -59,7 +59,7 @@ def write_plan_files(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PlanFileWriter:
-    """Writer of a plan's best deployment; creating the texts also writes a trace's arrivals into `folder`."""
+    """Writer of the file texts of a plan's best deployment; for a trace, it also writes the arrivals into `folder`."""
 
     plan: Plan
     best: Ranked
@@ -85,7 +85,7 @@ class _PlanFileWriter:
         """Return the text of each file by name: launch commands, router or proxy, manifest, benchmark and comparison.
 
         If the plan's engine is one of `ENGINES`, the files launch each of these engines, else only the plan's engine.
-        A baseline has no files.
+        Empty if the engine cannot be launched (a baseline).
         """
         texts: dict[str, str] = {}
         candidate = self.candidate
@@ -193,7 +193,7 @@ class _PlanFileWriter:
         )
 
     def _arrivals(self, workload: Workload, replicas: int, result: str) -> RandomArrivals | str:
-        """Return random arrivals, or the flags of a file that is written: a trace, or lengths vLLM cannot draw."""
+        """Return random arrivals; for a trace or lengths that vLLM cannot draw, write a file and return its flags."""
         plan, traffic, in_flight = self.plan, self.traffic, self.traffic.concurrency
         in_flight = in_flight and max(round(in_flight * replicas / self.candidate.replicas), 1)
         if traffic.trace is not None or traffic.length_distribution != "uniform":

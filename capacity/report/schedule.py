@@ -9,7 +9,8 @@ MAX_COLUMNS = 160  # steps of one block of the chart
 
 
 def steps_table(schedule: Mapping[str, Any]) -> str:
-    """Return one line per step: times, free blocks, requests (tokens@computed), preempted and finished requests."""
+    """Return one line per step: start, end, free KV blocks, the scheduled requests as `name:tokens@computed` (tokens
+    in the step, tokens computed before it), preempted and finished requests."""
     lines = [schedule_heading(schedule), f"{'start s':>10} {'end s':>10} {'free':>6}  rows"]
     for start_s, end_s, rows, preempted, finished, free in schedule["steps"]:
         shown = " ".join(_row_text(row) for row in rows)

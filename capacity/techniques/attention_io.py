@@ -91,9 +91,9 @@ def shared_memory_bytes(profile: HardwareProfile) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTime:
-    """Attention time of all layers with one kernel, from the step model: for a prefill and a decode step.
+    """Attention time of one prefill step and one decode step with one kernel, from the step model, over all layers.
 
-    None if its speed on this GPU is not published. `times_fitted`: prefill time over that of the fitted kernel.
+    None if its speed on this GPU is not published. `times_fitted`: prefill time relative to the fitted kernel.
     """
 
     kernel: str

@@ -24,7 +24,7 @@ def expected_longest(lengths: IntArray, batch_size: int) -> float:
 
 
 def static_slot_waste(lengths: IntArray, batch_size: int) -> float:
-    """Return the fraction of a static batch's slots, over its steps, of finished requests: 1 - mean/E[longest]."""
+    """Return the fraction of a static batch's slots, over all steps, with finished requests: 1 - mean/E[longest]."""
     return max(0.0, 1.0 - float(np.mean(lengths)) / expected_longest(lengths, batch_size))
 
 

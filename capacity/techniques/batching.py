@@ -37,11 +37,11 @@ QUANTILES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchingOption:
-    """Results of one batching method. `gain`: output tokens per second and GPU, relative to the first method.
+    """Results of one batching method. `gain`: its output tokens per second and GPU, relative to the first method.
 
-    Wasted fractions: `slot` of the computed decode tokens (those of requests that had ended), `padding` of the
-    computed prefill tokens, `kv` of the KV slots that requests reserve, over time (empty, or of an ended request).
-    None for two engines, where waste is not measured.
+    `slot`: fraction of decode tokens computed for ended requests. `padding`: fraction of prefill tokens that are
+    padding. `kv`: fraction of reserved KV slots, over time, that are empty or belong to ended requests. All three
+    (`..._waste_fraction`) are None for methods with two engines.
     """
 
     name: str
@@ -67,7 +67,8 @@ class BatchingOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadGain:
-    """Speedup of continuous over static batching for one spread of output lengths: from slots alone, and simulated.
+    """Speedup of continuous over static batching for one spread of output lengths: from the number of decode steps
+    (`slot_gain`), and simulated.
 
     Outputs are gamma distributed with the arrivals' mean, prompts are equal, and at most 256 requests run at once.
     """
@@ -114,7 +115,7 @@ def batching_comparison(
     """Return the results of the same arrivals with static, windowed, unchunked, chunked, contiguous, cached and
     disaggregated batching.
 
-    `batch_size` limits all methods (None: the pool's max_num_seqs). Waste is measured step by step by the readable
+    `batch_size` limits all methods (None: the pool's max_num_seqs). Waste is measured step by step by the Python
     engines, which is practical for thousands of requests. `engine_loop` applies to the other simulations:
     disaggregated prefill, which needs two engines and is compared with two mixed engines, and with `spread` the gains
     for several spreads of lengths. Raises InvalidInput.
@@ -181,7 +182,7 @@ def _limit_batch(resolved: ResolvedPool, workload: Workload, batch_size: int | N
 def _two_engine_options(
     resolved: ResolvedPool, workload: Workload, engine_loop: str
 ) -> tuple[list[BatchingOption], tuple[str, ...]]:
-    """Return the results of two mixed engines and of a prefill and a decode engine, and notes if they cannot run."""
+    """Return the results of two mixed engines and of a prefill plus a decode engine; and notes if they cannot run."""
     pair = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 2}))
     options, notes = [], []
     for name, prefill in (("continuous, 2 engines", None), ("disaggregated, 1 prefill + 1 decode", 1)):

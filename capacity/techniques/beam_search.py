@@ -57,7 +57,7 @@ RESUBMIT_ERROR = 2.0  # error factor on other machines and releases: assumed, 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeamRow:
-    """One beam width with one implementation, for `batch_size` requests at a time.
+    """Results for one beam width and one implementation, with `batch_size` concurrent requests.
 
     `tpot_s`: time of a step with all beams. `times_greedy`: `tpot_s` relative to one beam with `engine`. `kv_tokens`:
     tokens of KV of a request at its end. `most_requests`: number of such requests that the KV cache holds.
@@ -206,7 +206,8 @@ class _Search:
         return decode_s + steps.copy_seconds(2.0 * beams * copied_tokens * token_bytes / ranks)
 
     def _submitted_s(self, beams: int, context: int, *, cached: bool) -> float:
-        """Return the mean step time (s) over a block's tokens. `cached`: only the last, partial block is computed."""
+        """Return the mean step time (s), over the lengths in a KV block, if each beam is submitted as a new request.
+        `cached`: full blocks are in the prefix cache, so only the last, partial block is computed."""
         steps, window = self.resolved.step_model, self.resolved.model.window_tokens
         block = self.resolved.memory.kv_block_tokens if cached else 1
         seconds = 0.0
@@ -223,7 +224,8 @@ class _Search:
         return self.input_len + width * self.output_len
 
     def _blocks(self, width: int, way: Way) -> int:
-        """Return the KV blocks of a request at its end: outputs that share full prompt blocks, or whole sequences."""
+        """Return the KV blocks of a request at its end. Beams share the full blocks of the prompt, except with
+        `reordered`, where each beam stores its whole sequence."""
         layout = self.resolved.memory.layout
         whole = layout.blocks_of_request(self.input_len + self.output_len)
         if way == "reordered" or width == 1:

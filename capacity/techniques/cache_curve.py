@@ -109,7 +109,7 @@ def break_even_hit_fraction(write: float, read: float) -> float | None:
 
 
 def prompt_cache_bill(curve: ReuseCurve, plan: PromptCachePlan) -> PromptCacheBill:
-    """Return the cost of a trace under `plan`, with its time to live; prompts below its minimum are not cached."""
+    """Return the cost of a trace's prompts under `plan`, with the plan's time to live and minimum prompt length."""
     long_enough = curve.prompt_tokens >= plan.minimum_tokens
     kept = (curve.depth >= 0) & (curve.gap_s <= plan.ttl_s) & long_enough[curve.request]
     total = float(curve.prompt_tokens.sum())
@@ -140,7 +140,7 @@ class CacheCurveRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheCurve(AnswerRecord):
-    """Hit rates by capacity and by routing, the savings of a pool, and the cost under each provider's plan."""
+    """Hit rates of a trace by cache size and routing, prefill saved on a pool, and cost under providers' plans."""
 
     SCHEMA: ClassVar[str] = "capacity/cache-curve/v1"
 

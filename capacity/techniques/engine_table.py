@@ -150,7 +150,7 @@ def _share(cost: StepCost, counted: Callable[[OpCost], bool]) -> float:
 
 
 def breakdown_claims() -> tuple[Claim, ...]:
-    """Return a published time breakdown by part: Llama-2-70B INT4 on one A100, 512 tokens in and 256 out."""
+    """Return a published time breakdown as claims by phase: Llama-2-70B INT4, one A100, 512 tokens in, 256 out."""
     resolved = resolve("llama-2-70b", Pool(gpu="a100", quantization="awq", max_model_len=1024))
     profile, steps = resolved.profile, resolved.step_model
     prefill, decode = steps.step_cost(prefill_shape(1, 512)), steps.step_cost(decode_shape(1, 512 + 128))

@@ -34,7 +34,7 @@ from capacity.techniques.one_pool import Contexts, TensorParallel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvAnswerRow:
-    """KV cache of a model, its size with other attention, and the prompt length at which attention dominates."""
+    """A model's KV cache, its size with MHA, MQA and MLA, and the prompt length where attention is half the FLOPs."""
 
     model: str
     attention: str
@@ -53,7 +53,7 @@ class KvAnswerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitedRow:
-    """Several methods that limit attention, for one context length of one model."""
+    """KV bytes of one model at one context length, with each method that limits attention (window, sinks, chunks)."""
 
     model: str
     context_tokens: int
@@ -62,7 +62,8 @@ class LimitedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvAnswer(AnswerRecord):
-    """KV sizes by model and context; `limited` is set only with a window; `long_contexts` is by GPU."""
+    """KV sizes by model and context. `limited`: sizes with limited attention, if a window is given. `long_contexts`:
+    long-context results of each model on each GPU."""
 
     SCHEMA: ClassVar[str] = "capacity/kv/v1"
 

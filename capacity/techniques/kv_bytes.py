@@ -27,10 +27,8 @@ def request_kv_bytes(model: ModelSpec, tokens: int, kv_cache_dtype: str = "auto"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitedAttention:
-    """KV bytes of a request if every layer limits its attention, and prefill's query-key pairs over full causal ones.
-
-    `seen_tokens`: how many tokens the last token of the request can attend to.
-    """
+    """KV bytes of a request if every layer limits its attention in one way. `pair_fraction`: query-key pairs of its
+    prefill, relative to full causal attention. `seen_tokens`: how many tokens its last token can attend to."""
 
     name: str
     kv_bytes: float
@@ -86,7 +84,7 @@ class KindComparison:
 
 
 def compare_attention_kinds(model: ModelSpec, kv_cache_dtype: str = "auto") -> KindComparison:
-    """Return KV bytes per token of MHA, the model's kind, MQA and MLA in layers that cache tokens; ignores windows."""
+    """Return KV bytes per token (layers that cache tokens, no windows) with the model's attention, MHA, MQA, MLA."""
     kv = find_kv_cache_format(kv_cache_dtype, model_dtype=model.dtype)
     mha = mqa = mla = own = 0.0
     for group in model.softmax_groups:

@@ -24,11 +24,12 @@ SCORE_BYTES = 4  # one FP32 sum for each KV head and kept token: assumed, 2026-1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionRow:
-    """One method at one context: KV bytes of a request; on a GPU also times, requests that fit and tokens per second.
+    """Results of one eviction method at one context length: KV bytes of a request, and on a GPU times and throughput.
 
     `score_bytes`: extra memory of a method that accumulates scores. `step_s`: a decode step of `batch_size` requests.
-    `held` requests of `context_tokens` fit at once; `tokens_per_s` is for these (at most max_num_seqs). `prefill_s` is
-    for one whole prompt, and `score_s` is the time that the selection adds. Without a GPU these are None.
+    `held`: how many requests of `context_tokens` fit; `tokens_per_s` is for these (at most max_num_seqs). `prefill_s`
+    is for one whole prompt, and `score_s` is the time that selecting tokens adds. These are None without a GPU, except
+    `score_bytes`.
     """
 
     model: str
@@ -112,7 +113,7 @@ def eviction_rows(
     batch_size: int,
     kv_cache_dtype: str = "auto",
 ) -> Iterator[EvictionRow]:
-    """Yield a row for the whole KV, then one per method. Layers with a window or recurrent state are unchanged.
+    """Yield a row for the whole KV, then one for each method. Windowed and recurrent layers stay unchanged.
 
     Raises InvalidInput for a budget below 1.
     """

@@ -120,11 +120,12 @@ class ContextParallelPrefill:
 def context_parallel_prefill(
     resolved: ResolvedPool, tokens: int, rank_counts: Sequence[int] = (1, 2, 4, 8)
 ) -> tuple[ContextParallelPrefill, ...]:
-    """Return prefill times by number of ranks, which share matrices and attention evenly and pass KV around a ring.
+    """Return the prefill time by number of ranks, which divide matrices and attention evenly and pass KV around a
+    ring.
 
-    Each of n ranks sends its zigzag part of K and V n - 1 times per layer, hidden by its attention while that lasts.
-    Matrix multiplications keep their per-kernel latency. Source: Liu et al., Ring Attention, arXiv 2310.01889. Raises
-    InvalidInput for fewer tokens than ranks.
+    Each of n ranks sends its (zigzag) part of K and V n - 1 times per layer. This adds to the prefill time only if it
+    takes longer than the rank's attention. Matrix multiplications keep their per-kernel latency. Source: Liu et al.,
+    Ring Attention, arXiv 2310.01889. Raises InvalidInput for fewer tokens than ranks.
     """
     window = resolved.model.window_tokens
     whole = resolved.step_model.step_cost(prefill_shape(1, tokens, window_tokens=window))

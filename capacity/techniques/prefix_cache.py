@@ -23,7 +23,7 @@ PREFIX_SHARE = 0.5  # SGLang router's --cache-threshold as first released, 2024-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReuseCurve:
-    """Every block that the prompts look up, with its depth in the LRU stack at that time (-1: not used before).
+    """Depth in the LRU stack of every block at the time when a prompt looks it up (-1: the block was not used before).
 
     `capacity_blocks` of the methods is the cache size in blocks of `block_tokens`; None: unlimited. Exact if requests
     run one after another and fit the cache. Concurrent requests find each other's blocks earlier.
@@ -66,9 +66,9 @@ def reuse_curve(workload: Workload, block_tokens: int, *, as_engine: bool = Fals
     """Return the reuse curve of `workload`, whose requests run one after another in order of arrival.
 
     By default blocks count as in most trace analyses: prompts only, including a partial last block (traces hash it
-    too). `as_engine`: as in vLLM, with full blocks of prompt and response, and at least one prompt token is computed
-    again; a fully cached prompt of whole blocks then stores its last block twice, which is ignored. Raises
-    InvalidInput if the workload has no information on shared content.
+    too). `as_engine`: as in vLLM, full blocks of prompt and response, and at least one prompt token is computed again.
+    vLLM then stores the last block of a fully cached prompt twice; the curve ignores the copy. Raises InvalidInput if
+    the workload has no information on shared content.
     """
     content = workload.content
     if content is None:
@@ -114,12 +114,12 @@ def _reverse_runs(values: IntArray, first: IntArray) -> IntArray:
 
 
 def _stack_depths(ids: IntArray, begins: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the depth of each access in the LRU stack at `begins` (the first access of its request), and the first
-    access of the request that used its block before (-1: none).
+    """Return, for each access to a block, the block's depth in the LRU stack when its request begins, and the first
+    access of the earlier request that last used the block (-1: none). `begins`: first access of each access's request.
 
-    The depth is the number of distinct blocks used since the last use p of this block: the accesses before `begins`
-    whose own predecessor is not after p, less the p + 1 accesses up to p. Computed for all accesses together, over
-    blocks of accesses of sizes 1, 2, 4, ... sorted by predecessor: O(n log^2 n).
+    If p is the previous access to the block, its depth is the number of distinct blocks accessed after p and before
+    `begins`. This is the number of accesses before `begins` whose own previous access is not after p, less p + 1.
+    Computed for all accesses together, in ranges of 1, 2, 4, ... accesses sorted by previous access: O(n log^2 n).
     """
     count = len(ids)
     previous = np.full(count, -1, dtype=np.int64)

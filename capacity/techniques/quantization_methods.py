@@ -21,7 +21,7 @@ Kind = Literal["none", "weight-only", "weights and activations", "kv-cache"]
 
 
 class Quality(Spec):
-    """A published result: two scores, or a summary in `source` with `losses` as fractions of the scores."""
+    """A published result: scores before and after quantization, or `losses` (fractions of scores) from `source`."""
 
     metric: str
     model: str

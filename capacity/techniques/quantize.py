@@ -124,7 +124,7 @@ def quantization_options(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
-    """Fixed lengths, the second TPOT's batch size, the price of a GPU-hour, and `requests` of varying lengths."""
+    """Load to compare methods: fixed lengths, second TPOT's batch size, price, and `requests` of varying lengths."""
 
     input_len: int
     output_len: int
@@ -191,7 +191,7 @@ def _option_without_times(pool: ResolvedPool, method: QuantizationMethod, load: 
 
 
 def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
-    """Return the FLOP/s of the largest matrix multiplication in a large step, over the GPU's rate in its format."""
+    """Return the FLOP/s of the largest matrix multiplication in a large step, over the peak rate of its format."""
     rows = prefill_shape(1, ROOF_ROWS, window_tokens=pool.model.window_tokens)
     operators = pool.step_model.step_cost(rows).operators
     products = (op for op in operators if not op.name.startswith("attention prefill"))

@@ -198,7 +198,7 @@ class _Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loop:
-    """The closed loop on a layout: the KV cache of a rank holds `held` requests; `served` requests run at once."""
+    """A closed loop on a layout: `held` requests fit the KV cache of one rank, `served` run at once on all ranks."""
 
     held: int
     served: int
@@ -312,7 +312,7 @@ def cheapest_layout(layouts: tuple[Layout, ...], *, tpot_s: float) -> Layout | N
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling(PoolAnswer):
-    """Layouts along one axis, the cheapest for a TPOT limit, one prompt's prefill over context-parallel ranks."""
+    """Layouts along one axis, the cheapest for a TPOT limit, and one prompt's prefill over context-parallel ranks."""
 
     SCHEMA: ClassVar[str] = "capacity/scale/v1"
 

@@ -89,11 +89,12 @@ def simulate_speculation(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationRow:
-    """One batch size: the given and the best number of draft tokens, and the textbook formula. Times in seconds.
+    """Results for one batch size, with the given and the best number of draft tokens, and by the textbook formula.
 
-    A round is one draft and its verification step. `textbook_speedup` uses the mean acceptance over all depths and the
-    modelled time of drafts, and assumes that verification takes no extra time. `simulated_speedup`: ratio of output
-    tokens per second with and without drafts, in a simulated closed loop of this batch size; None if not requested.
+    A round is one draft and its verification step. Times are in seconds. `textbook_speedup` uses the mean acceptance
+    over all depths and the modelled draft time, and assumes that verification takes no extra time.
+    `simulated_speedup`: output tokens/s with drafts over without, in a simulated closed loop of this batch size; None
+    if not requested.
     """
 
     batch_size: int
@@ -136,7 +137,8 @@ class FirstTokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speculating(PoolAnswer):
-    """Speculative decoding by batch size. `acceptance`: rate by depth, if the token before was accepted.
+    """Results by batch size. `acceptance`: probability that the token at each depth is accepted if the previous one
+    is.
 
     `break_even_batch` None: drafts are faster up to `largest_batch`, the limit of max_num_seqs and of the KV cache
     with the draft model loaded.

@@ -1,4 +1,5 @@
-"""`capacity calibrate`: fit a GPU profile variant to measurement files, and report why constants are unchanged."""
+"""`capacity calibrate`: fit a GPU profile variant to measurement files, and report why some constants were not
+fitted."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def changed_constants(fits: Iterable[FamilyFit]) -> tuple[ChangedConstant, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration(AnswerRecord):
-    """The result of calibration on kernel measurements: the new profile, its path, its errors, and the files used."""
+    """The result of calibration on kernel measurements: profile, its path, held-out errors, and the files used."""
 
     SCHEMA: ClassVar[str] = "capacity/calibration/v1"
 
@@ -147,8 +148,8 @@ def calibrate_kernels(
 ) -> Calibration:
     """Fit a profile to measurement files of one device, and write it as `PROFILE@name.toml`.
 
-    `gpu` overrides the profile named in the files. Raises OutsideValidity if no family has enough evidence or the
-    files contradict each other; InvalidInput for files of different devices; MalformedFile.
+    `gpu` overrides the profile named in the files. Raises OutsideValidity if no kernel family has enough cases for a
+    fit, or if the files contradict each other; InvalidInput for files of different devices; MalformedFile.
     """
     files = [read_measurements(path) for path in measurements]
     profile = base_profile(files, gpu=gpu, directories=profiles)
@@ -190,7 +191,7 @@ def calibrate_kernels(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfFit:
-    """Constants and host time fitted to half of the cases, and predictors for the other half, unfitted and fitted."""
+    """Constants and host time fitted to half of the cases, with predictors from `before` and `after` this fit."""
 
     fits: list[FamilyFit]
     refused: list[RejectedFit]
@@ -208,7 +209,7 @@ def fit_half(
     model: ModelSpec | None,
     unseen: ModelSpec | None,
 ) -> HalfFit:
-    """Fit `profile` to half of the cases. `model` is the model whose steps are fitted; `unseen` is a held-out model."""
+    """Fit `profile` to half of the cases, including steps of `model` but none of the second model, `unseen`."""
     fits, refused = fit_families(cases, profile, source=source, on_gpu=on_gpu)
     half = calibrated_profile(profile, fits, family=FAMILY)
     evidence = None
@@ -225,14 +226,14 @@ def fit_half(
 
 
 def _held_out_model(unseen: ModelSpec | None, fits: Sequence[FamilyFit]) -> ModelSpec | None:
-    """Return the held-out model; None for a mixture of experts if no expert constants were fitted."""
+    """Return the held-out model `unseen`; None if it is a mixture of experts but no expert kernels were fitted."""
     fitted = unseen is None or not unseen.is_moe or any(fit.target.operator == "moe" for fit in fits)
     return unseen if fitted else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedProfile:
-    """A profile with constants fitted to all cases; its error bands are those of `half`, a fit to half of them."""
+    """A profile with constants fitted to all cases, and error bands from `half`, a fit to only half of the cases."""
 
     half: HalfFit
     profile: HardwareProfile

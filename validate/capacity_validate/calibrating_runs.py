@@ -66,7 +66,7 @@ class CalibratedParameter:
 class RunCalibration(AnswerRecord):
     """The result of calibration on runs: the new profile variant, its path, its parameters, and the runs used.
 
-    `over_roof`: one sentence for each parameter whose fit exceeds the GPU's peak, with the operators concerned.
+    `over_roof`: a sentence for each parameter whose fit makes operators faster than the GPU's peak rates allow.
     """
 
     SCHEMA: ClassVar[str] = "capacity/calibrated-runs/v1"
@@ -102,7 +102,7 @@ class RunCalibration(AnswerRecord):
 
     @property
     def contradictions(self) -> tuple[str, ...]:
-        """Return a sentence for each measured value that no likely parameters explain, and for each exceeded roof."""
+        """Return sentences: one per measurement that no likely parameter values explain, and those in `over_roof`."""
         figures = (
             f"{figure.name} is {figure.measured:.5g}, {abs(figure.off):.0f} standard deviations from the most "
             f"likely prediction {figure.after:.5g}, so its weight is {figure.weight:.0%}. Check for another "
@@ -214,7 +214,7 @@ def build_replay(
 
 
 def make_variant(profile: HardwareProfile, name: str, adjustment: Adjustment) -> HardwareProfile:
-    """Return the profile with this adjustment, renamed to `GPU@name` and otherwise unchanged."""
+    """Return a copy of the profile with the calibrated parameters `adjustment` and the name `GPU@name`."""
     variant = f"{profile.name.partition('@')[0]}@{name}"
     own = profile.step_time
     if own is not None and own.gpu is not None:

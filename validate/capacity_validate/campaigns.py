@@ -45,7 +45,7 @@ class DecodePoint(Spec):
 
 
 class TransformerStage(Spec):
-    """A whole model with random weights: prefill by length, decode by batch size and context."""
+    """Steps of a random-weight model to time: prefills by prompt length, decodes by batch size and context."""
 
     model: str
     max_layers: Count | None = None
@@ -160,7 +160,7 @@ def _read_merged_tables(path: Path, depth: int = 0) -> dict[str, Any]:
 
 
 def order_cases(plan: DevicePlan) -> list[Case]:
-    """Return all cases, most valuable first: groups alternate by `value`, and a group's first cases span its range."""
+    """Return the cases of all groups, mixed in proportion to `value`; a group's first cases span all its sizes."""
     queue: list[tuple[float, int, Case]] = []
     for index, group in enumerate(plan.kernels):
         for turn, case in enumerate(order_bit_reversed(group.cases())):

@@ -38,12 +38,12 @@ class Case:
 
     @property
     def family(self) -> str:
-        """Return operator, kernel and variant, the family in which cases are fitted and evaluated together."""
+        """Return "operator/kernel/variant", the name of the group of cases that are fitted and evaluated together."""
         return "/".join(part for part in (self.operator, self.kernel, self.variant) if part)
 
     @property
     def is_step(self) -> bool:
-        """Return whether this is a step of a whole model, fitted or held out."""
+        """Return whether this is a step of a whole model (the campaign's model or the held-out one), not a kernel."""
         return self.operator.startswith(("model ", "unseen "))
 
     def __getitem__(self, name: str) -> int:
@@ -131,7 +131,7 @@ def from_record(record: Mapping[str, Any]) -> MeasuredCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """One measurement file: environment, profile of a device without a bundled one, and each case's last result."""
+    """A measurement file: environment, profile, conditions, model names, and the last result of each case."""
 
     path: str
     environment: Mapping[str, Any]

@@ -140,7 +140,7 @@ def _send_receive(dist: Any, sent: Any, after: int, received: Any, before: int) 
 
 
 def time_on_all_ranks(torch: Any, dist: Any, one: Message) -> dict[str, Any]:
-    """Check the collective on every rank, then time it; a sample is the slowest rank's mean over repeated calls."""
+    """Check the collective's result, then time it: a sample is the mean of repeated calls on the slowest rank."""
     one.fill()
     one.call()
     verdict = torch.tensor([1.0 if one.right() else 0.0], device=one.device)

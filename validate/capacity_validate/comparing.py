@@ -100,7 +100,7 @@ def _frontend(resolved: ResolvedPool, request_s: float) -> FrontendTimes:
 def _fit_overheads(
     resolved: ResolvedPool, runs: Sequence[MeasuredRun], workloads: Sequence[tuple[Workload, str]]
 ) -> Overheads:
-    """Fit the time per step to TPOT, then the time per request to TTFT; return medians over every second run."""
+    """Fit overheads to every second run (time per step to TPOT, then per request to TTFT); return the medians."""
     chosen = [i for i in range(0, len(runs), 2) if {"ttft", "tpot"} <= runs[i].latencies_ms.keys()]
     if not chosen:
         raise InvalidInput("--fit-overheads needs a run with TTFT and TPOT; none of the files has both")
@@ -119,7 +119,7 @@ def _fit_overheads(
 
 
 def _step_overhead(resolved: ResolvedPool, workload: Workload, tpot_ms: float) -> float:
-    """Return the seconds per step that make predicted mean TPOT equal `tpot_ms`; 0 if it is already higher."""
+    """Return the overhead (s per step) that raises predicted mean TPOT to `tpot_ms`; 0 if TPOT is already higher."""
     low, high = 0.0, tpot_ms / 1e3
     if (replay_metrics(resolved, workload).get("mean_tpot_ms") or math.inf) >= tpot_ms:
         return 0.0
@@ -207,7 +207,7 @@ def _predict_with_intervals(
 def _metric_rows(
     run: MeasuredRun, known: Mapping[str, Quantity], predicted: Mapping[str, Any]
 ) -> list[MetricRow]:
-    """Return a row per measured statistic; for ITL only the mean, because chunks can merge before the client."""
+    """Return a row per statistic in the file; for ITL only the mean, as a client may get several tokens at once."""
     measured = {
         f"{statistic}_{metric}_ms": value
         for metric in METRICS

@@ -41,7 +41,7 @@ class MetricRow(WrittenRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overheads:
-    """The time that a server adds to every step and to every request, fitted to a part of the runs."""
+    """Time that a server adds to every step and every request, fitted to the runs in `fitted_to`."""
 
     step_s: float
     request_s: float

@@ -79,7 +79,7 @@ def comparison_view(answer: Comparison) -> View:
 
 
 def server_blocks(answer: Comparison) -> Iterator[Block]:
-    """Yield the KV cache size, memory in the server log with its estimate, and fitted overheads."""
+    """Yield the KV cache size, a table of logged and estimated memory, and the fitted overheads if any."""
     known = "from the server log" if answer.kv_capacity_measured else "estimated"
     yield f"KV cache: {answer.kv_capacity_tokens:,} tokens, {known}"
     yield _table("Memory in the server log", answer.memory, "memory")

@@ -61,7 +61,7 @@ _COLLECTIVE_SHARPNESS = (0.3, 16.0)  # range of a collective's sharpness, which 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyFit:
-    """The constants of one family before and after the fit, and the errors of both on held-out cases."""
+    """The constants of one kernel family before and after the fit, with the errors of each on held-out cases."""
 
     target: Target
     before: Coefficients
@@ -77,7 +77,7 @@ class FamilyFit:
 
     @property
     def at_bounds(self) -> tuple[str, ...]:
-        """Return roof fractions that the fit limited to 1: the roof is too low, or the measured times are wrong."""
+        """Return the names of fitted fractions that reached 1: the profile's peak is too low, or times are wrong."""
         return tuple(n for n in self.fitted if n.endswith("_fraction") and getattr(self.after, n) >= AT_BOUND)
 
 
@@ -98,9 +98,9 @@ def fit_families(
     on_gpu: bool,
     final: bool = False,
 ) -> tuple[list[FamilyFit], list[RejectedFit]]:
-    """Fit every family that has cases. Reported errors are those of a fit to half of the cases on the other half.
+    """Fit each kernel family's constants to half of its cases; the errors are those on the other half.
 
-    With `final`, the returned constants are fitted to all cases, for use in a profile; otherwise to half of them.
+    With `final`, the returned constants are fitted to all cases instead, for use in a profile.
     """
     fits: list[FamilyFit] = []
     refused: list[RejectedFit] = []
@@ -116,7 +116,7 @@ def fit_families(
 
 
 def evidence_by_target(measured: Iterable[MeasuredCase], *, on_gpu: bool) -> dict[Target, list[MeasuredCase]]:
-    """Return the timed cases of each family, only for kernel variants that engines run.
+    """Return the timed cases by the constants that they calibrate, only for kernel variants that engines run.
 
     If short kernels of a family were timed in graphs, exclude those timed without a graph, because their times include
     launch gaps. Also exclude cases whose clocks were reduced in nearly all samples.
@@ -183,7 +183,7 @@ def _fit_family(
 def _solve(
     before: Any, names: Sequence[str], rows: Sequence[MeasuredCase], profile: HardwareProfile
 ) -> dict[str, Any]:
-    """Return all constants of a family: `names` are fitted, the others unchanged (but sharpness is at most 4)."""
+    """Return all constants of a family: those in `names` fitted, the others as in `before` (sharpness at most 4)."""
     start: dict[str, Any] = before.model_dump(exclude={"fit"})
     if "sharpness" in start and "sharpness" not in names:
         start["sharpness"] = min(start["sharpness"], 4.0)
@@ -263,7 +263,8 @@ def calibrated_profile(
 def _engines_with_product(
     target: Target, families: Mapping[str, Mapping[str, Any]], *, transferred: bool
 ) -> list[str]:
-    """Return the engine families that use the measured GEMM constants; all, if their own come from another GPU."""
+    """Return the engine families to update with the fitted GEMM constants: those that have constants for this format,
+    or all if the profile's constants were transferred from another GPU."""
     if target.operator != "gemm" or target.key not in LIBRARY_PRODUCTS:
         return []
     return [e for e in ENGINE_FAMILIES if transferred or target.key in families.get(e, {}).get("gemm", {})]
@@ -297,7 +298,7 @@ def fit_host_time(
 
 
 def _eager_s(rows: Sequence[tuple[float, StepShape, float]], most_s: float) -> float:
-    """Return the launch time (s) with the smallest error: the best point of a grid, refined between its neighbours."""
+    """Return the prefill launch time (s) with the smallest error: a grid search, refined around the best point."""
     from scipy.optimize import minimize_scalar
 
     grid = [0.0, *np.geomspace(1e-5, most_s, 40)]
@@ -313,7 +314,7 @@ def _eager_s(rows: Sequence[tuple[float, StepShape, float]], most_s: float) -> f
 def _host_constants(
     rows: Sequence[tuple[float, StepShape, float]], eager_s: float
 ) -> tuple[float, float, float]:
-    """Return the relative error (norm), `step_s` and `per_sequence_s` if launching a prefill takes `eager_s`."""
+    """Fit the host time for a given prefill launch time; return error norm, s per step, and s per sequence."""
     from scipy.optimize import nnls
 
     sharpness = HostTime().overlap_sharpness

@@ -67,7 +67,7 @@ _DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
 
 def _best_rate(torch: Any, work: Iterable[tuple[float, Callable[[], object]]]) -> float:
-    """Return the highest rate in amount per second; `work` has pairs of an amount (FLOP or bytes) and its call."""
+    """Return the highest rate of all calls, plus headroom; `work` has (FLOP or bytes, call) pairs."""
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     best = 0.0
     for amount, call in work:
@@ -83,7 +83,7 @@ def _product_calls(torch: Any, dtype: Any) -> Iterator[tuple[float, Callable[[],
 
 
 def _bandwidth_calls(torch: Any) -> Iterator[tuple[float, Callable[[], object]]]:
-    """Yield matrix-vector products and copies, each with the bytes that it reads and writes."""
+    """Yield (bytes read and written, call) pairs for matrix-vector multiplications and copies of several sizes."""
     for n, k in _WEIGHTS:
         yield 4.0 * n * k, partial(torch.nn.functional.linear, torch.randn(1, k), torch.randn(n, k))
     for count in _COPY_VALUES:

@@ -30,8 +30,8 @@ _DRAFTS = re.compile(r"SpecDecoding metrics|accept len:|speculative_config=Specu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeSteps:
-    """Median seconds per decode step at one number of sequences. The log gives either the mean context (SGLang) or the
-    used fraction of the KV cache (vLLM)."""
+    """Median seconds of a decode step for one batch size. The log gives either the mean context (SGLang) or the used
+    fraction of the KV cache (vLLM)."""
 
     sequences: int
     seconds: float
@@ -41,7 +41,7 @@ class DecodeSteps:
 
 
 def decode_steps(text: str) -> list[DecodeSteps]:
-    """Return median step times, one per number of sequences; the number with the most windows comes first."""
+    """Return the median step time for each batch size, starting with the batch size that has the most log windows."""
     if _DRAFTS.search(text):
         return []
     by_sequences: dict[int, list[DecodeSteps]] = {}

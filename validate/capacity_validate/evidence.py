@@ -23,7 +23,7 @@ _JSON = re.compile(r"\s*(?:\{|\[\s*[\[\]{])")  # a log line may start with [2026
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Evidence: runs, log and decode steps of one deployment, or measurement files of `capacity validate`."""
+    """Files to calibrate on: benchmark runs, log and decode steps of one deployment, or kernel measurement files."""
 
     sources: tuple[str, ...]
     runs: tuple[MeasuredRun, ...] = ()
@@ -32,7 +32,7 @@ class Evidence:
     measurements: tuple[str, ...] = ()
 
     def engine(self, asked: str | None) -> str | None:
-        """Return the requested engine, or else the one that a result implies. Raises InvalidInput if they differ."""
+        """Return the engine `asked`, else the one that a result implies. Raises InvalidInput if they differ."""
         found = asked
         for run in self.runs:
             found = found or run.engine

@@ -127,7 +127,7 @@ def _add_engine_comparison(
     progress: Progress | None,
     settings: Mapping[str, Any] = NO_SETTINGS,
 ) -> ValidationReport:
-    """Return the report with the comparison of a real engine and the new profile, or with the engine's failure."""
+    """Return the report with a real engine's benchmark compared with the new profile, or the engine's failure."""
     calibrated = f"{report.profile.partition('@')[0]}@mine"
     gpu = calibrated if (folder / f"{calibrated}.toml").is_file() else report.profile
     try:
@@ -256,7 +256,7 @@ def measure(
 
 @contextmanager
 def _record_failures(stage: ValidationStage, session: Session, results: StageResults) -> Iterator[None]:
-    """Record a stage's error, so that others still run. Raises CapacityError, and DeviceLost for a lost context."""
+    """Record a stage's exception and continue. Re-raises CapacityError; raises DeviceLost if the device is lost."""
     try:
         yield
     except (DeviceLost, CapacityError):

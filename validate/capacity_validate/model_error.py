@@ -38,7 +38,7 @@ def fitted_profile(session: Session) -> FittedProfile:
 
 
 def _fit_arguments(session: Session) -> dict[str, Any]:
-    """Return the fit's arguments: provenance, whether on a GPU, the campaign's model, and its held-out model."""
+    """Return the keyword arguments of `fit_half` and `fit_profile` that follow from the session."""
     unseen = session.plan.unseen
     return {
         "source": session.source,
@@ -79,7 +79,8 @@ def serving_comparison(
 
 
 def extrapolate_depth(session: Session, after: Predictor) -> Extrapolation | None:
-    """Return the full model's decode step, extrapolated from two depths and predicted; None if no layer was cut."""
+    """Return the decode step time of the full model: predicted, and extrapolated from measurements with two numbers of
+    layers. None if no layer was cut."""
     whole = session.whole
     if whole is None or whole.transformer is None or whole.half_depth is None:
         return None

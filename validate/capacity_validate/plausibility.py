@@ -42,13 +42,13 @@ def roof_seconds(measured: MeasuredCase, profile: HardwareProfile) -> float | No
 
 
 def roof_fraction(measured: MeasuredCase, profile: HardwareProfile) -> float | None:
-    """Return the minimum time over the measured time, above 1 if inputs were in a cache; None if unknown."""
+    """Return roofline time / measured time, above 1 if inputs were in a cache; None if either time is unknown."""
     least_s = roof_seconds(measured, profile)
     return None if not least_s or measured.timing is None else least_s / max(measured.seconds, 1e-12)
 
 
 def reach_remarks(measured: Iterable[MeasuredCase], profile: HardwareProfile) -> tuple[str, ...]:
-    """Return a remark with the best copy and the best 16-bit multiplication, as fractions of the roofs."""
+    """Return a remark with the best copy and matrix multiplication rates, as fractions of the profile's peaks."""
     timed = [m for m in measured if m.status == "ok" and m.timing is not None]
     copies = [m for m in timed if m.case.operator == "bandwidth" and m.case.variant == "copy"]
     products = [m for m in timed if m.case.operator == "gemm" and m.case.kernel != "fp32"]
@@ -91,7 +91,7 @@ def explain_impossible_speed(measured: MeasuredCase, profile: HardwareProfile) -
 
 
 def find_equal_times(measured: Iterable[MeasuredCase], profile: HardwareProfile) -> dict[str, str]:
-    """Return a reason by case id for cases of one shape that take equal times although their work differs."""
+    """Find cases of one shape that take equal times although their work differs; return a text for each case id."""
     shapes: dict[object, list[tuple[float, MeasuredCase]]] = {}
     for case in measured:
         work_s = roof_seconds(case, profile)
@@ -109,7 +109,7 @@ def find_equal_times(measured: Iterable[MeasuredCase], profile: HardwareProfile)
 
 
 def bound_remarks(fits: Sequence[FamilyFit]) -> tuple[str, ...]:
-    """Return a remark for each constant that the fit limited to the profile's roof."""
+    """Return a remark for each fitted constant that reached 100 % of a peak rate in the profile."""
     return tuple(
         f"{fit.target.label}: {name} reached its limit, 100 % of the profile's roof, so that roof is probably "
         "too low"
@@ -121,7 +121,7 @@ def bound_remarks(fits: Sequence[FamilyFit]) -> tuple[str, ...]:
 def outlying_shapes(
     measured: Sequence[MeasuredCase], fits: Sequence[FamilyFit], profile: HardwareProfile, *, on_gpu: bool
 ) -> tuple[str, ...]:
-    """Return remarks on shapes whose kernel is much slower or faster than its family's constants predict."""
+    """Return remarks on shapes whose times differ much from those that their family's fitted constants predict."""
     evidence = evidence_by_target(measured, on_gpu=on_gpu)
     remarks = []
     for fit in fits:
@@ -140,7 +140,7 @@ def outlying_shapes(
 
 
 def _outliers(ratios: Mapping[tuple[str, object], Sequence[float]]) -> dict[tuple[str, object], float]:
-    """Return the outlying shapes, each with its median ln(measured / predicted) minus the median of all shapes."""
+    """Return each outlying shape's deviation: its median ln(measured / predicted) minus the median of all shapes."""
     medians = {key: statistics.median(values) for key, values in ratios.items()}
     if len(medians) < MIN_SHAPES:
         return {}

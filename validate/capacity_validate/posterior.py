@@ -30,10 +30,10 @@ DIFFERENCE = 0.5  # step of derivatives in prior standard deviations; large beca
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredFigure:
-    """One measurement: `value` above 0, the standard `deviation` of its logarithm, and a key for shared errors.
+    """One measurement: `value` above 0, the standard `deviation` of its logarithm, and a group key, `shared`.
 
-    Measurements with equal `shared` (the percentiles of one metric of one run) have the fraction `SHARED_VARIANCE` of
-    their variance in common.
+    The errors of measurements with equal `shared` (the percentiles of one metric of one run) are correlated: their
+    correlation is `SHARED_VARIANCE`.
     """
 
     name: str
@@ -49,8 +49,8 @@ SHARED_VARIANCE = 0.7
 class EvaluatedFigure(WrittenRecord):
     """A measurement in its own unit, its prediction before and after the fit, and its weight in the fit.
 
-    `surprise`: distance from the prior prediction in standard deviations; `off`: distance from the posterior
-    prediction; `weight`: 1, or less if the measurement is far from its posterior prediction.
+    `surprise`: distance from the prediction before the fit, in standard deviations; `off`: distance from the
+    prediction after the fit; `weight`: 1, or less if `off` is large.
     """
 
     LAST: ClassVar[tuple[str, ...]] = ("contradicts",)
@@ -130,7 +130,7 @@ def infer(
 
 
 def derivatives(predict: Predict, theta: Vector, at: Vector, steps: Vector, active: Sequence[int]) -> Matrix:
-    """Return the forward-difference derivatives of `predict` by theta; `at` is predict(theta). 0 where not finite."""
+    """Return forward-difference derivatives d predict / d theta (0 where not finite); `at` is predict(theta)."""
     columns = np.zeros((len(at), len(theta)))
     for i in active:
         moved = theta.copy()
@@ -141,7 +141,7 @@ def derivatives(predict: Predict, theta: Vector, at: Vector, steps: Vector, acti
 
 
 def calibrated_covariance(covariance: Matrix, slopes: Matrix, noise: Matrix) -> Matrix:
-    """Return theta's covariance after measurements with these derivatives and noise; values do not matter."""
+    """Return theta's covariance after any measurements that have derivatives `slopes` and covariance `noise`."""
     units = np.sqrt(np.diag(covariance))
     scaled = slopes * units
     precision = symmetric_inverse(covariance / np.outer(units, units)) + scaled.T @ np.linalg.solve(
@@ -157,7 +157,7 @@ def symmetric_inverse(matrix: Matrix) -> Matrix:
 
 
 def noise_covariance(figures: Sequence[MeasuredFigure]) -> Matrix:
-    """Return the covariance of the logarithms of the measurements around their predictions for the true theta."""
+    """Return the covariance matrix of ln(measured / predicted) of the measurements if theta were known exactly."""
     deviations = np.array([figure.deviation for figure in figures])
     alike = np.array([[a.shared == b.shared for b in figures] for a in figures])
     return np.outer(deviations, deviations) * np.where(

@@ -40,7 +40,7 @@ _GEMM_KEYS = {"fp8_rowwise": "fp8"}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The step-model coefficients that a case calibrates: a field of `KernelFamily` or `elementwise`, and its key."""
+    """The step-model constants that a case calibrates: a field of `KernelFamily` (or elementwise, nccl), and a key."""
 
     operator: str
     key: str

@@ -49,7 +49,7 @@ def absmax(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
 
 
 def zero_point(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
-    """Quantize to asymmetric integers with an integer zero point, whose rounding may clip the ends by Δ/2."""
+    """Quantize to asymmetric integers; rounding of the integer zero point may clip extreme values by half a scale."""
     grouped, top = _group_values(x, block), 2**bits - 1
     scale = (_value_range(grouped) / top).clamp_min(1e-12)
     codes, zero, inside = _affine_codes(grouped, scale, top)
@@ -70,7 +70,7 @@ def grouped_int4(x: Any, *, group: int = 128) -> Quantized:
 
 
 def _value_range(grouped: Any) -> Any:
-    """Return each group's largest minus smallest value; the range always includes 0."""
+    """Return the width of each group's value range: max(largest value, 0) - min(smallest value, 0)."""
     return grouped.amax(-1, keepdim=True).clamp_min(0.0) - grouped.amin(-1, keepdim=True).clamp_max(0.0)
 
 
@@ -125,7 +125,7 @@ def _pack_codes(codes: Any) -> Any:
 
 
 def gptq(weights: Any, inputs: Any, *, bits: int = 4, damping: float = 0.01) -> Any:
-    """Return weights [outputs, inputs] after GPTQ: spread each column's error to later ones by the inverse Hessian.
+    """Return weights [outputs, inputs] quantized with GPTQ: each column's error is compensated in later columns.
 
     One scale per row. Source: Frantar et al., arXiv 2210.17323, algorithm 1, without blocking.
     """

@@ -55,7 +55,7 @@ def require_engine(engine: str) -> str:
 
 
 def serve_words(engine: str, checkpoint: str, pool: Pool, *, port: int) -> tuple[str, ...]:
-    """Return the project's launch command of an engine, changed to loopback and `port`."""
+    """Return the words of the project's launch command for an engine, with loopback as host and `port`."""
     words = list(launch_command(engine, checkpoint, pool).words)
     words[words.index("--port") + 1] = str(port)
     if words[0] == "python":
@@ -79,7 +79,7 @@ def bench_words(
 def client_command(
     engine: str, checkpoint: str, arrivals: RandomArrivals, *, port: int = PORT, result: str
 ) -> Launch:
-    """Return the client's command: for SGLang with range ratio 1 (identical lengths), otherwise `vllm bench serve`."""
+    """Return the benchmark command: `sglang.bench_serving` with equal lengths for SGLang, else `vllm bench serve`."""
     if engine != "sglang":
         return bench_command(checkpoint, arrivals, slos=(), port=port, result=result)
     words = ["python", "-m", "sglang.bench_serving", "--backend", "sglang", "--model", checkpoint]

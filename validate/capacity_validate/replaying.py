@@ -62,7 +62,7 @@ def client_traffic(run: MeasuredRun, traffic: dict[str, Any]) -> Traffic:
 
 
 def _rebuild_requests(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
-    """Return the requests of a run, and how they were rebuilt. Raises InvalidInput if a value is missing."""
+    """Return a run's requests, and a text on how they were rebuilt. Raises InvalidInput if a value is missing."""
     concurrency = traffic.get("concurrency", run.concurrency)
     if concurrency != run.concurrency:
         run = replace(run, concurrency=concurrency)
@@ -171,7 +171,7 @@ PERCENTILES = ("p90", "p99")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedRun:
-    """A measured run, its requests, whether these are exact (not resampled), and the names of the metrics to fit."""
+    """A measured run, its requests, whether these are exact or resampled, and the `names` of metrics to fit."""
 
     run: MeasuredRun
     workload: Workload
@@ -179,7 +179,7 @@ class ReplayedRun:
     names: tuple[str, ...]
 
     def predict(self, resolved: ResolvedPool, beyond: Mapping[str, float]) -> list[float]:
-        """Return the predicted value of each metric, or NaN; `beyond`: TTFT and TPOT factors of unmodelled effects."""
+        """Return each metric's predicted value, or NaN; `beyond`: TTFT and TPOT factors for effects not simulated."""
         result = replay_metrics(resolved, self.workload, frontend=run_frontend(resolved, self.run))
         if result["status"] != "complete":
             return [math.nan for _ in self.names]
@@ -194,7 +194,7 @@ class ReplayedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """All measurements of one deployment. `planned` is the requested pool, without the KV cache size in its log."""
+    """All measurements of one deployment. `resolved` uses the logged KV cache size, `planned` an estimate."""
 
     resolved: ResolvedPool
     planned: ResolvedPool
@@ -274,7 +274,7 @@ class Replay:
         return f"{name}, {prompt:.0f} in, {output:.0f} out"
 
     def _scatter(self, metric: str) -> float:
-        """Return the standard deviation of a metric's logarithm between runs of one deployment."""
+        """Return the standard deviation of ln(metric) between repeated runs of one deployment."""
         return metric_deviation(metric, is_moe=self.resolved.model.is_moe)
 
 
@@ -286,7 +286,7 @@ def engine_and_gpu(resolved: ResolvedPool) -> tuple[str, str]:
 def calibration_prior(resolved: ResolvedPool) -> Adjustment:
     """Return the profile's calibrated parameters, or else the general prior for this engine and GPU.
 
-    TTFT and TPOT factors that were fitted to another model or engine are replaced by their general prior.
+    If the profile was calibrated with another model or engine, use general priors for its TTFT and TPOT factors.
     """
     engine, gpu = engine_and_gpu(resolved)
     fresh = prior_adjustment(engine, gpu, is_moe=resolved.model.is_moe)

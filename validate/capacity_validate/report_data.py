@@ -133,7 +133,7 @@ class NotTimed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extrapolation:
-    """The time of a decode step with all layers: extrapolated from two measured depths, and predicted."""
+    """The decode step time with all layers: extrapolated from two measured layer counts, and predicted."""
 
     layers: float
     measured_s: float
@@ -181,7 +181,7 @@ class ValidationReport(AnswerRecord):
 
     @property
     def operator_error(self) -> tuple[float, float] | None:
-        """Return the median absolute error of held-out operators, before and after calibration."""
+        """Return the median absolute errors of held-out kernel cases before and after calibration; None if none."""
         rows = [r for r in self.cases if r.role == "held out" and not r.is_step]
         before = [abs(r.error_before) for r in rows if r.error_before is not None]
         after = [abs(r.error_after) for r in rows if r.error_after is not None]
@@ -287,7 +287,7 @@ def _summarise_class(family: str, members: Sequence[CaseRow]) -> ClassErrors:
 
 
 def median_error(rows: Iterable[CaseRow], operator: str) -> float | None:
-    """Return the calibrated median absolute error of an operator's held-out cases; None for fewer than three."""
+    """Return an operator's median absolute error on held-out cases after calibration; None for fewer than three."""
     errors = [
         abs(r.error_after)
         for r in rows

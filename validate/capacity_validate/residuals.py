@@ -50,9 +50,9 @@ def step_evidence(
     on_gpu: bool,
     unseen: ModelSpec | None = None,
 ) -> StepEvidence | None:
-    """Return the fitted host time and predicted held-out steps; None without steps of `model`.
+    """Fit the host time to half of the steps of `model`; return it, and (predicted, measured) seconds of the others.
 
-    Steps of `unseen`, a second model, are all held out and use the host time of the first.
+    None without such steps. Steps of `unseen`, a second model, are all held out and predicted with the same host time.
     """
     steps = full_depth_steps(measured)
     if not steps:
@@ -79,7 +79,7 @@ def step_evidence(
 def prediction_band(
     pairs: Sequence[tuple[float, float]], *, coverage: float = COVERAGE
 ) -> tuple[float, float]:
-    """Return the interval of measured / predicted - 1 for the next step, extended to 0. Needs two pairs."""
+    """Return the interval of the next step's measured / predicted - 1, widened to include 0. Needs two pairs."""
     from scipy.stats import t
 
     logs = np.log([measured / predicted for predicted, measured in pairs])
@@ -98,10 +98,10 @@ def fit_residuals(
     source: str,
     unseen: ModelSpec | None = None,
 ) -> tuple[dict[str, Residuals], dict[str, str]]:
-    """Return error bands by regime (prefill, decode, decode_moe), and the reason for each missing one.
+    """Return error bands by regime (prefill, decode, decode_moe), and the reason for each missing band.
 
-    If `base` has a band that was measured on engines on this GPU, the wider bound applies on each side, because the
-    harness's own loop does not represent an engine's. Steps of a second model count as much as those of the first.
+    If `base` has a band measured with real engines on this GPU, use the wider limit on each side, because the
+    harness's loop differs from an engine. Steps of a second model count as much as those of the first.
     """
     if evidence is None or model is None:
         return {}, {"error bands": "the measurements contain no steps of a whole model, or no model name"}

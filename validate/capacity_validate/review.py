@@ -87,7 +87,7 @@ def review(
 def case_rows(
     cases: Sequence[MeasuredCase], before: Predictor, after: Predictor, roles: Mapping[str, Role]
 ) -> tuple[CaseRow, ...]:
-    """Return every timed case with both predictions; `after` predicts only cases that have a role."""
+    """Return a row per timed case with both predictions; `after` predicts only the cases in `roles`."""
     return tuple(
         make_from(
             CaseRow,
@@ -110,7 +110,7 @@ def case_rows(
 
 
 def case_roles(cases: Sequence[MeasuredCase], fits: Sequence[FamilyFit], *, on_gpu: bool) -> dict[str, Role]:
-    """Return "fitted" or "held out" by case id, as in the fits; cases that no fit considers are omitted."""
+    """Return each case's role in the fits, "fitted" or "held out", by case id; omit cases that no fit uses."""
     targets = {fit.target for fit in fits}
     evidence = evidence_by_target(cases, on_gpu=on_gpu)
     groups: dict[Any, list[MeasuredCase]] = {t: rows for t, rows in evidence.items() if t in targets}

@@ -35,7 +35,7 @@ SPOILED_REASON = "a rejected graph capture made torch's allocator unusable"
 
 @dataclass(slots=True)
 class _PooledSamples:
-    """Samples of one case from all passes, all timed in the same manner because only graphs exclude launch gaps."""
+    """Samples of one case from all passes, all or none with graphs, because only graphs exclude launch gaps."""
 
     samples: list[float] = field(default_factory=list)
     held_down: list[bool] = field(default_factory=list)
@@ -63,7 +63,7 @@ class _PooledSamples:
         )
 
     def add(self, samples: Samples, telemetry: Telemetry | None) -> None:
-        """Add the samples of one pass with their clocks; drop samples timed in another manner than the first."""
+        """Add a pass's samples and clocks; drop samples timed with another method (graph or not) than the first."""
         self.passes += 1
         if self.how not in (None, samples.how):
             return
@@ -77,7 +77,7 @@ class _PooledSamples:
         self.held_down += telemetry.held_down(samples.instants)
 
     def timing(self) -> Timing:
-        """Return the timing of the samples whose clocks were not reduced, or of all samples if hardly any remain."""
+        """Return the timing, excluding samples at reduced clocks unless hardly any others remain."""
         assert self.how is not None
         free = [s for s, down in zip(self.samples, self.held_down, strict=True) if not down]
         enough = len(free) >= max(MIN_SAMPLES, len(self.samples) / 2)
@@ -87,8 +87,8 @@ class _PooledSamples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """The result of a run: case counts, omitted cases, the `drift` of times over passes, and why it `stopped`
-    early."""
+    """The result of a run: case counts, omitted cases, the relative `drift` of times from first to last pass, and the
+    reason if the run was `stopped` early."""
 
     timed: int
     skipped: int

@@ -86,7 +86,8 @@ def _same_model(one: ModelSpec, other: ModelSpec) -> bool:
 def resolve_server(
     model: str, fields: dict[str, Any], log: ServerLog | None, *, profiles: str | Path | None, download: bool
 ) -> tuple[ResolvedPool, ResolvedPool]:
-    """Return the pool completed from the log, without and with its KV size. Raises InvalidInput for contradictions."""
+    """Return the pool completed from the log, first with an estimated KV cache, then with the logged size. Raises
+    InvalidInput if the user's settings contradict the log."""
     if "gpu" not in fields:
         raise InvalidInput("no GPU: result files do not name it; add --gpu NAME (`capacity gpus` lists them)")
     if log is not None:

@@ -35,7 +35,7 @@ POLICY = "vllm-v1"  # synchronous: this loop reads each step's tokens before it 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStep:
-    """One step of a real run: its times, its shape, and for each request new tokens and tokens computed before."""
+    """A step of a real run: times, shape, and (request, new tokens, tokens computed before) for each request."""
 
     start_s: float
     end_s: float
@@ -199,7 +199,7 @@ class _ServingLoop:
         self.steps.append(EngineStep(start_s=self.now_s, end_s=self.clock.now_s(), shape=shape, rows=rows))
 
     def _blocks(self, index: int, held: Sequence[int]) -> np.ndarray:
-        """Return a request's block ids as an array; only new ids are converted, because engines append too."""
+        """Return a request's KV block ids as an array. Only new ids are converted and appended, as in real engines."""
         known = self.blocks.get(index, np.empty(0, dtype=np.int64))
         if len(known) < len(held):
             known = np.concatenate([known, np.asarray(held[len(known) :], dtype=np.int64)])
@@ -250,7 +250,7 @@ def simulate(
 
 
 def count_equal_steps(run: EngineRun, *, window_tokens: int | None = None) -> int:
-    """Return the number of steps, from the first on, that the run and its simulation schedule identically.
+    """Return how many steps the run and its simulation schedule identically before the first difference.
 
     In this simulation every step takes one time unit, and a request arrives at the scheduling decision before which
     the real loop accepted it. The result is therefore independent of real time, and steps must be exactly equal.

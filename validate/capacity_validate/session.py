@@ -221,7 +221,7 @@ NO_TRITON = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preflight:
-    """The preflight's results: answers for the file's header, kernels that cannot run with reasons, and remarks."""
+    """Results of the preflight: outcomes for the file's header, kernels that cannot run with reasons, remarks."""
 
     answers: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)

@@ -29,7 +29,7 @@ def acceptance_rate(target: Probabilities, draft: Probabilities) -> float:
 
 
 def draft_distribution(target: Probabilities, agreement: float) -> Probabilities:
-    """Return the target's distribution times `agreement`, plus its reverse times 1 - `agreement`."""
+    """Return agreement · p + (1 - agreement) · reversed p, where p is the target's distribution."""
     return agreement * target + (1.0 - agreement) * target[::-1]
 
 
@@ -54,7 +54,8 @@ def verify(
 def distribution_findings(
     *, agreement: float, draft_tokens: int, samples: int, vocabulary: int = 12, seed: int = 0
 ) -> list[Finding]:
-    """Check on a small vocabulary that outputs follow the target's distribution and their number the formula."""
+    """Check on a small vocabulary that output tokens follow the target's distribution, and that the mean accepted
+    length matches the formula."""
     rng = np.random.default_rng(seed)
     target = rng.dirichlet(np.full(vocabulary, 0.7))
     target = (target + 0.01) / (target + 0.01).sum()
@@ -161,7 +162,7 @@ def run_models(
 
 
 def greedy_logit_gap(target: Any, known: list[int], *, prompt_tokens: int, blocks: list[int]) -> float:
-    """Return the largest gap between a generated token's logit and the target's best, relative to the largest logit.
+    """Return how far generated tokens are from the target's first choice: the largest logit gap / largest logit.
 
     The target processes the whole sequence in one step. 0: every token is the first choice; a few percent: two tokens
     are too close for 16 bits; near 1: a token is not from the target.
@@ -219,7 +220,7 @@ class _Speculation:
             self.verifications += 1
 
     def _propose(self, draft_tokens: int, drafted: int) -> tuple[list[int], int]:
-        """Return tokens that the draft model generates, one step each, and its number of cached tokens afterwards."""
+        """Generate draft tokens, one draft step each; return them and the new token count of the draft's cache."""
         own: list[int] = []
         start = self.clock.now_s()
         for _ in range(draft_tokens):
@@ -231,7 +232,7 @@ class _Speculation:
         return own, drafted
 
     def _verify(self, own: list[int], agrees: list[bool]) -> tuple[int, list[int]]:
-        """Verify draft tokens, which match the target where `agrees`; return the number accepted and its choices.
+        """Verify drafts, equal to the target's choices only where `agrees`; return number accepted and choices.
 
         A choice depends only on the drafts before it. Drafts are therefore corrected one by one, from the first on, to
         the choices of the previous verification; only the last verification, which needs no correction, is timed.

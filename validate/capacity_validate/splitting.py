@@ -21,7 +21,7 @@ MIN_CASES_FOR_ENDS = 4  # minimum number of cases of a shape to fit both ends
 def split_cases(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[MeasuredCase]]:
     """Split each operator's cases into fitted and held-out ones, chosen by size and digest, never by time.
 
-    Every second shape by size is held out, up to half of the cases; the smallest and the largest are always fitted,
+    Every second shape in order of size is held out, up to half of the cases, but never the smallest or largest,
     because a fit should interpolate. With too few shapes, half of the cases are held out, except the two ends.
     """
     fitted: list[MeasuredCase] = []
@@ -49,7 +49,7 @@ def shape_key(case: Case) -> Hashable:
 
 
 def case_work(measured: MeasuredCase) -> float:
-    """Return the size of a case: its FLOP and bytes, or the product of its sizes if its work is unknown."""
+    """Return a size to sort cases by: FLOP + bytes, or the product of the case's dimensions if both are unknown."""
     return (measured.flops + measured.bytes) or float(math.prod(size for _, size in measured.case.sizes))
 
 
@@ -78,7 +78,7 @@ def _choose_shapes(members: Sequence[MeasuredCase]) -> set[str]:
 
 
 def _choose_cases(members: Sequence[MeasuredCase]) -> set[str]:
-    """Return half of the cases, without the largest and the smallest if there are enough."""
+    """Return the ids of half of the cases, without the smallest and largest case if there are enough."""
     ordered = sorted(members, key=lambda m: (case_work(m), m.case.id))
     inner = ordered[1:-1] if len(ordered) >= MIN_CASES_FOR_ENDS else ordered
     by_digest = sorted(inner, key=lambda m: digest(m.case.id))

@@ -55,7 +55,7 @@ RESULTS = "RESULTS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestedRun:
-    """One suggested run: its load, duration, command, and the relative half-widths of the intervals after it."""
+    """One suggested run: load, duration, command, and relative interval half-widths after it and earlier ones."""
 
     concurrency: int
     input_len: int
@@ -171,7 +171,7 @@ def suggest_runs(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """A load, its simulated run, and the derivatives (`slopes`) of the logarithms of its metrics by theta."""
+    """A load, its simulated run, and `slopes`: derivatives of its logarithmic metrics with respect to theta."""
 
     traffic: Traffic
     num_prompts: int
@@ -239,10 +239,10 @@ class _Design:
         return calibrated_covariance(covariance, candidate.slopes, noise_covariance(candidate.replay.figures))
 
     def half_widths(self, asked: _Candidate, covariance: Matrix, *, learnt: bool = True) -> dict[str, float]:
-        """Return relative half-widths of the 90 % intervals of the load `asked`, including the irreducible part.
+        """Return relative half-widths of the 90 % intervals of the user's load `asked`, given the covariance of theta.
 
-        With `learnt`, use the spread between deployments that were calibrated on runs; otherwise the spread between
-        uncalibrated ones, which includes differences between machines.
+        They include errors that no calibration removes. With `learnt`, use the spread between deployments calibrated
+        on their own runs; otherwise that between uncalibrated ones, which includes differences between machines.
         """
         of_classes = np.where([name in TIME_EFFECTS for name in NAMES], asked.slopes, 0.0)
         known, left, before = (
@@ -279,7 +279,7 @@ class _Design:
     def greedy(
         self, asked: _Candidate, candidates: Sequence[_Candidate]
     ) -> Iterator[tuple[_Candidate, dict[str, float]]]:
-        """Yield the run that narrows the intervals most and the new half-widths, then the best additional run, ..."""
+        """Yield the run that narrows intervals most, then the best addition, and so on, each with new half-widths."""
         covariance, left = self.covariance, list(candidates)
         now = _mean(self.half_widths(asked, covariance))
         for _ in range(min(MAX_RUNS, len(left))):

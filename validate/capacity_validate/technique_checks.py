@@ -131,7 +131,8 @@ def _cache_finding(model: Transformer, name: str) -> Finding:
 
 
 def cache_difference(model: Transformer) -> float:
-    """Return the largest relative difference of the last logits between one prefill and chunks plus decode steps."""
+    """Process a prompt in one prefill, and again in chunks plus decode steps; return the largest relative difference
+    between the last logits of the two."""
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(model.model.vocab_size, (TOKENS,), generator=generator).tolist()
     order = torch.randperm(model.num_blocks, generator=generator).tolist()
@@ -224,7 +225,8 @@ def paged_finding(
 
 
 def graph_logit_gap(model: Transformer, captures: GraphCapturer) -> float:
-    """Return the largest eager logit gap between eager's and the graph's choice, relative to the largest logit."""
+    """Return the largest gap between the eager logits of the eager choice and of the token that the CUDA graph chose,
+    relative to the largest logit."""
     generator = torch.Generator().manual_seed(9)
     rows = []
     for index, context in enumerate((30, 90, 17)):

@@ -100,7 +100,7 @@ class Telemetry:
         ]
 
     def held_down(self, instants: Sequence[float]) -> list[bool]:
-        """Return for samples at these times whether heat, a power brake or a low clock makes them unusable."""
+        """Return for each sample, given its time, whether heat, a power brake or a low clock makes it unusable."""
         readings = self._readings_since(min(instants, default=0.0))
         if not readings:
             return [False] * len(instants)

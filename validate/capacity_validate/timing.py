@@ -79,7 +79,7 @@ class Samples(NamedTuple):
 
     @property
     def instants(self) -> list[float]:
-        """Return the approximate time of each sample, assuming that samples ran back to back."""
+        """Return the approximate time at which each sample was taken, assuming that samples ran back to back."""
         seconds = np.array(self.seconds)
         middles = (np.cumsum(seconds) - seconds / 2) / (seconds.sum() or 1.0)
         return list(self.began_s + (self.ended_s - self.began_s) * middles)
@@ -242,7 +242,7 @@ class CudaStopwatch:
     def _time_graph(
         self, calls: Sequence[Call], wanted: int, *, budget_s: float, at_least: int, at_most: int
     ) -> Samples | None:
-        """Return mean call times, one per replay of a graph of at least `wanted` calls; None if capture fails."""
+        """Return a sample per replay of a graph of at least `wanted` calls: time per call; None if capture fails."""
         rounds = math.ceil(wanted / len(calls))
         inner = rounds * len(calls)
 

@@ -122,7 +122,7 @@ class Transformer:
 
     @property
     def capturable(self) -> bool:
-        """Return whether a CUDA graph can capture a decode step; experts without a grouped kernel read on the host."""
+        """Return whether a CUDA graph can capture a decode step: not on a CPU, nor if experts run one at a time."""
         return self.device != "cpu" and all(layer.feed_forward.capturable for layer in self.layers)
 
     def release(self) -> None:

@@ -58,7 +58,7 @@ Found = tuple[Estimate, Attribution | None]
 
 
 def draw_summary(found: Found) -> dict[str, Estimate]:
-    """Draw the metrics above the views; return the current and the pinned estimates by letter (A, B, ...)."""
+    """Draw the key metrics; return the estimates of the current and the pinned deployments by letter (A, B, ...)."""
     answer, _ = found
     if answer.verdict is not None:
         parts.draw_verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason or ''}")
@@ -106,7 +106,7 @@ def draw_this_load(answer: Estimate, why: Attribution | None) -> None:
 
 
 def show_typing(answers: dict[str, Estimate]) -> None:
-    """Draw text at this deployment's speed, next to the pinned ones; if none is pinned, next to another GPU."""
+    """Draw text at the speed of this deployment and of each pinned one, or, if none is pinned, of another GPU."""
     if len(answers) < 2 and (other := watch_view.estimate_of_other_gpu(inputs, options)) is not None:
         answers = {**answers, "B": other}
     watch_view.show_typing_speeds(answers, inputs)

@@ -23,7 +23,7 @@ inputs = current_inputs()
 
 
 def search_progress(report: Snapshot) -> tuple[float, str]:
-    """Return the fraction of this stage's candidates that are decided, and a text for the progress bar."""
+    """Return the fraction of candidates of the current search stage that are decided, and a progress bar text."""
     return min(report.settled / max(report.engines, 1), 1.0), f"{report.stage}, {report.elapsed_s:.0f} s"
 
 

@@ -20,7 +20,7 @@ named = {token_count_text(context): context for context in CONTEXTS}
 
 
 def kv_keywords(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keyword arguments of `capacity.kv`."""
+    """Select from `options` the keyword arguments that `capacity.kv` accepts, and return them."""
     taken = select(options, (*KV_POOL, *asked))
     return {"gpus": (taken.pop("gpu"),), **taken}
 

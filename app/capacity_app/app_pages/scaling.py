@@ -1,4 +1,4 @@
-"""Scaling page: latency, throughput and efficiency over the size of one kind of parallelism."""
+"""Scaling page: latency, throughput and efficiency by number of GPUs, for one kind of parallelism (such as tensor)."""
 
 from functools import partial
 from typing import Any

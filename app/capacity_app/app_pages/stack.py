@@ -1,4 +1,4 @@
-"""Techniques page: the effect of each technique for this model and traffic, on top of the previous ones and alone."""
+"""Techniques page: the effect of each technique for this model and traffic, added to the previous ones and alone."""
 
 import streamlit as st
 

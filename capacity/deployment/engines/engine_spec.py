@@ -26,7 +26,7 @@ class Origin(Spec):
 
 
 class LimitRule(Spec):
-    """Default limits on GPUs with at least `min_memory_gib` as the engine measures it, except some architectures."""
+    """Default batch limits on GPUs with at least `min_memory_gib` (as engines measure it), with exceptions."""
 
     min_memory_gib: Annotated[float, Field(ge=0)]
     except_architectures: tuple[str, ...] = ()
@@ -65,12 +65,12 @@ class PlatformSupport(Spec):
 class EngineSpec(Spec):
     """One release of one engine. `origins` maps each constant's name to its source; `notes` are shown to the user.
 
-    Scheduling. `scheduler`: name of the policy. `mixes_prefill_with_decode`: one step may contain both, chunked or
-    not; otherwise prefill steps are separate. `stream_interval`: number of output tokens that are sent together.
-    `batch_wait_steps`: number of decode steps that a prefill may wait for more prompts. `forks_samples`: several
-    samples of one prompt share its prefill, and its KV until they differ. `default_drafts`: by drafting method or
-    kind, the default depth and the number of tokens to verify; if there are more tokens than the depth, the drafts
-    form a tree.
+    Scheduling. `scheduler`: name of the policy. `mixes_prefill_with_decode`: one step may contain prefill and decode,
+    chunked or not; otherwise prefill steps are separate. `stream_interval`: number of output tokens that are sent
+    together. `batch_wait_steps`: number of decode steps that a prefill may wait for more prompts. `forks_samples`:
+    several samples of one prompt share its prefill, and its KV until they differ. `default_drafts`: by drafting method
+    or kind of drafter, the default depth and the number of tokens to verify; if there are more tokens than the depth,
+    the drafts form a tree.
 
     Same in all releases. `baseline`: a textbook baseline for comparison that cannot be run. `kernel_family`: name of
     the fitted constants that represent this engine's kernels. `data_parallel_divides_limits`: for a mixture of
@@ -86,10 +86,10 @@ class EngineSpec(Spec):
     `host_machine_spread`: standard deviation over machines of the logarithm of the factor on host times (CPU, clock,
     load, other software). `kernel_launch_s`: CPU time to launch one kernel of a step without a CUDA graph
     (`capacity.step.launches`). `quantize_launches`: number of kernel launches that quantize the input of one matrix
-    multiplication; some engines quantize it in the multiplication's own call. `fuses_qk_norm_with_rope`: the rope
-    kernel includes the norms of queries and keys. `launches_wait`: launches of routed experts, sparse indexers and
-    linear attention wait for the GPU, so their CPU time is not hidden. `results_after_launch`: with two steps in
-    flight, one thread launches the second step and then reads the results of the first. `request_latency_s` and
+    multiplication; below 1: the call of the multiplication also quantizes. `fuses_qk_norm_with_rope`: the rope kernel
+    includes the norms of queries and keys. `launches_wait`: launches of routed experts, sparse indexers and linear
+    attention wait for the GPU, so their CPU time is not hidden. `results_after_launch`: with two steps in flight, one
+    thread launches the second step and then reads the results of the first. `request_latency_s` and
     `response_latency_s`: time from client to engine and back (HTTP, tokenizer, detokenizer). `output_token_s`: time of
     the output process per streamed token, in series over all requests.
 
@@ -102,38 +102,39 @@ class EngineSpec(Spec):
 
     Formats. `weight_kernels`: kernels that the engine runs in place of others
     (`capacity/hardware/weight_kernels.toml`). `weight_kernels_on`: additional replacements, by GPU architecture.
-    `expert_kernels_on`: replacements for experts only, by the name of their constants (`moe` of `KernelFamily`).
-    `early_block_experts`: uncertainty factor for steps with experts in FP8 blocks, because the kernels of this release
-    were not measured here; 1: the tables have these kernels. `chooses_moe_backend`: the engine has a flag that selects
-    the expert kernels. `splits_fp32_router_on`: architectures on which a router with 32-bit weights is computed as
-    three 16-bit matrix multiplications. `weight_formats`: families of weight formats that the engine loads.
-    `kv_cache_formats`: KV cache formats in addition to 16 bit, which all engines have. `sparse_kv_cache_dtype`: KV
-    cache format that `auto` selects for latents with a sparse indexer, by architecture or "model type:architecture";
-    otherwise 16 bit. `plain_sparse_fp8_heads`: by architecture, the most query heads per GPU for which an fp8 cache of
-    these latents has one byte per value; with more heads, the format is `fp8_ds_mla`. `fp8_latent_backend`: by
-    architecture, the attention backend whose times are used for other latents in FP8, and which the launch command
-    must name. `sparse_short_prompts_dense`: prompts no longer than the indexer's top-k use dense attention over
-    expanded heads; otherwise they gather the selected latents, as longer prompts do. `sparse_kernels_fill_top_k`:
-    architectures whose kernels multiply every slot of the top-k for every query, and a whole tile of heads, even for
-    short contexts. `sinks_prefill_slowdown`: by architecture, the prefill attention time of the kernel for models with
-    sinks, relative to the fitted kernel.
+    `expert_kernels_on`: by GPU architecture and default kernel, the constants to use for experts (a key in `moe` of
+    `KernelFamily`). `early_block_experts`: uncertainty factor for steps with experts in FP8 blocks, because the
+    kernels of this release were not measured here; 1: the tables have these kernels. `chooses_moe_backend`: the engine
+    has a flag that selects the expert kernels. `splits_fp32_router_on`: architectures on which a router with 32-bit
+    weights is computed as three 16-bit matrix multiplications. `weight_formats`: families of weight formats that the
+    engine loads. `kv_cache_formats`: KV cache formats in addition to 16 bit, which all engines have.
+    `sparse_kv_cache_dtype`: KV cache format that `auto` selects for latents with a sparse indexer, by architecture or
+    "model type:architecture"; otherwise 16 bit. `plain_sparse_fp8_heads`: by architecture, the most query heads per
+    GPU for which an fp8 cache of these latents has one byte per value; with more heads, the format is `fp8_ds_mla`.
+    `fp8_latent_backend`: by architecture, the attention backend whose times are used for other latents in FP8, and
+    which the launch command must name. `sparse_short_prompts_dense`: prompts no longer than the indexer's top-k use
+    dense attention over expanded heads; otherwise they gather the selected latents, as longer prompts do.
+    `sparse_kernels_fill_top_k`: architectures whose kernels multiply every slot of the top-k for every query, and a
+    whole tile of heads, even for short contexts. `sinks_prefill_slowdown`: by architecture, the prefill attention time
+    of the kernel for models with sinks, relative to the fitted kernel.
 
     Memory. `window_aware_kv`: layers with a window keep only the window; otherwise their KV grows with the context.
     `state_memory_ratio`: memory of recurrent states relative to KV memory (None: both use one pool of blocks). A
     request uses `states_per_request` states with prefix caching, else one. `memory_rule` is one of three.
     `fraction_of_total`: the engine may use gpu_memory_utilization x total memory; KV gets the part that remains after
-    weights, activations and non-torch memory. `fraction_of_free`: KV gets that fraction of the free memory after
-    loading. `sglang_static`: weights and KV get a fraction computed from the limits. `nontorch_bytes_tp1` / `_tpn`:
-    CUDA context beyond the first allocation, NCCL and workspaces, per GPU, without and with tensor parallelism;
-    `_tpn_without_nvls`: without NVSwitch reductions (PCIe, Ampere), None: same as `_tpn`. `sampler_bytes_per_logit`:
-    peak of sampling, per element of max_num_seqs x vocabulary. `activation_*`: peak of the widest layer, see
-    `capacity.pool.activations`. `rotary_value_bytes`: bytes per value of a model's rotary tables, which are stored in
-    addition to its weights. `kept_expert_rows`: weight families whose fused expert kernels keep the buffers of a full
-    step permanently, so they are in memory during sampling. `profiles_images`: at start, a vision model runs with its
-    largest image, and the engine reserves that memory. `graph_bytes_*`: memory of CUDA graphs, for a model of
-    `graph_reference_layers` (None: for any model). `large_graph_reserve`: with DP attention and graphs of batch sizes
-    above 300, SGLang's default static fraction reserves 1.5 times as much memory for graphs. `graphs_in_budget`: the
-    engine subtracts the graph estimate from the KV budget; otherwise graphs need additional memory.
+    weights, activations and non-torch memory. `fraction_of_free`: KV gets gpu_memory_utilization x the memory that is
+    free after loading. `sglang_static`: weights and KV get a fraction of the memory, computed from the default limits.
+    `nontorch_bytes_tp1` / `_tpn`: CUDA context beyond the first allocation, NCCL and workspaces, per GPU, without and
+    with tensor parallelism; `_tpn_without_nvls`: without NVSwitch reductions (PCIe, Ampere), None: same as `_tpn`.
+    `sampler_bytes_per_logit`: peak of sampling, per element of max_num_seqs x vocabulary. `activation_*`: peak of the
+    widest layer, see `capacity.pool.activations`. `rotary_value_bytes`: bytes per value of a model's rotary tables,
+    which are stored in addition to its weights. `kept_expert_rows`: weight families whose fused expert kernels keep
+    the buffers of a full step permanently, so they are in memory during sampling. `profiles_images`: at start, a
+    vision model runs with its largest image, and the engine reserves that memory. `graph_bytes_*`: memory of CUDA
+    graphs, for a model of `graph_reference_layers` (None: for any model). `large_graph_reserve`: with DP attention and
+    graphs of batch sizes above 300, SGLang's default static fraction reserves 1.5 times as much memory for graphs.
+    `graphs_in_budget`: the engine subtracts the graph estimate from the KV budget; otherwise graphs need additional
+    memory.
     """
 
     name: str
@@ -264,7 +265,7 @@ class EngineSpec(Spec):
         return own or self.weight_kernels.get(kernel, kernel)
 
     def expert_kernel(self, kernel: Kernel, architecture: str) -> str:
-        """Return the key of the measured constants for experts whose weight format has this default kernel."""
+        """Return the key in `KernelFamily.moe` of the constants for experts with the default kernel `kernel`."""
         return self.expert_kernels_on.get(architecture, {}).get(kernel, kernel)
 
     def default_limits(self, memory_engine_bytes: float, architecture: str) -> LimitRule:
@@ -287,9 +288,9 @@ class EngineSpec(Spec):
         """Return the batch sizes of captured CUDA graphs; a decode batch is padded to the next size.
 
         The sizes are 1, 2, 4, then fine steps, then coarse ones. The largest is the smaller of graph_batch_factor x
-        max_num_seqs x (1 + draft tokens) and the architecture's limit; `most`, which the engine sets for some models,
-        replaces both. Larger steps run eagerly. Engines whose limit is max_num_seqs (SGLang, TensorRT-LLM) also
-        capture that size. Source: vLLM 0.33 config/vllm.py; SGLang 0.5 cuda_graph_runner.py.
+        max_num_seqs x (1 + draft tokens) and the architecture's limit. `most` replaces it; None: the engine's maximum
+        for `model_type`, if there is one. Larger steps run eagerly. Engines whose limit is max_num_seqs (SGLang,
+        TensorRT-LLM) also capture max_num_seqs. Source: vLLM 0.33 config/vllm.py; SGLang 0.5 cuda_graph_runner.py.
         """
         if not self.cuda_graphs:
             return ()

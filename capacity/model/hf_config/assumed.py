@@ -28,7 +28,7 @@ _READ_FIELDS = {*NAMES["read"], *(key for size in (*SIZE_KEYS, *EXPERT_KEYS) for
 
 
 def assumed_family(text: Fields, gated: bool | None = None) -> Family:
-    """Return the family that the names of the fields indicate; `gated`: gate of the feed-forward, if known."""
+    """Return rules for an unknown model type, from its field names; `gated`: gate of the feed-forward, if known."""
     if text.has("hybrid_override_pattern") and (hybrid := find_family("nemotron_h")):
         return hybrid
     mixer = next((rule for rule, keys in NAMES["mixers"].items() if text.has(*keys)), "mixers.grouped_query")
@@ -47,7 +47,7 @@ def assumed_family(text: Fields, gated: bool | None = None) -> Family:
 
 
 def replace_unknown_layer_types(text: Fields) -> Fields:
-    """Return the fields with every unknown kind of layer replaced by full attention."""
+    """Return the fields with every unknown entry of `layer_types` replaced by full attention."""
     kinds = text.items("layer_types")
     if not kinds:
         return text
@@ -136,7 +136,7 @@ def _is_positive(value: object) -> bool:
 
 
 def ignored_fields(model: ModelSpec, text: Fields) -> list[str]:
-    """Return fields for kinds of layers that this known type does not have; its reference code ignores them."""
+    """Return the fields (of experts, latents, recurrences) in a known type's config that its code does not use."""
     mixers = [group.mixer for group in model.layer_groups]
     kinds = (
         (feed_forwards.EXPERTS, model.is_moe),
@@ -180,7 +180,7 @@ def describe_assumed_model(model: ModelSpec, text: Fields) -> str:
 def unread_fields(text: Fields) -> list[str]:
     """Return fields that were not read but may change the layers (sizes, lists, objects), and unknown kinds of layers.
 
-    Fields whose names contain a `harmless` part of `field_names.json` do not change the layers' parameters or work.
+    Omits fields that change no parameters or work: their names contain a string of `harmless` in `field_names.json`.
     """
     names = [
         key
@@ -208,7 +208,7 @@ MAX_ROPE_FACTOR = 1e6  # real ones are 2 to 64
 def max_length_includes_rope_scaling(text: Fields) -> bool:
     """Return whether `max_position_embeddings` already includes the extension by `rope_scaling` (Gemma 3).
 
-    Then `rope_scaling` changes only the rotary tables. Source: vLLM 0.33.0,
+    If so, `rope_scaling` changes only the rotary tables. Source: vLLM 0.33.0,
     transformers_utils/model_arch_config_convertor.py, derive_max_model_len; 2026-11.
     """
     return "gemma3" in text.text("model_type")

@@ -60,7 +60,7 @@ def modern_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
 
 
 def modern_extras(_text: Fields, layer: int) -> LayerExtras:
-    """Return the norms of a ModernBERT layer: 1 in the first, which uses the norm of embeddings, else 2."""
+    """Return the number of norms of a ModernBERT layer: 1 in the first (it reuses the embeddings' norm), else 2."""
     return LayerExtras(norms=1 if layer == 0 else 2)
 
 
@@ -124,7 +124,7 @@ def t5_outside(text: Fields) -> tuple[ParameterPart, ...]:
 def bart_outside(
     text: Fields, *, offset: int, embedding_norms: bool, final_norms: bool
 ) -> tuple[ParameterPart, ...]:
-    """Return positions and norms outside of layers, except the final norm that `ModelSpec` counts."""
+    """Return position embeddings, and the norms outside of layers except the final one counted by `ModelSpec`."""
     hidden, rows = text.count(*HIDDEN), text.count("max_position_embeddings") + offset
     norms = 2 * (embedding_norms + final_norms) - 1
     positions = matrix("embed_positions", "norm", 2 * rows, hidden, (), sharding="replicated")
@@ -141,7 +141,7 @@ def whisper_extras(text: Fields, layer: int) -> LayerExtras:
 
 
 def whisper_outside(text: Fields) -> tuple[ParameterPart, ...]:
-    """Return two convolutions, positions of encoder and decoder, and the encoder's final norm."""
+    """Return two convolutions, position embeddings of encoder and decoder, and the encoder's final norm."""
     width, bins = text.count(*HIDDEN), text.count("num_mel_bins", default=80)
     convolutions = linear(CONVOLUTION * bins, width) + linear(CONVOLUTION * width, width)
     rows = text.count("max_source_positions", default=1_500) + text.count("max_target_positions", default=448)

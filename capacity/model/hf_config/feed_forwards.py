@@ -16,7 +16,7 @@ EXPERTS_PER_TOKEN, SHARED_EXPERTS = NAMES["experts_per_token"], NAMES["shared_ex
 
 
 def layer_count(text: Fields, layer: int, *keys: str, **limits: int) -> int | None:
-    """Return a layer's count from the first of `keys`, a number or a list by layer; None if all are absent."""
+    """Return an integer of a layer from the first of `keys` (a number, or a list by layer); None if all are absent."""
     for key in keys:
         listed = text.items(key) if isinstance(text.values.get(key), list) else None
         if listed is None:
@@ -28,7 +28,7 @@ def layer_count(text: Fields, layer: int, *keys: str, **limits: int) -> int | No
 
 
 def required_layer_count(text: Fields, layer: int, *keys: str) -> int:
-    """Return a layer's count as `layer_count` does; raises MalformedFile if the config has none of the fields."""
+    """Return the result of `layer_count`; raises MalformedFile if the config has none of the fields `keys`."""
     found = layer_count(text, layer, *keys)
     return text.count(*keys) if found is None else found
 
@@ -54,7 +54,7 @@ def plain(text: Fields, layer: int, *, bias: bool | tuple[str, bool] = False) ->
 
 
 def routed_experts(text: Fields, layer: int, *, width: int, shared: int = 0, **traits: Any) -> MoEFeedForward:
-    """Return routed experts of this width; the config has the number of experts and of those per token."""
+    """Return routed experts of this width; the config has the number of experts, and the number that a token uses."""
     experts = layer_count(text, layer, "n_routed_experts", *EXPERTS) or text.count(*EXPERTS)
     chosen = required_layer_count(text, layer, *EXPERTS_PER_TOKEN)
     if chosen > experts + traits.get("zero_experts", 0):
@@ -75,7 +75,7 @@ def expert_width(text: Fields, layer: int) -> int:
 
 
 def all_routed(text: Fields, layer: int) -> MoEFeedForward:
-    """Return experts in every layer (Mixtral, OLMoE, Granite); `shared_intermediate_size` adds a shared one."""
+    """Return routed experts (Mixtral, OLMoE, Granite), plus a shared one if `shared_intermediate_size` is set."""
     shared = text.count("shared_intermediate_size", default=0, minimum=0)
     return routed_experts(text, layer, width=expert_width(text, layer), shared=shared)
 
@@ -103,7 +103,7 @@ def leading_dense(
 
 
 def minimax(text: Fields, layer: int) -> FeedForward:
-    """Return MiniMax-M2's experts, in every layer; the router has a bias (`use_routing_bias`) and uses 32 bit.
+    """Return MiniMax-M2's routed experts, for all layers; the router has a bias (`use_routing_bias`) and uses 32 bit.
 
     Source: vLLM's `minimax_m2.py` and its pull request 52668, SGLang's `minimax_m2.py`.
     """
@@ -111,7 +111,8 @@ def minimax(text: Fields, layer: int) -> FeedForward:
 
 
 def qwen(text: Fields, layer: int) -> FeedForward:
-    """Return experts in every `decoder_sparse_step`-th layer except `mlp_only_layers`; dense in the others."""
+    """Return Qwen's feed-forward: routed in each `decoder_sparse_step`-th layer not in `mlp_only_layers`, else
+    dense."""
     dense_layers = text.items("mlp_only_layers") or []
     if layer in dense_layers or (layer + 1) % text.count("decoder_sparse_step", default=1):
         return dense(text, layer)
@@ -121,7 +122,7 @@ def qwen(text: Fields, layer: int) -> FeedForward:
 
 
 def llama4(text: Fields, layer: int) -> FeedForward:
-    """Return experts, one of them shared, in the layers of `moe_layers` or every `interleave_moe_layer_step`-th."""
+    """Return experts with a shared one in `moe_layers` or every `interleave_moe_layer_step`-th layer, else dense."""
     listed = text.items("moe_layers")
     step = text.count("interleave_moe_layer_step", default=1)
     has_experts = layer in listed if listed else not (layer + 1) % step
@@ -132,13 +133,13 @@ def llama4(text: Fields, layer: int) -> FeedForward:
 
 
 def by_list_scored_in_fp32(text: Fields, layer: int) -> FeedForward:
-    """Return the feed-forward of `by_list` with a router in 32 bit (MiniMax-M3, Hunyuan 3)."""
+    """Return the feed-forward of `by_list`, with a router that computes in 32 bit (MiniMax-M3, Hunyuan 3)."""
     part = by_list(text, layer)
     return replace(part, router_in_fp32=True) if isinstance(part, MoEFeedForward) else part
 
 
 def by_list(text: Fields, layer: int) -> FeedForward:
-    """Return the feed-forward that `mlp_layer_types` lists; a bias balances routers, as in DeepSeek-V3."""
+    """Return the dense or routed feed-forward in `mlp_layer_types`; router biases balance experts (DeepSeek-V3)."""
     kinds = text.items("mlp_layer_types")
     listed = text.values.get("moe_layer_freq")
     if kinds is None and isinstance(listed, list):  # 1 where a layer is routed
@@ -160,7 +161,8 @@ def by_list(text: Fields, layer: int) -> FeedForward:
 
 
 def ernie(text: Fields, layer: int) -> FeedForward:
-    """Return experts from `moe_layer_start_index` to `moe_layer_end_index`, in every `moe_layer_interval`-th layer."""
+    """Return experts in every `moe_layer_interval`-th layer from `moe_layer_start_index` to `moe_layer_end_index`,
+    else a dense feed-forward."""
     first = text.count("moe_layer_start_index", default=0, minimum=0)
     last = text.count("moe_layer_end_index", default=10**6, minimum=-1)
     every = text.count("moe_layer_interval", default=1)

@@ -308,7 +308,7 @@ def granite_feed_forward(text: Fields, layer: int) -> FeedForward:
 
 
 def lfm2_feed_forward(text: Fields, _layer: int) -> DenseFeedForward:
-    """Return LFM2's dense feed-forward; two thirds of the config's width times a factor, rounded up."""
+    """Return LFM2's dense feed-forward; its width is 2/3 of the config's width times a factor, rounded up."""
     width = text.count("intermediate_size", "block_ff_dim")
     if text.flag("block_auto_adjust_ff_dim", default=True):
         factor = text.number("block_ffn_dim_multiplier", default=1.0, minimum=0.0, maximum=100.0)

@@ -45,7 +45,7 @@ def stablelm_norms(text: Fields) -> int:
 
 
 def same_extras(_text: Fields, _layer: int, *, norms: int | None = None, values: int = 0) -> LayerExtras:
-    """Return the same extras for all layers: the number of norms (None: the usual one) and of single values."""
+    """Return the same extras for all layers: `norms` (None: the model's usual number), and `values` parameters."""
     return LayerExtras(norms=norms, vector_values=values)
 
 
@@ -55,7 +55,7 @@ def bitnet_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
 
 
 def expert_scores(text: Fields, layer: int, *, first: str) -> LayerExtras:
-    """Return one learned score per expert, for layers from the number in field `first` on."""
+    """Return one learned score per expert for each layer from the index in the config's field `first` on."""
     routed = layer >= text.count(first, default=0, minimum=0)
     return LayerExtras(vector_values=text.count(*feed_forwards.EXPERTS) if routed else 0)
 
@@ -138,7 +138,7 @@ def gemma_mixer(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def _per_layer_inputs(text: Fields) -> tuple[Product, ...]:
-    """Return a layer's gate into its per-layer embedding, and the projection back to the hidden size."""
+    """Return the two matrices that apply a per-layer embedding: hidden size to embedding width (a gate), and back."""
     width, hidden = text.count("hidden_size_per_layer_input", default=0, minimum=0), text.count(*HIDDEN)
     if not width:
         return ()
@@ -149,7 +149,7 @@ def _per_layer_inputs(text: Fields) -> tuple[Product, ...]:
 
 
 def per_layer_embeddings(text: Fields) -> tuple[ParameterPart, ...]:
-    """Return the tables of per-layer embeddings, and the projection of the input embedding that is added to them."""
+    """Return the per-layer embedding tables, and the projection of the token embedding, which is added to them."""
     width, hidden = text.count("hidden_size_per_layer_input", default=0, minimum=0), text.count(*HIDDEN)
     if not width:
         return ()
@@ -240,7 +240,7 @@ def step_mixer(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def step_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """Return experts in the layers of `moe_layers_enum` (Step 3); without that field, the result of `by_list`."""
+    """Return experts in the layers of `moe_layers_enum` (Step 3), else dense; without this field, as `by_list`."""
     enumerated = text.values.get("moe_layers_enum")
     if not isinstance(enumerated, str):
         return feed_forwards.by_list(text, layer)
@@ -261,7 +261,7 @@ def step3_mixer(text: Fields, _family: Family, _layer: int) -> Attention:
 
 
 def step3_extras(text: Fields, _layer: int) -> LayerExtras:
-    """Return the norm of the query latent. The factorized query has fewer parameters than counted here."""
+    """Return the norm of Step 3's query latent. (The mixer counts more query parameters than the factors have.)"""
     return LayerExtras(vector_values=text.count("share_q_dim", default=0, minimum=0))
 
 
@@ -286,7 +286,7 @@ def nas_mixer(text: Fields, family: Family, layer: int) -> Mixer:
 
 
 def nas_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """Return the feed-forward of the layer's `block_configs` entry; the width is rounded up to 256 as in Llama."""
+    """Return the feed-forward in the layer's `block_configs`; `ffn_mult` gives a multiple of 256, as in Llama."""
     _, ffn = _nas_block(text, layer)
     if ffn.flag("no_op"):
         return NoFeedForward()
@@ -298,7 +298,7 @@ def nas_feed_forward(text: Fields, layer: int) -> FeedForward:
 
 
 def nas_extras(text: Fields, layer: int) -> LayerExtras:
-    """Return linear layers that replace attention or feed-forward, and a norm for each of the two that exists."""
+    """Return linear layers that replace attention or feed-forward, and a norm for each of the two unless `no_op`."""
     attention, ffn = _nas_block(text, layer)
     hidden = text.count(*HIDDEN)
     linear = tuple(
@@ -310,7 +310,7 @@ def nas_extras(text: Fields, layer: int) -> LayerExtras:
 
 
 def longcat_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """Return LongCat's feed-forward: dense, and in the first of each two layers with experts in parallel.
+    """Return LongCat's feed-forward: dense; every second layer, from the first on, also has experts in parallel.
 
     A layer of LongCat counts as two layers of attention and dense feed-forward. Some experts compute nothing.
     """

@@ -30,7 +30,7 @@ def _window_tokens(text: Fields) -> int | None:
 
 
 def uniform_window(text: Fields, layer: int) -> int | None:
-    """Return `sliding_window` for all layers (Mistral 7B v0.1, Phi-3), or for those that `layer_types` lists."""
+    """Return `sliding_window` for all layers (Mistral 7B v0.1, Phi-3), or only for those marked in `layer_types`."""
     return _window_tokens(text) if layer_type(text, layer) in (None, "sliding_attention") else None
 
 
@@ -56,7 +56,7 @@ def interleaved_window(text: Fields, layer: int, *, pattern: int) -> int | None:
 
 
 def _window_period(text: Fields, default: int) -> int:
-    """Return the layers per full-attention layer: a number in the config, or the length of "LLLG" (EXAONE)."""
+    """Return n if every n-th layer has full attention: a number in the config, or the length of "LLLG" (EXAONE)."""
     stated = text.values.get("sliding_window_pattern")
     if isinstance(stated, str) and stated.count("G") == 1 and stated.endswith("G"):
         return len(stated)
@@ -64,7 +64,7 @@ def _window_period(text: Fields, default: int) -> int:
 
 
 def llama4_window(text: Fields, layer: int) -> int | None:
-    """Return `attention_chunk_size` in layers with rotary embedding: 3 of 4, unless the config lists them."""
+    """Return `attention_chunk_size` in layers with rotary embedding (3 of 4, unless the config lists the layers)."""
     kind = layer_type(text, layer)
     rotary = text.items("no_rope_layers")
     if kind is None and rotary:

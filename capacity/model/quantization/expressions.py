@@ -35,8 +35,8 @@ _AT_START, _AT_END, _FOUND = -1, -2, -3
 class _State(NamedTuple):
     """State of the automaton: consumes one of `characters` and continues at the states `after`.
 
-    Without characters, it consumes nothing. `only`: the start or end of the name, if the transition is limited to it,
-    or a mark that the expression matches (0: neither).
+    Without characters, it consumes nothing. `only`: it can be left only at the start or only at the end of the name
+    (`_AT_START`, `_AT_END`), or reaching it means that the expression matches (`_FOUND`); 0: none of these.
     """
 
     characters: frozenset[str]
@@ -48,7 +48,8 @@ class Expressions:
     """List of regular expressions; `match` tests whether one of them matches the beginning of a name, like `re.match`.
 
     Supports literals, sets, groups, alternatives, repeats, `^`, `$`, and look-aheads at the beginning. Raises
-    `re.error` for other syntax of Python (back-references, look-behinds, flags) and beyond the limits above.
+    `re.error` for other syntax of Python (back-references, look-behinds, flags), and beyond the maximum number of
+    states or work.
     """
 
     def __init__(self, patterns: Iterable[str], *, lists: int = 1) -> None:
@@ -170,7 +171,7 @@ class _Automaton:
         return self._closure([s.after[0] for s in states if character in s.characters])
 
     def _closure(self, numbers: list[int], *, at_start: bool = False) -> _StateSet:
-        """Return the states reachable from `numbers` that consume a character or wait for the end of the name."""
+        """Return the states reachable from `numbers` that need a character or the end of the name to continue."""
         seen, takes, found = self._walk(numbers, (_AT_START,) if at_start else ())
         self._owner.count_work(seen)
         key = frozenset(takes) if not found else frozenset((_FOUND,))
@@ -186,7 +187,7 @@ class _Automaton:
         return here.at_end
 
     def _walk(self, numbers: Iterable[int], places: tuple[int, ...]) -> tuple[int, list[int], bool]:
-        """Return the number of visited states, those that wait for a character or the end, and if one matched."""
+        """Return how many states were visited, those that need a character or the end, and whether one matched."""
         open_, seen, takes = list(numbers), set(numbers), []
         while open_:
             number = open_.pop()
@@ -215,7 +216,7 @@ class _StateSet:
 
 
 def _parse_expression(pattern: str) -> tuple[list[tuple[bool, Any]], list[tuple[Any, Any]]]:
-    """Return the look-aheads at the start, each with whether it must match, and other items. Raises `re.error`."""
+    """Return look-aheads at the start, each with True if it must match, and the other items. Raises `re.error`."""
     if len(pattern) > MAX_CHARACTERS:
         raise re.error(f"{len(pattern):,} characters; at most {MAX_CHARACTERS:,} are supported")
     try:

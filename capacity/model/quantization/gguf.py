@@ -30,7 +30,7 @@ class _Mix:
 
 
 def _is_more_bits_layer(layer: int, layers: int) -> bool:
-    """Return whether the layer has more bits: the first and last eighth of layers, and every third between."""
+    """Return whether llama.cpp gives this layer more bits: first and last eighth, and every third layer between."""
     return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
 
 

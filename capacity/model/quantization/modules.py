@@ -24,7 +24,7 @@ for _theirs, _ours in _PARTS_OF_MODULES.items():
 class ModulePatterns:
     """List of module names, globs and `re:` expressions; `match` tests whether it includes a part of a layer.
 
-    A plain name includes the module, all its parents and all its children by dotted path, and is found by look-up.
+    A plain name, found by look-up, includes each part whose dotted path contains that name, so also all child modules.
     Globs and expressions are matched with every spelling of the part's name in checkpoints.
     """
 

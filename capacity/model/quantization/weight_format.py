@@ -36,8 +36,8 @@ _NOMINAL_DIMENSION = 4096  # for `bits_per_weight` if a scale spans a whole row 
 class QuantizationName:
     """A value of `--quantization`: its other spellings, and the `quant_method`s of checkpoints that it represents.
 
-    `vllm`: vLLM's `--quantization` for such a checkpoint; not needed for the `unflagged` spellings, because vLLM then
-    selects the kernel itself.
+    `vllm`: value of vLLM's own `--quantization` flag for such a checkpoint. The spellings in `unflagged` do not need
+    that flag, because vLLM then selects the kernel itself.
     """
 
     name: str
@@ -101,7 +101,7 @@ class WeightFormat:
         return bits / 8
 
     def execution(self, hardware_dtypes: Collection[str]) -> "Execution":
-        """Return the kernel on tensor cores with these dtypes, which are keys of a profile's FLOP/s table."""
+        """Return how a GPU runs this format; `hardware_dtypes`: its tensor-core dtypes (keys of its FLOP/s table)."""
         needed = self.needs_dtype or self.compute_dtype
         if needed in hardware_dtypes or self.fallback_kernel is None:
             return Execution(kernel=self.kernel, compute_dtype=self.compute_dtype, note=None)

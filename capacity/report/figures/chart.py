@@ -95,7 +95,7 @@ def colour(index: int) -> str:
 
 
 def bar_style(index: int) -> dict[str, object]:
-    """Return the style of the n-th kind of bar: colour, hatching, and a text colour readable on both."""
+    """Return the style of the n-th series of bars: colour, hatching, and a text colour that is readable on both."""
     hatched = {"shape": PATTERNS[index % len(PATTERNS)], "fillmode": "overlay", "solidity": 0.15, "size": 7}
     return {
         "marker": {
@@ -136,7 +136,7 @@ def apply_layout(figure: Any, *, x: str, y: str, height: int = 360, **more: Any)
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return ticks that enclose the range: 1, 2 and 5 of each power of ten, or only 1 over more than three powers."""
+    """Return ticks that enclose the range: powers of ten, and for at most three powers also 2 and 5 times these."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     steps = (1, 2, 5) if last - first <= 3 else (1,)
     return [float(f"{step}e{power}") for power in range(first, last + 1) for step in steps]

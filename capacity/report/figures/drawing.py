@@ -59,7 +59,7 @@ def draw_block(block: Drawing | CustomChart, answer: Any, units: Units = STANDAR
 
 
 def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) -> Chart:
-    """Return the chart that a view declares; `answer` names model and GPUs. Without data, it has no rows."""
+    """Return the chart that a view declares, described by the model and GPUs of `answer`; no `rows` without data."""
     scale = drawing.unit.scale_for(units)
     numbers = {
         name_units(name, units): {
@@ -193,7 +193,7 @@ def _draw_stack(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: s
 
 
 def add_interval(figure: Any, label: Any, whole: Quantity | None, scale: float) -> None:
-    """Add a marker at a value with a whisker for its 90 % interval; add nothing if it has no interval."""
+    """Mark the value `whole` at `label`, with a whisker for its 90 % interval; add nothing without an interval."""
     if whole is None or whole.low is None or whole.high is None:
         return
     figure.add_scatter(
@@ -342,7 +342,7 @@ def _bar_options(
 
 
 def value_text(number: Quantity | None, unit: Unit) -> str:
-    """Format a number as its unit does, else with the digits of its interval or three digits; "-" for None."""
+    """Format a number by `unit.show`, else with the digits that its interval supports, else three; "-" for None."""
     if number is None:
         return "-"
     if unit.show:

@@ -116,7 +116,7 @@ def _draw_band(figure: Any, line: Sequence[PlottedPoint], fill: str) -> None:
 
 
 def _draw_front(figure: Any, points: Sequence[PlottedPoint]) -> None:
-    """Draw the Pareto front of all deployments; not called for a single line, which would be its own front."""
+    """Draw the Pareto front of the points of all deployments as a dotted line."""
     best = sorted((each.speed.value, each.rate.value) for each in points if each.place.best)
     figure.add_scatter(
         **coordinates(best),
@@ -162,7 +162,7 @@ def _draw_prices(figure: Any, scale: Mapping[str, Any]) -> None:
 
 
 def _caption(answer: Frontier, tpot_limit_s: float | None) -> str:
-    """Return the caption: the number of deployments, and with a TPOT limit the best of them within it."""
+    """Return the caption: the number of deployments, and if a TPOT limit is given, the best deployment within it."""
     count = sum(1 for line in answer.lines if line.points)
     words = f"{count} deployments of {answer.model} at rising concurrency"
     if tpot_limit_s is None:

@@ -165,7 +165,7 @@ def _add_playhead(figure: Any, moments: Sequence[EngineState]) -> None:
 
 
 def _state_at(moments: Sequence[EngineState], at_s: float) -> EngineState:
-    """Return the state after the last step that ended at or before `at_s`; earlier, the state after the first step."""
+    """Return the state after the last step that ended by `at_s`; before the first step's end, that step's state."""
     place = bisect_right(moments, at_s, key=attrgetter("time_s")) - 1
     return replace(moments[max(place, 0)], time_s=at_s)
 

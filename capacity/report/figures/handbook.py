@@ -69,7 +69,7 @@ def line_chart(
 
 
 def quantization_chart(pool: ResolvedPool) -> str:
-    """Return TPOT over batch size at 16 bit, FP8 and 4-bit weight-only (slower from where the lines cross)."""
+    """Return the chart of TPOT over batch size, one line each for 16 bit, FP8 and 4-bit weight-only quantization."""
     return _decode_steps(
         pool, {name: find_method(name).apply(pool) for name in ("bf16", "fp8-tensor", "awq-int4")}
     )
@@ -86,7 +86,7 @@ def _decode_steps(pool: ResolvedPool, pools: Mapping[str, ResolvedPool]) -> str:
 
 
 def speculation_chart(pool: ResolvedPool) -> str:
-    """Return the speed-up over batch size for chains of 1 to 7 drafts and a tree of 25, with an acceptance of 0.7."""
+    """Return the chart of speculation speed-up by batch size: chains of 1 to 7 drafts, tree of 25, acceptance 0.7."""
     speculation = Speculation(pool, find_speculator("eagle-tree").with_acceptance("0.7"))
     drafts = {f"chain of {k}": (k, k) for k in (1, 3, 5, 7)} | {"tree of 25, 5 deep": (5, 25)}
     lines = {
@@ -139,7 +139,8 @@ def cache_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
 
 
 def batching_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
-    """Return the ratio of decode steps with static to continuous batching over batch size, by length distribution."""
+    """Return the chart of decode steps of static batching divided by those of continuous batching, over batch size,
+    with one line for each distribution of output lengths."""
     uniform = np.arange(1, 400)
     batches = [2**power for power in range(9)]
     lines = {

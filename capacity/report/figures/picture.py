@@ -364,7 +364,7 @@ def _fill_defaults(part: Any, kind: str) -> Any:
 
 
 def _axis_value(place: Any, ref: str, axis: Any) -> Any:
-    """Return an annotation's position in axis values: for the first logarithmic axes, plotly stores the logarithm."""
+    """Return the axis value of an annotation's position; plotly stores its logarithm on the first logarithmic axes."""
     return 10**place if axis.type == "log" and ref in ("x", "y") else place
 
 

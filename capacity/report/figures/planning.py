@@ -88,9 +88,9 @@ def windows_chart(windows: Sequence[WindowLevels], *, subject: str) -> Chart:
 def speed_chart(plan: Plan) -> Chart:
     """Return the chart of tokens/s per user against tokens/s per GPU for the Pareto-optimal simulated deployments.
 
-    A point is labelled with its rank or a letter; the legend contains its name. Filled: meets the SLO. Star: the best
-    by the objective, which is not necessarily on this front. Faint: the rest of the ranking. A whisker goes from the
-    speed with step times at the confidence to the speed with predicted step times, if both were simulated.
+    Points are labelled with rank or letter; the legend explains the labels. Filled: meets the SLO. Star: the best by
+    the objective, which may not be Pareto-optimal. Faint: the other ranked deployments. If both were simulated, a
+    whisker connects the speeds with step times at the plan's confidence and with predicted step times.
     """
     points = [point for point in plan.speed_front if point.tokens_per_s_per_user is not None]
     places = [(point.tokens_per_s_per_user or 0.0, point.tokens_per_s_per_gpu) for point in points]
@@ -154,7 +154,7 @@ def _ranked_places(plan: Plan) -> list[tuple[str, Quantity, float]]:
 
 
 def _extend_interval(speed: float, predicted: float | None) -> Quantity:
-    """Return a speed with an interval to the speed with predicted step times; if that is None, without one."""
+    """Return `speed` with an interval that extends to `predicted` (predicted step times); no interval if None."""
     ends = () if predicted is None else (speed, predicted)
     return Quantity(value=speed, low=min(ends, default=None), high=max(ends, default=None))
 
@@ -264,7 +264,7 @@ def front_chart(plan: Plan) -> Chart:
 
 
 def _worst_level(point: Point) -> Quantity | None:
-    """Return a point's worst level / limit with its sampling interval; None if it is beyond the chart."""
+    """Return the highest ratio of a service level to its limit, with its interval; None if too high for the chart."""
     level = max(point.levels, key=attrgetter("ratio"), default=None)
     return None if level is None or point.worst_ratio > MAX_RATIO_SHOWN else share_of_limit(level)
 

@@ -11,7 +11,7 @@ MAX_SERIES = 12
 
 
 def answered_numbers(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return the names of the numeric fields of the answers, the most requested first."""
+    """Return the names of the numeric fields in the answers; common metrics such as TTFT come first."""
     found = dict.fromkeys(
         name
         for row in rows

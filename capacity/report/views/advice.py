@@ -35,14 +35,14 @@ THIRD_DIGIT = Unit(show=lambda number, _: (f"${round_like(number.value):,.12g}",
 
 
 def _usd_difference(digits: int, requests: float = 1) -> Unit:
-    """Return a unit that formats a $ difference per request as the difference for this many `requests`."""
+    """Return a display unit that multiplies a $ difference per request by a number of `requests`."""
     return Unit(
         show=lambda number, _: (f"{requests * number.value:+,.{digits}f}" if number.value else "0", "")
     )
 
 
 def advice_facts(answer: AdviceList, predicted_ms: Mapping[str, Quantity]) -> Iterator[Fact]:
-    """Return the metrics of the deployment before any change; if `predicted_ms` has a latency, with its interval."""
+    """Return the metrics of the deployment before any change, with the intervals of latencies in `predicted_ms`."""
     base, full = answer.base, answer.base.usd_per_request_full
     for metric, seconds in (("ttft", base.ttft_p95_s), ("tpot", base.tpot_p95_s), ("e2el", base.e2e_p95_s)):
         known = predicted_ms.get(f"p95_{metric}_ms")

@@ -43,7 +43,7 @@ def beam_search_view(answer: BeamSearch) -> View:
 
 
 def beam_search_facts(answer: BeamSearch) -> list[Fact]:
-    """Return the metrics of the widest search with this engine's implementation, compared with the narrowest."""
+    """Return the metrics with the most beams in this engine's implementation, compared with the fewest beams."""
     own = _engine_rows(answer)
     first, last = own[0], own[-1]
     one = f"with {first.beam_width}"

@@ -66,10 +66,10 @@ FACTS = (
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """The break-even value of one rate: at scale (many engines), and with whole engines at this load.
+    """The escalation rate or cache hit rate at which a cascade costs as much as the large model alone.
 
-    `rate` and `pays`: what the rate is, and when the cascade is cheaper than the large model alone. `yours`: the rate
-    now.
+    `many` is this rate with many engines, `here` with a whole number of engines at this load. `rate`: name of the
+    rate. `pays`: whether the cascade is cheaper "up to" or "from" it. `yours`: the current rate.
     """
 
     rate: str
@@ -151,7 +151,7 @@ def _share_of_alone(alone: CascadeTotals, field: str, row: RateBill) -> float | 
 def _comparison_table(
     title: str, ours: CascadeTotals | CascadeRun, theirs: CascadeTotals, names: tuple[str, str]
 ) -> Table:
-    """Return a table of the metrics that both sides have, each with its relative change."""
+    """Return a table of the metrics that both `ours` and `theirs` have, with the relative change from `theirs`."""
     rows = []
     for figure, field, unit in COMPARED_FIGURES:
         value, other = (getattr(side, field, None) for side in (ours, theirs))

@@ -173,7 +173,7 @@ def _engines_text(pool: FleetPool) -> str:
 
 
 def threshold_text(layout: Layout) -> str:
-    """Return the thresholds: `1,024 and 4,096 tokens` or `one pool`; `3 pools` if no 3 pools meet the SLO."""
+    """Return the thresholds in tokens, or `one pool`; `3 pools` for a fleet of 3 pools that cannot meet the SLO."""
     if layout.num_pools == 1:
         return ONE_POOL
     tokens = " and ".join(f"{each:,}" for each in layout.thresholds_tokens)

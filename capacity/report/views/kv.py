@@ -128,7 +128,7 @@ def _limited_table(answer: KvAnswer) -> Table:
 
 
 def _eviction_blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
-    """Return sizes (with a GPU, also speeds) by eviction method, and the methods' engines and published quality."""
+    """Return charts and tables of eviction methods: KV cache size, speed (with a GPU), engines, published quality."""
     if len(answer.gpus) == 1 and len(answer.rows) == 1:
         for context in drawn:
             yield _eviction_chart(eviction_rows(answer, context))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def view_parts(view: View, answer: Any, kind: str = "tables") -> list[Part]:
-    """Return title, tables, lines and notes: all (`tables`), a terminal's `summary`, or the `sheet` of a page."""
+    """Return the text of a view: `tables` with its details, a short `summary`, or without details for a `sheet`."""
     more = {"tables": view.detail, "summary": [view.brief] if view.brief else []}.get(kind, ())
     shown: list[Part] = [view.title] if view.title else []
     blocks = {"summary": view.screen}.get(kind) or view.blocks
@@ -48,7 +48,8 @@ def draw_table(table: Table) -> RichTable:
 
 
 def table_records(table: Table, units: Units = STANDARD) -> list[dict[str, object]]:
-    """Return rows by heading, in numbers as precise as the texts; equal headings get the previous one as prefix."""
+    """Return for each row of a table a dict of numbers by column heading, as precise as the displayed texts. A
+    repeated heading is preceded by the heading of the previous column."""
     if table.records:
         return [dict(record) for record in table.records]
     heads: list[str] = []
@@ -68,7 +69,8 @@ def table_records(table: Table, units: Units = STANDARD) -> list[dict[str, objec
 
 
 def _cell_values(unit: Unit, value: Any, units: Units) -> Iterator[tuple[str, object]]:
-    """Return a cell's value and the bounds of its interval; a number without an interval has at least three digits."""
+    """Yield a cell's value and interval bounds, each with its heading suffix (none, low, high). The interval limits
+    the digits; a number without an interval has at least three."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Quantity)):
         yield "", value if value is None or isinstance(value, bool) else str(value)
         return

@@ -108,7 +108,7 @@ def memory_chart(answer: Fit) -> Stack:
 
 
 def grid_rows(grid: FitGrid) -> list[dict[str, str]]:
-    """Return a row per GPU, a column per TP size (✓ and concurrent longest requests, or ✗), and the reasons."""
+    """Return a row per GPU type: by TP size, ✓ and the number of longest requests that fit, or ✗; then the reasons."""
     rows: dict[str, dict[str, str]] = {}
     reasons: dict[str, list[str]] = {}
     for cell in grid.cells:

@@ -159,7 +159,7 @@ def served_facts(answer: Simulation) -> list[Fact]:
 
 
 def _drain_note(answer: Simulation) -> str:
-    """Return a note with the offered rate if all requests complete but drain lowers the rate of the whole run."""
+    """Return a note with the offered rate if the whole run's rate is lower only because of drain; else empty."""
     verdict, summary = answer.verdict, answer.run.summary
     offered = None if verdict is None else verdict.offered_requests_per_s
     if verdict is None or offered is None or summary.failed:
@@ -184,7 +184,7 @@ def _tier_facts(answer: Simulation) -> Iterator[Fact]:
 def _cost_facts(answer: Simulation, cost: CostEstimate) -> list[Fact]:
     """Return the cost at the run's load, excluding warm-up and drain; if the run is overloaded, at full load.
 
-    Without a steady state, the prices among the most important metrics are replaced by the verdict.
+    Without a steady state, the list of key metrics shows the verdict in place of prices.
     """
     verdict = answer.verdict
     judged = "no verdict" if verdict is None else verdict.verdict
@@ -233,7 +233,7 @@ def _replica_facts(values: Mapping[str, Any]) -> Iterator[Fact]:
 
 
 def _pool_blocks(answer: Simulation) -> Iterator[Block]:
-    """Return a table of the pools in order, if any, and the share of requests from the semantic cache."""
+    """Return a table of the pools of a multi-pool run, and the share of requests that a semantic cache answered."""
     total, cascade = len(answer.run.records), answer.run.cascade
     priced = any(pool.usd_per_hour is not None for pool in answer.pools)
     keys = answer.pools[0].latencies_ms if answer.pools else ()

@@ -19,7 +19,7 @@ BITS = Unit(3)
 
 
 def quantize_view(answer: Quantizing, *, every: bool = False) -> View:
-    """Return the view of `quantize`; charted are the methods that the engine loads, or `every` one that runs."""
+    """Return the view of `quantize`; its chart shows methods that the engine loads; with `every`, all that run."""
     return View(headline(answer), _blocks(answer, every))
 
 

@@ -30,7 +30,7 @@ LOGARITHMIC = ("ttft", "price")
 
 
 def load_sweep_view(answer: LoadSweep, chosen: float | None = None) -> View:
-    """Return a row for each load, the saturation point, and a chart of each metric; `chosen` load is marked."""
+    """Return the view of a load sweep: table by load, saturation point, and charts that mark the load `chosen`."""
     place = f"{answer.num_gpus} x {answer.gpu}" if answer.num_gpus > 1 else answer.gpu
     title = (
         f"[bold]{answer.model}[/bold] on [bold]{place}[/bold], {answer.engine}, {answer.input_len:,} tokens in, "
@@ -210,7 +210,7 @@ def _throughput_chart(answer: Curve) -> Curves:
 
 
 def _day_chart(day: Day) -> Panels:
-    """Return the chart of replicas for each hour, compared with the number for the peak that would run all day."""
+    """Return the chart of autoscaled replicas by hour of the day, with a line at the fixed number for the peak."""
     scaled, fixed = day.autoscaled_replica_hours, day.fixed_replica_hours
     return Panels(
         name="replicas_by_hour",

@@ -37,9 +37,9 @@ def latency_table(title: str, cell: Callable[[str], str | None]) -> Table:
 
 
 def latency_text(answer: Simulation, name: str, value_ms: float | None) -> str:
-    """Return a latency of a run as text; `name` is such as `p99_ttft_ms`.
+    """Return the latency `name` of a run (such as `p99_ttft_ms`) as text; "-" if `value_ms` is None.
 
-    The interval of its prediction limits the digits, or that of the predicted mean; ITL has the precision of TPOT. All
+    The interval of the predicted latency, or else of its mean, limits the digits; ITL uses TPOT's interval. All
     percentiles of a metric are rounded to the same digit, so that rounding keeps their order.
     """
     if value_ms is None:
@@ -101,7 +101,7 @@ def time_parts_table(answer: Simulation, parts: Mapping[str, Mapping[str, float]
 
 
 def steady_state_blocks(answer: Simulation) -> Iterator[Block]:
-    """Return means, percentiles with intervals in the steady state, and why a bound is undetermined, if one is."""
+    """Return the steady-state means and percentiles with intervals, and the reason for bounds shown as `?`."""
     verdict = answer.verdict
     if verdict is None or not verdict.is_stable:
         return

@@ -106,7 +106,7 @@ def _cheapest_text(answer: GpuComparison) -> str:
 
 
 def _status_text(point: LoadPoint) -> str:
-    """Return `misses SLO` and the verdict of a point; empty if it is stable and meets the SLO."""
+    """Return why a point is not acceptable: its verdict and `misses SLO`; empty if it is stable and meets the SLO."""
     verdict = () if point.verdict in (None, "stable") else (str(point.verdict),)
     return ", ".join((*verdict, *(() if point.misses is None else ("misses SLO",))))
 
@@ -132,8 +132,8 @@ def _gpu_chart(answer: GpuComparison) -> Bars:
 def engine_comparison_view(answer: EngineComparison, figures: Sequence[str] = ENGINE_FIGURES) -> View:
     """Return the view of an engine comparison; `figures` are the metrics that charts show.
 
-    Engines that serve the load come first, the most tokens/s on top, then the features that are off by default, then
-    the other engines with the reasons.
+    The engines that serve the load come first, sorted by tokens/s, in two tables: speed, then memory and features that
+    are off by default. The other engines follow with the reasons.
     """
     title = (
         f"[bold]{answer.model}[/bold] on {answer.gpu}, {load_text(answer)}, {answer.input_len:,} tokens in, "

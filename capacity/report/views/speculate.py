@@ -95,7 +95,7 @@ def _best_draft_text(row: SpeculationRow) -> str:
 
 
 def _chart(answer: Speculating) -> Curves:
-    """Return the chart of speed-up by batch size: as requested, with the best draft length, by the textbook."""
+    """Return the chart of speed-up by batch size: as requested, with the best draft length, and by the textbook."""
     first, limit = answer.rows[0], "Speed-up at every batch shown."
     if answer.break_even_batch is not None:
         limit = f"No speed-up from batch {answer.break_even_batch:,}."

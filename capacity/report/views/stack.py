@@ -149,7 +149,7 @@ def _waterfall(answer: Stack, title: str) -> Waterfall:
 
 
 def _factors_chart(answer: Stack, title: str) -> Bars:
-    """Return the chart of each technique's factor, in order and alone, and the factor of all together."""
+    """Return the chart of each technique's improvement factor, in the given order and alone, and of all together."""
     factor = CHARTS[title][1]
     together, single = (_gain(each, factor) for each in (answer.together, answer.product_of_single))
     own = {step.title: _gain(step.own, factor) for step in answer.taken}

@@ -37,7 +37,7 @@ def value_at(record: Any, path: Path) -> Any:
 
 
 def join_names(path: str, none: str = "", separator: str = ", ") -> Callable[[Any], str]:
-    """Return a function that joins the names at `path` in a record to one text, or returns `none` if empty."""
+    """Return a function that joins the names at `path` in a record, and returns the text `none` if there are none."""
     return lambda record: separator.join(value_at(record, path)) or none
 
 
@@ -48,11 +48,11 @@ def mark_unless(path: str, flag: str, mark: str) -> Callable[[Any], str]:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """How a number is shown: times `scale`, with `digits` decimals and the suffix `after`; `left`-aligned or not.
+    """Display format of a number: the number times `scale`, with `digits` decimals and the suffix `after`.
 
-    `show` overrides these and returns number and interval as texts. `follows` (`time` or `memory`) means that the
-    reader chooses the unit; a heading contains it as `{time}` or `{memory}`, and `digits` applies to ms and GiB.
-    `significant`: number of significant digits. `bare`: the interval limits the digits but is not shown.
+    `left`: left-aligned. `show`, if given, returns number and interval as texts instead. `follows` (`time` or
+    `memory`): the reader chooses the unit; a heading contains it as `{time}` or `{memory}`, and `digits` applies to ms
+    and GiB. `significant`: number of significant digits. `bare`: the interval limits the digits but is not shown.
     """
 
     digits: int = 0

@@ -77,14 +77,14 @@ class Rejections(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A declared chart; `data`: values by series, then by label or position on the x axis. Not shown if empty.
+    """Base class of charts that a view declares as data; a chart without data is not shown.
 
-    Values are numbers, quantities with an interval, or None. `name`: the file name. `alt`: alternative text. `labels`
-    and `axis`: titles of the label axis and the value axis. `reference`: a value with a line through it, and its
-    label. `marks`: labels of vertical lines, and their positions on the x axis. `wholes`: totals of a `Stack` with an
-    interval. `note`: how to read the chart. `linear`: the x axis is linear. `shares`: labels are fractions of 1 on a
-    linear axis. `top`: upper end of the y axis. `rows`: additional numbers behind the chart. `ends`: range of the axis
-    of `Bars`, which cuts longer bars.
+    `data`: values (numbers, quantities with an interval, or None) by series, then by label or x position. `name`: file
+    name. `alt`: alternative text. `labels` and `axis`: titles of the axis of labels and of the axis of values.
+    `reference`: a value at which a line is drawn, and the line's label. `marks`: x positions of vertical lines, by
+    label. `wholes`: totals of a `Stack` with an interval. `note`: how to read the chart. `linear`: the x axis is
+    linear. `shares`: the x axis is linear and shows fractions as %. `top`: upper end of the y axis. `rows`: additional
+    numbers behind the chart. `ends`: range of the value axis of `Bars`; longer bars are cut off.
     """
 
     name: str
@@ -124,7 +124,7 @@ class Panels(Drawing):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waterfall(Drawing):
-    """Horizontal bars from each value of a series to the next, on a logarithmic axis: equal lengths, equal factors.
+    """Horizontal bars from each value of a series to the next; on the logarithmic axis, bar length shows the factor.
 
     `rising`: higher values are better.
     """
@@ -161,7 +161,7 @@ class View(NamedTuple):
 
 
 def busiest_window_text(busiest: Window | None) -> str:
-    """Return a line that states which part of a long workload the comparison covers; empty if it covers all of it."""
+    """Return a line that names the busiest window if only that part of a workload was compared; else empty."""
     if busiest is None:
         return ""
     return f"\nCompared on the busiest {busiest.duration}: {busiest.text}, {busiest.requests:,} requests"

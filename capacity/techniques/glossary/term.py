@@ -73,9 +73,9 @@ class Situation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """A term with its meaning, and a `sentence` with placeholders for the numbers of a situation, as in `Sentence`.
+    """A term with its definition. `sentence` is a template that `Sentence` fills with the numbers of a situation.
 
-    Without a template, `numbers` names a function that returns the sentence for a method (`preset`).
+    Without a template, `numbers` names a function that returns the text, for the method `preset` if that is set.
     """
 
     name: str

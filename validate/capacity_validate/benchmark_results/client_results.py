@@ -84,7 +84,7 @@ GUIDELLM = ResultFormat(
 
 
 def _read_inference_perf(path: Path, document: Document) -> MeasuredRun:
-    """Read `summary_lifecycle_metrics.json` of a run or of one stage."""
+    """Read inference-perf's `summary_lifecycle_metrics.json` of a whole run or of one load stage."""
     success = document["successes"]
     prompt, output = (
         success.get(f"{kind}_tokens") or success.get(f"{kind}_len") for kind in ("prompt", "output")
@@ -168,7 +168,7 @@ def _read_aiperf(path: Path, document: Document) -> MeasuredRun:
 
 
 def _aiperf_load(config: Document) -> Document:
-    """Return the load: `loadgen` (AIPerf up to 0.11), the first measured phase (later), or genai-perf's stimulus."""
+    """Return the load settings: AIPerf's `loadgen` or (after 0.11) first measured phase, or genai-perf's stimulus."""
     phases = config.get("phases")
     if isinstance(phases, dict):
         phases = [phases] if "type" in phases else [{"name": name, **phase} for name, phase in phases.items()]

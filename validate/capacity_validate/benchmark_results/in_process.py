@@ -39,7 +39,7 @@ def _read_llama_bench(path: Path, documents: Sequence[Any]) -> list[MeasuredRun]
 
 
 def _read_test(path: Path, entry: Document) -> MeasuredRun | None:
-    """Return one test as a run; None if it times prompt and generation together, or a prompt after a context."""
+    """Return one llama-bench test as a run; None if it times both phases together, or a prompt after a context."""
     prompt, generated = to_count(entry.get("n_prompt")), to_count(entry.get("n_gen"))
     depth, rate = to_count(entry.get("n_depth")), to_number(entry.get("avg_ts"))
     if rate is None or rate <= 0 or (prompt is None) == (generated is None) or (prompt and depth):

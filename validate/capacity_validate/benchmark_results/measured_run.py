@@ -99,7 +99,8 @@ class MeasuredRun:
         )
 
     def _arrivals_s(self, columns: RequestColumns) -> FloatArray | None:
-        """Return arrivals from 0 s, or None. In a closed loop they are scheduled times or 0, not start times."""
+        """Return each request's arrival in s after the first; None if unknown. In a closed loop, use scheduled times,
+        or 0 for all requests if no rate limits them, because their start times depend on the server."""
         times = columns.start_s
         if self.concurrency is not None:
             times = columns.scheduled_s
@@ -216,7 +217,7 @@ def percentiles(document: object, factor: float = 1.0, *, mean: str = "mean") ->
 
 
 def flat_latencies(document: Document, names: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """Return statistics in ms by metric, from keys such as `mean_ttft_ms`; `names` maps our metrics to the tool's."""
+    """Return {metric: {statistic: ms}} from keys such as `mean_ttft_ms`; `names` maps metrics to the tool's names."""
     return {
         metric: percentiles(
             {s: document.get(f"{s}_{name}_ms") for s in ("mean", "median", "p90", "p95", "p99")}
@@ -226,7 +227,7 @@ def flat_latencies(document: Document, names: Mapping[str, str]) -> dict[str, di
 
 
 def value_at(document: object, path: str) -> Any:
-    """Return the value at a dotted path; None if a part of it is missing."""
+    """Return the value at a dotted path of nested mappings, such as `a.b.c`; None if a name in the path is missing."""
     for name in path.split("."):
         document = document.get(name) if isinstance(document, Mapping) else None
     return document
@@ -275,7 +276,7 @@ def run_of_requests(
     failed: int,
     notices: tuple[str, ...] = (),
 ) -> MeasuredRun:
-    """Build a run from one row per request, sorted by start: start s, end s, prompt tokens, output tokens.
+    """Build a run from a tuple per request (start s, end s, prompt tokens, output tokens), sorted by start time.
 
     `samples` maps each metric to the latencies of the requests in s.
     """

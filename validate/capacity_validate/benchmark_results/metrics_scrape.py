@@ -35,7 +35,7 @@ def is_metrics(text: str) -> bool:
 
 
 def read_metrics(path: str | Path, text: str) -> MeasuredRun:
-    """Return the means of one scrape as a run. Raises MalformedFile for no completed request or several models."""
+    """Return one scrape's means as a run. Raises MalformedFile for several models, or if no request completed."""
     engine, values, models = _sum_samples(path, text)
     if len(models) > 1:
         raise MalformedFile(
@@ -87,7 +87,7 @@ def _served_requests(engine: str, values: Mapping[str, float]) -> int:
 
 
 def _sum_samples(path: str | Path, text: str) -> tuple[str, dict[str, float], set[str]]:
-    """Return the engine, each metric's sum over its labels (without histogram buckets), and the model names."""
+    """Return the engine's name, the value of each metric summed over its label sets, and the names of the models."""
     values: dict[str, float] = {}
     models: set[str] = set()
     for sample in filter(None, (_LINE.fullmatch(line.strip()) for line in text.splitlines())):

@@ -50,7 +50,7 @@ class KernelContext:
         return self.device != "cpu"
 
     def copy_count(self, bytes_per_set: int) -> int:
-        """Return how many copies of weights or caches to rotate over, so that no call finds its data in the cache."""
+        """Return how many input sets to allocate, so that calls that rotate over them find no data in the cache."""
         if not self.on_cuda:
             return rotations(bytes_per_set, CPU_POOL_BYTES // 2, most=64)
         wanted = rotations(bytes_per_set, self.cache_bytes)
@@ -96,7 +96,7 @@ class KernelContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedCase:
-    """A case ready to time. `calls` use inputs in turn; `check` returns a relative error, limited by `tolerance`."""
+    """A case ready to time. `calls` rotate over inputs; `check` returns the relative error, at most `tolerance`."""
 
     calls: Sequence[Callable[[], object]]
     check: Callable[[], float] | None = None
@@ -110,7 +110,7 @@ class PreparedCase:
 
 
 def attempt(call: Callable[[], Any]) -> None:
-    """Run a kernel once. Raises Unsupported if this build or device rejects it; other errors include out of memory."""
+    """Run a kernel once. Raises Unsupported if this build or device rejects it, or the out-of-memory error."""
     try:
         call()
     except (RuntimeError, NotImplementedError, ValueError, AttributeError) as error:

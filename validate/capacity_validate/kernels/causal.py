@@ -17,7 +17,7 @@ FLASH = "flash"
 def causal_attention(
     q: Any, k: Any, v: Any, *, scale: float | None = None, used: Counter[str] | None = None
 ) -> Any:
-    """Return attention of the last `new` tokens of a context: [1, heads, new, d] to [1, KV heads, context, d].
+    """Return causal attention of q [1, heads, new, d], a context's last tokens, to k and v [1, KV heads, context, d].
 
     Query i sees the first context - new + i + 1 tokens. `used` counts calls by kernel. As in MLA, v may be narrower.
     """

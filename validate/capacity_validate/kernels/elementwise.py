@@ -13,7 +13,7 @@ CHAIN = 64  # tiny kernels in a row, to time a launch
 
 
 def bandwidth(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare `copy` (of `bytes` bytes, each read and written) or `read` (a sum). Traffic counts both directions."""
+    """Prepare `copy` (reads and writes `bytes` bytes; both count as traffic) or `read` (sums `bytes` bytes)."""
     torch, count = bench.torch, case["bytes"] // 4
     copies = bench.copy_count(count * 4 * (2 if case.variant == "copy" else 1))
     sources = [bench.random(count, dtype=torch.float32) for _ in range(copies)]
@@ -40,7 +40,7 @@ def bandwidth(case: Case, bench: KernelContext) -> PreparedCase:
 
 
 def elementwise(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare a kernel between matrix multiplications, or a layer's (`layer`). Inputs are in cache, as in a model."""
+    """Prepare one kernel between matrix multiplications, or all of a layer (`layer`), with inputs in cache."""
     builders = {"norm": _norm, "rope": _rope, "activation": _activation, "layer": _layer}
     if case.variant not in builders:
         raise Unsupported(f"no elementwise kernel {case.variant!r}")

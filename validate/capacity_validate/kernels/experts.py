@@ -12,7 +12,7 @@ DOUBLED_ROWS = 1024  # weight rows converted to float64 at a time
 
 
 def moe(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare an MoE layer with random top-k routing: `grouped` runs all experts in one kernel, `loop` in turn."""
+    """Prepare an MoE layer with random top-k routing: `grouped` runs one kernel, `loop` one expert at a time."""
     torch = bench.torch
     tokens, experts, top_k = case["tokens"], case["experts"], case["top_k"]
     hidden, width, dtype = case["hidden"], case["intermediate"], bench.dtype(case.kernel)
@@ -118,7 +118,7 @@ def grouped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, cho
 
 
 def _sort_by_expert(torch: Any, chosen: Any, num_experts: int) -> tuple[Any, Any]:
-    """Return the flat indices of (token, choice) pairs sorted by expert, and the number of pairs per expert."""
+    """Sort (token, chosen expert) pairs by expert; return their flat indices in this order and each expert's count."""
     flat = chosen.flatten()
     counts = torch.zeros(num_experts, dtype=flat.dtype, device=flat.device)
     counts.scatter_add_(0, flat, torch.ones_like(flat))

@@ -72,7 +72,8 @@ def gemm(case: Case, bench: KernelContext) -> PreparedCase:
 def _check_product(
     bench: KernelContext, call: Product, a: Any, w: Any
 ) -> tuple[Product, Callable[[], float]]:
-    """Return `call` and a function that checks a corner of its result against float64; `a` and `w` must cover it."""
+    """Return `call`, and a function that returns the relative error of the first rows and columns of its result
+    against float64. `a` and `w` must contain the inputs of these."""
     a, w = a[:CHECK_ROWS], w[:CHECK_COLUMNS]
 
     def check() -> float:
@@ -106,7 +107,7 @@ def _plain_products(
 def _scaled_product(
     case: Case, bench: KernelContext, *, row_wise: bool
 ) -> tuple[Product, Callable[[], float]]:
-    """Return a multiplication of random FP8 values with one scale per row, or else one per tensor, and its check."""
+    """Return a multiplication of random FP8 values, with a scale per row (`row_wise`) or tensor, and its check."""
     torch = bench.torch
     if not hasattr(torch, "float8_e4m3fn") or not hasattr(torch, "_scaled_mm"):
         raise Unsupported(f"torch {torch.__version__} has no FP8 matrix multiplication")
@@ -221,7 +222,7 @@ def block_scaled_product(case: Case, bench: KernelContext) -> tuple[Product, Cal
 
 
 def _random_pieces(bench: KernelContext, rows: int, columns: int) -> Any:
-    """Yield a random float32 matrix in groups of rows, each with the index of its first row."""
+    """Yield (index of first row, rows) for consecutive groups of rows of a random float32 matrix."""
     for start in range(0, rows, ROWS_AT_A_TIME):
         yield start, bench.random(min(ROWS_AT_A_TIME, rows - start), columns, dtype=bench.torch.float32)
 
@@ -297,7 +298,7 @@ def _quantize_micro_blocks(
     block: int,
     quantized: Callable[[Any], tuple[Any, Any, Any]],
 ) -> BlockScaled:
-    """Quantize a random matrix into `values`, in blocks along each row, some rows at a time; scales are in tiles."""
+    """Quantize a random matrix into `values`, with one scale per block of a row; return scales in the tile layout."""
     if columns % block:
         raise Unsupported(f"blocks of {block} need a width that is a multiple of {block}, not {columns}")
     scales, corner = [], None

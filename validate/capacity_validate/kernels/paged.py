@@ -67,16 +67,16 @@ def paged_decode_attention(
 
 
 def first_visible_token(context: int, window_tokens: int | None, *, chunked: bool) -> int:
-    """Return the position of the first token that the last of `context` tokens sees."""
+    """Return the position of the first token that the last token of a context of `context` tokens attends to."""
     if window_tokens is None:
         return 0
     return (context - 1) // window_tokens * window_tokens if chunked else max(0, context - window_tokens)
 
 
 def append_sink(k: Any, v: Any, sinks: Any, visible: Any) -> tuple[Any, Any, Any]:
-    """Return k and v with a zero token appended, and the attention bias that gives this token the sink's logit.
+    """Append a zero token to k and v; return both, and the attention bias, which gives this token the sink's logit.
 
-    [heads, tokens, d]; `sinks` [heads, queries or 1]; `visible` [queries, tokens]. Source: gpt-oss's model card.
+    k, v [heads, tokens, d]; `sinks` [heads, queries or 1]; `visible` [queries, tokens]. Source: gpt-oss's model card.
     """
     k, v = (torch.cat([part, torch.zeros_like(part[:, :1])], dim=1) for part in (k, v))
     bias = torch.zeros(visible.shape, device=k.device, dtype=k.dtype).masked_fill(~visible, float("-inf"))
@@ -130,7 +130,8 @@ def _triton_decode(
 
 @lru_cache(maxsize=512)
 def _split_count(programs: int, max_context: int, index: int | None) -> int:
-    """Return the number of context slices, a power of two: two waves of programs, at least 256 tokens a slice."""
+    """Return the number of slices of a context, a power of two: two waves of programs, at least 256 tokens per
+    slice."""
     units = torch.cuda.get_device_properties(index or 0).multi_processor_count
     wanted = max(1, min(2 * units // max(1, programs), max_context // 256, 64))
     return 1 << (int(wanted).bit_length() - 1)

@@ -139,7 +139,7 @@ def combine_slices(
     partial, summary, out, sinks, D: tl.constexpr, WIDTH: tl.constexpr, SPLITS_PADDED: tl.constexpr,
     SINKS: tl.constexpr, SPLITS, HEADS,
 ):  # fmt: skip
-    """Merge the slices of a context by their maxima and sums. Empty slices have weight 0; a sink only adds weight."""
+    """Merge a context's slices by their softmax maxima and sums. Empty slices weigh 0; a sink adds only to the sum."""
     row = tl.program_id(0)
     head = tl.program_id(1)
     slices = tl.arange(0, SPLITS_PADDED)

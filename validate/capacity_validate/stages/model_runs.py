@@ -65,7 +65,7 @@ def serving_stage(session: Session, results: StageResults) -> None:
 def _executor(
     session: Session, stage: ServingStage, model: Transformer
 ) -> tuple[Transformer | GraphedTransformer, dict[str, float]]:
-    """Return the model to serve with and its graphs' memory; decode steps use CUDA graphs if possible."""
+    """Return the model, with decode steps in CUDA graphs if possible, and the number and memory of these graphs."""
     if not session.on_gpu or not model.capturable:
         return model, {}
     longest = stage.prompt_tokens[1] + stage.output_tokens[1]
@@ -77,7 +77,7 @@ def _executor(
 
 
 def _request_rate(stage: ServingStage, steps: StepModel) -> float:
-    """Return the request rate: `load_fraction` of the predicted throughput with half of the batch in use."""
+    """Return the request rate: `load_fraction` times the predicted throughput at half of the maximum batch size."""
     prompt = sum(stage.prompt_tokens) // 2
     output = sum(stage.output_tokens) / 2
     seats = max(1, stage.max_num_seqs // 2)

@@ -42,7 +42,7 @@ KERNELS_SHARE = 0.5
 
 
 def step_stage(session: Session, results: StageResults) -> None:
-    """Build the model, time every case, and record how busy the machine was."""
+    """Build the model, time every case, and record the slowdown or drift that other load on the machine caused."""
     _build_model(session, results)
     session = session.with_model(results.whole, None)
     model = session.transformer
@@ -161,7 +161,7 @@ def _step_calls(session: Session, bench: KernelContext) -> Callable[[Case], Prep
 
 
 def _time_half_depth(session: Session, runner: CaseRunner) -> None:
-    """If layers were cut, also time the longest prefill and the last decode case with half of the remaining layers."""
+    """If layers were cut, also time the longest prefill and the last decode at half that depth, to extrapolate."""
     whole, stage = session.whole, session.plan.transformer
     if whole is None or whole.transformer is None or whole.half_depth is None or stage is None:
         return

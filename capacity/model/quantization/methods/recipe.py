@@ -10,7 +10,7 @@ from capacity.model.quantization.weight_format import WeightFormat, find_format
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """Formats that a quantization config defines: of most matrices, and by module; and unquantized modules."""
+    """A parsed quantization config: format of most matrices, formats by module, and unquantized modules."""
 
     method: str
     default: WeightFormat
@@ -50,7 +50,7 @@ def read_group_size(fields: Fields, *keys: str, default: int = 128) -> int:
 
 
 def fp8_block_format(fields: Fields, key: str) -> WeightFormat:
-    """Return FP8 with a scale per block if field `key` has [rows, columns] of a block, else per matrix."""
+    """Return FP8 with a scale per block of the size [rows, columns] in field `key`; if absent, a scale per matrix."""
     block = fields.items(key)
     if block is None:
         return find_format("fp8")
