@@ -268,6 +268,7 @@ def test_sweep(run: Any, tmp_path: Path) -> None:
     assert (tmp_path / "rows.csv").read_text().count("\n") == 3
 
 
+@pytest.mark.ci
 def test_a_deployment_file_in_place_of_flags(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "d.toml"
     written = ("--write-deployment", str(file))
