@@ -15,7 +15,8 @@ from library import SHARED
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow", action="store_true", help="run the long forms of checks too")
+    parser.addoption("--ci", action="store_true", help="also run the checks of several seconds, as CI does")
+    parser.addoption("--slow", action="store_true", help="also run these and the long forms of checks")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -23,9 +24,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--slow"):
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
-        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    if config.getoption("--slow"):
+        return
+    markers = ("slow",) if config.getoption("--ci") else ("slow", "ci")
+    left_out = [item for item in items if any(map(item.get_closest_marker, markers))]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
 
 
 def pytest_collection_finish() -> None:

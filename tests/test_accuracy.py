@@ -88,6 +88,7 @@ def benchmark_lines(accuracy: ModuleType, measured: Path) -> dict[str, object]:
     return {line.label: line for lines in accuracy.accuracy_tables(measured).values() for line in lines}
 
 
+@pytest.mark.ci
 def test_a_clean_clone_shows_what_the_accuracy_page_says(benchmark: object) -> None:
     """Without the library: every claim's use, and its rows, median and 90th percentile in the sample that ships."""
     accuracy = benchmark("accuracy")  # type: ignore[operator]

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 from battery import cases
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, and waits by descriptor")
+pytestmark = [
+    pytest.mark.ci,
+    pytest.mark.skipif(sys.platform != "linux", reason="forks, and waits by descriptor"),
+]
 LEAST = 3000
 
 

@@ -64,6 +64,7 @@ def test_who_ignores_ctrl_c_is_not_asked() -> None:
 RUN = "simulate llama-3.1-8b --gpu h100 --isl 10 --osl 2 --rate 1 --num-prompts 3"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("arguments", "encoding"), [("models", "ascii"), ("models", "utf-8"), (RUN, "latin-1")]
 )

@@ -13,6 +13,8 @@ import pytest
 import warm_process
 from long_forms import mostly_slow
 
+pytestmark = pytest.mark.ci  # many seconds
+
 DOCS = Path(__file__).parent.parent / "docs"
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 SHORT = [path for path in NOTEBOOKS if path.stem in ("calibration", "own-gpu")]

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from checkout_copy import copy_checkout, run_commands, run_python
 
+pytestmark = pytest.mark.ci  # many seconds
+
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:

@@ -88,6 +88,7 @@ SHORT_RUNS = {  # groups that are replayed in a second or three
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", SHORT_RUNS)
 def test_two_runs_of_ones_own_do_what_the_accuracy_page_says(
     benchmark: object, shared_dir: Path, monkeypatch: pytest.MonkeyPatch, kind: str

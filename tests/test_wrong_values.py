@@ -157,6 +157,7 @@ def own_parameters(name: str) -> list[str]:
     return [each for of, each in calls() if of == name and not (name in SLOW and each in SPECS)]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", sorted(BASES))
 @pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_wrong_value_is_refused_in_one_line(name: str, every: int) -> None:

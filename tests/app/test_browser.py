@@ -23,6 +23,8 @@ import capacity
 from capacity.report.display import time_and_interval
 from capacity.report.subject import describe_answer
 
+pytestmark = pytest.mark.ci  # many seconds
+
 PATHS = {page.name: "/" if page is PAGES[0] else f"/{page.name}" for page in PAGES}
 # streamlit looks for its own paths below a page's before it looks at the root
 PROBED = re.compile(r"/_stcore/(health|host-config)$")

@@ -10,6 +10,8 @@ from capacity_app.screenshots import open_page, wait_until_drawn
 
 import capacity
 
+pytestmark = pytest.mark.ci  # many seconds
+
 SWEEP = """
 schema = "capacity/sweep/v1"
 question = "estimate"

@@ -17,6 +17,8 @@ from capacity_app.screenshots import SCREENSHOTS, Screenshot, open_page, wait_un
 from long_forms import mostly_slow
 from slowness import slowness
 
+pytestmark = pytest.mark.ci  # many seconds
+
 LEAST, LEAST_LARGE = 4.5, 3.0  # WCAG 2.2, 1.4.3, level AA; large is 24 px, or 18.66 px and bold
 TOP_PX = 80
 # what is shut, pictures, text on bars (whose colour is no background), and the slider's number, which stands above it

@@ -189,7 +189,7 @@ def test_a_hostile_config_is_one_line(dashboard: Open, text: str) -> None:
     known = [
         str(caption.value)
         for caption in opened.at.caption
-        if "its field names are read" in str(caption.value)
+        if "its field names indicate" in str(caption.value)
     ]
     said = opened.refusals or known  # a type of its own is read as a decoder, with a note
     assert len(said) == 1

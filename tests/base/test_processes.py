@@ -14,6 +14,8 @@ import pytest
 from library import heed_interrupts
 from long_forms import mostly_slow
 
+pytestmark = pytest.mark.ci  # many seconds
+
 PROGRAM = textwrap.dedent(
     """
     import sys, time

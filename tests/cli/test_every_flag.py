@@ -13,6 +13,8 @@ from recorded_files import hashed, json_lines
 from capacity.deployment import Pool
 from capacity.deployment.engines import engine_names, find_engine
 
+pytestmark = pytest.mark.ci  # many seconds
+
 WHERE = {"format", "deployment", "from-launch", "write-deployment", "profiles", "download"}
 NOT_WALKED = {
     **dict.fromkeys(WHERE, "where the question, its GPUs or its answer stand: tests of their own"),

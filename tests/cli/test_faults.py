@@ -23,7 +23,7 @@ import pytest
 from library import heed_interrupts
 from sweep_files import HEAD
 
-pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no such signals")
+pytestmark = [pytest.mark.ci, pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no such signals")]
 
 TAB = Path(__file__).parents[2] / "benchmarks" / "dashboard_sessions.py"
 SMALL = "llama-3.2-1b --gpu h100 --isl 64 --osl 8"

@@ -44,7 +44,7 @@ def test_the_verb_answers_as_the_library(run: Any, tmp_path: Path) -> None:
         (("--tensor-parallel-sizes", "two"), "give whole numbers such as 1,2,4, or fewest"),
         (("--goodput-target", "1"), "no such option"),
         (("--quantizations", "fp9"), "fp9"),
-        (("--loads", "0"), "from 1"),
+        (("--loads", "0"), "at least 1"),
     ],
 )
 def test_what_cannot_be_is_one_line(run: Any, wrong: tuple[str, ...], said: str) -> None:

@@ -78,6 +78,7 @@ def test_every_flag_is_somewhere_and_whole(
 EXAMPLES = [(verb, example) for verb, page in BY_NAME.items() for example in page.examples]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("verb", "example"), EXAMPLES, ids=[example for _, example in EXAMPLES])
 def test_an_example_is_a_command(
     verb: str,

@@ -16,6 +16,8 @@ from capacity.base import outside
 from capacity.base.errors import CapacityError
 from capacity.cli.main import app
 
+pytestmark = pytest.mark.ci  # many seconds
+
 SMALL = "llama-3.1-8b --gpu h100"
 LOAD = "--isl 60 --osl 6 --request-rate 3 --num-prompts 5"
 READERS = {  # what takes a file: `{}` is its path

@@ -96,7 +96,7 @@ def test_ctrl_c_prints_what_was_found(run: Any, monkeypatch: pytest.MonkeyPatch)
 def test_an_unmet_slo_is_exit_code_1(run: Any) -> None:
     code, out, _ = run(*PLAN, "--slo", "ttft:p95:1ms", "--request-rate", "10", "--objective", "gpus")
     assert code == 1
-    assert "No deployment in the space meets the SLO" in out
+    assert "No deployment in the search space meets the SLO" in out
     assert "ttft:p95:1ms" in out
 
 
@@ -268,6 +268,7 @@ def test_sweep(run: Any, tmp_path: Path) -> None:
     assert (tmp_path / "rows.csv").read_text().count("\n") == 3
 
 
+@pytest.mark.ci
 def test_a_deployment_file_in_place_of_flags(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "d.toml"
     written = ("--write-deployment", str(file))

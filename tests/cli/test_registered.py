@@ -75,6 +75,7 @@ def trace(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_every_verb_answers_in_every_format(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -116,6 +117,7 @@ def test_each_spec_of_a_pools_question_is_made_once(
     assert made["Traffic"] == (name in ("batching", "scale"))  # scale: of its one layout
 
 
+@pytest.mark.ci
 def test_the_chart_of_batching_needs_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

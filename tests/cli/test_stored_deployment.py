@@ -115,6 +115,7 @@ def test_no_verb_of_a_model_is_left_out() -> None:
     assert {*TYPED, *OWN_TEST, *WITHOUT_MODEL} == set(get_command(app).commands)  # type: ignore[attr-defined]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("verb", ASKED)
 def test_deployment_and_launch_line_answer_as_the_same_flags(verb: str, file: Path, trace: Path) -> None:
     pool, load, more = TYPED[verb]

@@ -58,10 +58,10 @@ def test_what_an_engine_does_not_draft_by_is_said_and_not_launched() -> None:
     asked = pool(speculator="lookahead", num_speculative_tokens=4)
     vllm, tensorrt = launch_command("vllm", "m", asked), launch_command("tensorrt-llm", "m", asked)
     assert "--speculative-config" not in vllm.words
-    assert any("does not draft" in note for note in vllm.notes)
+    assert any("uses no speculative decoding" in note for note in vllm.notes)
     ((_, text),) = tensorrt.files
     assert "decoding_type: Lookahead" in text
     assert "max_ngram_size: 5" in text
-    assert not any("does not draft" in note for note in tensorrt.notes)
+    assert not any("uses no speculative decoding" in note for note in tensorrt.notes)
     assert drafting_notes("vllm", "layer-skip")
     assert not drafting_notes("vllm", "eagle3")

@@ -67,5 +67,5 @@ def test_what_is_not_proved_and_what_is_missed_are_said(small_plan: Plan) -> Non
         slo="capacity", limit="--max-gpus", best="needs 9", factor=float("inf"), candidate="1 x h100 TP1"
     )
     unmet = flat(replace(small_plan, ranked=(), misses=(miss,)))
-    assert "No deployment in the space meets the SLO" in unmet
+    assert "No deployment in the search space meets the SLO" in unmet
     assert "needs 9 - 1 x h100 TP1" in unmet

@@ -36,7 +36,7 @@ def test_names_are_text(small_plan: Plan) -> None:
 
 def test_an_unmet_plan_says_so(small_plan: Plan) -> None:
     page = render(replace(small_plan, ranked=(), speed_front=(), cost_front=()), "html")
-    assert "No deployment in the space meets the SLO" in page
+    assert "No deployment in the search space meets the SLO" in page
     assert "<svg" not in page
 
 

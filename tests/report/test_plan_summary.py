@@ -80,7 +80,7 @@ def test_what_nothing_launches_and_what_has_no_answer_say_so() -> None:
     static = quick(engines="static", slo="e2el:p95:60s", request_rate=1.0)
     assert "this engine is a baseline and has no launch command" in summary(static)
     nothing = quick(slo="ttft:p95:1ms tpot:p95:1ms")
-    assert "No deployment in the space meets the SLO" in summary(nothing)
+    assert "No deployment in the search space meets the SLO" in summary(nothing)
     apart = quick(serving="disaggregated", slo="ttft:p95:1s tpot:p95:40ms", max_gpus=4)
     text = summary(apart)
     assert "1 prefill replica:" in text

@@ -28,6 +28,7 @@ def test_a_mutation_applies_and_its_tests_exist(mutation: Mutation) -> None:
         assert f"def {name.partition('[')[0]}(" in (ROOT / path).read_text()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "mutation",
     [

@@ -116,6 +116,7 @@ def check_memory(small: int, large: int) -> None:
     assert [run["completed"] for run in runs] == [small, large]
 
 
+@pytest.mark.ci
 def test_memory_grows_with_the_records_alone() -> None:
     check_memory(8_000, 24_000)
 

@@ -74,7 +74,7 @@ def check_what_is_said(model: ModelSpec, config: dict[str, Any], ways: set[str])
     known = (text.get("model_type") or config.get("model_type")) in supported_model_types()
     assert model.assumed != known
     if not known:
-        assert "is unknown: its field names are read as" in said
+        assert "is unknown: its field names indicate" in said
         assert f"{model.total_params / 1e9:,.4g} B parameters (assumed)" in said
     if not known and isinstance(text.get("memory_slots"), int) and text["memory_slots"] > 1:
         assert "memory_slots" in said or " more" in said

@@ -22,6 +22,7 @@ ALL_SAID: dict[str, Any] = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("said", [{}, ALL_SAID])
 def test_what_is_known_today_is_about_as_wide_as_simulates_interval(said: dict[str, Any]) -> None:
     load = {**ASKED, **said, "concurrency": 16, "client_latency_s": 0.005, "random_range_ratio": 0.0}
@@ -35,6 +36,7 @@ def test_what_is_known_today_is_about_as_wide_as_simulates_interval(said: dict[s
         assert 0.6 * width < today[name] < 1.1 * width, name
 
 
+@pytest.mark.ci
 def test_each_run_narrows_what_was_asked() -> None:
     """By a quarter and more: of experts, and of dense models, whose machine is not known before."""
     found = suggest_runs("gpt-oss-120b", gpu="h200", input_len=500, output_len=100, concurrency=16)

@@ -110,7 +110,7 @@ def test_a_day_peaks_when_it_should_and_keeps_its_mean() -> None:
         (lambda: RampArrivals(1.0, math.inf, 1.0), "must be finite"),
         (lambda: on_off(1.0, on_s=0.0, off_s=1.0), "finite time above 0 s"),
         (lambda: PeriodicArrivals((1.0,), (0.0,)), "at some time of its period"),
-        (lambda: PeriodicArrivals((1.0, 2.0), (1.0,)), "a rate for each duration"),
+        (lambda: PeriodicArrivals((1.0, 2.0), (1.0,)), "one rate per duration"),
         (lambda: diurnal(1.0, peak_to_mean=2.5), "from 1 (flat) to 2"),
     ],
 )

@@ -39,7 +39,7 @@ def test_sorting_is_stable_remarks_and_carries_links() -> None:
         arrival_s=[1.0, 0.0] * 500, prompt_tokens=np.arange(1000) + 1, output_tokens=[1] * 1000
     )
     assert (np.diff(many.prompt_tokens) == 2).sum() == 998  # equal arrivals kept their order
-    with pytest.raises(InvalidInput, match="contains request 7 of 1"):
+    with pytest.raises(InvalidInput, match="contains 7, but there are only 1 requests"):
         Workload.sort_arrivals(
             arrival_s=[0], prompt_tokens=[1], output_tokens=[1], after_request=[7], think_s=[0]
         )

@@ -118,7 +118,7 @@ def _engine(resolved: ResolvedPool) -> Iterator[Change]:
     if pool.tensor_parallel_size > 1:
         half = pool.tensor_parallel_size // 2
         yield Change("halve the tensor-parallel size", {"tensor_parallel_size": half})
-    yield Change("double the tensor-parallel size", {"tensor_parallel_size": pool.tensor_parallel_size * 2})
+    yield Change("double tensor parallelism", {"tensor_parallel_size": pool.tensor_parallel_size * 2})
 
 
 def _usual_kernels(resolved: ResolvedPool) -> Iterator[Change]:

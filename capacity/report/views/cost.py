@@ -217,7 +217,7 @@ def _batch_api_blocks(bill: Bill) -> Iterator[Block]:
             ),
             Column("$", "usd", Unit(2)),
             Column("$ per 1k", lambda api: f"{api.usd_per_document * 1000:,.4g}", units.TEXT),
-            Column("own GPUs cheaper from", "break_even_utilization", Unit(0, 100, "% busy", none="never")),
+            Column("own cheaper from", "break_even_utilization", Unit(0, 100, "% busy", none="never")),
         ],
         wrap=True,
     )

@@ -79,7 +79,7 @@ def _blocks(answer: Stack, title: str | None) -> Iterator[Block]:
     for step in answer.taken:
         if step.why and step.own is not None:
             alone = "" if step.alone is None else f" alone {factor_text(step.alone.throughput)},"
-            yield f"{step.title}:{alone}in the stack {factor_text(step.own.throughput)}: {step.why}"
+            yield f"{step.title}:{alone} in the stack {factor_text(step.own.throughput)}: {step.why}"
     refused = (step for step in answer.steps if step.refused is not None)
     yield from (f"[yellow]not applicable:[/yellow] {step.title}: {step.refused}" for step in refused)
     yield f"flags with all techniques: {answer.last_flags}"

@@ -28,7 +28,7 @@ def test_a_config_without_model_type_is_read_and_said() -> None:
     assert (
         read(model_type=...)
         .notes[0]
-        .startswith("a config without model_type is unknown: its field names are read")
+        .startswith("a config without model_type is unknown: its field names indicate")
     )
 
 

@@ -71,6 +71,7 @@ def test_a_full_trial_stands_for_a_sample() -> None:
         assert bench.trial(ASKS[0]) is full
 
 
+@pytest.mark.ci
 def test_a_trial_ends_when_time_is_up_and_leaves_nothing() -> None:
     with EvaluationPool(arena=arena(20_000, 4000)) as bench:
         bench.trial(ASKS[0])  # the core is there, and the engine too

@@ -113,7 +113,7 @@ def test_plan_without_a_lossless_answer_recommends_nothing_and_lists_the_others(
     assert {"int4 weights"} <= {condition for each in answer.conditional for condition in each.conditions}
     for detail in (False, True):
         text = " ".join(render(answer, "table", detail=detail).split())
-        assert "No deployment in the space meets the SLO without the conditions listed below" in text
+        assert "No deployment in the search space meets the SLO without the conditions listed below" in text
         assert "with int4 weights: $" in text
 
 

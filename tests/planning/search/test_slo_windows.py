@@ -327,7 +327,7 @@ def test_curve_of_long_traffic_is_of_its_busiest_window() -> None:
     hour = capacity.curve("llama-3.1-8b", **asked, slo_window="1h")
     assert minute.highest is not None
     assert hour.highest is not None
-    assert any("rates are those of the busiest 1m" in text for text in minute.warnings)
+    assert any("The curve is for the busiest 1m" in text for text in minute.warnings)
     assert minute.highest.predicted != hour.highest.predicted
     few = capacity.curve("llama-3.1-8b", **asked, slo_window="5s")
     assert any("The SLO is evaluated over all requests" in text for text in few.warnings)

@@ -16,6 +16,8 @@ from capacity.pool.resolve import resolve
 from capacity.report.replicas import replicas_text
 from capacity.simulator.verdict import STABLE_LOAD
 
+pytestmark = pytest.mark.ci  # many seconds
+
 MODEL = "llama-3.1-8b"
 PRICED: dict[str, Any] = {"price_tier": "on-demand"}
 CHAT: dict[str, Any] = {"use_case": "chat", "users": 2000}

@@ -18,6 +18,8 @@ from capacity.planning.sweeps.store import open_store, this_process
 from capacity.planning.sweeps.sweep import run_sweep
 from capacity.planning.sweeps.sweep_spec import points
 
+pytestmark = pytest.mark.ci  # many seconds
+
 SHARED = HEAD + (
     'question = "simulate"\n[fixed]\nmodel = "llama-3.2-1b"\ngpu = "h100"\ninput_len = 64\noutput_len = 8\n'
     f"request_rate = 20\nnum_prompts = 300\n[vary]\nseed = {list(range(24))}\n"

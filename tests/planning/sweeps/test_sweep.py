@@ -152,6 +152,7 @@ def armed(workers: int = 1) -> Iterator[WorkerPool]:
         yield WorkerPool(executor=executor, workers=workers)
 
 
+@pytest.mark.ci
 def test_a_point_that_kills_its_worker_is_recorded_and_takes_no_other_with_it(tmp_path: Path) -> None:
     many = make(
         axes="zip",

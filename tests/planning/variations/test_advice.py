@@ -51,7 +51,7 @@ def test_needs_follow_from_the_change(answer: AdviceList) -> None:
         "EAGLE-3": "another checkpoint",
         "n-gram": "a restart",
         "spot": "other hardware",
-        "double the tensor-parallel size": "other hardware",
+        "double tensor parallelism": "other hardware",
         "half of the layers": "another checkpoint",
     }
     assert {text: line(answer, text).needs for text in needs} == needs

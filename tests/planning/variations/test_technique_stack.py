@@ -85,7 +85,7 @@ def test_where_a_cache_begins_to_pay() -> None:
         for text in found.observations((), tuple(found.evaluate_steps(("kv-cache",), ())))
         if "twice as long" in text
     )
-    context = int(text.partition("from ")[2].split()[0].replace(",", ""))
+    context = int(text.partition("context of ")[2].split()[0].replace(",", ""))
     without, cached = (
         found.simulate_with(()).resolved.step_model,
         found.simulate_with(("kv-cache",)).resolved.step_model,

@@ -31,6 +31,8 @@ from capacity.planning.workers import dask_workers as dask_crew
 from capacity.planning.workers.environment_fingerprint import NO_NAMED_INPUTS, NamedInputs
 from capacity.planning.workers.worker_pool import NotDone, open_pool, stop_if_recalled
 
+pytestmark = pytest.mark.ci  # many seconds
+
 Progress = Callable[..., None]
 TRAFFIC = {"input_len": 400, "output_len": 40, "request_rate": 15.0, "num_prompts": 60}
 MANY = make(vary={"batch_size": tuple(range(1, 251))})

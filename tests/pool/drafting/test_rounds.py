@@ -272,7 +272,7 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
     target = pool("llama-3.1-8b", "h100")
     with pytest.raises(InvalidInput, match="needs a draft model"):
         Speculation(target, find_speculator("draft-model"))
-    with pytest.raises(InvalidInput, match="takes no --draft"):
+    with pytest.raises(InvalidInput, match="uses no --draft"):
         Speculation(target, find_speculator("eagle"), draft=pool("llama-68m", "h100"))
     with pytest.raises(InvalidInput, match="vocabulary"):
         Speculation(target, find_speculator("draft-model"), draft=pool("llama-68m", "h100"))

@@ -13,7 +13,7 @@ def test_what_was_not_asked_for_has_no_table() -> None:
     assert "Long contexts" not in plain
     assert "Sliding window in every layer" not in plain
     windowed = render_answer(capacity.kv(["llama-3.1-8b"], contexts=(4096,), window_tokens=1020), "table")
-    assert "Sliding window in every layer: 1,020 tokens, 4 sinks" in windowed
+    assert "Sliding window in every layer: 1,020 tokens, 4 attention sinks" in windowed
 
 
 def test_a_gpu_that_holds_nothing_says_why() -> None:

@@ -20,7 +20,7 @@ def test_the_parts_fill_what_the_engine_may_use() -> None:
     assert sum(bar.x[0] for bar in chart.figure.data) * 1e9 == pytest.approx(usable, abs=4)
     texts = [note.text for note in chart.figure.layout.annotations]
     assert texts == [f"usable: {usable / 1e9:.4g}", f"visible to engine: {whole / 1e9:.4g}"]
-    assert chart.alt.startswith("It fits: ")
+    assert chart.alt.startswith("The model fits: ")
 
 
 def test_what_does_not_fit_says_so() -> None:

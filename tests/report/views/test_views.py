@@ -240,6 +240,7 @@ def test_every_path_leads_to_a_field(name: str, answers: dict[str, AnswerRecord]
         kind_at(type(paths[0][0]), "no_such_field")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", [name for name, answer in ANSWERS.items() if answer.view])
 def test_console_page_and_dashboard_show_the_same(name: str, answers: dict[str, AnswerRecord]) -> None:
     answer = answers[name]

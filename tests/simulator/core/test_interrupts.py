@@ -62,6 +62,7 @@ print(run.status, run.summary.completed, time.monotonic())
 """
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("policy", "replicas"), [("vllm-v1-async", 3), ("sglang", 1)])
 def test_ctrl_c_ends_a_long_run(policy: str, replicas: int) -> None:
     """Fed to one engine, and routed; within half a second, the summary of what was simulated included."""

@@ -76,6 +76,7 @@ def test_a_mutation_applies(mutation: CoreMutation) -> None:
     assert mutation.applied((SOURCES / mutation.file).read_text())
 
 
+@pytest.mark.ci
 @needs_compiler
 @pytest.mark.parametrize("mutation", [m for m in KIND_MUTATIONS if m.short], ids=named)
 def test_a_broken_rule_shows(mutation: CoreMutation, shown: Shown) -> None:
