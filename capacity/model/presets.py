@@ -116,8 +116,8 @@ def _load_preset(name: str) -> ModelSpec:
     if preset.get("basis") != "assumed":
         return model
     note = (
-        f"the shapes of {name} are assumed and not verified ({preset['date']}), because no public copy of its config was "
-        "available; if you have its config.json, use its folder instead"
+        f"the shapes of {name} are assumed and not verified ({preset['date']}), because no public copy of its "
+        "config was available; if you have its config.json, use its folder instead"
     )
     return replace(model, notes=(*model.notes, note))
 

@@ -134,7 +134,7 @@ def test_what_is_from_memory_is_said(name: str) -> None:
     preset = json.loads((PRESETS / f"{name}.json").read_text())
     from_memory = "from memory" in preset["source"]
     assert (preset.get("basis") == "assumed") == from_memory
-    assert any("are assumed (from memory" in note for note in load_model(name).notes) == from_memory
+    assert any("are assumed and not verified (" in note for note in load_model(name).notes) == from_memory
 
 
 def test_there_are_presets_enough_and_the_index_lists_them_all() -> None:

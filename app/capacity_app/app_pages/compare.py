@@ -92,7 +92,7 @@ with widget_row():
         "Fit overheads",
         "cmp_overheads",
         False,
-        help="Fit a time per step and a time per request to alternate runs (1st, 3rd, ...); the other runs validate the fit.",
+        help="Fit a time per step and a time per request to alternate runs (1st, 3rd, ...); the others validate it.",
     )
 load: dict[str, dict[str, Any]] = {
     AT_RATE: {"request_rate": inputs.request_rate},

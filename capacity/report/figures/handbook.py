@@ -109,7 +109,7 @@ def kv_chart(pool: ResolvedPool) -> str:
 
 
 def attention_chart(pool: ResolvedPool) -> str:
-    """Return a chart of one attention head's HBM traffic against the number of tokens, for naive and tiled attention."""
+    """Return a chart of one attention head's HBM traffic against the number of tokens, naive and tiled."""
     on_chip = shared_memory_bytes(pool.profile)
     tokens = [2**power for power in range(9, 18)]
     lines = {

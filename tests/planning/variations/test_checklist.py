@@ -9,7 +9,7 @@ from capacity import advise, simulate
 from capacity.planning.variations.advice import AdviceList
 
 CHECKLIST = (
-    "quantize the weights", "KV cache in fp8", "KV heads", "chunked prefill", "tensor-parallel size", "right-size",
+    "quantize the weights", "KV cache in fp8", "KV heads", "chunked prefill", "tensor parallelism", "right-size",
     "speculative decoding", "max_model_len", "swap", "host memory", "spot", "queue requests", "batch", "token budget",
     "smaller model", "quarter of the layers", "half of the layers", "of the width", "2:4 sparse",
 )  # fmt: skip

@@ -139,8 +139,9 @@ def speculation_stage(session: Session, results: StageResults) -> None:
 
 
 def _length_finding(run: SpeculativeRun) -> Finding:
-    """Check the mean accepted length of a real run: within 5 standard errors of the formula's value at the run's rate of
-    agreement between draft and target.
+    """Check the mean accepted length of a real run: within 5 standard errors of the formula's value.
+
+    The formula takes the rate at which draft and target agree in this run.
     """
     a, k = run.agreement, run.draft_tokens
     probabilities = [a**i * (1 - a) for i in range(k)] + [a**k]
