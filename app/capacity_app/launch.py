@@ -29,7 +29,7 @@ CONFIG = Path(".streamlit") / "config.toml"
 
 
 def streamlit_options() -> dict[str, Any]:
-    """Read streamlit's options, by section, from the same file that `streamlit run app/dashboard.py` uses."""
+    """Read a dict of streamlit's options per section from the file that `streamlit run app/dashboard.py` uses."""
     package = Path(__file__).parent
     inside = package / CONFIG
     return tomllib.loads(

@@ -1,4 +1,4 @@
-"""Views of the Estimate page: one deployment over rising load, and all GPUs or all engines at one load."""
+"""Views of the Estimate page: one deployment at rising load, and all GPUs or all engines at one load."""
 
 from collections.abc import Mapping
 from itertools import cycle

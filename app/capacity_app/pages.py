@@ -46,7 +46,7 @@ class PageEntry:
         return self.said or BY_NAME[self.verb or self.name].help.partition("\n")[0]
 
     def read_keys(self) -> frozenset[str]:
-        """Return the keys of sidebar widgets that affect the answer; some depend on the page's own widgets."""
+        """Return the keys of sidebar widgets that affect the answer, given the values of the page's own widgets."""
         keys = _keys(self.reads)
         for widget, rows in self.by.items():
             keys |= _keys(rows.get(state.page_choice(widget, OTHERWISE), rows.get(OTHERWISE, ())))

@@ -60,7 +60,7 @@ _SHOWN = {  # by verdict colour
 
 
 def draw_verdict(judgement: str, text: str) -> None:
-    """Draw the verdict about the steady state in the colour of the verdict."""
+    """Draw `text` in a box with the colour and icon of the steady-state verdict `judgement` (such as `stable`)."""
     show, icon = _SHOWN[VERDICT_COLOURS[judgement]]
     show(escape_except_code(replace_flags(text)), icon=icon)
 
@@ -147,8 +147,8 @@ def draw_code_snippets(
 ) -> tuple[str, str]:
     """Draw the command and the Python code of an answer, and its downloads; return the command and the code.
 
-    The command is empty if `verb` is None. `function` is the name in `package` if it differs from `verb`; `typed`
-    contains the options as flags if they differ from the keyword arguments. `model` may be several file names.
+    The command is empty if `verb` is None. `function`: name of the function in `package`, if it differs from `verb`.
+    `typed`: options of the command, if they differ from the keyword arguments. `model` may be several file names.
     """
     from capacity.report.tables import render
 
@@ -251,7 +251,7 @@ def run_in_background(
 
 
 def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
-    """Return this session's job. Replace it by the job of `task` if that has a cached result or is `wanted`."""
+    """Return this session's job, replaced by that of `task` if the task's result is cached or `wanted` is true."""
     job: Job | None = kept.get("job")
     if job is not None and job.status == "cancelled":
         job = kept["job"] = None
@@ -277,8 +277,8 @@ def _stop_following(job: Job | None) -> None:
 def _draw_progress(place: str, job: Job, kept: dict[str, Any], doing: str, reading: ReadProgress) -> None:
     """Draw the progress of a job and redraw it every `REFRESH_S` seconds.
 
-    It has its own container because streamlit drops elements that it has not sent before the fragment's next run
-    begins. Without the dropped elements, a browser cannot draw the later elements of the page.
+    The progress bar has its own container: streamlit drops elements that it has not sent when the next run of the
+    fragment begins, and a browser cannot draw the later elements of the page without the dropped ones.
     """
 
     @st.fragment(run_every=REFRESH_S)

@@ -40,9 +40,9 @@ def ask_in_background(
 ) -> parts.Answer:
     """Call `capacity.VERB` in the background, with a `button` if it takes long, and draw progress and downloads.
 
-    If a side is pinned, each change of an input starts the call without a click on the button. `command` is the
-    command's name if it differs from `verb`, or None if there is none; `typed` contains the options as flags if they
-    differ from the keyword arguments.
+    If a side is pinned, each change of an input starts the call without a click on the button. `command`: name of the
+    command, if it differs from `verb`; None if there is no command. `typed`: options of the command, if they differ
+    from the keyword arguments.
     """
     task = verb_task(verb, inputs.model, options)
     if any(side.page == verb for side in sides.pinned_sides()):

@@ -93,7 +93,7 @@ class Side:
         return omit(self.traffic, *FIELDS_WITHOUT_LOAD)
 
     def under_load_of(self, current: Side) -> Side:
-        """Convert this deployment to a side of the page of `current`, with the load of `current`."""
+        """Convert this side to the page of `current` (`convert_to_page`), and give it the load of `current`."""
         asked = self.convert_to_page(current)
         return replace(asked, options={**omit(asked.options, *asked.load), **current.load})
 

@@ -40,7 +40,8 @@ def draw_figures(
     """Draw the key metrics with their changes from side A, and a table of all sides.
 
     `ask` returns the task that computes a side's answer, and `row` converts an answer to its metrics. `slo`: service
-    levels for comparing all sides under the current load. Returns the answers by letter, the current side last.
+    levels for comparing all sides under the current load. Returns a dict from letter (A, B, ...) to answer, the
+    current side last.
     """
     st.session_state[CURRENT_SIDE] = current
     sides = pinned_sides()
@@ -78,7 +79,7 @@ def pinned_sides() -> list[Side]:
 
 
 def side_model(side: Side, inputs: Inputs) -> Any:
-    """Return a side's model as an argument for library functions; the sidebar's model if both have the same name."""
+    """Return the model for library functions: the sidebar's model if the side's has the same name, else the name."""
     return inputs.model if side.model == inputs.model_name else side.model
 
 
@@ -91,7 +92,7 @@ def side_of(page: str, arguments: Mapping[str, Any]) -> Side:
 
 
 def _answers(others: Mapping[str, Side], ask: Ask) -> dict[str, Any]:
-    """Return the answers of the pinned sides by letter; omit sides whose answers are not finished."""
+    """Return the finished answers of the pinned sides, as a dict from letter (A, B, ...) to answer."""
     done: dict[str, Any] = {}
     for letter, side in others.items():
         with show_errors():
@@ -249,7 +250,7 @@ def comparison_rows(
 
 
 def change_text(change: Change, *, of: str = "") -> str:
-    """Return a change as text: `+25 %, outside` (the intervals do not overlap), or `12 times` from a factor of 10."""
+    """Return a change as text: `+25 %, outside` (intervals do not overlap); `12 times` if the factor is 10 or more."""
     if change.ratio is None:
         return "-"
     words = {True: ", outside", False: ", within", None: ""}[change.outside]

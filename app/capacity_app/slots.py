@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Slot:
-    """A worker slot; after each job it calls `freed` with the slot, the job's owner and its CPU seconds.
+    """A worker slot. After each job it calls `freed(slot, owner, cpu_s)`: the job's session and CPU seconds.
 
     `worn`: the process's priority was lowered, which cannot be undone, so the next job gets a new process.
     """
@@ -74,7 +74,7 @@ class Slot:
             self._kill()
 
     def job_and_cpu_seconds(self, group: int, usage: Usage) -> tuple[Job | None, float]:
-        """Return the job of this slot and its CPU seconds; None and 0 if `group` is not the slot's process group."""
+        """Return the slot's job and this job's CPU seconds; None and 0 if `group` is not the slot's process group."""
         with self._lock:
             if group != self.group:
                 return None, 0.0

@@ -102,7 +102,7 @@ class Inputs:
 
     @property
     def offers(self) -> tuple[float, float] | None:
-        """Return the lowest and highest rental offer behind the tier's price, in $ per GPU-hour; None if unknown."""
+        """Return the lowest and highest rental offer of the chosen price tier, in $ per GPU-hour; None if unknown."""
         if "price_tier" not in self.cost:
             return None
         price = find_price(self.pool["gpu"], tier=self.cost["price_tier"])

@@ -77,7 +77,7 @@ def acceptance_grid(
 def ways_to_draft(
     model: str | ModelSpec, *, batch: int, options: Mapping[str, Any]
 ) -> tuple[dict[str, Speculating], tuple[str, ...]]:
-    """Return each drafting method with its default draft length and acceptance, and the errors of the others."""
+    """Return the result of each drafting method with default length and acceptance, and errors of failed methods."""
     from capacity.techniques.speculate import speculate, speculation_methods
 
     shared = omit(options, "method", "draft_tokens", "acceptance", "draft")

@@ -123,7 +123,7 @@ def _upload_fields() -> Keywords | None:
 
 
 def duration_s(traffic: Mapping[str, Any], inputs: Inputs) -> float:
-    """Return the approximate time in s over which requests arrive, for the sampling interval of time series."""
+    """Return the approximate time in s in which requests arrive; it sets the sampling interval of time series."""
     if "trace" in traffic:
         return float(traffic["trace_until_s"]) / float(traffic.get("trace_rate_factor", 1.0))
     rate = traffic.get("request_rate", inputs.request_rate)

@@ -81,7 +81,7 @@ def estimate_of_other_gpu(inputs: Inputs, options: Mapping[str, Any]) -> Estimat
 
 
 def show_typing_speeds(answers: Mapping[str, Estimate], inputs: Inputs) -> None:
-    """Draw text that appears at each deployment's mean TTFT and TPOT."""
+    """Animate text for each deployment: the first token after the mean TTFT, then one token per mean TPOT."""
     sides = []
     for name, answer in answers.items():
         if (side := typing_data(name, answer, inputs)) is not None:
@@ -119,7 +119,7 @@ def typing_file(ending: str) -> str:
 
 
 def draw_typing(sides: Sequence[Mapping[str, Any]]) -> None:
-    """Draw text that appears at each side's TTFT and TPOT, in real time in the browser.
+    """Animate text for each side in real time in the browser: the first token after TTFT, then one token per TPOT.
 
     The component receives `text` and `sides` as data, and shows them as text, never as markup.
     """

@@ -107,7 +107,7 @@ class Field:
 
 
 def show_field(question: Question, name: str, key: str, label: str, **page: Any) -> Field:
-    """Return the parameter `name` of a function or of specs as a field; `page` overrides properties of the field."""
+    """Return the parameter `name` of a function, or of specs (`Pool`), as a field; `page` overrides properties."""
     found = find_field(question, name)
     assert found is not None, name
     return replace(found, key=key, label=label, **page)
@@ -115,7 +115,7 @@ def show_field(question: Question, name: str, key: str, label: str, **page: Any)
 
 @cache
 def find_field(question: Question, name: str) -> Field | None:
-    """Return the parameter `name` of a function or specs as a field; None if there is no such parameter."""
+    """Return the parameter `name` of a function, or of specs such as `Pool`, as a field; None if it does not exist."""
     info = _declared_field(question, name)
     if info is None:
         return None
@@ -202,7 +202,7 @@ def _draw_widget(shown: Field, disabled: bool, stretch: bool) -> Any:
 
 
 def _width(text: str, around: int) -> int:
-    """Return the width in pixels of a widget that shows `text`; `around` is the width of everything else."""
+    """Return the width in pixels of a widget that shows `text`; `around`: width of the rest of the widget."""
     return max(125, around + round(6.4 * len(text)))
 
 

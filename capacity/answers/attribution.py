@@ -1,4 +1,4 @@
-"""Time attribution of an estimate: fractions of time by bound, and the effect of changing each resource.
+"""Time attribution of an estimate: fraction of time that each bound takes, and effect of changing each resource.
 
 The effects are computed by repeating the estimate with one resource changed by `CHANGE`, through the same step model,
 so they include changes of regime (for example from memory bound to compute bound).
@@ -31,7 +31,7 @@ PhaseTimer = Callable[[ResolvedPool, float], PhaseTimes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """Fractions of one step's time by the bound of its operators. They add up to 1."""
+    """Fractions of one step's time that compute-bound, memory-bound and other operators take. They add up to 1."""
 
     compute: float
     memory: float
@@ -69,7 +69,7 @@ def shares(cost: StepCost) -> Shares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundTime:
-    """Fraction of steps where one bound takes the largest part, and the busy time of this bound in all steps."""
+    """One bound (such as memory): fraction of steps where it takes the most time, and its busy time in all steps."""
 
     bound: Bound
     steps_fraction: float
@@ -83,9 +83,9 @@ def largest_bound(parts: Shares) -> Bound:
 
 
 def bound_times(works: Iterable[StepWork]) -> tuple[BoundTime, ...]:
-    """Return, for each bound, the fraction of a run's steps where it takes the largest part, and its total busy time.
+    """Return a record for each bound: fraction of steps where this bound takes the most time, and its total busy time.
 
-    Times are from the operators of the step model; empty without steps. Waiting for KV to return from another memory
+    Empty without steps. Times are those of the step model's operators. Waiting for KV to return from another memory
     counts as communication. Decode steps are grouped by the leading bits of batch size and context, and steps with a
     prefill are sampled (`capacity.simulator.step_work`). The total time is exact.
     """

@@ -66,8 +66,9 @@ def cost_of(price: Price | Prices | None, pools: Pools, load: ServedLoad) -> Cos
 def prefill_share(pools: Pools, load: ServedLoad) -> float:
     """Return the fraction of a request's GPU time that its prompt takes at full load, over all `pools`.
 
-    It is computed at full load for every `load`: idle time is not decode time, so the split does not depend on
-    utilisation. If prefill and decode run on separate pools, each part counts the time of its own GPUs.
+    The fraction does not depend on utilisation: it is computed at full load, because idle time is not decode time.
+    With separate pools for prefill and decode, prefill time is that of the prefill GPUs, decode time that of the
+    decode GPUs.
     """
     load = replace(load, requests_per_s=math.inf, in_flight=None)
     prefill_gpu_s = decode_gpu_s = 0.0
@@ -89,7 +90,7 @@ def max_requests_per_s(pools: Pools, load: ServedLoad) -> float:
     """Return the estimated maximum requests/s of all engines together; infinite if a pool only prefills or only
     decodes.
 
-    It is the maximum over batch sizes: a larger batch can be slower if its steps exceed the largest CUDA graph.
+    For each pool the best batch size counts: a larger batch can be slower if its steps exceed the largest CUDA graph.
     """
     if any(pool.pool.role != "both" for pool, _ in pools):
         return math.inf

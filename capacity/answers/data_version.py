@@ -14,7 +14,7 @@ _DATE = re.compile(rb"\b20\d\d-\d\d-\d\d\b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataVersion:
-    """Version of the tables: `digest` of names and contents (12 hexadecimal digits), and `newest`, the latest date."""
+    """Version of the tables: `digest` of names and contents (12 hex digits); `newest`: latest date in a table."""
 
     digest: str
     files: int

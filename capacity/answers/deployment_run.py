@@ -149,7 +149,7 @@ def _failures(service: Service, seed: int) -> Failures | None:
 def _autoscaling_of(
     service: Service, pool: ResolvedPool, kind: Literal["", "decode-"] = ""
 ) -> Autoscaling | None:
-    """Return the autoscaling of the pool's replicas; None if they are not scaled. `kind`: prefix of its options."""
+    """Return the autoscaling settings of the pool; None without autoscaling. `kind`: prefix of the option names."""
     max_replicas, target_requests = service.autoscale_max_replicas, service.autoscale_target_requests
     if kind:
         max_replicas = service.decode_autoscale_max_replicas
@@ -176,7 +176,7 @@ def _autoscaling_of(
 
 
 def deployment_prices(pools: Sequence[ResolvedPool], service: Service, cost: Cost) -> Prices | None:
-    """Return the price of a GPU-hour by kind of GPU. Raises InvalidInput if one price would apply to several kinds."""
+    """Return the price of a GPU-hour for each kind of GPU. Raises InvalidInput if one price would apply to several."""
     prices = {
         name: find_price_for_cost(name, cost) for name in dict.fromkeys(pool.profile.name for pool in pools)
     }
@@ -210,8 +210,8 @@ def verdict_on(
 ) -> Verdict | None:
     """Return the verdict on `run`, with the means of its steady state; None for a run that was stopped early.
 
-    The capacity is measured with a backlog of the requests in `sample`, by default those of `workload`. Runs of
-    different numbers of requests of the same traffic get the same sample, so that they report the same capacity.
+    The capacity is measured with a backlog of the requests in `sample`, by default those of `workload`. Runs that
+    differ only in the number of requests get the same sample, so that they report the same capacity.
     """
     if run.status != "complete":
         return None
@@ -237,7 +237,7 @@ def verdict_on(
 def _in_busiest_window(
     verdict: Verdict, run: SimulationResult, workload: Workload, capacity: Capacity | None
 ) -> Verdict:
-    """Return a long run's verdict, or that of its busiest window if that window is saturated or overloaded."""
+    """Return the `verdict`; for a long run whose busiest window is saturated or overloaded, that window's verdict."""
     windows = () if workload.is_closed_loop else find_windows([workload], WINDOW_S)
     if not windows or verdict.verdict == "overloaded":
         return verdict

@@ -127,8 +127,8 @@ def engine_frontend(resolved: ResolvedPool, workload: Workload | None = None) ->
 
 
 def front_end_limit(pools: Sequence[ResolvedPool], workload: Workload) -> FrontEndLimit | None:
-    """Return the maximum rate at which the API servers of all engines tokenize and stream such requests; None if their
-    work takes no time."""
+    """Return the maximum rate at which the API servers of all engines tokenize prompts like those of `workload` and
+    stream their outputs; None if this work takes no time."""
     times = engine_frontend(pools[0], workload)
     messages = workload.output_tokens
     if times.stream_interval > 1:
@@ -315,11 +315,11 @@ def _refuse_ignored_settings(resolved: ResolvedPool, policy: str) -> None:
 
 
 def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:
-    """Return the number of usable KV blocks and their size in tokens, with a minimum size if the windows of layers
-    differ.
+    """Return the number of usable KV blocks and the block size in tokens. If layers have different windows, the block
+    size is at least WINDOW_PAGE_TOKENS.
 
-    The minimum, WINDOW_PAGE_TOKENS, avoids tracking single tokens over several windows, which makes a simulation five
-    times as slow. With it a request stores at most WINDOW_PAGE_TOKENS - 1 tokens less in each group of layers.
+    The minimum avoids tracking single tokens over several windows, which makes a simulation five times as slow. With
+    the minimum a request stores at most WINDOW_PAGE_TOKENS - 1 tokens less in each group of layers.
     """
     blocks, tokens = plan.usable_blocks, plan.kv_block_tokens
     if len(plan.layout.kv_windows) > 1 and tokens < WINDOW_PAGE_TOKENS:
@@ -359,7 +359,7 @@ def with_drafts(
 ) -> EngineSetup:
     """Return the setup with drafts of depth `draft_tokens` (None: the speculator's default). Raises InvalidInput.
 
-    Each node of a draft tree takes a token of the step's budget and a KV slot; acceptance is computed by depth.
+    Each node of a draft tree takes a token of the step's budget and a KV slot; each depth has its own acceptance rate.
     """
     k = speculation.speculator.depth(draft_tokens)
     if k < 1:

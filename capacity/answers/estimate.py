@@ -105,7 +105,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
 
 
 def _latencies_by_field(latencies: Latencies | None, output_len: int) -> dict[str, Quantity | None]:
-    """Return the latencies by field name of `Estimate`; all but TTFT, TPOT and E2E are computed from these three."""
+    """Return the fields of `Estimate` that are latencies; all but TTFT, TPOT and E2E are computed from these three."""
     found: dict[str, Quantity | None] = (
         dict.fromkeys(Latencies._fields) if latencies is None else latencies._asdict()
     )
@@ -139,7 +139,7 @@ def _throughput(
 
 
 def _billed_load(lengths: RequestLengths, load: Served | None) -> ServedLoad:
-    """Return the load whose tokens share the cost: the steady-state load of the simulated run, or the batch itself."""
+    """Return the load to which the cost refers: the steady-state load of the simulated run, or the batch itself."""
     if load is not None and load.load is not None:
         return load.load
     return ServedLoad(
@@ -150,8 +150,8 @@ def _billed_load(lengths: RequestLengths, load: Served | None) -> ServedLoad:
 def _tokens_per_s_per_user(
     output_rate: Quantity, in_flight: float | None, latencies: Latencies | None, output_len: int
 ) -> Quantity | None:
-    """Return one user's output tokens per second: the output rate over requests in flight, or the output length over
-    E2E if arrivals set the rate. None if the number of requests in flight is unknown."""
+    """Return one user's output tokens per second: the output rate divided by requests in flight or, if arrivals set
+    the rate, the output length divided by E2E. None if the number of requests in flight is unknown."""
     if in_flight is None:
         return None
     if latencies is not None and output_rate.low is None and latencies.e2e_s.low is not None:
@@ -160,8 +160,8 @@ def _tokens_per_s_per_user(
 
 
 def _in_flight(phases: Phases, requests_per_s: Quantity, latencies: Latencies | None) -> float | None:
-    """Return the number of requests in the system, including waiting ones, by Little's law; None if it grows without
-    bound. For a batch it is the batch size."""
+    """Return the number of requests in the system, waiting ones included: the batch size of a batch, else the number
+    by Little's law. None if the queue grows without bound."""
     if phases.served is None:
         return float(phases.requests)
     return None if latencies is None else requests_per_s.value * latencies.e2e_s.value
@@ -201,7 +201,7 @@ def _operators(cost: StepCost) -> tuple[OperatorTime, ...]:
 
 
 def _price(bill: CostEstimate | None, name: str, requests_per_s: Quantity) -> Quantity | None:
-    """Return the price in the bill's field `name`, with an interval that follows from that of the throughput."""
+    """Return the $ value in the bill's field `name`. Its interval is computed from the interval of the throughput."""
     if bill is None:
         return None
     return requests_per_s.inverse(getattr(bill, name) * requests_per_s.value)

@@ -1,5 +1,5 @@
 """`explain`: the fraction of an estimate's time that each bound takes, the effect of more of each resource, and the
-parts of each interval."""
+sources of error that each interval consists of."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ METRICS: tuple[tuple[Metric, str], ...] = (("ttft", "TTFT"), ("tpot", "TPOT"), (
 def explained_intervals(
     resolved: ResolvedPool, phases: Phases, traffic: Traffic, lengths: RequestLengths
 ) -> tuple[ExplainedInterval, ...]:
-    """Return the intervals of an estimate's latencies with their parts; empty without a steady state."""
+    """Return the interval of each latency with its parts (sources of error); empty without a steady state."""
     found = predicted_latencies(resolved, phases, traffic, lengths)
     wider = predicted_latencies(resolved, phases, traffic, lengths, as_found=True)
     if found is None or wider is None:
@@ -99,7 +99,7 @@ def explained_intervals(
 
 
 def _parts_with_ends(bands: LoadBands, metric: Metric) -> Iterator[tuple[Part, float, float]]:
-    """Yield each part of the metric's interval, with the relative ends of an interval of this part alone."""
+    """Yield each source of error in the metric's interval, with the relative interval ends from this source alone."""
     kind = bands.kind(metric)
     for part in bands.parts(metric):
         low, high = relative_ends([part], kind)

@@ -39,8 +39,8 @@ def fit(
 def ways_to_fit(
     model: str | Path | ModelSpec, *, profiles: str | Path | None = None, **options: Any
 ) -> tuple[Change, ...]:
-    """Return changes of the pool's fields that make `model` fit: of each kind of change the smallest, as `fit`
-    suggests it. Empty if the model fits, or if none of the tried changes helps. Raises as `fit`."""
+    """Return changes of the pool's fields that each make `model` fit: the smallest change of each kind, as `fit`
+    suggests. Empty if the model fits, or if none of the tried changes helps. Raises as `fit`."""
     (pool,) = split(options, Pool)
     deployment = make_deployment(model, pool=pool, question="fit")
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles)

@@ -164,7 +164,7 @@ def _line(
     quantization: str | None,
     engine: str,
 ) -> FrontierLine:
-    """Return one deployment with a point for each concurrency in `loads` that does not exceed what it runs at once."""
+    """Return one deployment with a point for each of `loads` up to the number of requests that it runs at once."""
     first = sized.point
     points: tuple[LoadPoint, ...] = ()
     if sized.pool is not None:

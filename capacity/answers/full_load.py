@@ -15,9 +15,9 @@ def full_load(
 ) -> tuple[ServedLoad, tuple[float, float]]:
     """Return the maximum load of these requests that the engines can serve, and the 90 % interval of E2E at that load.
 
-    The load has the lengths and prefix hits of `load` if given. Its rate is the measured capacity, as in every
-    verdict; if no backlog forms, it is computed from step times only. The interval is that of measured over predicted
-    time of a request; the interval of the rate is its reciprocal. Raises InvalidInput for requests that are too long.
+    Lengths and prefix hits are those of `load` if given. The rate is the measured capacity, as in every verdict; if no
+    backlog forms, the rate is computed from step times only. The interval is that of the ratio of measured to
+    predicted E2E; its reciprocal is the interval of the rate. Raises InvalidInput for requests that are too long.
     """
     if load is None:
         prompt, output = workload.long_run_tokens

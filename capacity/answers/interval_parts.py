@@ -42,10 +42,10 @@ UNMEASURED = {  # by the reason why these steps were not measured; {}: the GPU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One independent source of prediction error: standard `deviation` of its logarithm, and how the user can remove
-    it.
+    """One independent source of prediction error: standard `deviation` of the logarithm of the error, and what the
+    user can do to remove the error.
 
-    `judged`: held-out evaluation covered this error, so the interval ends that were fitted there apply. Otherwise the
+    `judged`: held-out evaluation included this error, so the interval ends that were fitted there apply. Otherwise the
     ends are those of a normal distribution.
     """
 
@@ -157,7 +157,7 @@ def deviation_of(parts: Iterable[Part]) -> float:
 
 
 def relative_ends(parts: Iterable[Part], kind: MetricSpread) -> tuple[float, float]:
-    """Return the 90 % interval of measured over predicted values for these parts. `kind`: the metric's fitted ends."""
+    """Return the 90 % interval of measured / predicted values from these parts. `kind`: the metric's fitted ends."""
     parts = tuple(parts)
     judged = deviation_of(part for part in parts if part.judged)
     others = Z_90 * deviation_of(part for part in parts if not part.judged)
@@ -184,10 +184,10 @@ def calibrated_sensitivities(metric: Metric, asked: PredictionContext) -> dict[s
 
 
 def _step_parts(metric: Metric, sensitivity: Shares, asked: PredictionContext, known: Spreads) -> list[Part]:
-    """Return the parts for errors of step times: one for each class of step time, or a single one after calibration.
+    """Return the interval parts for step times: one for each class of kernels or CPU work; after calibration only one.
 
-    A class has one correction factor for kernels of all sizes. Calibration at one load reduces the factor's variance
-    at other loads only by the fraction 1 - `RUN_TO_RUN`.
+    A class has one correction factor for kernels of all sizes. Calibration at one load reduces the factor's variance;
+    at other loads only the fraction 1 - `RUN_TO_RUN` of this reduction applies.
     """
     if asked.adjustment is not None and asked.adjustment.covariance:
         of_classes: dict[str, float] = {str(name): share for name, share in sensitivity.items()}
@@ -212,10 +212,10 @@ def _step_parts(metric: Metric, sensitivity: Shares, asked: PredictionContext, k
 
 
 def _deployment_parts(metric: Metric, asked: PredictionContext, known: Spreads) -> list[Part]:
-    """Return two parts that step times do not explain: differences between deployments, and between runs of one.
+    """Return the interval parts for differences between deployments, and between runs of one, beyond their step times.
 
-    For a calibrated deployment the sources need not include its GPU and engine: calibration corrects its difference
-    from other deployments, and run-to-run variation is the same for all.
+    The parts are wider if the measured sources do not include the GPU and engine, except for a calibrated deployment:
+    calibration corrects its difference from other deployments, and run-to-run variation is the same for all.
     """
     seen = known.find_evidence(asked.engine, asked.gpu, is_moe=asked.is_moe)
     of_ttft, of_tpot = (known.unfamiliar,) * 2 if seen is None else (seen.ttft, seen.tpot)
@@ -250,8 +250,8 @@ def _describe_deployments(asked: PredictionContext, seen: bool) -> str:
 
 
 def launch_parts(metric: Metric, asked: PredictionContext, known: Spreads) -> list[Part]:
-    """Return the parts of unspecified server settings: settings left to the engine's defaults, scheduler settings that
-    have no flag in `capacity`, and further differences between servers.
+    """Return the interval parts for unspecified server settings: settings left to the engine's defaults, scheduler
+    settings that have no flag in `capacity`, and further differences between servers.
 
     Calibration runs of this deployment include the effect of its settings, but only for the loads of those runs.
     """
@@ -289,10 +289,10 @@ def machine_part(
     unknown: float,
     ttft_share: float,
 ) -> Part:
-    """Return the part for an unmeasured machine, client and build.
+    """Return the interval part for a machine, client and build that were not measured.
 
     `unknown` is the fraction of launch settings, release included, that are unknown. The variance grows in proportion
-    to it, from `least` (all known) to `most` (none known).
+    to `unknown`, from `least` (all known) to `most` (none known).
     """
     low = _unspecified_deviation(metric, least, ttft_share)
     high = low if most is None else max(_unspecified_deviation(metric, most, ttft_share), low)

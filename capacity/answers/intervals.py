@@ -71,12 +71,12 @@ def add_client_latency(
     unit_s: float = 1.0,
     as_found: bool = False,
 ) -> Quantity:
-    """Return TTFT or E2E; if the client latency is unknown, with a wider interval.
+    """Return `quantity`, a TTFT or E2E, with a wider interval if the client latency is unknown.
 
     The client latency is known if the user gave it. Its default also counts as known, except with `as_found` or in a
-    calibrated profile. An unknown one is between `MIN_S` and `MAX_S`, as in published benchmarks, or in the range of
-    the calibration runs (`adjustment`). Its error is independent of the other errors. `unit_s`: seconds per unit of
-    the quantity.
+    calibrated profile. An unknown client latency is between `MIN_S` and `MAX_S`, as in published benchmarks, or in the
+    range of the calibration runs (`adjustment`). Its error is independent of the other errors. `unit_s`: seconds per
+    unit of the quantity.
     """
     learnt = adjustment is not None and adjustment.covariance
     if "client_latency_s" in traffic.model_fields_set or not (as_found or learnt):
@@ -98,7 +98,7 @@ def client_range_s(traffic: Traffic, adjustment: Adjustment | None) -> tuple[flo
 
 
 def add_client_latency_range(low: float, high: float, predicted_s: float) -> tuple[float, float]:
-    """Widen an interval of measured over predicted latency for an unknown client latency (assumed: `USUAL_S`)."""
+    """Widen the interval of measured / predicted latency to include an unknown client latency (assumed: `USUAL_S`)."""
     nearer, farther = _limits(USUAL_S, predicted_s)
     return max(1 - math.hypot(1 - low, nearer), 0.0), 1 + math.hypot(high - 1, farther)
 
@@ -233,8 +233,8 @@ def time_across_graph_limit_s(resolved: ResolvedPool, tokens: float) -> float:
 
 
 def widen_across_graph_limit(ends: tuple[float, float], other_s: float, own_s: float) -> tuple[float, float]:
-    """Return `ends` (measured over predicted time) widened to include the time on the other side of the CUDA graph
-    limit: the predicted `own_s` plus `other_s`, which may be negative."""
+    """Widen `ends`, the interval of measured / predicted time, to include a step on the other side of the CUDA graph
+    limit. The predicted time is `own_s`; on the other side it changes by `other_s` (may be negative)."""
     ratio = max(1 + other_s / own_s, 0.0)
     return ends[0] * min(1.0, ratio), ends[1] * max(1.0, ratio)
 
@@ -342,7 +342,7 @@ def batch_latencies(
 def batch_ends(
     resolved: ResolvedPool, times: PhaseTimes, lengths: RequestLengths, batch_size: int
 ) -> dict[str, tuple[float, float]]:
-    """Return the interval ends (s) of a batch by field (`ttft_s`, `tpot_s`), without fields that have none."""
+    """Return the interval ends (s) of a batch's TTFT and TPOT, if any, with the keys `ttft_s` and `tpot_s`."""
     found = batch_latencies(resolved, times, lengths, batch_size)
     named = {"ttft_s": found.ttft_s, "tpot_s": found.tpot_s}
     return {

@@ -143,7 +143,8 @@ def price_or_reason(gpu: str, cost: Cost) -> tuple[Price | None, str | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizedPool:
-    """A pool at the smallest tensor-parallel size that serves a load, with its point; `pool` is None if none does."""
+    """A pool at the smallest tensor-parallel size that serves a load, else at the largest that holds the model.
+    `point`: the metrics at this size, or the reason why `pool` is None."""
 
     pool: ResolvedPool | None
     point: LoadPoint
@@ -160,8 +161,8 @@ def sizes_to_try(pool: Pool, model: ModelSpec, profile: HardwareProfile) -> tupl
 def smallest_pool(
     model: ModelSpec, pool: Pool, traffic: Traffic, cost: Cost, *, profiles: Profiles = None
 ) -> SizedPool:
-    """Return `pool` at the smallest tensor-parallel size within a node at which the load has a steady state. If there
-    is none, return the largest size that holds the model. A size that `pool` gives is kept."""
+    """Return `pool` at the smallest tensor-parallel size within a node at which the load has a steady state, else at
+    the largest size that holds the model. If `pool` sets a size, only that size is tried."""
     _, load = load_of(traffic)
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     price, price_note = price_or_reason(profile.name, cost)
@@ -245,8 +246,8 @@ ORDERS = {
 
 
 def sort_points(points: Iterable[LoadPoint], order: str) -> tuple[LoadPoint, ...]:
-    """Return the points in this order: the best first, then those without the metric, those that miss the SLOs,
-    saturated and overloaded ones, and those that do not fit.
+    """Return the points sorted by the metric of `order`, the best first. At the end are, in this order: points without
+    the metric, those that miss the SLOs, saturated and overloaded ones, and those that do not fit.
 
     Raises InvalidInput for an unknown order.
     """

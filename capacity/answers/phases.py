@@ -232,7 +232,8 @@ def _running_requests(load: Served, slots: int) -> int:
 
 
 def _with_client_times(form: PhaseTimes, load: Served) -> PhaseTimes:
-    """Return `form` with the latencies and rate that clients see; if overloaded, with the maximum throughput."""
+    """Return the closed-form times `form` with the latencies and rate that clients see. Without a steady state only
+    the rate is replaced, by the maximum throughput."""
     means = load.steady
     if means is None:
         most = load.verdict.capacity_requests_per_s

@@ -44,7 +44,7 @@ class PoolRun(RequestGroup):
     """Results of one of several pools in a run: it received `requests` requests and completed `answered` of them.
 
     The other requests were sent to another pool, lost or rejected. Latencies are those of the completed requests, from
-    their arrival at the deployment. `busy_fraction`: busy time over the time in which the pool's replicas existed.
+    their arrival at the deployment. `busy_fraction`: busy fraction of the time in which the pool's replicas existed.
     """
 
     model: str

@@ -180,8 +180,8 @@ class ReplicasNeeded:
 
     `busiest_requests_per_s`, for varying arrivals: the rate of the busiest 15 minutes, or of the sampled part.
     `stable` is None for a closed loop, because its request rate follows the speed of the deployment. `within_slo` is
-    None without `slos`, or if no number of replicas meets them; `reason` then explains why. `judged_in`: for longer
-    traffic, the window to which the SLOs apply.
+    None without `slos`, or if no number of replicas meets them; `reason` then explains why. `judged_in`: the window of
+    long traffic to which the SLOs apply.
     """
 
     requests_per_s: float | None
@@ -299,9 +299,9 @@ class Simulation(AnswerRecord):
 
     The summary's keys are those of `vllm bench serve` (capacity/simulator/metrics.py), plus simulator-only ones.
     `predicted_ms` has the means and high percentiles of latencies with their 90 % intervals, by key of the summary
-    (`mean_ttft_ms`); `as_found_ms` has the same for a server with unknown settings and client. `slo_window`: for a
-    longer run, the worst window, to which `slos` apply. `cost` is at the steady-state load. `priorities`: classes of
-    requests, the first served first; empty if all have the same priority. `pools`: set if there are several.
+    (`mean_ttft_ms`); `as_found_ms` has the same for a server with unknown settings and client. `slo_window`: the worst
+    window of a long run, to which `slos` apply. `cost` is at the steady-state load. `priorities`: classes of requests,
+    the first served first; empty if all have the same priority. `pools`: set if there are several.
     """
 
     SCHEMA: ClassVar[str] = "capacity/simulation/v1"

@@ -44,7 +44,7 @@ CASCADE = "cascade"  # the router
 
 
 def takes_of(resolved: ResolvedPool, place: int, service: Service) -> PoolLimits:
-    """Return the limits up to which the router sends requests to this pool, which has index `place`."""
+    """Return this pool's limits (tokens, requests, forecast TTFT) for routed requests. `place`: index of the pool."""
     pool = resolved.pool
     forecast = None if service.router_ttft_s is None else forecast_of(resolved, service.router_ttft_s)
     return PoolLimits(place, pool.route_up_to_tokens, pool.route_up_to_requests, forecast)

@@ -77,8 +77,8 @@ def _has_judge(run: SimulationResult) -> bool:
 
 
 def _without_judge_delay(whole: LoadMeans, run: SimulationResult) -> LoadMeans:
-    """Return the mean latencies, with TTFT and TPOT from the times when the engine generated the tokens. A judge
-    delays the tokens that clients see, but slower steps delay the generation."""
+    """Return the mean latencies, with TTFT and TPOT from the times when the engine generated the tokens. These times
+    depend on step times; the times when clients see the tokens also include the delay by a judge."""
     if run.cascade is None or not _has_judge(run):
         return whole
     records, done = run.records, run.records.completed

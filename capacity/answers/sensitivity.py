@@ -87,7 +87,8 @@ def sensitivities(resolved: ResolvedPool, load: ObservedLoad) -> Sensitivities:
 
 
 def _effects(resolved: ResolvedPool, steps: TokenSteps, shape: StepShape) -> Shares:
-    """Return the sensitivities of one step's time. In lockstep, a rank's experts process the tokens of all ranks."""
+    """Return the sensitivities of one step's time to each class of step time and to the token exponent of the experts'
+    time. In lockstep, the experts of a rank process the tokens of all ranks."""
     found = step_shares(steps, shape)
     tokens = all_tokens(shape) * resolved.lockstep_ranks
     return {**found, "experts_tilt": found["experts"] * token_log_ratio(tokens)}
@@ -96,8 +97,9 @@ def _effects(resolved: ResolvedPool, steps: TokenSteps, shape: StepShape) -> Sha
 def step_shares(steps: StepModel | TokenSteps, shape: StepShape) -> Shares:
     """Return the sensitivity of one step's time to each class of step time; the sensitivities add up to 1.
 
-    They are not fractions of the step's time: GPU time hides CPU time except for an excess, but this excess depends on
-    all CPU time. For norm(a, b) = (a**p + b**p)**(1/p) the sensitivity to a is (a / norm)**p.
+    CPU and GPU work overlap, so a sensitivity is not a fraction of the step's time: only excess CPU time adds to the
+    step, but this excess depends on all CPU time. For norm(a, b) = (a**p + b**p)**(1/p) the sensitivity to a is (a /
+    norm)**p.
     """
     cost, host = steps.step_cost(shape), steps.host
     seconds = class_shares(cost)
@@ -142,7 +144,7 @@ def _tpot_amplification(resolved: ResolvedPool, load: ObservedLoad, times: Phase
 
 
 def _closed_form(resolved: ResolvedPool, load: ObservedLoad) -> PhaseTimes:
-    """Return closed-form times of a closed loop with as many requests per rank as this load and similar steps."""
+    """Return closed-form times of a closed loop with similar steps and as many requests per rank as this load."""
     streams = min(resolved.pool.pipeline_parallel_size, max(round(load.in_flight), 1))
     most = resolved.max_num_seqs * resolved.pool.data_parallel_size
     running = max(min(load.in_flight, most), 1.0)

@@ -33,7 +33,7 @@ class Served:
 
     `steady`: means over the steady part of the run; None without one (the verdict explains why). `whole`: means over
     all `num_prompts` requests, warm-up and drain included, as in `vllm bench serve`; None if the simulated concurrency
-    was lower than the requested one. `load`: the load over which the cost is divided; None if nothing was served.
+    was lower than the requested one. `load`: the load to which the cost refers; None if nothing was served.
     """
 
     verdict: Verdict
@@ -69,7 +69,7 @@ def serve_load(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
 
 
 def _means_with_queue(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
-    """Return the means of a full engine at `in_flight` requests; more requests only wait, so TPOT is unchanged."""
+    """Return the means of a full engine with `in_flight` requests: additional ones only wait, so TPOT is unchanged."""
     if means is None:
         return None
     more_s = in_flight / means.requests_per_s - means.e2e_s

@@ -37,7 +37,7 @@ def startup_of(resolved: ResolvedPool) -> StartUp | None:
 
 @lru_cache(maxsize=8)
 def startup_part(name: str) -> Quantity:
-    """Return the geometric mean of one table in the start-up logs, with the 90 % prediction interval of another log.
+    """Return the geometric mean of one start-up log table, with the 90 % prediction interval for a further log.
 
     The standard deviation is that of the logarithms, pooled over all tables of times, because some tables are short.
     """

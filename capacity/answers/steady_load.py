@@ -1,4 +1,4 @@
-"""Steady-state load of a run, without warm-up and drain: the load over which a cost is divided."""
+"""Steady-state load of a run, without warm-up and drain: the load to which the cost of the run refers."""
 
 import math
 

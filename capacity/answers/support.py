@@ -50,7 +50,7 @@ class SupportCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupportMatrix(AnswerRecord):
-    """Every engine (newest release) in every family of weight formats, on `gpus`."""
+    """Status of every engine (newest release) on each of `gpus` with each family of weight formats."""
 
     SCHEMA: ClassVar[str] = "capacity/gpu-support/v1"
 
@@ -118,7 +118,7 @@ def _device_name(profile: HardwareProfile, engine: EngineSpec) -> str:
 
 
 def _kernel_support(profile: HardwareProfile, engine: EngineSpec, kernel: Kernel) -> tuple[Status, str]:
-    """Return the status of an engine's GEMM kernel (in the tables of some GPU) on this GPU, and the reason."""
+    """Return the status on this GPU of an engine's GEMM kernel (known for at least one GPU), and the reason."""
     lookup = KernelLookup(coefficient_sources(profile), engine.kernel_family)
     lookup.kernel("gemm", kernel)
     step_time = profile.step_time

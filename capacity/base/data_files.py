@@ -29,8 +29,8 @@ def read_data(path: Path) -> Table:
 
 
 def read_rows(path: Path, make: Callable[..., Row], *, named: bool = True) -> dict[str, Row]:
-    """Return the records of a file by name. `make` builds each record from the keys of one table, and from the table's
-    name if `named`. Raises MalformedFile."""
+    """Return a mapping from name to record for the tables of a file. `make` builds a record from the keys of a table,
+    and from the table's name if `named`. Raises MalformedFile."""
     tables = read_data(path)
     return {
         name: make_row(path, name, make, {"name": name, **row} if named else row)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """Help and flags of a keyword. If `spelled` is empty, it has a flag with its own name or is positional."""
+    """Help and flags of a keyword. Without `spelled`, the keyword has a flag with its own name or is positional."""
 
     help: str
     spelled: str = ""  # flags separated by spaces; errors show the last one
@@ -25,7 +25,7 @@ class Kind(NamedTuple):
 
 
 def kind_of_annotation(hint: Any) -> Kind:
-    """Return the type of an annotation as a `Kind`. It is text unless it contains a number or boolean."""
+    """Return the type of an annotation as a `Kind`: text, unless the annotation contains a number or boolean."""
     held = list(_types(hint))
     of = next((each for each in (bool, float, int) if each in held), str)
     literals = [get_args(each) for each in held if get_origin(each) is Literal and of is str]

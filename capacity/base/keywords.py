@@ -1,4 +1,4 @@
-"""Keywords and flags of functions from the fields of Pool, Traffic and Cost, so that each is declared once."""
+"""Keywords and flags of functions, derived from the fields of Pool, Traffic and Cost, which are declared only once."""
 
 import difflib
 import inspect

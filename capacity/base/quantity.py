@@ -33,7 +33,7 @@ class Quantity:
         )
 
     def inverse(self, numerator: float) -> Quantity:
-        """Return `numerator` over this quantity. The interval ends swap; a lower end of 0 gives no upper end."""
+        """Return `numerator` divided by this quantity. The interval ends swap; a lower end of 0 gives no upper end."""
         return Quantity(
             value=numerator / self.value,
             low=None if self.high is None else numerator / self.high,

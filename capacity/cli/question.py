@@ -132,7 +132,8 @@ class StoredDeployment:
 
 
 def stored_deployment(deployment: str | None, from_launch: str | None, flags: Fields) -> StoredDeployment:
-    """Return a file's deployment, overridden by a pasted command. In `specs` only, `flags` override both.
+    """Return a file's deployment, overridden by a pasted command. `flags` override both, but only in the result's
+    `specs`.
 
     Raises InvalidInput for several pools, and the errors of `request_of`.
     """

@@ -71,7 +71,7 @@ def asking_function(entry: Verb) -> tuple[Callable[..., None], tuple[type[Spec],
 
 
 def deployment_function(entry: Verb) -> Callable[..., None]:
-    """Return a command function that calls a verb's Python function on the flags' deployment and prints the answer."""
+    """Return a command function that calls a verb's function with the user's deployment and prints the answer."""
 
     def answer_question(question: Question, *, replicas: int | None = None, **keywords: Any) -> None:
         check_format(question.format)

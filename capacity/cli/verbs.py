@@ -68,8 +68,8 @@ def defer(app: typer.Typer, entry: Verb, group: str | None = None) -> None:
 def command_of(entry: Verb) -> Any:
     """Return the parser command of a verb, with its own parameters and the flags of its specs.
 
-    The function of the verb receives the flags that were set as `options`, or, if the verb has shared options of a
-    `Question`, as `question`. The other options in `entry.shared` become keywords if they are set.
+    The function of the verb receives the flags that the user set in one parameter: `options`, or `question` if the
+    verb has shared options of a `Question`. The other options in `entry.shared` become keywords if the user set them.
     """
     specs = tuple(map(pkgutil.resolve_name, entry.specs))
     if entry.command:

@@ -18,7 +18,7 @@ from capacity.base.errors import UnknownName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLatency:
-    """Seconds that one client and its network add to TTFT (round trip), and the measurements that they come from."""
+    """Latency (s) that a client and its network round trip add to TTFT, and the source of the measurements."""
 
     name: str
     seconds: float

@@ -18,7 +18,7 @@ class Cost(FlagSpec):
 
 
 class Billing(FlagSpec):
-    """Other billing inputs: replicas, users, API prices, spot interruptions, a batch job. None: not requested."""
+    """Other billing inputs: replicas, users, API prices, spot interruptions, a batch job. None: not computed."""
 
     replicas: int = 1
     requests_per_user_hour: float | None = None

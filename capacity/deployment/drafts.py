@@ -1,6 +1,6 @@
-"""Convert names of drafting methods between vLLM's options, its V0 flags, names of checkpoints, and pool fields.
+"""Convert drafting methods between the spellings of vLLM's options and V0 flags, checkpoint names, and pool fields.
 
-Also a table of public draft checkpoints, by target model, with their measured acceptance.
+The module also reads a table of public draft checkpoints, with their target models and measured acceptance.
 """
 
 import tomllib
@@ -57,7 +57,7 @@ def supports_drafting(engine: str, way: str) -> bool:
 
 
 def drafting_notes(engine: str, way: str | None) -> tuple[str, ...]:
-    """Return a note if the engine does not support the drafting method, so the answer is hypothetical."""
+    """Return a note that the answer is hypothetical, if the engine does not support the drafting method."""
     if way is None or supports_drafting(engine, way):
         return ()
     return (
@@ -120,7 +120,7 @@ class DraftCheckpoint(Spec):
 
 @lru_cache(maxsize=1)
 def draft_checkpoints() -> dict[tuple[str, str], DraftCheckpoint]:
-    """Return all draft checkpoints, by target (lower case) and method."""
+    """Return all draft checkpoints; a key consists of a target model's id in lower case and a drafting method."""
     rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))["checkpoints"]
     found = [DraftCheckpoint(**row) for row in rows]
     return {(target.lower(), each.method): each for each in found for target in each.targets}

@@ -33,7 +33,7 @@ Part = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Requirement on the value of `field`: one of `values`; if empty, not its default (`finite`: nor infinite)."""
+    """Requirement on `field`: the value is in `values`; if these are empty, not default (`finite`: nor infinite)."""
 
     field: str
     values: tuple[object, ...] = ()
@@ -49,7 +49,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class _FieldReading:
-    """Metadata of a spec's field: the part of the product that reads it, and the other fields that it needs."""
+    """Metadata of a spec's field: part of the product that reads the field, and requirements on other fields."""
 
     part: Part | None
     needs: tuple[Need, ...]
@@ -59,8 +59,8 @@ class FlagSpec(Spec):
     """A spec whose fields are also command-line flags; each has a row in `flags.json` in the module's folder.
 
     Keys of a row: `help`: help text of the flag. `flags`: additional spellings. `read_by`: part of the product that
-    reads the field; without it, all parts do. `needs`: other fields, with values; the field has an effect only if one
-    of these requirements is met. Other keys are limits of the value.
+    reads the field, such as the memory plan or the router; if absent, all parts read it. `needs`: requirements on
+    other fields; the field has an effect only if at least one is met. Other keys are limits of the value.
     """
 
     @classmethod
@@ -83,7 +83,7 @@ def _describe(
     needs: Mapping[str, Any] | None = None,
     **limits: Any,
 ) -> None:
-    """Copy a row of `flags.json` into its field."""
+    """Store a row of `flags.json` in the metadata of its field."""
     field.description = help or field.description
     field.json_schema_extra = {"flags": list(flags)}
     needed = (

@@ -59,10 +59,10 @@ class LaunchFlag(Spec):
     written but never read. `aliases`: additional and older spellings, which are only read. `place`: a command-line
     flag, an environment variable, or a key of the options file. `words`: the engine's word for each value of the field
     that it spells differently. `others`: treatment of values that are not in `words`: kept; read, but not written
-    (`read`); left in the command as an unread flag (`left`); or an error (`refused`). `means`: the field's value if
-    the flag is present, as a switch or with the word `writes`. `writes` without a field is a constant. A value at the
-    pool's default is written only if `always` is true or the other field `beside` is set. `note`: note for the user if
-    the flag is written.
+    (`read`); left in the command as an unread flag (`left`); or an error (`refused`). `means`: the boolean that the
+    field gets if the flag is present, as a switch or with the word `writes` after it. If `field` is None, the word
+    `writes` is a constant. A field at the pool's default is written only if `always` is true or the field named by
+    `beside` is set. `note`: note for the user if the flag is written.
     """
 
     name: str
@@ -160,8 +160,8 @@ class FlagTable(Spec):
     suffixes of container images whose entry point is the server. `image` and `has_package`: published image and pip
     package of a release. `terms`: names of the values that the engine's dialect computes. `config_flag`: flag that
     names a YAML file with more flags. `reads_pool_fields`: every pool field is also a flag. `not_modelled`: flags,
-    each with the assumption used instead. `model_names`: this package's name of a model, by its name in the engine's
-    library. `newest_tags`: tag of a model that the command names without a tag, by its name in that library.
+    each with the assumption used instead. `model_names` maps a model's name in the engine's library to this package's
+    name. `newest_tags` maps the name in the library to the tag to use if the command gives none.
     """
 
     program: tuple[str, ...]
@@ -191,7 +191,7 @@ class FlagTable(Spec):
         return self
 
     def rows(self) -> tuple[LaunchFlag, ...]:
-        """Return the rows that are read from a command: those with a field; all pool fields if they are flags."""
+        """Return the rows to read from a command: those with a field; with `reads_pool_fields`, all pool fields."""
         if not self.reads_pool_fields:
             return tuple(row for row in self.flags if row.field is not None)
         listed = {row.field: row for row in self.flags if row.field is not None}

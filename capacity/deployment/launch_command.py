@@ -43,11 +43,11 @@ _PLANNED = re.compile(r"^\s*#\s*planned for (\S+) ([\w.]+)", re.MULTILINE)
 
 @validate_arguments
 def from_launch(command: str, *, gpu: str | None = None) -> DeploymentFile:
-    """Return the deployment that a launch command, or a file with one, starts; pass it in place of a model.
+    """Return the deployment that a launch command, or a file with one, starts. Analyses accept the result as model.
 
     Supports vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp and Ollama, recognised by the first words. `gpu` defaults to
-    the GPU in the file. Warns about flags that would change an answer but are not modelled. Raises InvalidInput for an
-    unsupported command, a missing model, and a flag that the engine does not have.
+    the GPU named in the file. Warns about flags that would change an answer but are not modelled. Raises InvalidInput
+    for an unsupported command, a missing model, and a flag that the engine does not have.
     """
     read = read_launch(command)
     if read.unknown:
@@ -65,11 +65,11 @@ from_vllm = from_launch  # former name
 
 
 def read_launch(text: str) -> LaunchCommand:
-    """Read a launch command, or a file that contains one, as a model (empty: not named) and pool fields.
+    """Read a launch command, or a file that contains one, as a model name (empty: none) and pool fields.
 
     From a Kubernetes manifest, a compose file or a SkyPilot task, reads the only server and its replicas. Accepts
     continued lines, comments, environment variables before the program, containers and both spellings of flags. Raises
-    InvalidInput, also for any other YAML mapping.
+    InvalidInput if the command cannot be read, and for any other YAML mapping.
     """
     folder = None
     if _is_file(text.strip()):
@@ -188,7 +188,7 @@ def read_words(
 
 
 def _parse_flags(table: FlagTable, words: Sequence[str], folder: Path | None) -> tuple[Flags, str]:
-    """Return a command's flags, which override those of its options file, and the model that the file names."""
+    """Return a command's flags, completed by those of its options file, and the model that this file names."""
     rows = [row for row in table.rows() if row.place == "line"]
     switches = {flag_name(row.name) for row in rows if row.is_switch}
     aliases = {flag_name(alias): flag_name(row.name) for row in rows for alias in row.aliases}
@@ -227,7 +227,7 @@ def _is_file(text: str) -> bool:
 
 
 def _ollama_arguments(words: list[str]) -> list[str]:
-    """Return the words after `ollama` in its first `run`, else `create`, `serve` or `pull` command; empty: none."""
+    """Return the words after `ollama` in the first `run` command, else `create`, `serve` or `pull`; else nothing."""
     places = [place for place, word in enumerate(words) if word.rpartition("/")[2] == "ollama"]
     for verb in ("run", "create", "serve", "pull"):
         for place in places:

@@ -49,7 +49,7 @@ def drafting_method(pool: Pool) -> str:
 
 
 def engine_method_names(engine: str) -> dict[str, str]:
-    """Return the engine's names of the drafting methods that it supports, by drafting method."""
+    """Return the drafting methods that the engine supports, each mapped to the engine's name for the method."""
     return next(row.words for row in flag_table(engine).flags if row.field == "speculator")
 
 

@@ -106,7 +106,7 @@ def is_flag(word: str) -> bool:
 
 
 class NoServerError(InvalidInput):
-    """The line does not launch a server of a known engine."""
+    """Error for a line that does not launch a server of a known engine."""
 
 
 class Flags:
@@ -152,7 +152,7 @@ class Flags:
             self._spelled[name] = f"{flag} {value}".strip()
 
     def take(self, name: str, *, known: Collection[str] | None = None) -> str | None:
-        """Remove a flag and return its value (empty if it has none); None if absent or not one of `known`."""
+        """Remove a flag and return its value (empty: no value); None if absent or if the value is not in `known`."""
         if known is not None and self._values.get(name) not in known:
             return None
         return self._values.pop(name, None)
@@ -165,7 +165,7 @@ class Flags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A parsed command: its flags, the environment variables before it, its folder, and the options in its file."""
+    """A parsed command: flags, the environment variables before it, its folder, and options from a YAML file."""
 
     flags: Flags
     environment: Mapping[str, str]
@@ -185,7 +185,7 @@ def find_key(words: Mapping[str, str], word: str | None) -> str | None:
 
 
 def read_options_file(name: str | None, folder: Path | None, flag: str) -> dict[str, str]:
-    """Return the options of a YAML file by dotted key (`key`, `key.key`, ...); empty if `name` is None.
+    """Return the options in a YAML file, with dotted keys for nested ones (`key.key`); empty if `name` is None.
 
     `flag`: the flag that names the file, with its engine, for messages. Raises InvalidInput if the file does not exist
     or is not YAML.

@@ -95,7 +95,7 @@ class ByRequestLength(ByPromptLength):
 class ByCascade(ByPromptLength):
     """Router to the least outstanding replica in the pool of the request's cascade stage (pools in file order).
 
-    The cascade sets `stage_of`, the stage of a request; if it is not set, all requests go to the first pool.
+    The cascade sets the function `stage_of`, which returns a request's stage; by default, all go to the first pool.
     """
 
     def __init__(self, *, seed: int = 0) -> None:
@@ -142,7 +142,7 @@ class WithinTtft(ByPromptLength):
         return chosen
 
     def _lowest_ttft_replica(self, pool: _Pool, tokens: int) -> tuple[int, float]:
-        """Return the pool's replica with the lowest expected TTFT, and that TTFT; -1 and infinity: none accepts."""
+        """Return the replica with the lowest expected TTFT, and that TTFT; (-1, infinity) if none accepts."""
         limit, most = pool.takes.up_to_tokens, pool.takes.up_to_requests
         found, soonest = -1, math.inf
         if limit is not None and tokens > limit:

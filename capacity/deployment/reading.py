@@ -1,8 +1,9 @@
 """Reject fields that do not affect the answer of a command, instead of ignoring them.
 
-A field declares the part of the product that reads it (`read_by`, none: all) and the other fields it needs (`needs`).
-The registry lists the parts that each command uses. The command line and the Python API call this module with the
-names of the fields that the user wrote; a deployment file may contain more.
+A field declares the part of the product that reads it, such as the memory plan or the router (`read_by`; none: all
+parts), and its requirements on other fields (`needs`). The registry lists the parts that each command uses. The
+command line and the Python API call this module with the names of the fields that the user wrote; a deployment file
+may contain more.
 """
 
 import math
@@ -94,12 +95,12 @@ def is_part_read(question: str, part: Part | None) -> bool:
 
 
 def parts_read(question: str) -> Parts:
-    """Return the parts of the product that a command uses, each with its conditions (one suffices; empty: always)."""
+    """Return the parts of the product that a command uses, each with conditions: one must be met (none: always)."""
     return PARTS_BY_READING[BY_NAME[question].reads if question in BY_NAME else ""]
 
 
 class _GivenFields:
-    """Values of all input fields by name, including defaults; several pools set `replicas` to their number."""
+    """Values of all input fields by name, including defaults; `replicas` of several pools: the number of pools."""
 
     def __init__(self, specs: Iterable[Spec], beside: Mapping[str, object]) -> None:
         self.fields: dict[str, FieldInfo] = {}

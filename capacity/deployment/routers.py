@@ -143,7 +143,8 @@ def _replicas(bits: int) -> list[int]:
 
 
 class SessionSticky(LeastOutstanding):
-    """Router that sends a session to one replica: the least outstanding, chosen again if it is no longer ready."""
+    """Router that sends all requests of a session to one replica: the one with the fewest outstanding requests when
+    the session starts; another replica is chosen if that one is no longer ready."""
 
     needs_sessions = True
 

@@ -121,7 +121,7 @@ class Traffic(FlagSpec):
 
 
 def parse_priority_shares(text: str) -> dict[int, float]:
-    """Return the fraction of requests by priority; the sum is 1. Raises ValueError with a one-line message."""
+    """Return the fraction of requests of each priority; the sum is 1. Raises ValueError with a one-line message."""
     shares: dict[int, float] = {}
     for part in text.split(","):
         priority, colon, share = part.partition(":")

@@ -127,7 +127,7 @@ def filled_fields(traffic: Traffic) -> FilledFields:
 
 
 def _use_case_fields(traffic: Traffic) -> FilledFields:
-    """Return unset fields filled in from the use case: lengths without a trace; think time for users or sessions."""
+    """Return unset fields from the use case: lengths unless there is a trace; think time for users and sessions."""
     if traffic.use_case is None:
         return {}
     case, said = find_use_case(traffic.use_case), traffic.model_fields_set

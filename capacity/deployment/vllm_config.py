@@ -55,7 +55,7 @@ def parse_speculative_config(config: str | JsonObject) -> JsonObject:
 
 
 def split_config(name: str, text: str) -> tuple[JsonObject, dict[str, str]]:
-    """Split a JSON option of a launch command into supported keys, and others with the assumption used instead.
+    """Split a JSON option of a launch command: supported keys, and other keys with the assumption used instead.
 
     `name`: name of the option, without dashes. Raises ValueError if the text is not a JSON object.
     """

@@ -63,7 +63,7 @@ _KERNEL_PARAMETERS = {"moe": "experts", "all_reduce": "all_reduce", "nccl": "all
 
 
 def _time_exponent(field: str) -> int:
-    """Return the exponent of a time factor on constant `field`: 1 for a time, -1 for a fraction of a peak, else 0."""
+    """Return the power of a time factor on constant `field`: 1 for times, -1 for fractions of a peak, else 0."""
     return field.endswith("_s") - field.endswith("_fraction")
 
 
@@ -125,7 +125,7 @@ class Adjustment(Spec):
         return self.means.get(name, 0.0)
 
     def factor(self, name: str) -> float:
-        """Return the factor by which parameter `name`, a logarithm (no unit), multiplies times."""
+        """Return the factor exp(mean) by which parameter `name`, which must have no unit, multiplies times."""
         assert not _parameter(name).unit, name
         return math.exp(self.mean(name))
 
@@ -168,10 +168,10 @@ class Adjustment(Spec):
         return (note,)
 
     def adjust(self, operator: str, constants: Constants) -> tuple[Constants, tuple[str, ...]]:
-        """Return the constants of a kernel with the factors applied (`operator` as in `KernelFamily`, or "nccl").
+        """Return a kernel's constants with the factors applied, and the names of parameters whose factor is too large.
 
-        Also return the names of parameters whose factor would raise a fraction of a peak well above 1; such a fraction
-        is limited to 1.
+        `operator`: as in `KernelFamily`, or "nccl". A fraction of a peak is limited to 1. The names are those of
+        parameters whose factor would raise a fraction well above 1.
         """
         values: dict[str, float] = {}
         capped = []

@@ -1,4 +1,4 @@
-"""Attention kernels by name, with the published slowdown compared with the fitted kernel, by GPU architecture."""
+"""Named attention kernels, with their published slowdown relative to the fitted kernel on each GPU architecture."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +14,7 @@ TABLE = Path(__file__).with_name("attention_kernels.toml")
 
 
 class AttentionKernel(Spec):
-    """One attention kernel; `prefill_slowdown`, by architecture: its prefill time divided by the fitted kernel's.
+    """One attention kernel; `prefill_slowdown` maps GPU architectures to prefill time / that of the fitted kernel.
 
     In nine cases of ten, measured times are within `error_factor` of predicted ones, up or down. With `scores_in_hbm`
     the time comes from a formula and not from a slowdown. `split_decode`: whether the context of a decode is split

@@ -41,7 +41,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement(Generic[Row]):
-    """One measured kernel run: inputs, measured seconds, and the group with which it is held out from a fit."""
+    """One measured kernel run: inputs, measured seconds, and a group of runs that is held out of a fit as a whole."""
 
     row: Row
     seconds: float
@@ -75,7 +75,8 @@ class Objective(Generic[Row]):
     centre: Constants | None = None
 
     def residuals(self, constants: Constants) -> list[float]:
-        """Return ln(predicted / measured) of each row, then ln(constant / centre) weighted by its spread."""
+        """Return ln(predicted / measured) of each row, then ln(constant / centre) x robust scale / spread of each
+        constant."""
         errors = [math.log(self.predict(constants, m.row) / m.seconds) for m in self.measurements]
         if self.centre is None:
             return errors
@@ -101,7 +102,7 @@ def fit_constants(
     *,
     centre: Constants | None = None,
 ) -> dict[str, float]:
-    """Return the constants with the least robust error, pulled towards `centre` if it is given.
+    """Return the constants that minimise the soft-L1 loss, pulled towards `centre` if it is given.
 
     Raises OutsideValidity for fewer than two measurements per constant if there is no `centre`.
     """

@@ -135,7 +135,7 @@ class ElementwiseCoefficients(Coefficients):
 
 
 class KernelFamily(Spec):
-    """Fitted constants of one engine's kernels, by kernel name (GEMM, experts) or KV cache type (attention)."""
+    """Fitted constants of one engine's kernels; keys: kernel names (GEMM, experts) or KV cache types (attention)."""
 
     gemm: dict[str, GemmCoefficients] = Field(default_factory=dict)
     prefill_attention: dict[str, AttentionCoefficients] = Field(default_factory=dict)
@@ -160,7 +160,7 @@ class KernelFamily(Spec):
 
 
 class Residuals(Spec):
-    """5 % and 95 % quantiles of measured/predicted - 1 of whole steps: `prefill`, `decode` or `decode_moe`."""
+    """5 % and 95 % quantiles of measured/predicted - 1 for whole `prefill`, `decode` or `decode_moe` steps."""
 
     low: Annotated[float, Field(gt=-1, le=0)]  # 5 %
     high: Annotated[float, Field(ge=0)]  # 95 %

@@ -1,5 +1,5 @@
-"""Look up each kernel's constants for one GPU: its engine's fit, the fit of the nearest kernel, or the universal
-set."""
+"""Look up the constants of kernels on one GPU: from the engine's fit, from the fit of the nearest kernel, or from the
+set that applies to any GPU."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
@@ -148,7 +148,7 @@ class KernelLookup:
         )
 
     def _slow_down_to_marlin(self, constants: Coefficients, key: str) -> Coefficients:
-        """Return another engine's GEMM constants with the compute fraction limited to Marlin's for large matrices."""
+        """Return another engine's GEMM constants with a compute fraction of at most that of Marlin in large GEMMs."""
         sixteen = next(f.gemm["bf16"] for f, *_ in self.families() if "bf16" in f.gemm).compute_fraction
         if self._family not in MARLIN_FAMILIES or not isinstance(constants, GemmCoefficients):
             return constants

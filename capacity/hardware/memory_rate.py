@@ -1,4 +1,4 @@
-"""Bandwidth fraction of memory-bound kernels on a card that uses the constants of a card with different memory.
+"""Bandwidth fraction of memory-bound kernels on a card whose constants come from a card with different memory.
 
 The time to read a byte has two parts: the memory itself, and the path across the chip to an SM. Memory streams at
 `STREAMED` of the datasheet's rate, less the ECC bits if they are stored in the same memory. The rest of a kernel's

@@ -28,7 +28,7 @@ Priced = TypeVar("Priced")
 def read_price_rows(
     path: str | Path, columns: Sequence[str], price: Callable[[Row, str], Priced]
 ) -> tuple[Priced, ...]:
-    """Read the rows of a CSV file with `price(row, "line N")`. Raises MalformedFile if one of `columns` is missing."""
+    """Return `price(row, "line N")` of each CSV row. Raises MalformedFile if one of `columns` is missing."""
     text = read_text(path, "a list of prices")
     try:
         lines = csv.DictReader([printable(line) for line in text.splitlines()], strict=True)

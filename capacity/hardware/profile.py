@@ -218,7 +218,7 @@ def _read_profile(path: Path, modified_ns: int, size_bytes: int) -> HardwareProf
 
 
 def _fill_residuals(document: dict[str, Any]) -> None:
-    """Add the step errors of unmeasured GPUs to a profile document without kernel constants and step errors."""
+    """Add the `residuals` of unmeasured GPUs to a profile document without kernel constants and `residuals`."""
     step_time = document.get("step_time")
     if isinstance(step_time, dict) and not {"families", "residuals"} & set(step_time):
         document["step_time"] = {**step_time, "residuals": read_data(UNMEASURED_RESIDUALS)}

@@ -52,7 +52,7 @@ class MetricSpread(Spec):
 
 
 class EvidenceCoverage(Spec):
-    """Factors on TTFT and TPOT errors for one engine, dense or MoE models, and one GPU (None: other GPUs)."""
+    """Factors on TTFT and TPOT errors of an engine with dense or MoE models on one GPU (`gpu` None: other GPUs)."""
 
     engine: str
     is_moe: bool
@@ -63,11 +63,11 @@ class EvidenceCoverage(Spec):
 
 
 class UnspecifiedSpread(Spec):
-    """Standard deviations of TTFT and TPOT errors from an unspecified setting whose value is not the default.
+    """Standard deviations of the TTFT and TPOT errors due to an unspecified setting whose value is not the default.
 
-    In `beyond_said`: of the remaining error of all unspecified settings together. In `other_machines`: of the
-    remaining error with a known launch command, on machines of held-out campaigns. `deployments`: number of
-    deployments in the fit.
+    An entry of `beyond_said` describes the error that remains if all settings are unspecified. An entry of
+    `other_machines` describes the error that remains with a known launch command on machines of held-out campaigns.
+    `deployments`: number of deployments in the fit.
     """
 
     ttft: Deviation
@@ -84,7 +84,7 @@ class PercentileSpread(Spec):
 
 
 class IntervalCoverage(Spec):
-    """Fraction of held-out values inside their intervals: over all (`held`), or with equal weight per source."""
+    """Share of held-out values in their intervals: of all (`held`), and as a mean over sources (`held_by_source`)."""
 
     figures: int
     sources: int

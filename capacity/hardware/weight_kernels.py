@@ -1,4 +1,4 @@
-"""GEMM kernels without measured kernel tables: constants from third parties, by number of rows, and error factors."""
+"""GEMM kernels that only third parties measured: constants for each range of row counts, and an error factor."""
 
 from functools import lru_cache
 from pathlib import Path

@@ -36,7 +36,7 @@ class AudioEncoder(VisionEncoder):
 def tokens_of_audio(encoder: AudioEncoder, seconds: float) -> int:
     """Return the number of prompt tokens of `seconds` of audio.
 
-    If padding becomes tokens, the length is rounded up to chunks of 30 s. Gemma 3n's clips all have the same number.
+    If padding becomes tokens, the length is rounded up to chunks of 30 s. For Gemma 3n, the number is constant.
     """
     if encoder.image_tokens is not None:
         return encoder.image_tokens
@@ -45,7 +45,7 @@ def tokens_of_audio(encoder: AudioEncoder, seconds: float) -> int:
 
 
 def audio_tower(config: Fields) -> tuple[int, AudioEncoder | None, tuple[str, ...]]:
-    """Return the parameters of encoder and projector, the encoder's shape, and config sections not counted."""
+    """Return the parameters of encoder and projector, the encoder's shape, and uncounted sections of the config."""
     found = [key for key in ("audio_config", "speech_config") if config.has(key)]
     if not found:
         return 0, None, ()
@@ -85,7 +85,7 @@ def _whisper(
     longest_s: float = CHUNK_S,
     pads: bool = False,
 ) -> tuple[int, AudioEncoder]:
-    """Return the parameter count (projector and `vectors` others included) and the shape of Whisper's encoder."""
+    """Return the parameter count (encoder, projector and `vectors` others) and the shape of Whisper's encoder."""
     width, inner, layers, heads, bins, positions = _sizes(tower)
     encoder = AudioEncoder(
         num_layers=layers,

@@ -138,7 +138,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGroup:
-    """Group of identical layers; `layers`: their ascending indices in the model, used to divide pipelines.
+    """Group of identical layers; `layers`: their ascending indices in the model, used for pipeline stages.
 
     `norms`: number of norms over the hidden size, if it differs from the model's usual number. `products` and
     `vector_values`: matrices and single values of a layer in addition to mixer and feed-forward (per-layer embeddings,

@@ -22,7 +22,7 @@ rows; by expert (expert parallelism) or inside each expert (tensor parallelism);
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterPart:
-    """Matrices (rows x columns; outputs x inputs) or vectors (columns 1) of one name, in each of `layers`.
+    """Matrices (a row per output, a column per input) or vectors (one column) of one name, in each of `layers`.
 
     `layers` is empty for parts outside of layers (embedding, final norm, LM head). `matrices_per_layer`: number of
     matrices of this shape in one layer (experts).

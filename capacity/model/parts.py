@@ -11,10 +11,10 @@ Divided = Literal["rows", "columns", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A matrix of one layer by which every token is multiplied (rows x columns; outputs x inputs).
+    """A matrix of one layer by which every token is multiplied; it has a row per output and a column per input.
 
-    `divided`: the side that tensor parallelism divides; "none": every GPU computes the whole multiplication. `bias`:
-    there is one more value for each row.
+    `divided`: the dimension that tensor parallelism divides; "none": every GPU computes the whole multiplication.
+    `bias`: the matrix has a bias, one value per row.
     """
 
     name: str
@@ -80,7 +80,7 @@ class KvCacheGroup:
     `full` grows with the context; `window` is limited to `window_tokens`; `linear` has `state_bytes_per_sequence`,
     independent of the context. Bytes count the whole model: tensor parallelism divides them by at most `num_kv_heads`
     (1 for a latent, which every GPU replicates). `index`: the group holds a sparse indexer's keys. `eviction`: when
-    the cache is reduced to `window_tokens` kept tokens; "none": the window is the attention's own.
+    the engine evicts all but `window_tokens` tokens; "none": never, and the window is part of the model's attention.
     """
 
     kind: Literal["full", "window", "linear"]

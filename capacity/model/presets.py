@@ -163,7 +163,7 @@ def _load_variant(name: str) -> ModelSpec | None:
 
 
 def _load_by_remote_path(name: str) -> ModelSpec | None:
-    """Return the preset that the last part of a path from another machine names, or None if it names none."""
+    """Return the preset that a path from another machine names in its last part, or None if that part names none."""
     folder = name.strip().rstrip("/")
     if folder.count("/") < 2 and not folder.startswith((".", "/", "~")):
         return None  # a name, or an id
@@ -277,7 +277,7 @@ def _index() -> dict[str, list[str]]:
 
 @cache
 def _aliases() -> dict[str, str]:
-    """Return the preset name of every accepted spelling, normalized. An id is also listed without its owner."""
+    """Return the preset name for every accepted spelling (normalized). An id is also listed without its owner."""
     spellings: dict[str, str] = {}
     for name, others in _index().items():
         for spelling in (name, *others):
@@ -288,7 +288,8 @@ def _aliases() -> dict[str, str]:
 
 @cache
 def _name_endings() -> Table:
-    """Return tables: weight format by name ending (first match), FP8 format by owner, `quant_method` by format."""
+    """Return three tables: weight format of each name ending (the first match applies), FP8 format of each owner of
+    model ids, and `quant_method` of each weight format."""
     return read_data(Path(__file__).with_name("name_endings.json"))
 
 
@@ -325,7 +326,7 @@ def read_variant(name: str) -> Variant:
 
 
 def checkpoint_method(name: str, weight_format: str) -> str:
-    """Return the usual `quant_method` of checkpoints in this format by the owner of the model id `name`."""
+    """Return the usual `quant_method` of checkpoints in this format that the owner in the id `name` publishes."""
     family = re.sub(r"-(channel|g128-sym|g128)$", "", weight_format)
     if name.lower().startswith("nvidia/") and family in ("fp8", "nvfp4"):
         return f"modelopt-{family}"

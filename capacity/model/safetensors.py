@@ -93,7 +93,7 @@ def _total_size(file: Path) -> int:
 
 
 def _header_bytes(file: Path) -> int:
-    """Return the byte offset at which the last tensor ends, from the header; its length is in the first 8 bytes."""
+    """Return the offset of the end of the last tensor, from the header, whose length is in the first 8 bytes."""
     with open_outside(file) as opened:
         length = int.from_bytes(opened.read(8), "little")
         if not 2 <= length <= MAX_HEADER_BYTES:

@@ -79,7 +79,8 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRejection(Rejection):
-    """Rejected pair; `pool` decodes, and `prefill_replicas` prefill replicas were tried (None: any number)."""
+    """Rejected pair of prefill engine `prefill` and decode engine `pool`; `prefill_replicas` None: rejected with any
+    number of prefill replicas."""
 
     prefill: Pool
     prefill_replicas: int | None

@@ -278,7 +278,8 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
 
 
 def _formats(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
-    """Return the weight formats to search. None means the checkpoint's format, which is then not listed by name too.
+    """Return the weight formats to search. If None (the checkpoint's format) is listed, a name for this format is
+    removed.
 
     By default, a 16-bit checkpoint may be quantized; a checkpoint published in fewer bits is served unchanged.
     """

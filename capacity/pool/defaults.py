@@ -47,9 +47,9 @@ def longest_request(model: ModelSpec, pool: Pool) -> int:
 def kv_format(
     pool: Pool, scheme: QuantizationScheme, model: ModelSpec, engine: EngineSpec, architecture: str
 ) -> str:
-    """Return the format of the engine's KV cache: the pool's or, for `auto`, the checkpoint's if it has one.
+    """Return the KV cache format: the pool's; if that is `auto`, the checkpoint's; if that has none, `auto`.
 
-    With sparse latent attention, `auto` is else the engine's default format, and `fp8` may become a packed format.
+    With sparse latent attention, the engine's default format replaces `auto`, and `fp8` may become a packed format.
     """
     asked = (pool.kv_cache_dtype != "auto" and pool.kv_cache_dtype) or scheme.kv_cache_dtype or "auto"
     mixers = (group.mixer for group in model.layer_groups)

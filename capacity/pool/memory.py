@@ -100,7 +100,7 @@ class MemoryPlan(StaticMemory):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMemory:
-    """Memory of one GPU of a pipeline stage: static memory, usable memory, and the remaining states and KV blocks."""
+    """Memory of one GPU of a pipeline stage: static and usable memory, KV cache and block layout, recurrent states."""
 
     held: StaticMemory
     usable_bytes: int

@@ -82,7 +82,7 @@ class ChangeTester:
         yield from islice((change for change, plan in tried if plan is not None and plan.fits), 1)
 
     def first_shorter(self, changes: Iterable[Change]) -> Iterator[Change]:
-        """Yield the first of `changes` that leaves a useful context length, plus that length as `max_model_len`."""
+        """Yield the first change that leaves a useful context length, with `max_model_len` set to that length."""
         for change in changes:
             plan = self.plan(change)
             if plan is not None and plan.max_context_tokens >= USEFUL_CONTEXT:

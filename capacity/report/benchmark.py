@@ -53,7 +53,7 @@ def bench_command(
     result: str | None = None,
     metadata: Sequence[tuple[str, object]] = (),
 ) -> Launch:
-    """Return the `vllm bench serve` command that writes its result to the file `result`.
+    """Return the `vllm bench serve` command for these arrivals; the benchmark writes its results to the file `result`.
 
     `arrivals`: random arrivals, or the flags of a timed trace as `write_timed_trace` returns them.
     """

@@ -77,7 +77,7 @@ class Units:
         ]
 
     def _place(self, seconds: float, like: Quantity | None, unit: str) -> int | None:
-        """Return the power of ten of the last digit to show: as `like`'s interval supports, at least the first."""
+        """Return the power of ten of the last digit that `like`'s interval supports, at least of the first digit."""
         place = None if like is None else last_supported_place(like.scale(1 / _SECONDS[unit]))
         return (
             min(place, math.floor(math.log10(abs(seconds) / _SECONDS[unit]))) if place and seconds else place
@@ -108,9 +108,9 @@ STANDARD = Units()
 def last_supported_place(quantity: Quantity) -> int | None:
     """Return the power of ten of the last digit that an interval supports; None without an interval.
 
-    Half the interval's width is rounded to two digits if it begins with 100 to 354, else to one, and the number to the
-    same digit (rule of the Particle Data Group: Review of Particle Physics, introduction, 5.3). The number has at
-    least its first digit and at most `MAX_DIGITS`. With only one bound, the distance to it counts as half the width.
+    Let E be half the interval's width, or the distance to the bound if there is only one. If E begins with 100 to 354,
+    the last digit is at the place of E's second digit, else of its first (rule of the Particle Data Group: Review of
+    Particle Physics, introduction, 5.3). The number has at least its first digit and at most `MAX_DIGITS`.
     """
     ends = [end for end in (quantity.low, quantity.high) if end is not None and math.isfinite(end)]
     half = (ends[1] - ends[0]) / 2 if len(ends) == 2 else abs(quantity.value - ends[0]) if ends else 0.0

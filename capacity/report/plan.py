@@ -94,7 +94,7 @@ HOURS_SHOWN = 24  # rows of windows
 
 
 class WindowRow(NamedTuple):
-    """SLO results of a period: start, request rate, levels of the worst window, and if the SLO applies to any."""
+    """SLO results of a period: start, request rate, levels of worst window; `judged`: the SLO applies to a window."""
 
     start_s: float
     requests_per_s: float
@@ -103,7 +103,7 @@ class WindowRow(NamedTuple):
 
 
 def window_rows(windows: Sequence[WindowLevels]) -> list[WindowRow]:
-    """Return a row for each hour of windows, or for longer periods if there are more than `HOURS_SHOWN` hours."""
+    """Return a row for each period in which a window begins, for at most `HOURS_SHOWN` periods of equal length."""
     if not windows:
         return []
     first_s, last_s = windows[0].window.start_s, windows[-1].window.end_s
@@ -275,7 +275,7 @@ def level_text(level: Level | None) -> str:
 
 
 def level_value(level: Level) -> Quantity | str:
-    """Return a service level's latency in s with its interval; for an SLO on requests, the share that meets it."""
+    """Return a level's latency in s with interval; for a limit on each request, the share within it as text."""
     if level.value_s is None:
         return f"{level.good_fraction:.2%}"
     return Quantity(value=level.value_s, low=level.low_s, high=level.high_s)
@@ -289,7 +289,7 @@ def share_of_limit(level: Level) -> Quantity:
 
 
 def levels_table(plan: Plan) -> Table:
-    """Return a table of the ranked deployments' service levels, with predicted step times and at the confidence."""
+    """Return the ranked deployments' service levels, with step times as predicted and at the plan's confidence."""
     columns = [Column("", _rank_path(plan), units.COUNT)]
     for place, level in enumerate(plan.ranked[0].trial.levels):
         columns += [
@@ -306,7 +306,7 @@ def level_text_path(path: str) -> Callable[[object], str]:
 
 
 def quality_sources(ranked: Sequence[Ranked]) -> dict[str, str]:
-    """Return the published quality results by their sources, for formats that may lose quality."""
+    """Return a dict from published quality result to its source, for formats that may lose quality."""
     return {a.quality.what: a.quality.source for a in ranked if a.quality.worst_loss_fraction != 0}
 
 

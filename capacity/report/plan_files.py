@@ -144,11 +144,11 @@ class _PlanFileWriter:
         )
 
     def _benchmarks(self) -> dict[str, str]:
-        """Return the benchmark of all replicas, and a comparison of one replica with the prediction.
+        """Return the texts of `benchmark.sh` (all replicas) and `compare.sh` (one replica against the prediction).
 
-        The comparison covers one replica because `capacity compare` replays a single engine. With n replicas, it uses
-        every n-th arrival. Under random arrivals and round-robin routing, each replica receives every n-th request, so
-        the burstiness of its arrivals is n times that of all arrivals.
+        The comparison covers one replica because `capacity compare` replays a single engine. With n replicas, the
+        comparison uses every n-th arrival. Under random arrivals and round-robin routing, each replica receives every
+        n-th request, so the burstiness of its arrivals is n times that of all arrivals.
         """
         candidate = self.candidate
         longest = self.spec.max_position_embeddings
@@ -193,7 +193,8 @@ class _PlanFileWriter:
         )
 
     def _arrivals(self, workload: Workload, replicas: int, result: str) -> RandomArrivals | str:
-        """Return random arrivals; for a trace or lengths that vLLM cannot draw, write a file and return its flags."""
+        """Return random arrivals; for a trace, or lengths vLLM cannot draw, write a file and return the flags for
+        it."""
         plan, traffic, in_flight = self.plan, self.traffic, self.traffic.concurrency
         in_flight = in_flight and max(round(in_flight * replicas / self.candidate.replicas), 1)
         if traffic.trace is not None or traffic.length_distribution != "uniform":
@@ -215,7 +216,7 @@ class _PlanFileWriter:
 
 
 def select_busiest_part(workload: Workload) -> Workload:
-    """Return the `REPLAY_S` seconds with the most tokens; all of a shorter workload or one without arrival times."""
+    """Return the `REPLAY_S` seconds with most tokens; the whole workload if it is shorter or has no arrival times."""
     arrival_s = workload.arrival_s
     if workload.is_closed_loop or arrival_s[-1] - arrival_s[0] <= REPLAY_S:
         return workload

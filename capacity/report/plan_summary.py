@@ -94,7 +94,7 @@ def _best_lines(plan: Plan, best: Ranked) -> Iterator[str]:
 
 
 def _saving_text(plan: Plan, best: Ranked) -> str:
-    """Return the saving over the next more expensive deployment; name the second-ranked first if it costs the same."""
+    """Return the saving compared with the next more expensive deployment; name the second if it costs the same."""
     if plan.objective == "latency" or not best.objective or len(plan.ranked) < 2:
         return ""
     following = next((other for other in plan.ranked if other.objective > best.objective), None)

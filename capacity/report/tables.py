@@ -46,7 +46,7 @@ def render(
 
 
 def select_tables(answer: AnswerRecord, kind: Literal["tables", "summary", "sheet"]) -> Tables:
-    """Return the function that creates an answer's `kind` of output; without a view, it lists the answer's fields."""
+    """Return the function that renders an answer as this `kind` of output; without a view, it lists all fields."""
     shown = ANSWERS.get(answer.schema_name())
     if shown is None or not shown.view:
         return lambda answer: [

@@ -52,7 +52,7 @@ class OutstandingLimit(Admission):
 
 
 class AdmissionRules:
-    """Combination of rules: the first rule that does not admit a request decides. Calls only overridden methods."""
+    """Combination of rules: the first that does not admit a request decides. Inherited methods are not called."""
 
     def __init__(self, rules: Sequence[Admission]) -> None:
         def rules_with(name: str) -> list[Admission]:

@@ -53,9 +53,9 @@ def probe_capacity(
 
     `run` simulates a workload on the deployment without queue limits. `in_flight` is the approximate number of
     requests that run at once; the probe sends ten times as many, within fixed limits. The rate (requests/s) counts
-    completed work: half of a request is its prompt tokens, half its output tokens. It is measured from the time when a
-    fifth of the requests are done to the time when the last request starts, and depends little on which requests end
-    in that window. `known` caches results by backlog, so no backlog is simulated twice.
+    completed work: a request's prompt counts as half a request, its output as the other half. It is measured from the
+    time when a fifth of the requests are done to the time when the last request starts, and depends little on which
+    requests end in that window. `known` caches results by backlog, so no backlog is simulated twice.
     """
     least, most = PROBE_REQUESTS
     copies = PROBE_COPIES * max(len(workload), in_flight)
@@ -102,13 +102,13 @@ def _measure_capacity(records: RequestTable) -> Capacity | None:
 
 
 def _work_done(begin: FloatArray, end: FloatArray, weight: FloatArray, edges: FloatArray) -> FloatArray:
-    """Return the total work done until each time in `edges` (s); request i does `weight[i]` evenly over its time."""
+    """Return the work done until each time in `edges` (s); request i does `weight[i]` evenly from `begin` to `end`."""
     length = np.maximum(end - begin, 1e-12)
     return np.array([float((np.clip((at - begin) / length, 0, 1) * weight).sum()) for at in edges])
 
 
 def _make_backlog(workload: Workload, count: int) -> Workload:
-    """Return about `count` requests that arrive at once: 8 parts of a longer workload, or copies of a shorter one."""
+    """Return about `count` requests that arrive at once: 8 excerpts of a long workload, or repeat a short one."""
     size = len(workload)
     if size > count:
         stretches = 8
@@ -136,7 +136,7 @@ def _make_backlog(workload: Workload, count: int) -> Workload:
 
 
 def _copy_content(content: PromptContent, rows: npt.NDArray[np.int64], copies: int) -> PromptContent:
-    """Return the content of all copies; only segments that several prompts share are the same in each copy."""
+    """Return the prompts' content repeated `copies` times; copies share a segment only if several prompts have it."""
     taken = content.take(rows)
     ids, answers = taken.segment_ids, taken.answer_ids
     unique, users = np.unique(content.segment_ids, return_counts=True)

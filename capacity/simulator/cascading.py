@@ -1,10 +1,10 @@
 """Cascade of pools: the first pool answers every request, and a fraction of the requests goes on to the next pool.
 
-The seed decides which requests go on, so a higher rate only adds requests to those of a lower rate. With routing by
-answer, a judge reads each answer except the last pool's. It accepts the answer, and the client gets all tokens at once
-after the decision; or it discards the answer, and the next pool starts from the prompt. With routing by prompt, the
-decision precedes the answer, and only one pool answers. A semantic cache before the first pool can answer a fraction
-of the requests, which then use no pool.
+The seed decides which requests go on; with the same seed, a higher rate includes all requests of a lower rate. With
+routing by answer, a judge reads each answer except the last pool's. It accepts the answer, and the client gets all
+tokens at once after the decision; or it discards the answer, and the next pool starts from the prompt. With routing by
+prompt, the decision precedes the answer, and only one pool answers. A semantic cache before the first pool can answer
+a fraction of the requests, which then use no pool.
 
 For the client this is one request, from its arrival to the last token of the answer. So the client timeout, the start
 of the next turn and the concurrency cap of a closed loop apply to the time in all pools together.

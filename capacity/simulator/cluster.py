@@ -183,7 +183,7 @@ class Cluster:
         return True
 
     def _prompt_for(self, router: Router) -> Callable[[int], Prompt]:
-        """Return the function that converts a request to a `Prompt` for this router, which must have replicas."""
+        """Return a function that builds the `Prompt` of a request for this router, which must have replicas."""
         block_size = self.members[router.ready[0]].setup.block_size if router.needs_prefixes else None
         if block_size not in self._prompts:
             self._prompts[block_size] = self.requests.prompts(block_size)

@@ -1,12 +1,13 @@
 """Disaggregated prefill: a prefill pool, a decode pool, and KV transfers between them.
 
-A prefill replica computes the prompt and one output token (as a proxy requests) and keeps the KV blocks until they are
-sent. A decode replica loads them as `capacity.simulator.transfer` describes, and samples every token that the client
-sees, so TTFT includes the transfer. Back-pressure: requests without room in the decode pool stay in the prefill pool.
+A prefill replica computes the prompt and one output token (the proxy requests one) and keeps the KV blocks until they
+are sent. A decode replica loads them as `capacity.simulator.transfer` describes, and samples every token that the
+client sees, so TTFT includes the transfer. Back-pressure: requests without room in the decode pool stay in the prefill
+pool.
 
-If a client times out, both sides free the request's blocks and abort its transfer. If a prefill replica fails, the KV
-that it has not sent is lost, and those requests restart from their prompt. If a decode replica fails, its loaded KV is
-lost; requests whose KV the prefill replica still has go to another decode replica.
+If a client times out, both replicas free the request's blocks and abort the transfer. If a prefill replica fails, the
+KV that it has not sent is lost, and those requests restart from their prompt. If a decode replica fails, its loaded KV
+is lost; requests whose KV the prefill replica still has go to another decode replica.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class DisaggregatedCluster(Cluster):
         return self._load(setup.role, self.replicas_of(setup))
 
     def _load(self, role: Role, numbers: Iterable[int]) -> int:
-        """Return the number of requests in the open replicas of `numbers`, plus those that wait for the role."""
+        """Return how many requests are in the open replicas among `numbers`, or wait for a replica of this role."""
         waiting = self._held if role == "prefill" else self._without_decoder
         return len(waiting) + sum(self.routers[n].requests[n] for n in numbers if self.members[n].open)
 

@@ -23,7 +23,7 @@ class Distribution:
 
     @property
     def statistics(self) -> dict[str, float]:
-        """Value of each statistic in `STATISTICS`, by name."""
+        """Dict from each name in `STATISTICS` to the value of this statistic."""
         values = (self.mean, self.percentiles[50], self.std, *self.percentiles.values())
         return dict(zip(STATISTICS, values, strict=True))
 

@@ -305,7 +305,8 @@ class Engine:
                 self.policy.add_loaded(sequence)
 
     def _can_reserve_to_end(self, sequence: Sequence, tokens: int, pool: LoadingPool) -> bool:
-        """Return whether a request fits up to its last token; True if the policy does not reserve blocks for it."""
+        """Return whether enough blocks are free to complete this request and all that already have blocks, each up to
+        its last token; always True if the policy does not reserve these blocks."""
         if not self.policy.reserves_to_end:
             return True
         last_slot = self.policy.last_slot

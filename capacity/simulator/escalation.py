@@ -40,7 +40,7 @@ class Escalation:
         check_time("time of a cache lookup", self.lookup_s)
 
     def final_pools(self, count: int, seed: int) -> IntArray:
-        """Return the pool that answers each request, -1 for the cache. Rates are met to the nearest request."""
+        """Return the pool that answers each request, -1 for the cache. Rates are rounded to whole requests."""
         missed = np.ones(count, dtype=np.bool_)
         missed[_draw_share(missed, self.cache_hit_rate, seed, CACHE_DRAW)] = False
         steps = missed.astype(np.int64) - 1
@@ -50,7 +50,7 @@ class Escalation:
 
 
 def _draw_share(among: npt.NDArray[np.bool_], share: float, seed: int, draw: int) -> IntArray:
-    """Draw the fraction `share` of requests in `among`; with the same seed, a higher share only adds requests."""
+    """Draw the fraction `share` of the requests in `among`; with the same seed, a lower share draws a subset."""
     stream = np.random.SeedSequence(seed, spawn_key=(ESCALATION_STREAM, draw))
     order = np.random.default_rng(stream).permutation(len(among))
     candidates: IntArray = order[among[order]]

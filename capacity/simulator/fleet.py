@@ -70,7 +70,7 @@ FAILURE_STREAM = 100  # random stream, in addition to the workload's
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """Failures of replicas (for example spot interruptions) after exponentially distributed lifetimes with this mean.
+    """Random failures of replicas, such as spot interruptions; lifetimes are exponential with the given mean.
 
     A failed replica loses its KV cache. Its requests restart on other replicas or fail, as `requests` specifies. A new
     replica with an empty cache replaces it after `recovery_s`. For another failure model, override `lifetime_s`.

@@ -95,7 +95,7 @@ class FrontEndProcess:
     def take_in(self, prompt_tokens: int, now_ps: int) -> int:
         """Queue a request for tokenization; return when the process sends it to the engine (ps).
 
-        A result before `last_taken_in_ps` is only the start of the request's event-loop turn; then call `next_turn`.
+        A result before `last_taken_in_ps` is when the request's event-loop turn begins; call `next_turn` then.
         """
         work_ps = picoseconds(prompt_tokens * self._input_token_s) + self._request_ps
         self.last_taken_in_ps = self._serve(work_ps, now_ps)

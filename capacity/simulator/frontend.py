@@ -62,10 +62,10 @@ class StreamingLedger(EngineLedger):
 
 
 class DelayedClient:
-    """A `Client` with network latency, as the engine sees it.
+    """Client behind network latency: `take` and `on_completion` use the times at the engine.
 
     Requests reach the engine `request_latency_s` after the client sends them. Completions reach the client
-    `response_latency_s` after the time in the ledger. The client itself works in its own time.
+    `response_latency_s` after the time in the ledger. The wrapped `Client` uses the times at the client.
     """
 
     def __init__(self, client: Client, ledger: Ledger, times: FrontendTimes) -> None:
@@ -105,7 +105,7 @@ class DelayedClient:
 
 
 def make_client_with_latency(workload: Workload, ledger: Ledger, times: FrontendTimes | None) -> Arrivals:
-    """Return the workload's client as the engine sees it; for an open loop, only the latency of requests matters."""
+    """Return the workload's client with network latency; in an open loop, only the latency of requests matters."""
     if times is None or not times.delays:
         return make_client(workload)
     if workload.is_closed_loop:

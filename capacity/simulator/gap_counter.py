@@ -62,7 +62,7 @@ class GapBatches:
 
 
 class GapCounter:
-    """All gaps between deliveries, with bounded memory: exact values at first, later narrow bins.
+    """Counts of gaps between deliveries in bounded memory: by exact value, or by narrow bin if there are many.
 
     The mean is always exact; percentiles and the standard deviation have the relative precision `resolution`.
     """
@@ -116,7 +116,7 @@ class GapCounter:
     def distribution_ms(self) -> Distribution | None:
         """Return statistics over all gaps in ms; None if there are none.
 
-        Ranks count only stored gaps, because an interrupt may occur between counting and storing a gap.
+        Percentiles use the number of stored gaps: after an interrupt, `count` may include one not yet stored.
         """
         if not self.count:
             return None
@@ -141,7 +141,7 @@ class GapCounter:
 
 
 def bin_index(gap_ps: int, bits: int) -> int:
-    """Return the bin of a gap, which consists of the gap's leading `bits` + 1 bits; small gaps are exact."""
+    """Return a gap's bin number, from its leading `bits` + 1 bits and their position; small gaps are exact."""
     shift = max(gap_ps.bit_length() - (bits + 1), 0)
     return (shift << bits) + (gap_ps >> shift)
 

@@ -1,8 +1,8 @@
 """Simulated times (instants) in whole picoseconds, and the order of events with the same time.
 
-Order: samples of the state before these events, changes of the deployment (failures, scaling: SimPy's own timeouts),
-ends of steps (SETTLE), arrivals (ARRIVE: from clients, then ends of transfers, then deadlines), and the engines' next
-decisions (DECIDE). Engines are ordered by number within a kind, all other events by the order of scheduling.
+Order: samples of the state; changes of the deployment (failures and scaling use SimPy's timeouts); ends of steps
+(SETTLE); arrivals (ARRIVE: from clients, then ends of transfers, then deadlines); the engines' next decisions
+(DECIDE). Engine events of one kind are ordered by engine number, all other events by the order of scheduling.
 """
 
 from __future__ import annotations

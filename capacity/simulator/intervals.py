@@ -35,10 +35,10 @@ class Interval:
 def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) -> list[Interval | None]:
     """Return the confidence interval of each percentile in `percents` (ascending); None if there are no `values`.
 
-    `values` are in time order and may be correlated. The standard error is that of the share of values below the
-    percentile, from batch means with a first-order autoregressive correction for correlation between batches. The
-    interval of the share, computed on the log-odds scale, is converted to values. No distribution is assumed. Bounds
-    ascend with the percentile. Source: Law, Simulation Modeling and Analysis, ch. 9.
+    `values` are in time order and may be correlated. First, the interval of the share of values below the percentile
+    is computed on the log-odds scale. Its standard error is from batch means, with a first-order autoregressive
+    correction for correlation between batches. Then this interval of shares is converted to values. No distribution is
+    assumed. Bounds ascend with the percentile. Source: Law, Simulation Modeling and Analysis, ch. 9.
     """
     count = len(values)
     if not count:
@@ -70,7 +70,7 @@ def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) ->
 
 
 def _make_rising(intervals: Iterable[Interval]) -> list[Interval | None]:
-    """Adjust the bounds of ascending percentiles so that they ascend too."""
+    """Adjust the intervals of ascending percentiles so that their bounds ascend too."""
     found = list(intervals)
     for i in range(1, len(found)):
         below, low = found[i - 1].low, found[i].low
@@ -124,7 +124,8 @@ def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Inter
 def share_interval(within: npt.NDArray[Any]) -> Interval | None:
     """Return the interval of the share of requests within an SLO's limit, by batch means on the log-odds scale.
 
-    `within`: a bool per request, in time order. If the share is 0 or 1, the other bound assumes independent requests.
+    `within`: a bool per request, in time order. If the share is 0 or 1, one bound is too; the other assumes
+    independent requests.
     """
     count = len(within)
     if not count:
@@ -144,7 +145,7 @@ def share_interval(within: npt.NDArray[Any]) -> Interval | None:
 
 @dataclass(frozen=True, slots=True)
 class _RankInterval:
-    """Interval of a percentile's rank (0 to 1); `below` and `above`: effective numbers of values on each side."""
+    """Interval of a percentile's rank (0 to 1); `below`, `above`: effective numbers of values below and above it."""
 
     low: float
     high: float
@@ -155,13 +156,13 @@ class _RankInterval:
     def from_shares(
         cls, batch_shares: FloatArray, share: float, count: int, *, of_share: bool = False
     ) -> _RankInterval:
-        """Return the interval of a percentile's rank; `batch_shares` has the share of values below the percentile by
-        batch.
+        """Return the interval of a percentile's rank from the share of values below the percentile in each batch.
 
-        It is computed on the log-odds scale. The few values beyond a percentile occur in even fewer clusters, and the
-        number of clusters is random. So the distance of each bound is multiplied by 1 + 3 / (effective number of
-        values on its side); M/M/1 at a load of 0.7 needs this for coverage in nine of ten runs. `of_share`: return the
-        interval of the share itself; then the lower bound is the wider one if few values are above.
+        The interval is computed on the log-odds scale. The few values beyond a percentile occur in even fewer
+        clusters, and the number of clusters is random. So the distance of each bound is multiplied by 1 + 3 /
+        (effective number of values on the side of this bound); M/M/1 at a load of 0.7 needs this for coverage in nine
+        of ten runs. `of_share`: return the interval of the share itself; then the lower bound is the wider one if few
+        values are above.
         """
         # at least the error of independent values, because batches may agree by chance
         error = max(_standard_error(batch_shares), math.sqrt(share * (1 - share) / count))

@@ -19,7 +19,7 @@ from capacity.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Total state of the engines at one time."""
+    """Running and waiting requests and used KV blocks at one time, summed over all engines."""
 
     time_s: float
     running: int

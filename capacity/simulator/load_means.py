@@ -103,7 +103,7 @@ def _in_flight(records: RequestTable, start_ps: int, end_ps: int) -> float:
 def steady_intervals(
     records: RequestTable, rows: npt.NDArray[np.int64], gaps: GapCounter | None
 ) -> dict[str, Interval | None]:
-    """Return the interval of each percentile in the summary, by the summary's key, from the requests at `rows`."""
+    """Return the interval of each percentile for the requests at `rows`, as a dict with the summary's keys."""
     names = [f"p{percent}_{metric}_ms" for metric in METRICS for percent in PERCENTILES]
     if not len(rows):
         return dict.fromkeys(names)

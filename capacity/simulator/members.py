@@ -104,6 +104,6 @@ class Member:
         )
 
     def alive_ps(self, end_ps: int) -> int:
-        """Return how long (ps) the replica existed, up to the end of the last request at `end_ps`."""
+        """Return how long (ps) the replica existed until `end_ps`, the time when the last request ended."""
         until_ps = end_ps if self.until_ps is None else min(self.until_ps, end_ps)
         return max(0, until_ps - self.from_ps)

@@ -112,7 +112,7 @@ class RequestTable(Sequence[RequestRecord]):
         return done
 
     def span_ps(self, metric: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return time (ps) and divisor of a latency metric for each request; valid only for completed requests."""
+        """Return a time (ps) and a divisor per request; time / divisor is the metric, valid for completed requests."""
         span = METRICS[metric].span
         assert span is not None
         time_ps, parts = span(self)

@@ -29,9 +29,9 @@ def local_variation(arrival: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """Interval in which `load` times the capacity arrives, and thus `excess` requests more than can be served.
+    """Interval in which the arrival rate is `load` times the capacity: `excess` requests cannot be served in it.
 
-    `all_s` and `all_excess` are the sums over all such intervals of this length, including this one.
+    `all_s` and `all_excess`: total duration and total excess of all such intervals of this length, including this one.
     """
 
     load: float
@@ -45,7 +45,8 @@ class Peak:
 def peak_load(arrival: FloatArray, capacity: float, stay_s: float) -> Peak | None:
     """Return the interval with the most arrivals above capacity; None if no excess is significant.
 
-    The run is divided into halves, quarters, ... down to ten residence times; significant: above 5 standard errors.
+    Intervals are halves, quarters, ... of the run, longer than ten residence times (`stay_s`). An excess is
+    significant above 5 standard errors and 10 % of the arrivals.
     """
     start_s, end_s = float(arrival[0]), float(arrival[-1])
     variation = max(local_variation(arrival), 1.0)

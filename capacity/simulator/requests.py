@@ -1,7 +1,7 @@
 """Requests of the workload as engines and routers use them: sequences over a KV pool, and prompts with prefixes.
 
-A KV block identifies all blocks before it. So after the first run of blocks that no other request has, nothing is
-shared: caches and prefix-aware routers treat the rest as one private text, not divided into runs.
+The key of a KV block also identifies all blocks before it. So a request shares no blocks after its first run
+(consecutive blocks) that no other request has. Caches and prefix-aware routers treat the rest as one private text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_CHAIN: Chain = ((), ())
 
 
 class Chains:
-    """Runs of KV blocks that requests of a workload share, for one block size."""
+    """Runs (consecutive KV blocks) that several requests of a workload share, for one block size."""
 
     def __init__(self, workload: Workload, block_size: int) -> None:
         runs = workload.block_runs(block_size)
@@ -54,7 +54,7 @@ class Chains:
         return self._keys[begin:end].tolist(), self._stops[begin:end].tolist()
 
     def columns(self) -> tuple[IntArray, IntArray, IntArray] | None:
-        """Return arrays: first run of each request; key and end (blocks) of each run. None if no run is shared."""
+        """Return arrays: first run of each request, and key and end block of each run; None if none is shared."""
         if self._offsets is None:
             return None
         return tuple(np.frombuffer(part, dtype=np.int64) for part in (self._offsets, self._keys, self._stops))  # type: ignore[return-value]
@@ -122,10 +122,10 @@ class Requests:
             check_encoding(setup, largest)
 
     def sequence_maker(self, setup: EngineSetup, pool: KvPool) -> NewSequence:
-        """Return a function (request number, arrival in ps) that builds the Sequence of a request.
+        """Return a function that builds the `Sequence` of a request from its number and its arrival (ps).
 
-        It returns None for a prompt that leaves no room for one token below max_model_len, which vLLM's front end
-        rejects. A request of a prefill engine ends with its first token.
+        The function returns None for a prompt that leaves no room for one token below max_model_len, which vLLM's
+        front end rejects. A request of a prefill engine ends with its first token.
         """
         workload, prompts = self.workload, self.prompt_tokens
         outputs = array("q", workload.output_tokens.tobytes())

@@ -41,7 +41,7 @@ class TimeParts:
     judged: IntArray
 
     def part_of(self, part: str) -> IntArray:
-        """Return the part with this name in `PARTS`."""
+        """Return the time (ps) of one part for each completed request; `part` is a name in `PARTS`."""
         column: IntArray = getattr(self, part.replace(" ", "_"))
         return column
 

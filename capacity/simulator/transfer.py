@@ -27,9 +27,9 @@ from capacity.step import PS_PER_S, picoseconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvLink:
-    """KV bytes of a request, and payload rate and latency of the link. With an infinite rate, payloads take no time.
+    """Link for KV transfers: rate, latency, and KV bytes of a request. An infinite rate means no payload time.
 
-    KV has `bytes_per_token` of context, plus `window_bytes_per_token` for the last `window_tokens` (layers with a
+    KV has `bytes_per_token` per token, plus `window_bytes_per_token` for the last `window_tokens` (layers with a
     sliding window), plus `bytes_per_request` independent of the length (the state of linear attention).
     """
 

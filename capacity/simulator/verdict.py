@@ -56,13 +56,13 @@ class Verdict:
     """Verdict on a run and its reason. Other fields are None if they do not apply (a closed loop) or are not
     measurable.
 
-    `load_fraction` is the offered rate over capacity for the whole run. `peak_load_fraction` is this ratio in the
-    interval `peak_s`, the one with the most arrivals above capacity (None unless significant). `growth_fraction` is
-    the share of arrivals that accumulate in the system. `measured_s` is (begin, end) of the run without warm-up and
-    drain; `measured_requests` is the number of requests that arrived in it, and `steady` has their means (None without
-    a steady state: overloaded or too short). `is_stable`: the completed requests are from a steady state without
-    backlog, and their percentiles have intervals. `bound_by`: the API server if it limits throughput; `reason` states
-    it too.
+    `load_fraction` is the offered rate divided by the capacity, for the whole run. `peak_load_fraction` is this ratio
+    in the interval `peak_s`, the one with the most arrivals above capacity (None unless significant).
+    `growth_fraction` is the share of arrivals that accumulate in the system. `measured_s` is (begin, end) of the run
+    without warm-up and drain; `measured_requests` is the number of requests that arrived in it, and `steady` has their
+    means (None without a steady state: overloaded or too short). `is_stable`: the completed requests are from a steady
+    state without backlog, and their percentiles have intervals. `bound_by`: the API server if it limits throughput;
+    `reason` states it too.
     """
 
     verdict: Judgement
@@ -272,7 +272,7 @@ def _judge_open_loop(
 
 
 def _is_lasting(peak: Peak, capacity: Capacity, span_s: float, load: float) -> bool:
-    """Return whether bursts and serving their excess take more than 10 % of the run, or the load is 0.95 or more."""
+    """Return whether bursts plus the time to serve their excess exceed 10 % of the run, or load is >= 0.95."""
     if load >= STABLE_LOAD:
         return True
     aftermath_s = peak.all_excess / (capacity.requests_per_s * (1 - load))
@@ -330,8 +330,8 @@ def _steady_part(
     The warm-up ends where the standard error of the mean latency of later requests is smallest (MSER-5: White, 1997),
     at the latest in the middle of the run and before `peak`, because a burst is no warm-up. The `first_wave` requests
     of a closed loop, which arrive together, are left out too: only their TTFT is long, which a mean over random output
-    lengths may not show. So are requests that arrive within one residence time of the last arrival, because they see a
-    falling load; but only if at least half of the others remain.
+    lengths may not show. Requests that arrive within one residence time of the last arrival see a falling load; they
+    are left out if at least half of the requests after the warm-up remain.
     """
     count = len(arrival)
     kept = np.ones(count, dtype=bool)

@@ -129,7 +129,7 @@ def _add_prefill_rows(
 def batch_times(
     steps: StepModelLike, limits: EngineLimits, batch_size: int, *, input_len: int, output_len: int
 ) -> PhaseTimes:
-    """Return the times of requests that start together: last TTFT, then decode at context input + output/2."""
+    """Return the times of a batch that starts together: TTFT of the last request, TPOT at context input + output/2."""
     prefill = list(prefill_steps(batch_size, input_len, limits))
     prefill_s = sum(steps.step_seconds(shape) for shape in prefill)
     decode = decode_shape(batch_size, input_len + (output_len + 1) // 2, window_tokens=limits.window_tokens)

@@ -32,7 +32,7 @@ def distinct_experts(
 
 
 def expected_max_z_squared(ranks: int) -> float:
-    """Return the squared expected maximum of `ranks` standard normals: (n - 3/8)/(n + 1/4) quantile (Blom)."""
+    """Return the squared expected maximum of n = `ranks` normal draws: the quantile (n - 3/8)/(n + 1/4) (Blom)."""
     return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25)) ** 2 if ranks > 1 else 0.0
 
 
@@ -64,7 +64,7 @@ def busiest_rank_pairs(
 
 
 def busiest_rank_experts(touched: float, ranks: int, experts_per_rank: float) -> float:
-    """Return the number of experts that the busiest rank reads, if `touched` are read in total (binomial per rank)."""
+    """Return the experts that the busiest rank reads if `touched` are read in total; experts per rank are binomial."""
     mean = touched / ranks
     busiest = busiest_rank_load(touched, ranks, mean * max(0.0, 1.0 - mean / experts_per_rank))
     return min(busiest, experts_per_rank)

@@ -224,7 +224,8 @@ class StepModel:
         return max(1, picoseconds(self._step_seconds(shape)))  # no cache: shapes with a prefill rarely repeat
 
     def decode_piece(self, shape: StepShape) -> DecodePiece:
-        """Return the affine function for this step's time; it applies between two knots of each context sum."""
+        """Return this step's time as an affine function that is valid between two interpolation points of each context
+        sum."""
         context, window = shape[9], shape[10]
         low, width = _knot(context)
         window_low, window_width = (low, width) if window == context else _knot(window)

@@ -148,12 +148,13 @@ def moe_seconds(
 
 
 def token_log_ratio(tokens: float) -> float:
-    """Return ln(`tokens` / 32), limited; `tilt` times it is the logarithm of the factor on the experts' time."""
+    """Return ln(tokens / 32), for tokens limited to 1 to 4096; the factor on the experts' time is exp(`tilt` x
+    this)."""
     return math.log(min(max(tokens, 1.0), MAX_EXPONENT_TOKENS) / MIDDLE_TOKENS)
 
 
 def largest_roofline_fraction(constants: MoeCoefficients) -> float:
-    """Return the largest fraction of a peak; a time factor below it would be faster than the roofline."""
+    """Return the smallest factor on the experts' time that respects the roofline: the largest fraction of a peak."""
     return max(constants.compute_fraction, constants.bandwidth_fraction, constants.routed_fraction)
 
 

@@ -120,7 +120,7 @@ class StepSetting:
         return {why: factor for why, factor in found.items() if factor > 1}
 
     def weight_slowdown(self, bandwidth_fraction: float, *, share: float) -> float:
-        """Return the time to read weights, the fraction `share` over PCIe, divided by the time from HBM."""
+        """Return the time to read weights, the fraction `share` over PCIe, divided by the time if all were in HBM."""
         hbm, pcie = self.profile.hbm_bytes_per_s, self.profile.pcie.bytes_per_s
         return 1.0 - share + share * bandwidth_fraction * hbm / pcie
 

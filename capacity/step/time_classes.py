@@ -24,7 +24,7 @@ _CLASS_BY_BOUND: dict[Bound, TimeClass] = {
 
 
 def time_class(operator: OpCost) -> TimeClass:
-    """Return the class of an operator's time, by what bounds the operator."""
+    """Return the class of an operator's time: launch gaps and experts have their own, others that of their bound."""
     if operator.name == "launch gaps":
         return "eager"
     if operator.name == "experts":

@@ -37,7 +37,7 @@ class EngineLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSeconds:
-    """GPU time of one request on one engine, in seconds during which all its GPUs are busy."""
+    """GPU time of one request on one engine, in seconds during which all GPUs of the engine are busy."""
 
     prefill_s: float
     decode_s: float

@@ -93,7 +93,8 @@ def shared_memory_bytes(profile: HardwareProfile) -> int:
 class KernelTime:
     """Attention time of one prefill step and one decode step with one kernel, from the step model, over all layers.
 
-    None if its speed on this GPU is not published. `times_fitted`: prefill time relative to the fitted kernel.
+    Times are None if the kernel's speed on this GPU is not published. `times_fitted`: prefill time relative to the
+    fitted kernel.
     """
 
     kernel: str

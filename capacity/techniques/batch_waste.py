@@ -15,7 +15,7 @@ from capacity.workload.columns import IntArray
 
 
 def expected_longest(lengths: IntArray, batch_size: int) -> float:
-    """Return the exact mean longest of `batch_size` draws from `lengths`: sum of x times the increment of F(x)^B."""
+    """Return the exact mean of the longest of `batch_size` draws from `lengths`: sum of x * increment of F(x)^B."""
     if batch_size < 1 or not len(lengths):
         raise InvalidInput(f"a batch of {batch_size} from {len(lengths)} lengths: both must be at least 1")
     ordered = np.sort(np.asarray(lengths, dtype=np.float64))
@@ -29,10 +29,11 @@ def static_slot_waste(lengths: IntArray, batch_size: int) -> float:
 
 
 def slot_gain(lengths: IntArray, batch_size: int) -> float:
-    """Return the number of decode steps of static batching over that of continuous batching: E[longest]/mean.
+    """Return the decode steps of static batching divided by those of continuous batching: E[longest]/mean.
 
-    This is the speedup if every step takes the same time. It is not a bound, because it leaves out KV reads of
-    finished requests, padding of prompts, waiting for a batch to form, and shorter steps as requests finish.
+    This is the speedup if every step takes the same time. The real speedup may be larger or smaller: KV reads of
+    finished requests, padding of prompts, waiting for a batch to form, and shorter steps as requests finish are left
+    out.
     """
     return expected_longest(lengths, batch_size) / float(np.mean(lengths))
 

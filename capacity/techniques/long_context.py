@@ -21,7 +21,7 @@ MAX_RANKS = 8
 
 def prefill_crossover_tokens(model: ModelSpec) -> float:
     """Return the prompt length at which causal attention needs as many FLOPs as all weight matrices: active matrix
-    parameters / (L·q·d).
+    parameters / (L·q·d) for L layers, q query heads and head dimension d.
 
     FLOPs per token: 2 per parameter, and 4·q·d per layer for each of N/2 attended tokens. Layers with a window or a
     recurrent state are not counted, because their attention does not grow. Raises OutsideValidity if no layer grows.
@@ -120,12 +120,12 @@ class ContextParallelPrefill:
 def context_parallel_prefill(
     resolved: ResolvedPool, tokens: int, rank_counts: Sequence[int] = (1, 2, 4, 8)
 ) -> tuple[ContextParallelPrefill, ...]:
-    """Return the prefill time by number of ranks, which divide matrices and attention evenly and pass KV around a
-    ring.
+    """Return the prefill time of one prompt for each number of ranks. Ranks divide matrices and attention evenly and
+    pass KV around a ring.
 
-    Each of n ranks sends its (zigzag) part of K and V n - 1 times per layer. This adds to the prefill time only if it
-    takes longer than the rank's attention. Matrix multiplications keep their per-kernel latency. Source: Liu et al.,
-    Ring Attention, arXiv 2310.01889. Raises InvalidInput for fewer tokens than ranks.
+    Each of n ranks sends its (zigzag) part of K and V n - 1 times per layer. This transfer adds to the prefill time
+    only if it takes longer than the rank's attention. Matrix multiplications keep their per-kernel latency. Source:
+    Liu et al., Ring Attention, arXiv 2310.01889. Raises InvalidInput for fewer tokens than ranks.
     """
     window = resolved.model.window_tokens
     whole = resolved.step_model.step_cost(prefill_shape(1, tokens, window_tokens=window))

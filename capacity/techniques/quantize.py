@@ -124,7 +124,7 @@ def quantization_options(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
-    """Load to compare methods: fixed lengths, second TPOT's batch size, price, and `requests` of varying lengths."""
+    """Load to compare methods: fixed lengths, batch size for the second TPOT, price, `requests` of varying lengths."""
 
     input_len: int
     output_len: int
@@ -191,7 +191,7 @@ def _option_without_times(pool: ResolvedPool, method: QuantizationMethod, load: 
 
 
 def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
-    """Return the FLOP/s of the largest matrix multiplication in a large step, over the peak rate of its format."""
+    """Return the fraction of peak FLOP/s of `compute_dtype` that the largest GEMM of a large step reaches."""
     rows = prefill_shape(1, ROOF_ROWS, window_tokens=pool.model.window_tokens)
     operators = pool.step_model.step_cost(rows).operators
     products = (op for op in operators if not op.name.startswith("attention prefill"))
@@ -274,7 +274,7 @@ def quantize(
     ] = None,
     **options: Any,
 ) -> Quantizing:
-    """Return memory, batch, latency, cost and published quality by method (None: all). Raises InvalidInput."""
+    """Return memory, batch, latency, cost and published quality for each method (None: all). Raises InvalidInput."""
     pool, cost = split(options, Pool, Cost)
     deployment = make_deployment(model, pool=pool, cost=cost, question="quantize")
     resolved = resolve(deployment.model, require_one_rank(deployment.pool, "quantize"))

@@ -78,10 +78,10 @@ def all_reduce_bytes_per_token(
 def expert_imbalance(
     num_experts: int, experts_per_token: int, tokens: int, ranks: int, evenness: float = ROUTING_GAMMA_SHAPE
 ) -> float:
-    """Return the token-expert pairs of the busiest expert-parallel rank over the mean of all ranks. Causes of the
-    imbalance are chance and the unequal popularity of experts.
+    """Return the token-expert pairs of the busiest expert-parallel rank divided by the mean of all ranks. Causes of
+    the imbalance are chance and the unequal popularity of experts.
 
-    It is the same as in the step model (`busiest_pairs`, and `routing_evenness` of a model's experts), without
+    The value is the same as in the step model (`busiest_pairs`, and `routing_evenness` of a model's experts), without
     replicas of popular experts.
     """
     if tokens < 1 or ranks < 1 or not 1 <= experts_per_token <= num_experts:
@@ -105,10 +105,10 @@ class Layout:
     TTFT, TPOT and throughput are those that clients see, queueing included, as in `estimate`.
 
     `efficiency`: output tokens per second and GPU, relative to the smallest layout that fits. `speedup`: TPOT of that
-    smallest layout over TPOT of this one. If the layout does not fit or is rejected, `reason` explains why and all
-    times are None. `bubble_fraction`: idle fraction of the stages while one prompt is prefilled in chunks, with
+    smallest layout divided by TPOT of this one. If the layout does not fit or is rejected, `reason` explains why and
+    all times are None. `bubble_fraction`: idle fraction of the stages while one prompt is prefilled in chunks, with
     nothing else running. `idle_fraction`: idle fraction in decode if there are fewer requests than stages.
-    `expert_imbalance`: token-expert pairs of the busiest expert-parallel GPU over the mean in a decode step.
+    `expert_imbalance`: token-expert pairs of the busiest expert-parallel GPU in a decode step, divided by the mean.
     `experts_read`: number of different experts that a decode step reads. `all_reduce_bytes_per_token`: bytes that each
     GPU sends. Fields that do not apply are None. `intervals_s`: the 90 % intervals of `ttft_s` and `tpot_s`.
     """
@@ -207,7 +207,7 @@ class _Loop:
 
 
 def _layout(base: ResolvedPool, axis: Axis, size: int, load: _Load) -> Layout:
-    """Return one row: the layout with `size` parts along the axis."""
+    """Return one row: the layout with parallel size `size` along the axis."""
     changed: dict[str, int] = {SIZE_FIELDS[axis]: size}
     if axis in ("expert", "data"):
         changed["enable_expert_parallel"] = True
@@ -279,8 +279,8 @@ def _layout_with_times(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layo
 
 
 def _experts(resolved: ResolvedPool, served: int) -> tuple[float | None, float | None]:
-    """Return the number of different experts that a decode step of `served` requests reads, and the token-expert pairs
-    of the busiest GPU over the mean; None where they do not apply."""
+    """Return two values for a decode step of `served` requests: the number of different experts that it reads, and the
+    token-expert pairs of the busiest GPU divided by the mean. Each is None where it does not apply."""
     part = routed_experts(resolved.model)
     if part is None:
         return None, None

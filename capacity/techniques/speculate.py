@@ -50,7 +50,7 @@ class SpeculatedRun:
 
     @property
     def throughput_gain(self) -> float:
-        """Return output tokens per second with drafts, over those without."""
+        """Return output tokens per second with drafts, divided by those without."""
         return self.speculated.summary.output_throughput / self.plain.summary.output_throughput
 
 
@@ -64,8 +64,8 @@ def simulate_speculation(
 ) -> SpeculatedRun:
     """Simulate `workload` twice: without drafts, and with drafts that are verified as vLLM V1 schedules them.
 
-    A draft tree is scheduled with all its nodes: each takes a token of the budget and a KV slot, and is verified.
-    Acceptance is computed by depth. Raises InvalidInput.
+    A draft tree is scheduled with all its nodes: each takes a token of the budget and a KV slot, and is verified. Each
+    depth has its own acceptance rate. Raises InvalidInput.
     """
     target = speculation.target
     without = replace(target, pool=target.pool.without_drafts)
@@ -89,12 +89,12 @@ def simulate_speculation(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationRow:
-    """Results for one batch size, with the given and the best number of draft tokens, and by the textbook formula.
+    """Results for one batch size: with the given and the best number of draft tokens, and from the textbook formula.
 
     A round is one draft and its verification step. Times are in seconds. `textbook_speedup` uses the mean acceptance
     over all depths and the modelled draft time, and assumes that verification takes no extra time.
-    `simulated_speedup`: output tokens/s with drafts over without, in a simulated closed loop of this batch size; None
-    if not requested.
+    `simulated_speedup`: output tokens/s with drafts divided by those without, in a simulated closed loop of this batch
+    size; None if not requested.
     """
 
     batch_size: int
@@ -137,8 +137,8 @@ class FirstTokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speculating(PoolAnswer):
-    """Results by batch size. `acceptance`: probability that the token at each depth is accepted if the previous one
-    is.
+    """Results for each batch size. `acceptance`: probability that the token at each depth is accepted if the previous
+    token is.
 
     `break_even_batch` None: drafts are faster up to `largest_batch`, the limit of max_num_seqs and of the KV cache
     with the draft model loaded.

@@ -133,7 +133,8 @@ class PeriodicArrivals:
 
 @dataclass(frozen=True, slots=True)
 class PartOfArrivals:
-    """The arrivals of `process` after its first `skipped` expected arrivals; its clock starts after those."""
+    """Arrivals of `process` without the first `skipped` expected arrivals; time 0 is when the last of those is
+    expected."""
 
     process: RampArrivals | PeriodicArrivals
     skipped: float
@@ -151,7 +152,7 @@ class PartOfArrivals:
 
 
 def busiest_part(process: RampArrivals | PeriodicArrivals, within: float, count: float) -> PartOfArrivals:
-    """Return the part in the first `within` arrivals of `process` in which `count` arrivals take the least time."""
+    """Return the part of the first `within` arrivals of `process` in which `count` arrivals take the least time."""
     starts = np.linspace(0.0, max(within - count, 0.0), _CELLS_PER_PERIOD + 1)
     lasts_s = process.when_s(starts + count) - process.when_s(starts)
     return PartOfArrivals(process, float(starts[int(np.argmax(lasts_s <= lasts_s.min() * (1 + 1e-9)))]))

@@ -338,7 +338,7 @@ def _make_client_mix(traffic: Traffic, requests: int, prompt: Lengths, output: L
 
 
 def _largest_mean_multiple(traffic: Traffic, longest_tokens: int | None) -> float:
-    """Return the largest factor (at least 1) on the mean lengths so that a request fits in `longest_tokens`."""
+    """Return the largest factor, at least 1, by which mean lengths can grow until a request fills `longest_tokens`."""
     if longest_tokens is None:
         return math.inf
     images = traffic.images_per_prompt * (traffic.image_tokens or 0) + (traffic.audio_tokens or 0)

@@ -35,7 +35,7 @@ class SharedPrefixes:
             raise InvalidInput(f"the Zipf exponent must be finite and at least 0, not {self.zipf}")
 
     def pick(self, count: int, rng: np.random.Generator) -> IntArray:
-        """Return the number of the system prompt that each of `count` requests begins with."""
+        """Return, for each of `count` requests, the index of the system prompt at its start."""
         weights = np.arange(1, self.count + 1) ** -self.zipf
         return rng.choice(self.count, size=count, p=weights / weights.sum())
 
@@ -192,7 +192,7 @@ def _running_sums(values: npt.NDArray[Any], first: IntArray, counts: IntArray) -
 def add_prefix(picked: IntArray, prefix_tokens: int, own_tokens: IntArray, prefixes: int) -> PromptContent:
     """Return prompts that each begin with one of `prefixes` shared texts and continue with their own text.
 
-    `picked`: number of the shared text of each request.
+    `picked`: index of the shared text of each request.
     """
     requests = len(picked)
     ids = np.column_stack((picked, prefixes + np.arange(requests)))

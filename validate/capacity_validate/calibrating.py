@@ -191,7 +191,8 @@ def calibrate_kernels(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfFit:
-    """Constants and host time fitted to half of the cases, with predictors from `before` and `after` this fit."""
+    """Constants and host time fitted to half of the cases; `before` and `after` predict with old and fitted
+    constants."""
 
     fits: list[FamilyFit]
     refused: list[RejectedFit]
@@ -307,9 +308,9 @@ def base_profile(
 
 
 def combine_cases(files: Sequence[Measurements]) -> list[MeasuredCase]:
-    """Return the cases of all files. If a case was measured several times, keep the measurement of median time.
+    """Return the cases of all files. If a case was measured several times, keep the measurement with the median time.
 
-    Raises OutsideValidity if most cases that the files share differ by more than `AGREEMENT` (a relative difference).
+    Raises OutsideValidity if the times of most shared cases differ by more than `AGREEMENT` (relative).
     """
     runs: dict[str, list[MeasuredCase]] = {}
     for file in files:

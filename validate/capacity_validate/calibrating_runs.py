@@ -34,8 +34,8 @@ EIGHTFOLD = 8.0  # a token exponent is shown as the slowdown at 8 times the toke
 class CalibratedParameter:
     """One parameter of `capacity.hardware.adjustment`: its mean and standard deviation before and after the fit.
 
-    Time parameters are logarithms of factors. The front-end time is in seconds, memory is in bytes, and a token
-    exponent is the exponent itself.
+    The parameter is the logarithm of a time factor, except `front_end` (seconds), `kv_overhead` (bytes), and
+    `experts_tilt` (an exponent on the number of tokens in a step).
     """
 
     name: str

@@ -24,7 +24,8 @@ RETRIED_STATUSES: tuple[Status, ...] = ("out of memory", "failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One case to measure: `operator` selects the step model's formula, `kernel` its constants, `variant` a mode."""
+    """A case to measure: `operator` selects the step model's formula, `kernel` the constants in the formula, `variant`
+    a backend or mode."""
 
     operator: str
     kernel: str
@@ -59,7 +60,7 @@ def make_case(operator: str, kernel: str, *, variant: str = "", **sizes: int) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCase:
-    """A case with its time, its work, and its error against a higher-precision reference."""
+    """A case with its time, its FLOP and bytes, and its error against a higher-precision reference result."""
 
     case: Case
     status: Status

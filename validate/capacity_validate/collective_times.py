@@ -1,8 +1,8 @@
 """Timings of real collectives, as in nccl-tests: NCCL with two or more GPUs, gloo between CPU processes.
 
-Every rank takes part, in place if the collective allows it. Many calls run back to back between two events, so that
-the time excludes launches and barrier skew. The slowest rank's time counts. Every rank checks the results first.
-Source: NVIDIA nccl-tests, doc/PERFORMANCE.md.
+All ranks first check the result of one call. They then run many calls back to back between two events, so that the
+time excludes launches and barrier skew; the time of the slowest rank is used. Collectives that can work in place do
+so. Source: NVIDIA nccl-tests, doc/PERFORMANCE.md.
 """
 
 import json

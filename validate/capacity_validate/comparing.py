@@ -100,7 +100,8 @@ def _frontend(resolved: ResolvedPool, request_s: float) -> FrontendTimes:
 def _fit_overheads(
     resolved: ResolvedPool, runs: Sequence[MeasuredRun], workloads: Sequence[tuple[Workload, str]]
 ) -> Overheads:
-    """Fit overheads to every second run (time per step to TPOT, then per request to TTFT); return the medians."""
+    """For every second run, fit the time per step to mean TPOT, then the time per request to mean TTFT. Return the
+    median of each across these runs."""
     chosen = [i for i in range(0, len(runs), 2) if {"ttft", "tpot"} <= runs[i].latencies_ms.keys()]
     if not chosen:
         raise InvalidInput("--fit-overheads needs a run with TTFT and TPOT; none of the files has both")
@@ -260,7 +261,7 @@ def likely_causes(
     other_weights: str | None = None,
 ) -> list[str]:
     """Return likely causes of errors outside the intervals. `kv_known`: a server log was given; `drafts`: the
-    simulation includes speculative decoding; `other_weights`: a known mismatch of the weights' size."""
+    simulation includes speculative decoding; `other_weights`: a sentence if the logged size of the weights differs."""
     errors = {row.name: row.error for row in rows if not row.inside}
     measured = {row.name for row in rows if row.error is not None}
     ttft, tpot = errors.get("mean_ttft_ms"), errors.get("mean_tpot_ms")

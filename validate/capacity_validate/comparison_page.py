@@ -37,7 +37,7 @@ def error_text(error: float | None) -> str:
 
 
 def predicted_texts(row: MetricRow) -> tuple[str, str]:
-    """Return the texts of a prediction and its interval, rounded to the interval's precision, else to four digits."""
+    """Return the texts of a prediction and its interval, rounded to suit the interval; without one, to 4 digits."""
     if row.predicted is None:
         return "-", ""
     if row.low is None or row.high is None:

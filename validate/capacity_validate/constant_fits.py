@@ -61,7 +61,7 @@ _COLLECTIVE_SHARPNESS = (0.3, 16.0)  # range of a collective's sharpness, which 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyFit:
-    """The constants of one kernel family before and after the fit, with the errors of each on held-out cases."""
+    """The constants of one kernel family, and their errors on held-out cases, each before and after the fit."""
 
     target: Target
     before: Coefficients
@@ -77,7 +77,7 @@ class FamilyFit:
 
     @property
     def at_bounds(self) -> tuple[str, ...]:
-        """Return the names of fitted fractions that reached 1: the profile's peak is too low, or times are wrong."""
+        """Return the fitted fractions of peak rates that reached 1: the peak is too low, or times are wrong."""
         return tuple(n for n in self.fitted if n.endswith("_fraction") and getattr(self.after, n) >= AT_BOUND)
 
 
@@ -116,7 +116,7 @@ def fit_families(
 
 
 def evidence_by_target(measured: Iterable[MeasuredCase], *, on_gpu: bool) -> dict[Target, list[MeasuredCase]]:
-    """Return the timed cases by the constants that they calibrate, only for kernel variants that engines run.
+    """Group the timed cases by the constants that they calibrate. Omit kernel variants that engines do not run.
 
     If short kernels of a family were timed in graphs, exclude those timed without a graph, because their times include
     launch gaps. Also exclude cases whose clocks were reduced in nearly all samples.
@@ -183,7 +183,7 @@ def _fit_family(
 def _solve(
     before: Any, names: Sequence[str], rows: Sequence[MeasuredCase], profile: HardwareProfile
 ) -> dict[str, Any]:
-    """Return all constants of a family: those in `names` fitted, the others as in `before` (sharpness at most 4)."""
+    """Return all constants of a family: `names` fitted, others as in `before` (but `sharpness` limited to 4)."""
     start: dict[str, Any] = before.model_dump(exclude={"fit"})
     if "sharpness" in start and "sharpness" not in names:
         start["sharpness"] = min(start["sharpness"], 4.0)
@@ -225,9 +225,9 @@ def calibrated_profile(
 ) -> HardwareProfile:
     """Return the profile with the fitted constants; everything else, including provenance, is unchanged.
 
-    All engines use the vendor's library for 16-bit matrix multiplications, so the fitted constants of these apply to
-    all engine families. All other constants describe the harness's own kernels and are stored in the harness's family;
-    engines use them only if the profile has no better ones.
+    All engines use the vendor's library for 16-bit matrix multiplications, so the constants fitted to 16-bit
+    multiplications apply to all engine families. All other constants describe the harness's own kernels and are stored
+    in the harness's family; engines use them only if the profile has no better ones.
     """
     raw = profile.step_time
     tables: dict[str, Any] = (

@@ -23,7 +23,7 @@ _JSON = re.compile(r"\s*(?:\{|\[\s*[\[\]{])")  # a log line may start with [2026
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Files to calibrate on: benchmark runs, log and decode steps of one deployment, or kernel measurement files."""
+    """Data to calibrate on: benchmark runs, log and decode times of one deployment, or kernel measurement files."""
 
     sources: tuple[str, ...]
     runs: tuple[MeasuredRun, ...] = ()

@@ -37,7 +37,7 @@ class ProcessOutcome:
 
 
 class MeasuringFailed(CapacityError):
-    """No child process returned a result. The message names the stage that failed and how to continue."""
+    """Raised if no child process returned a result. The message names the stage that failed and how to continue."""
 
 
 def run_in_fresh_processes(

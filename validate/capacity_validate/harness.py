@@ -174,7 +174,7 @@ def run_in_this_process(
     progress: Progress | None,
     stage: Callable[[str], None] | None = None,
 ) -> tuple[ValidationReport, MeasurementOutcome]:
-    """Measure and evaluate in this process. `skip` has the stages that lost a device before, with the reason."""
+    """Measure and evaluate in this process. `skip` maps stages that lost the device earlier to the reasons."""
     start = time.monotonic()
     facts = find_device(device, threads=threads)
     require_memory(facts)

@@ -56,7 +56,7 @@ def whole_model_cases(session: Session) -> list[MeasuredCase]:
 def serving_comparison(
     loaded: LoadedRun, before: Predictor, after: Predictor, model: ModelSpec
 ) -> ServingComparison:
-    """Compare a real serving run with its simulation, by the calibrated and by the uncalibrated step model."""
+    """Compare a real serving run with two simulations: with the calibrated and with the uncalibrated step model."""
     run, layers, window = loaded.run, model.num_layers, model.window_tokens
     steps = after.step_model(layers)
     simulated = simulate(run, steps, window_tokens=window).summary.to_dict()

@@ -1,4 +1,4 @@
-"""Detection of implausible times: faster than the card allows, equal for all sizes, drifting, or unlike the family."""
+"""Detection of implausible times: faster than the card allows, equal for all sizes, drifting, or far from the fit."""
 
 import math
 import statistics

@@ -172,7 +172,7 @@ def student_weights(off: Vector) -> Vector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Problem:
-    """The function to minimise: residuals plus distance from the prior; theta is in prior standard deviations."""
+    """The function to minimise: residuals plus distance from the prior; theta in units of prior standard deviation."""
 
     predict: Predict
     measured: Vector

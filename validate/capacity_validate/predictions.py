@@ -40,7 +40,8 @@ _GEMM_KEYS = {"fp8_rowwise": "fp8"}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The step-model constants that a case calibrates: a field of `KernelFamily` (or elementwise, nccl), and a key."""
+    """The step-model constants that a case calibrates: entry `key` of the `KernelFamily` field `operator`, or of the
+    table `nccl`."""
 
     operator: str
     key: str
@@ -78,7 +79,7 @@ Formula = Callable[[Any], float]  # constants of one family -> seconds
 
 
 def formula(case: Case, profile: HardwareProfile) -> Formula | None:
-    """Return the function from a family's constants to the case's seconds; the fit and predictions use it."""
+    """Return the function, used by fit and predictions, that computes a case's seconds from its family's constants."""
     builder = _FORMULAS.get(case.operator)
     return None if builder is None else builder(case, profile)
 

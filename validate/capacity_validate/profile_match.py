@@ -141,7 +141,7 @@ def _dense_flops(facts: DeviceFacts, table: _Rates) -> dict[str, float]:
 
 
 def _memory_rate(facts: DeviceFacts, copied_bytes_per_s: float | None) -> tuple[float, Provenance]:
-    """Return bandwidth and source: memory clock x bus x 2 if the timed copy agrees, otherwise from the copy."""
+    """Return the bandwidth and its source: 2 x memory clock x bus width, or the timed copy if the two disagree."""
     stated = None
     if facts.memory_clock_max_hz and facts.memory_bus_bits:
         stated = 2.0 * facts.memory_clock_max_hz * facts.memory_bus_bits / 8

@@ -1,4 +1,4 @@
-"""Reference quantizers to check each format: its error against its bound, and its bytes against the memory model.
+"""Reference quantizers that check each format: the error against a bound, and the bytes against the memory model.
 
 Codes are packed as in checkpoints, so the sum of the parts' `nbytes` is the size of the matrix in a checkpoint.
 """
@@ -96,7 +96,7 @@ def nf4(x: Any, *, block: int = 64) -> Quantized:
 
 
 def fp8(x: Any, *, kind: str = "e4m3") -> Quantized:
-    """Quantize to FP8 with one scale; the error is half a unit of the last of 3 (E4M3) or 2 (E5M2) mantissa bits."""
+    """Quantize to FP8 with one scale; maximum error: half a unit of the last mantissa bit (E4M3 has 3, E5M2 2)."""
     dtype, top, mantissa, smallest = {
         "e4m3": (torch.float8_e4m3fn, 448.0, 3, 2.0**-9),
         "e5m2": (torch.float8_e5m2, 57344.0, 2, 2.0**-16),
@@ -144,7 +144,8 @@ def gptq(weights: Any, inputs: Any, *, bits: int = 4, damping: float = 0.01) -> 
 
 
 def awq(weights: Any, inputs: Any, *, bits: int = 4, group: int = 128, steps: int = 20) -> Any:
-    """Apply AWQ: scale by the best power of the mean input magnitude. Source: Lin et al., arXiv 2306.00978, 3.2."""
+    """Return weights quantized with AWQ: each input channel is scaled by its mean magnitude to the power that gives
+    the smallest output error. Source: Lin et al., arXiv 2306.00978, 3.2."""
     size = inputs.abs().mean(dim=0).clamp_min(1e-6)
     wanted = inputs @ weights.T
     best, best_error = weights, float("inf")

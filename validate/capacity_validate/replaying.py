@@ -279,7 +279,7 @@ class Replay:
 
 
 def engine_and_gpu(resolved: ResolvedPool) -> tuple[str, str]:
-    """Return engine name and GPU name, the key under which spreads between deployments are stored."""
+    """Return the names of engine and GPU (without `@variant`), the key to look up spreads between deployments."""
     return resolved.engine.name, resolved.profile.name.partition("@")[0]
 
 

@@ -189,7 +189,7 @@ class ValidationReport(AnswerRecord):
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Return a text for each failed check, exceeded tolerance, failed case status and failed stage."""
+        """Return a text for each failed check, exceeded tolerance, kind of failed case, and failed stage."""
         failed = [f"{f.name} ({f.value:.3g}, limit {f.limit:.3g})" for f in self.findings if not f.passed]
         for name, error, tolerance in (
             ("TTFT", self.ttft_error, self.tolerance_ttft),

@@ -35,7 +35,8 @@ SPOILED_REASON = "a rejected graph capture made torch's allocator unusable"
 
 @dataclass(slots=True)
 class _PooledSamples:
-    """Samples of one case from all passes, all or none with graphs, because only graphs exclude launch gaps."""
+    """Samples of one case from all passes. Only samples in CUDA graphs exclude launch gaps, so either all samples are
+    timed in graphs or none."""
 
     samples: list[float] = field(default_factory=list)
     held_down: list[bool] = field(default_factory=list)
@@ -63,7 +64,7 @@ class _PooledSamples:
         )
 
     def add(self, samples: Samples, telemetry: Telemetry | None) -> None:
-        """Add a pass's samples and clocks; drop samples timed with another method (graph or not) than the first."""
+        """Add a pass's samples and clocks, unless it used graphs and the first pass did not, or vice versa."""
         self.passes += 1
         if self.how not in (None, samples.how):
             return

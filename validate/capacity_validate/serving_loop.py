@@ -252,8 +252,8 @@ def simulate(
 def count_equal_steps(run: EngineRun, *, window_tokens: int | None = None) -> int:
     """Return how many steps the run and its simulation schedule identically before the first difference.
 
-    In this simulation every step takes one time unit, and a request arrives at the scheduling decision before which
-    the real loop accepted it. The result is therefore independent of real time, and steps must be exactly equal.
+    This simulation does not depend on real time: every step takes one time unit, and a request arrives at time n if
+    the real loop accepted it just before step n. The two must therefore schedule exactly the same steps.
     """
     simulated: list[tuple[tuple[int, int, int], ...]] = []
 

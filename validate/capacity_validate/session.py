@@ -154,7 +154,8 @@ def open_session(
 def _profile(
     torch: Any, facts: DeviceFacts, path: Path, *, gpu: str | None, profiles: tuple[str, ...]
 ) -> tuple[HardwareProfile, tuple[str, ...]]:
-    """Return the device's profile and remarks. A CPU's is measured, or read from the file that is continued."""
+    """Return the device's profile (read from the file that is continued, matched by GPU name, or measured on a CPU),
+    and remarks."""
     begun = None
     if path.exists() and path.stat().st_size and (text := read_measurements(path).profile_toml) is not None:
         begun = parse_profile(text, origin=path)
@@ -221,7 +222,7 @@ NO_TRITON = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preflight:
-    """Results of the preflight: outcomes for the file's header, kernels that cannot run with reasons, remarks."""
+    """Results of the preflight: `answers` for the file's header, `missing` kernels with the reasons, and remarks."""
 
     answers: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)

@@ -72,7 +72,7 @@ def find_model(name: str) -> ModelSpec:
 
 
 def cut_layers(model: ModelSpec, layers: int) -> ModelSpec:
-    """Return a model with the first `layers` layers. The time of all layers is extrapolated from two such depths."""
+    """Return a model with only the first `layers` layers. Times of two such models are extrapolated to all layers."""
     if layers >= model.num_layers:
         return model
     if layers < 1:

@@ -162,7 +162,7 @@ def run_models(
 
 
 def greedy_logit_gap(target: Any, known: list[int], *, prompt_tokens: int, blocks: list[int]) -> float:
-    """Return how far generated tokens are from the target's first choice: the largest logit gap / largest logit.
+    """Return the largest distance of a generated token from the target's first choice: logit gap / largest logit.
 
     The target processes the whole sequence in one step. 0: every token is the first choice; a few percent: two tokens
     are too close for 16 bits; near 1: a token is not from the target.
@@ -192,7 +192,7 @@ def _plain_decode(
 
 @dataclass(slots=True)
 class _Speculation:
-    """Greedy speculative decoding. The draft's cache may lack the last accepted tokens until its next step."""
+    """Greedy speculative decoding. The draft model's cache may lack the last accepted tokens until its next step."""
 
     target: Any
     draft: Any
@@ -220,7 +220,7 @@ class _Speculation:
             self.verifications += 1
 
     def _propose(self, draft_tokens: int, drafted: int) -> tuple[list[int], int]:
-        """Generate draft tokens, one draft step each; return them and the new token count of the draft's cache."""
+        """Generate draft tokens, one draft step each; return them and the token count of the draft model's cache."""
         own: list[int] = []
         start = self.clock.now_s()
         for _ in range(draft_tokens):
@@ -232,10 +232,10 @@ class _Speculation:
         return own, drafted
 
     def _verify(self, own: list[int], agrees: list[bool]) -> tuple[int, list[int]]:
-        """Verify drafts, equal to the target's choices only where `agrees`; return number accepted and choices.
+        """Verify drafts that equal the target's choices only where `agrees`; return accepted count and choices.
 
-        A choice depends only on the drafts before it. Drafts are therefore corrected one by one, from the first on, to
-        the choices of the previous verification; only the last verification, which needs no correction, is timed.
+        A choice depends on the drafts before it. Each draft that does not yet follow `agrees` is therefore corrected
+        to the latest choice, and all are verified again. Only the last verification, without corrections, is timed.
         """
         generated = len(self.known) - len(self.prompt)
         guess = self.plain[generated : generated + len(own)]
@@ -268,7 +268,7 @@ def predicted_speedup(
     draft_s: Callable[[StepShape], float],
     context: int,
 ) -> float:
-    """Return the predicted speed-up: expected length x plain step time / (k draft steps + one verification)."""
+    """Return the predicted speed-up: accepted length x plain step time / (k draft steps + one verification)."""
     plain = StepShape(decode_sequences=1, decode_context_tokens=context, decode_window_context_tokens=context)
     verification = plain._replace(draft_tokens=run.draft_tokens)
     spent = run.draft_tokens * draft_s(plain) + target_s(verification)

@@ -1,4 +1,4 @@
-"""Split cases into a fitted and a held-out part: whole shapes, because similar cases would make predictions easy.
+"""Split cases into fitted and held-out ones by whole shapes, because cases of a fitted shape would be easy to predict.
 
 A multiplication [m, k] x [k, n] with another m runs the same kernels on the same weights. If only some m were held
 out, the error would measure interpolation, not the prediction of a new matrix.

@@ -1,4 +1,4 @@
-"""`capacity calibrate --suggest`: benchmark commands whose results would narrow the intervals of a load the most.
+"""`capacity calibrate --suggest`: benchmark commands whose results would most narrow a load's prediction intervals.
 
 To first order, metrics are linear in the parameters and all distributions are normal, so the information of a run is
 known before the run. The derivatives of the run show which parameters it measures; those of the user's load show which
@@ -55,7 +55,7 @@ RESULTS = "RESULTS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestedRun:
-    """One suggested run: load, duration, command, and relative interval half-widths after it and earlier ones."""
+    """One suggested run: load, duration, command, and relative interval half-widths after all runs up to this one."""
 
     concurrency: int
     input_len: int
@@ -242,7 +242,7 @@ class _Design:
         """Return relative half-widths of the 90 % intervals of the user's load `asked`, given the covariance of theta.
 
         They include errors that no calibration removes. With `learnt`, use the spread between deployments calibrated
-        on their own runs; otherwise that between uncalibrated ones, which includes differences between machines.
+        on their own runs; otherwise the spread between uncalibrated ones, which includes differences of machines.
         """
         of_classes = np.where([name in TIME_EFFECTS for name in NAMES], asked.slopes, 0.0)
         known, left, before = (
@@ -265,7 +265,7 @@ class _Design:
         return found
 
     def _other_machines(self, metric: Metric, asked: _Candidate) -> float:
-        """Return the standard deviation due to unknown machine, client and build, of a deployment without runs."""
+        """Return a metric's standard deviation between machines, clients and builds, for deployments without runs."""
         resolved = self.resolved
         of = PredictionContext(
             engine=resolved.engine.name,

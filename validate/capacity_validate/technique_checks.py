@@ -225,7 +225,7 @@ def paged_finding(
 
 
 def graph_logit_gap(model: Transformer, captures: GraphCapturer) -> float:
-    """Return the largest gap between the eager logits of the eager choice and of the token that the CUDA graph chose,
+    """Return the largest gap between the top eager logit and the eager logit of the token that the CUDA graph chose,
     relative to the largest logit."""
     generator = torch.Generator().manual_seed(9)
     rows = []

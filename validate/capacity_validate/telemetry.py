@@ -43,7 +43,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """Readings of a period combined: median and lowest clock, mean power, highest temperature, all reasons."""
+    """Readings of a period: median and lowest clock, mean power, highest temperature, all throttle reasons."""
 
     clock_hz: float | None
     clock_low_hz: float | None

@@ -242,7 +242,8 @@ class CudaStopwatch:
     def _time_graph(
         self, calls: Sequence[Call], wanted: int, *, budget_s: float, at_least: int, at_most: int
     ) -> Samples | None:
-        """Return a sample per replay of a graph of at least `wanted` calls: time per call; None if capture fails."""
+        """Return, for each replay of a graph of `wanted` or more calls, the seconds per call; None if capture
+        fails."""
         rounds = math.ceil(wanted / len(calls))
         inner = rounds * len(calls)
 

@@ -35,9 +35,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def device_error(torch: Any, device: str) -> str | None:
-    """Return the error of a minimal operation on the device; None if it succeeds or runs out of memory, or on a CPU.
+    """Return the error of a minimal operation on a GPU; None if it succeeds or runs out of memory, and for a CPU.
 
-    CUDA repeats a sticky error at every call under any name, so a test is more reliable than a list of error names.
+    After a sticky error every CUDA call fails, with various error names, so a test is more reliable than a name list.
     """
     if device == "cpu":
         return None

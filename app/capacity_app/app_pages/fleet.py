@@ -23,7 +23,7 @@ inputs = current_inputs()
 
 
 def search_progress(report: Snapshot) -> tuple[float, str]:
-    """Return the fraction of candidates of the current search stage that are decided, and a progress bar text."""
+    """Return the progress of the search: finished fraction of the current stage, and text for the progress bar."""
     return min(report.settled / max(report.engines, 1), 1.0), f"{report.stage}, {report.elapsed_s:.0f} s"
 
 

@@ -1,4 +1,4 @@
-"""Techniques page: the effect of each technique for this model and traffic, added to the previous ones and alone."""
+"""Techniques page: effect of techniques applied one after the other, and of each alone, for this model and traffic."""
 
 import streamlit as st
 

@@ -26,7 +26,8 @@ class Origin(Spec):
 
 
 class LimitRule(Spec):
-    """Default batch limits on GPUs with at least `min_memory_gib` (as engines measure it), with exceptions."""
+    """Default batch limits on GPUs that report at least `min_memory_gib` to the engine, except GPUs of
+    `except_architectures`."""
 
     min_memory_gib: Annotated[float, Field(ge=0)]
     except_architectures: tuple[str, ...] = ()
@@ -68,9 +69,9 @@ class EngineSpec(Spec):
     Scheduling. `scheduler`: name of the policy. `mixes_prefill_with_decode`: one step may contain prefill and decode,
     chunked or not; otherwise prefill steps are separate. `stream_interval`: number of output tokens that are sent
     together. `batch_wait_steps`: number of decode steps that a prefill may wait for more prompts. `forks_samples`:
-    several samples of one prompt share its prefill, and its KV until they differ. `default_drafts`: by drafting method
-    or kind of drafter, the default depth and the number of tokens to verify; if there are more tokens than the depth,
-    the drafts form a tree.
+    several samples of one prompt share its prefill, and its KV until they differ. `default_drafts` maps a drafting
+    method or kind of drafter to its default depth and number of draft tokens to verify; if this number exceeds the
+    depth, the drafts form a tree.
 
     Same in all releases. `baseline`: a textbook baseline for comparison that cannot be run. `kernel_family`: name of
     the fitted constants that represent this engine's kernels. `data_parallel_divides_limits`: for a mixture of
@@ -83,8 +84,8 @@ class EngineSpec(Spec):
     it is added to the GPU time. With overlap, the step takes (gpu^n + host^n)^(1/n) with n = `host_overlap_norm`,
     which approaches the larger of the two. `host_serial_s` is always added: the time between two steps of an engine
     with asynchronous scheduling (copies to and from the GPU, sampler kernels outside the graph).
-    `host_machine_spread`: standard deviation over machines of the logarithm of the factor on host times (CPU, clock,
-    load, other software). `kernel_launch_s`: CPU time to launch one kernel of a step without a CUDA graph
+    `host_machine_spread`: standard deviation, between machines, of the logarithm of the factor on host times (CPU,
+    clock, load, other software). `kernel_launch_s`: CPU time to launch one kernel of a step without a CUDA graph
     (`capacity.step.launches`). `quantize_launches`: number of kernel launches that quantize the input of one matrix
     multiplication; below 1: the call of the multiplication also quantizes. `fuses_qk_norm_with_rope`: the rope kernel
     includes the norms of queries and keys. `launches_wait`: launches of routed experts, sparse indexers and linear
@@ -95,19 +96,19 @@ class EngineSpec(Spec):
 
     All-reduce. `all_reduce_one_shot_rows`: number of tokens in a step up to which the kernel that is fused with the
     next norm uses the one-shot algorithm, for any hidden size; None: the faster algorithm for each size.
-    `all_reduce_families`: by GPU architecture, the family whose all-reduce kernels the engine calls in place of its
-    own.
+    `all_reduce_families` maps a GPU architecture to the family whose all-reduce kernels the engine calls in place of
+    its own.
 
     `runs_on`: supported platforms, with their requirements and weight formats.
 
     Formats. `weight_kernels`: kernels that the engine runs in place of others
     (`capacity/hardware/weight_kernels.toml`). `weight_kernels_on`: additional replacements, by GPU architecture.
-    `expert_kernels_on`: by GPU architecture and default kernel, the constants to use for experts (a key in `moe` of
-    `KernelFamily`). `early_block_experts`: uncertainty factor for steps with experts in FP8 blocks, because the
-    kernels of this release were not measured here; 1: the tables have these kernels. `chooses_moe_backend`: the engine
-    has a flag that selects the expert kernels. `splits_fp32_router_on`: architectures on which a router with 32-bit
-    weights is computed as three 16-bit matrix multiplications. `weight_formats`: families of weight formats that the
-    engine loads. `kv_cache_formats`: KV cache formats in addition to 16 bit, which all engines have.
+    `expert_kernels_on` maps a GPU architecture and a default kernel to the constants to use for experts (a key in
+    `moe` of `KernelFamily`). `early_block_experts`: uncertainty factor for steps with experts in FP8 blocks, if the
+    kernels of this release were not measured; 1: the tables of measured times include them. `chooses_moe_backend`: the
+    engine has a flag that selects the expert kernels. `splits_fp32_router_on`: architectures on which a router with
+    32-bit weights is computed as three 16-bit matrix multiplications. `weight_formats`: families of weight formats
+    that the engine loads. `kv_cache_formats`: KV cache formats in addition to 16 bit, which all engines have.
     `sparse_kv_cache_dtype`: KV cache format that `auto` selects for latents with a sparse indexer, by architecture or
     "model type:architecture"; otherwise 16 bit. `plain_sparse_fp8_heads`: by architecture, the most query heads per
     GPU for which an fp8 cache of these latents has one byte per value; with more heads, the format is `fp8_ds_mla`.
@@ -288,9 +289,10 @@ class EngineSpec(Spec):
         """Return the batch sizes of captured CUDA graphs; a decode batch is padded to the next size.
 
         The sizes are 1, 2, 4, then fine steps, then coarse ones. The largest is the smaller of graph_batch_factor x
-        max_num_seqs x (1 + draft tokens) and the architecture's limit. `most` replaces it; None: the engine's maximum
-        for `model_type`, if there is one. Larger steps run eagerly. Engines whose limit is max_num_seqs (SGLang,
-        TensorRT-LLM) also capture max_num_seqs. Source: vLLM 0.33 config/vllm.py; SGLang 0.5 cuda_graph_runner.py.
+        max_num_seqs x (1 + draft tokens) and the architecture's limit. `most` (None: the engine's maximum for
+        `model_type`, if any) replaces this largest size. Larger steps run eagerly. Engines whose limit is max_num_seqs
+        (SGLang, TensorRT-LLM) also capture max_num_seqs. Source: vLLM 0.33 config/vllm.py; SGLang 0.5
+        cuda_graph_runner.py.
         """
         if not self.cuda_graphs:
             return ()

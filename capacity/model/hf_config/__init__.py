@@ -150,7 +150,7 @@ def _dtype(outer: Fields, text: Fields) -> Literal["bf16", "fp16", "fp32"]:
 def _max_length(text: Fields) -> int:
     """Return the context length in tokens: the smallest one in the config, extended by `rope_scaling` as in vLLM 0.33.
 
-    Configs with llama3, longrope or su scaling and of Gemma 3 give the extended length; YaRN's give the original one.
+    For llama3, longrope and su scaling and for Gemma 3, the config has the extended length; for YaRN, the original.
     """
     lengths = [length for key in NAMES["max_lengths"] if (length := text.optional_count(key)) is not None]
     if not lengths:

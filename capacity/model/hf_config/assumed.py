@@ -136,7 +136,7 @@ def _is_positive(value: object) -> bool:
 
 
 def ignored_fields(model: ModelSpec, text: Fields) -> list[str]:
-    """Return the fields (of experts, latents, recurrences) in a known type's config that its code does not use."""
+    """Return fields of experts, latents or recurrences in a known type's config whose model has none of these."""
     mixers = [group.mixer for group in model.layer_groups]
     kinds = (
         (feed_forwards.EXPERTS, model.is_moe),

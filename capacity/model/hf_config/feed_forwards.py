@@ -16,7 +16,7 @@ EXPERTS_PER_TOKEN, SHARED_EXPERTS = NAMES["experts_per_token"], NAMES["shared_ex
 
 
 def layer_count(text: Fields, layer: int, *keys: str, **limits: int) -> int | None:
-    """Return an integer of a layer from the first of `keys` (a number, or a list by layer); None if all are absent."""
+    """Return a layer's count from the first field in `keys`: a number, or a list by layer; None if none exists."""
     for key in keys:
         listed = text.items(key) if isinstance(text.values.get(key), list) else None
         if listed is None:
@@ -139,7 +139,7 @@ def by_list_scored_in_fp32(text: Fields, layer: int) -> FeedForward:
 
 
 def by_list(text: Fields, layer: int) -> FeedForward:
-    """Return the dense or routed feed-forward in `mlp_layer_types`; router biases balance experts (DeepSeek-V3)."""
+    """Return a dense or routed feed-forward as in `mlp_layer_types`; router biases balance experts (DeepSeek-V3)."""
     kinds = text.items("mlp_layer_types")
     listed = text.values.get("moe_layer_freq")
     if kinds is None and isinstance(listed, list):  # 1 where a layer is routed

@@ -14,7 +14,7 @@ from capacity.model.recurrent import NoMixer
 
 
 def positions(text: Fields, *, keys: tuple[str, ...], added: int = 0) -> tuple[ParameterPart, ...]:
-    """Return learned position embeddings: one vector for each position of field `keys`, plus `added` ones."""
+    """Return learned position embeddings: the number of vectors in the config's field `keys`, plus `added` vectors."""
     rows = text.count(*keys) + added
     return (matrix("embed_positions", "norm", rows, text.count(*HIDDEN), (), sharding="replicated"),)
 
@@ -261,7 +261,7 @@ def step3_mixer(text: Fields, _family: Family, _layer: int) -> Attention:
 
 
 def step3_extras(text: Fields, _layer: int) -> LayerExtras:
-    """Return the norm of Step 3's query latent. (The mixer counts more query parameters than the factors have.)"""
+    """Return the norm of Step 3's query latent. `step3_mixer` counts a full query matrix, larger than its factors."""
     return LayerExtras(vector_values=text.count("share_q_dim", default=0, minimum=0))
 
 
@@ -286,7 +286,7 @@ def nas_mixer(text: Fields, family: Family, layer: int) -> Mixer:
 
 
 def nas_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """Return the feed-forward in the layer's `block_configs`; `ffn_mult` gives a multiple of 256, as in Llama."""
+    """Return the feed-forward of `block_configs`; `ffn_mult` sets the width in multiples of 256, as in Llama."""
     _, ffn = _nas_block(text, layer)
     if ffn.flag("no_op"):
         return NoFeedForward()

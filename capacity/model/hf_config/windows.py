@@ -56,7 +56,8 @@ def interleaved_window(text: Fields, layer: int, *, pattern: int) -> int | None:
 
 
 def _window_period(text: Fields, default: int) -> int:
-    """Return n if every n-th layer has full attention: a number in the config, or the length of "LLLG" (EXAONE)."""
+    """Return n if every n-th layer has full attention: the config has n, or a pattern of n letters ("LLLG",
+    EXAONE)."""
     stated = text.values.get("sliding_window_pattern")
     if isinstance(stated, str) and stated.count("G") == 1 and stated.endswith("G"):
         return len(stated)

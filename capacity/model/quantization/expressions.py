@@ -35,8 +35,8 @@ _AT_START, _AT_END, _FOUND = -1, -2, -3
 class _State(NamedTuple):
     """State of the automaton: consumes one of `characters` and continues at the states `after`.
 
-    Without characters, it consumes nothing. `only`: it can be left only at the start or only at the end of the name
-    (`_AT_START`, `_AT_END`), or reaching it means that the expression matches (`_FOUND`); 0: none of these.
+    Without characters, the state consumes nothing. `only`: it is left only at the start or end of the name
+    (`_AT_START`, `_AT_END`), or reaching it is a match (`_FOUND`); 0: none of these.
     """
 
     characters: frozenset[str]
@@ -171,7 +171,8 @@ class _Automaton:
         return self._closure([s.after[0] for s in states if character in s.characters])
 
     def _closure(self, numbers: list[int], *, at_start: bool = False) -> _StateSet:
-        """Return the states reachable from `numbers` that need a character or the end of the name to continue."""
+        """Return the states that need a character or the end of the name to continue, and that are reachable from the
+        states `numbers` without consuming a character."""
         seen, takes, found = self._walk(numbers, (_AT_START,) if at_start else ())
         self._owner.count_work(seen)
         key = frozenset(takes) if not found else frozenset((_FOUND,))
@@ -187,7 +188,8 @@ class _Automaton:
         return here.at_end
 
     def _walk(self, numbers: Iterable[int], places: tuple[int, ...]) -> tuple[int, list[int], bool]:
-        """Return how many states were visited, those that need a character or the end, and whether one matched."""
+        """Follow `numbers` without consuming a character, at the start or end of the name if in `places`. Return the
+        number of visited states, those that need a character or the end to continue, and whether one matched."""
         open_, seen, takes = list(numbers), set(numbers), []
         while open_:
             number = open_.pop()

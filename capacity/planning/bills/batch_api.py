@@ -106,7 +106,7 @@ def batch_api_costs(
 
     A price from the price list gets only the discounts of its provider; a price given by flags gets every discount
     that the user names. Prompt-cache discounts are ignored because a provider may not combine them with the batch
-    discount. `full_ends`: 90 % interval of a request's time at full load, relative to its prediction.
+    discount. `full_ends`: 90 % interval of measured / predicted time of a request at full load.
 
     Raises InvalidInput without an API price, and for `all` discounts with only a price given by flags.
     """

@@ -74,7 +74,7 @@ class LoadCost:
 
     @property
     def kwh_per_million_output_tokens(self) -> float:
-        """Return the provisioned energy per million output tokens in kWh; all energy counts."""
+        """Return all provisioned energy, including that for input tokens, per million output tokens in kWh."""
         return self.joules_per_output_token * MILLION / 3.6e6
 
 
@@ -208,7 +208,7 @@ def make_bill(
 ) -> Bill:
     """Return the bill of `billing.replicas` engines; `full` and `served` are total loads over all these engines.
 
-    `full_ends`: 90 % interval of a request's time at full load, relative to its prediction.
+    `full_ends`: 90 % interval of measured / predicted time of a request at full load.
     """
     gpus = gpus_per_replica * billing.replicas
     billed = billed_gpus(price, gpus)

@@ -1,6 +1,6 @@
 """Prices of hosted APIs by model, with prompt-cache discounts, from the package's dated list or from a custom list.
 
-If the cached multiple is empty, the provider publishes no cache discount, so cached input is charged the full price.
+An empty `cached_multiple` means that the provider publishes no cache discount: cached input costs the full price.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def _price(row: Mapping[str, str | None], path: str | Path, where: str) -> ApiPr
 def find_api_prices(
     model: str, providers: str, *, table: tuple[ApiPrice, ...] | None = None
 ) -> tuple[ApiPrice, ...]:
-    """Return the prices of `model` from comma-separated providers ("DeepInfra,SambaNova"), or from `all` (may be
-    empty).
+    """Return the prices of `model` from comma-separated providers ("DeepInfra,SambaNova"), or from `all` providers,
+    which may have none.
 
     Raises InvalidInput if providers are named but the list has no price of the model, and UnknownName if a named
     provider has none but other providers do.

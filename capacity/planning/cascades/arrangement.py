@@ -140,7 +140,8 @@ class Arrangement:
         return first, last
 
     def _distance(self, asked: tuple[AnswerTimes, ...]) -> tuple[Stage, ...]:
-        """Return the correction that leaves one client round trip in the sum of these times; empty for APIs alone."""
+        """Return a constant stage that brings the client round trips in the `asked` times to one; empty if all are
+        from APIs."""
         counted = sum(waits.client_s for waits in asked)
         more = self.client_s - counted
         return (Stage.constant(more),) if more and (counted or not asked) else ()
@@ -178,7 +179,8 @@ class Arrangement:
         )
 
     def _break_even_rate(self, small_usd: float, large_usd: float) -> float | None:
-        """Return the escalation rate (at most 1) that costs as much as the large model alone; None if 0 costs more."""
+        """Return the escalation rate (at most 1) at which the cascade costs as much as the large model alone; None if
+        the cascade costs more even at rate 0."""
         embedded = 0.0 if self.cache is None else self.cache.embedding.value
         none = self._overhead_usd + embedded + self.missed * small_usd
         slope = self.missed * (large_usd - (0.0 if self.by_answer else small_usd))
@@ -187,7 +189,8 @@ class Arrangement:
         return 1.0 if none + slope <= large_usd else (large_usd - none) / slope
 
     def break_even_escalation_here(self) -> float | None:
-        """Return the highest escalation rate that costs no more than the large model, in whole engines, or None."""
+        """Return the highest escalation rate at which the cascade, with engine counts rounded up, costs no more than
+        the large model alone; None if there is none."""
         most = self.large_model_only.usd_per_hour().value
         return _last_rate_within(lambda rate: self.with_escalation(rate).usd_per_hour().value, most)
 
@@ -233,7 +236,7 @@ def _exact_quantity(value: float) -> Quantity:
 
 
 def _sum_quantities(parts: Iterable[Quantity]) -> Quantity:
-    """Return the sum of the quantities; all errors may have one sign, so lower ends and upper ends are added up."""
+    """Return the sum; the lower ends and the upper ends are added because all errors may have the same sign."""
     parts = list(parts)
     lows, highs = [part.low for part in parts], [part.high for part in parts]
     return Quantity(

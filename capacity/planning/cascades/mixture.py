@@ -1,5 +1,5 @@
-"""Latency distribution of requests that follow different paths; a path has a share of the requests and its stages in
-sequence.
+"""Latency distribution of requests that follow different paths; each path is a sequence of stages and has a share of
+the requests.
 
 Stage times of a path are assumed to be independent. Errors of the stages may have the same sign, so the 90 % interval
 of the result is computed with all stages at the low end of their interval and with all at the high end.

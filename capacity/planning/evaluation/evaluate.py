@@ -41,7 +41,7 @@ MIN_SAMPLE_REQUESTS = 400  # requests of one replica that may represent all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineGroup:
-    """Identical engines of a deployment; `factors` scale their step times. `made`: existing setup of one engine."""
+    """Identical engines; `factors` scale their step times. `made`: simulator setup of one engine if already built."""
 
     resolved: ResolvedPool
     replicas: int = 1
@@ -184,10 +184,10 @@ def served_load_of(
     offered_per_s: float | None,
     capacity_per_s: float | None = None,
 ) -> ServedLoad | None:
-    """Return the load that `pools` serve in steady state; None if the trial completed no request.
+    """Return the load that `pools` serve in steady state; None if the simulation `trial` completed no request.
 
     `offered_per_s` is the request rate of an open loop; the served rate is at most `capacity_per_s` (None: estimated
-    from step times). If `offered_per_s` is None, the loop is closed and the served rate is that of the trial. For
+    from step times). If `offered_per_s` is None, the loop is closed and the served rate is that of `trial`. For
     generated open-loop requests, mean lengths are those of the length distributions.
     """
     if not trial.requests_per_s:

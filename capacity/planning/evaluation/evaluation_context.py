@@ -216,9 +216,9 @@ class EvaluationContext:
         router: str,
         check: Check = None,
     ) -> Evaluation:
-        """Judge the engines on the whole traffic, window by window; `busiest` is their trial on the busiest window.
+        """Simulate the engines on the whole traffic and compare each window with the SLO.
 
-        Return `busiest` if there are no windows.
+        `busiest` is the evaluation of these engines on the busiest window alone; return it if there are no windows.
         """
         if not self.windows:
             return busiest
@@ -234,7 +234,7 @@ class EvaluationContext:
 def run_task(
     arena: EvaluationContext, task: EvaluationRequest, left_s: float = math.inf
 ) -> Evaluation | None:
-    """Run an evaluation on a worker, with the worker's clock; return None if it takes longer than `left_s` seconds."""
+    """Run an evaluation on a worker; return None if it takes more than `left_s` seconds on the worker's clock."""
     until_s = time.monotonic() + left_s
 
     def check() -> None:

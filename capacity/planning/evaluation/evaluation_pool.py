@@ -37,8 +37,8 @@ Ahead = Callable[[], Sequence[EvaluationRequest]]
 class EvaluationPool:
     """Runner of trials (evaluations); raises OutOfTime at `until_s` on `time.monotonic`; `tick` is called repeatedly.
 
-    `workers` is the number of processes, including this one and those of a Dask `cluster`, which look up the inputs in
-    `named` by name. `trials` are the requested trials with their results, `seconds` their durations.
+    `workers` is the number of processes, including this one and those of a Dask `cluster`. `named`: GPU profiles,
+    models and files that trials look up by name. `trials`: requested trials with results, `seconds`: their durations.
     """
 
     arena: EvaluationContext

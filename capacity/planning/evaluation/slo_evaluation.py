@@ -159,8 +159,8 @@ def evaluate_windows(
     goal: Goal,
     busiest: Evaluation,
 ) -> Evaluation:
-    """Compare runs of the whole `workloads` with the SLO in each of `windows`; return the result of the worst judged
-    window.
+    """Compare runs of the whole `workloads` with the SLO in each of `windows`; return the result of the worst window
+    in which the SLO must be met.
 
     `busiest` is the result of simulating the busiest window alone. SLOs on gaps between tokens take their value from
     it, because runs do not record the time of each gap.
@@ -191,7 +191,8 @@ def evaluate_windows(
 def _levels(
     runs: Sequence[SimulationResult], goal: Goal, *, intervals: bool
 ) -> tuple[tuple[Level, ...], float]:
-    """Return the result of each SLO, and the joint ratio of latency to limit of the SLOs without a percentile."""
+    """Return the result of each SLO, and one ratio for all SLOs without a percentile: each request's highest ratio of
+    latency to limit, at the quantile `goal.goodput_target`."""
     tables = [run.records for run in runs]
     each = {slo: _ratios_of_requests(tables, slo) for slo in goal.slos if slo.percentile is None}
     joint = _ratio_at(np.max(list(each.values()), axis=0), goal.goodput_target) if each else 0.0
@@ -304,7 +305,7 @@ def percentiles_of_draws(blocks: Sequence[Floats], draws: npt.NDArray[np.int64],
 def _index_of_rank(
     reached: npt.NDArray[np.int64], times: npt.NDArray[np.int64], ranks: npt.NDArray[Any]
 ) -> npt.NDArray[np.int64]:
-    """Return, for each draw of blocks, the index in all sorted values of the value with the given rank in the draw."""
+    """Return the index, among the sorted values of all blocks, of the value that has the given rank in each draw."""
     low = np.zeros(len(times), dtype=np.int64)
     high = np.full(len(times), len(reached) - 1)
     while (low < high).any():
@@ -319,9 +320,9 @@ def projected_miss_ratio(
 ) -> float:
     """Return the number of requests that exceed a limit divided by the permitted number, the highest over all SLOs.
 
-    Above 1, the SLO is missed. `runs` simulate some requests of one part of the traffic, such as the requests of one
-    replica; the part has the fraction `share` of all `total` requests. With `alone`, only this part counts. Otherwise
-    the other parts may compensate, so twice the number is permitted.
+    Above 1, the SLO counts as missed. `runs` simulate some requests of a subset of the traffic, such as those of one
+    replica; the subset has the fraction `share` of all `total` requests. With `alone`, the permitted number is that
+    for the subset; otherwise it is twice that, because other subsets may have fewer misses.
     """
     part = min(1.0, share * (1 if alone else 2))
     return max(
@@ -333,10 +334,10 @@ def projected_miss_ratio(
 def cannot_meet_slo(
     runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: float, parts: int
 ) -> bool:
-    """Return whether more requests already exceed a limit than the remaining requests can compensate.
+    """Return whether the number of requests that exceed a limit is already too high for the SLO to be met.
 
     With `share` 1, a miss is certain: more requests exceed the limit than are permitted among all `total` requests.
-    Below 1, `share` is the fraction of requests simulated so far (`parts` equal parts), and the other requests are
+    Below 1, `share` is the fraction of requests simulated so far (`parts` equal draws), and the other requests are
     assumed to be similar; up to 1 + 1/`parts` times the number permitted in this fraction may then exceed the limit.
     """
     part = min(1.0, share * (1 + 1 / parts))

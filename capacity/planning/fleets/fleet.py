@@ -2,9 +2,9 @@
 thresholds.
 
 Pools behind such a router do not affect each other. Each pool is planned separately on exactly the requests that the
-router sends to it. The cheapest pools for every threshold are compared with one pool for all requests. The fraction of
-requests beyond a limit is the mean over pools, so the permitted misses of the fleet are divided between the pools,
-equally or with more for the longest requests. The best fleet is then simulated again with all pools behind the router.
+router sends to it. The cheapest pools for every threshold are compared with one pool for all requests. The misses
+permitted in the fleet are the sum of those permitted in the pools, so they are divided between the pools, equally or
+with more for the longest requests. The best fleet is then simulated again with all pools behind the router.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ def _plan(
 
 
 def _conditional(layouts: Layouts, best: Layout | None) -> dict[str, tuple[Conditional, ...]]:
-    """Return, by pool label, the alternatives with conditions to each pool of the best layout; without a best layout,
-    those to one pool for all requests."""
+    """Return a dictionary from pool label to the alternatives with conditions, for each pool of the best layout;
+    without a best layout, for one pool of all requests."""
     sides = layouts.sides.get(() if best is None else best.thresholds_tokens, ())
     labels = ["all"] if best is None else [pool.label for pool in best.pools]
     return {

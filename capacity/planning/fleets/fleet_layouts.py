@@ -70,7 +70,7 @@ class Layouts:
         return 2 + each * (2 * count * (most_pools > 1) + 2 * between)
 
     def _layout_at(self, threshold: int | None) -> Layout:
-        """Return the cheapest layout with this threshold (None: one pool) over all splits of allowed SLO misses."""
+        """Return the cheapest layout with this threshold (None: one pool); try each division of permitted misses."""
         first: Layout | None = None
         spans: tuple[Span, ...] = (Span(),)
         if threshold is not None:

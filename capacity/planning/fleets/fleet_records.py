@@ -113,7 +113,7 @@ class FleetProof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetHour:
-    """One hour of a day: request rate, and simulated replicas of each pool, spare replicas included."""
+    """One hour of a day: request rate, and replicas of each pool as found by simulation, spare replicas included."""
 
     hour: int
     request_rate_per_s: float

@@ -18,7 +18,7 @@ Order = tuple[float, ...]  # lowest first: objective, quality loss, oddness, rep
 
 
 def objective_of(search: Search, price: Price | None, watts_per_gpu: float, gpus: int) -> float:
-    """Return the value to minimise for a number of GPUs: $/h, watts or the number itself, by `search.objective`."""
+    """Return the value to minimise for this many GPUs; `search.objective` selects $/h, watts or number of GPUs."""
     match search.objective:
         case "cost":
             assert price is not None

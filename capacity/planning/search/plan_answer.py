@@ -102,8 +102,8 @@ def _conditional(state: PlanSearch, ranking: Ranking) -> tuple[Conditional, ...]
 
 
 def _plan(state: PlanSearch) -> Plan:
-    """Build the plan, with closer evaluation of the best answers as time allows. Its load values come from the
-    requests on which the best answer was evaluated."""
+    """Build the plan, with closer evaluation of the best answers as time allows. Load values of the plan, such as the
+    request rate, are those of the requests on which the best answer was evaluated."""
     search, bench, best, load = state.search, state.bench, state.best, state.load
     arena = state.arena if best is None else state.arena.context_of(best.candidate)
     if arena is not state.arena:

@@ -93,7 +93,7 @@ class PlanSearch:
 
     @property
     def all_entries(self) -> list[Entry]:
-        """Return all entries of the search without conditions, including those not resolved or not accepted."""
+        """Return entries of the search for deployments without conditions, also those unresolved or not accepted."""
         return [*self.entries, *(() if self.all is None else self.all.entries)]
 
     def run(self, *, savings_below: float | None = None) -> None:

@@ -55,7 +55,8 @@ class Ranking:
     def rank(
         self, contenders: Iterable[ReplicaSearch], leaders: Sequence[EvaluatedCandidate], *, closer: int
     ) -> tuple[Ranked, ...]:
-        """Return `leaders` and the best deployments on other hardware, sorted; evaluate the first `closer` again."""
+        """Return `leaders` (the best of each GPU and weight format) and the best deployments on other hardware setups,
+        sorted; evaluate the first `closer` of them again."""
         best = {(id(tried.option), tried.replicas) for tried in leaders}
         met = [tried for contender in contenders for tried in contender.met]
         shown = _select_shown([*leaders, *met], lambda tried: (id(tried.option), tried.replicas) in best)
@@ -236,7 +237,7 @@ def _wants_intervals(trial: Evaluation) -> bool:
 
 
 def _bound_misses(survey: CandidateRecord) -> tuple[Miss, ...]:
-    """Return the latency bound closest to its limit, or else the GPU limit, as the miss if nothing was simulated."""
+    """Return the miss of a search without simulations: the latency bound closest to its limit, else the GPU limit."""
     if survey.nearest is not None:
         ratio, candidate, reason = survey.nearest
         slo = reason.split(" cannot be met: ")[0]

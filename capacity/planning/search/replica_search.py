@@ -1,4 +1,5 @@
-"""Search for the number of replicas of an engine or of a prefill-decode pair: undecided numbers, and next evaluation.
+"""Search for the fewest replicas of an engine or of a prefill-decode pair that meet the SLO: undecided numbers, and
+the number to evaluate next.
 
 The search assumes that fewer replicas perform worse because each has more work (`few_requests` checks where that is
 false). For prefill-decode pairs it also assumes that TTFT is no better than that of the prefill pool alone, and that
@@ -102,7 +103,7 @@ class FirstTokenSearch:
     high: int | None = None
 
     def guess(self, most: int) -> int:
-        """Return the next number of replicas to try, at most `most`: 1.5 x `low`; bisect once one meets TTFT."""
+        """Return the next number of replicas to try: 1.5 x `low` (at most `most`), or bisect if `high` is known."""
         if self.high is None:
             return min(math.ceil(self.low * GROWTH), most)
         return (self.low + self.high) // 2

@@ -154,7 +154,7 @@ def _stable(
 
 
 def _most_gpus(engines: Sequence[ResolvedPool], stable: ReplicaCount | None) -> int:
-    """Return the most GPUs to try: a few times those of the stable deployment, so that engines are nearly idle."""
+    """Return the most GPUs to try: a few times those of the stable deployment, with which engines are nearly idle."""
     if stable is None:
         return ANY_GPUS
     largest = max(engine.pool.num_gpus for engine in engines)

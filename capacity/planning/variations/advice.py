@@ -1,9 +1,9 @@
 """Simulate the changes of the optimisation checklist for one deployment, and return those that help, grouped by
 effort.
 
-Each change is simulated on the same arrivals. It has its effects on p95 latencies in seconds, on the bill and on $ per
-request at full load, and the published change of quality. `capacity stack` evaluates techniques that are already in
-use.
+Each change is simulated on the same arrivals. Its result contains the effects on p95 latencies in seconds, on the bill
+and on $ per request at full load, and the published change of quality. `capacity stack` evaluates techniques that are
+already in use.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class Advice:
 
     @property
     def benefit(self) -> float:
-        """Return the sum of relative improvements of p95 TTFT, p95 E2E, bill and cost, minus 1e6 for each failed
-        request."""
+        """Return the sum of relative improvements of p95 TTFT, p95 E2E, bill and cost, minus 1e6 for each additional
+        failed request."""
         if self.effects is None:
             return -math.inf
         effects = self.effects
@@ -159,7 +159,8 @@ def advise(
 
 
 def _most_helpful(lines: list[Advice]) -> list[Advice]:
-    """Return the changes that help, by requirement; lossless ones first, unknown loss and thin prices last."""
+    """Return the changes that help, grouped by what they require; in each group, lossless changes first, then those
+    with a quality loss, with an unknown loss, and with a price from too few providers."""
     helpful = sorted(
         (
             line

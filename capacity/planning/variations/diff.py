@@ -88,8 +88,8 @@ class Difference(WrittenRecord):
     """Value of one metric on the second deployment minus that on the first, in seconds.
 
     `mean_s` is the mean over requests, `low_s` to `high_s` its 95 % interval; `significant`: the interval excludes 0.
-    `faster_fraction` is the fraction of requests that the second deployment serves faster. Percentiles are those of
-    each deployment.
+    `faster_fraction` is the fraction of requests that the second deployment serves faster. The percentiles are those
+    of the metric on each deployment.
     """
 
     LAST: ClassVar[tuple[str, ...]] = ("significant",)

@@ -137,8 +137,8 @@ class _Repeats:
         return [(self._names.get(text, text), tokens) for text, tokens in prompt]
 
     def _repeat(self, request: int, prompt: Segments, model: Segments, answer: int, first: int) -> float:
-        """Rename new texts of `prompt` as in the earlier prompt `model`, and its answer too if all texts match; return
-        the number of hit tokens gained."""
+        """Rename new texts of `prompt`, and the answer to it if all match, like the texts at the same positions in the
+        earlier prompt `model`; return the number of hit tokens gained."""
         gained = 0.0
         said_next = [*(text for text, _ in model), answer][min(len(prompt), len(model))]
         for (text, tokens), (name, length) in zip(prompt[first:], model[first:]):

@@ -1,8 +1,8 @@
 """Serving techniques added one after another, from none to all; each deployment is simulated on the same requests.
 
-Each row adds one technique and has three improvement factors: of this technique in the stack, of all techniques so
-far, and of this technique alone, on a deployment with only the techniques that it requires. If the product of the
-factors alone differs from the cumulative factor, the bottlenecks before and after each step explain why.
+Each row adds one technique and has three improvement factors: `own` (this technique in the stack), `cumulative` (all
+techniques so far) and `alone` (on a deployment with only the techniques that it requires). If the product of all
+`alone` factors differs from the cumulative factor, the bottlenecks before and after each step explain why.
 """
 
 from __future__ import annotations

@@ -276,8 +276,8 @@ class TechniqueStack:
     def _full_load(self, resolved: ResolvedPool, scheduling: str) -> tuple[LoadMeans, float]:
         """Return the mean times of requests at full load, and the full-load rate in requests per second.
 
-        Full load is the measured capacity; with static batching, or if no backlog forms, it is the run of all requests
-        sent at once.
+        Full load is the measured capacity. With static batching, or if no backlog forms, both results are those of a
+        run in which all requests are sent at once.
         """
         capacity = measured_capacity([resolved], self.workload) if scheduling == "continuous" else None
         if capacity is not None and capacity.means is not None:

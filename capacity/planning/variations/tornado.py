@@ -56,8 +56,8 @@ class Swing:
 class Tornado(AnswerRecord):
     """Sensitivity of one deployment: inputs in order of their effect; changes are relative to `base`.
 
-    `cost_change` is the change of $ per request at the served load, `full_cost_change` at full load, which also
-    reflects lengths and prefix cache hits.
+    `cost_change` is the change of $ per request at the served load, `full_cost_change` that at full load, which also
+    depends on request lengths and prefix cache hits.
     """
 
     SCHEMA: ClassVar[str] = "capacity/tornado/v1"

@@ -16,7 +16,7 @@ ARGUMENTS = 997  # points at which each function is compared
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedInputs:
-    """Names and paths that tasks look up on the machine where they run: a folder of `profiles`, `models`, `files`."""
+    """Names and paths that tasks look up on the machine where they run: folder of GPU profiles, models, and files."""
 
     profiles: str | None = None
     models: tuple[str, ...] = ()

@@ -69,7 +69,8 @@ class Drafter:
 
 
 def sum_by_bound(tables: Sequence[tuple[StepCost, int]]) -> tuple[OpCost, ...]:
-    """Return the operators of (cost table, repetitions) pairs as one sum for each resource that bounds them."""
+    """Return one operator for each bound, the sum of all operators with this bound in (cost table, repetitions)
+    pairs."""
     rows: dict[Bound, OpCost] = {}
     for table, times in tables:
         for op in table.operators if times else ():
@@ -315,7 +316,7 @@ def layer_model(model: ModelSpec, speculator: Speculator) -> ModelSpec:
 
 
 def _dense_width(model: ModelSpec, group: LayerGroup) -> DenseFeedForward:
-    """Return the feed-forward of a drafting layer: as wide as the model's, or as all experts of a token.
+    """Return the feed-forward of a drafting layer: the model's dense one, or one as wide as all experts of a token.
 
     The second case is an assumption: drafting layers of MoE models are taken to be dense.
     """

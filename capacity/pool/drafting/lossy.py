@@ -49,8 +49,8 @@ def threshold_acceptance(
 def early_exit_share(layers_share: float, exit_rate: float, batch_size: int) -> float:
     """Return the mean fraction of layers that a step runs with early exit.
 
-    Each request may exit after the fraction `layers_share` of the layers, with probability `exit_rate`. A batch
-    continues while any of its B requests does: s·e^B + 1 - e^B. The speed-up is at most the inverse; CALM (arXiv
+    Each request may exit after the fraction s = `layers_share` of the layers, with probability e = `exit_rate`. A
+    batch continues while any of its B requests does: s·e^B + 1 - e^B. The speed-up is at most the inverse; CALM (arXiv
     2207.07061) measures up to 3 times with T5 at batch 1. The KV of the skipped layers, which later tokens need, is
     not modelled.
     """

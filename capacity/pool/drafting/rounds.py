@@ -66,7 +66,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftMemory:
-    """Draft weights and KV in bytes on each GPU of the target, and KV capacity in tokens before and after."""
+    """Draft weights and KV in bytes on each target GPU; KV capacity in tokens before and after adding the draft."""
 
     draft_weights_bytes: float
     draft_kv_bytes_per_token: float

@@ -47,7 +47,7 @@ class Speculator(Spec):
     including the bonus token. `accepted_lengths`: tokens per round with 0, 1, 2, ... drafts. For a tree
     (`tree_tokens`), a rate applies to the first candidate at each position, and a length to the whole tree.
 
-    `lookahead` verifies `guesses` n-grams and a Jacobi window of `window_tokens` positions; both have as many rows as
+    `lookahead` verifies `guesses` n-grams and a Jacobi window of `window_tokens` positions, each with as many rows as
     the draft depth. `layers` drafts with the first `layers_share` of the target's layers.
     """
 
@@ -206,7 +206,7 @@ class Speculator(Spec):
 
 
 def _rates_of_lengths(lengths: Sequence[float]) -> tuple[float, ...]:
-    """Return acceptance rates: the length that each draft adds, divided by the length that the previous one adds.
+    """Return one acceptance rate per draft: the length that the draft adds / the length that the previous draft adds.
 
     `lengths`: with 0, 1, 2, ... drafts. They come from separate runs, so a quotient may exceed 1; the rate is then 1.
     """

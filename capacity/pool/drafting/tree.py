@@ -26,8 +26,8 @@ MAX_NODES = 4096
 def candidate_rate(first: float, rank: int, *, exponent: float = REJECTION_EXPONENT) -> float:
     """Return the probability that the target accepts the `rank`-th best candidate (from 1).
 
-    `first`: probability of the best candidate. No candidate is more likely than the first; this limits the power law
-    if `first` is below 0.23.
+    `first`: probability of the best candidate. Later candidates follow a power law of the rank, limited to `first`;
+    the limit applies only if `first` is below 0.23.
     """
     if rank < 1 or not 0 <= first <= 1:
         raise InvalidInput(f"rank {rank} must be at least 1, and the first rate {first} from 0 to 1")
@@ -66,7 +66,7 @@ def depth_reach(
 def tree_rates(
     first_rates: tuple[float, ...], nodes: int, *, exponent: float = REJECTION_EXPONENT
 ) -> tuple[float, ...]:
-    """Return the simulator's acceptance rates: at each depth, if a draft was accepted at the previous depth."""
+    """Return the simulator's acceptance rate for each depth, given that a draft was accepted at the previous depth."""
     rates, reached = [], 1.0
     for reach in depth_reach(first_rates, nodes, exponent=exponent):
         rates.append(min(1.0, reach / reached) if reached > 0 else 0.0)

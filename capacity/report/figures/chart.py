@@ -136,14 +136,14 @@ def apply_layout(figure: Any, *, x: str, y: str, height: int = 360, **more: Any)
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return ticks that enclose the range: powers of ten, and for at most three powers also 2 and 5 times these."""
+    """Return ticks around a range: powers of ten; if the range has at most three powers, also 2 and 5 times each."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     steps = (1, 2, 5) if last - first <= 3 else (1,)
     return [float(f"{step}e{power}") for power in range(first, last + 1) for step in steps]
 
 
 def log_axis(values: Sequence[float]) -> Mapping[str, Any]:
-    """Return the plotly options of a logarithmic axis over these values with ticks at 1, 2 and 5."""
+    """Return the plotly options of a logarithmic axis that covers these values, with the ticks of `log_ticks`."""
     positive = [value for value in values if value > 0]
     if not positive:
         return {"type": "log"}

@@ -59,7 +59,7 @@ def draw_block(block: Drawing | CustomChart, answer: Any, units: Units = STANDAR
 
 
 def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) -> Chart:
-    """Return the chart that a view declares, described by the model and GPUs of `answer`; no `rows` without data."""
+    """Return the chart that a view declares; its subject is the model and GPUs of `answer`. No `rows` without data."""
     scale = drawing.unit.scale_for(units)
     numbers = {
         name_units(name, units): {
@@ -112,7 +112,7 @@ def to_quantity(value: float | Quantity) -> Quantity:
 
 
 def _row(numbers: Numbers, label: Any) -> dict[str, object]:
-    """Return the values of all series at this label, and the bounds of their intervals."""
+    """Return a table row: the values of all series at this label, and the bounds of their intervals."""
     found = {name: row.get(label) for name, row in numbers.items()}
     cells: dict[str, object] = {name: each and round_like(each.value, each) for name, each in found.items()}
     for name, each in found.items():

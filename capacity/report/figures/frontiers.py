@@ -54,8 +54,8 @@ class PlottedPoint(NamedTuple):
 def frontier_chart(answer: Frontier, *, tpot_limit_s: float | None = None) -> Chart:
     """Return the frontier chart: a line per deployment, a point per load, interval bands, and the TPOT limit.
 
-    A band connects the lower and the upper bounds of the intervals of both coordinates. The colour of a marker shows
-    its $ per 1M output tokens; its `customdata` is the number of the line and of the point.
+    The band of a deployment lies between the lower and the upper interval bounds of its points in both coordinates.
+    The colour of a marker shows its $ per 1M output tokens; its `customdata` is the index of line and point.
     """
     figure, points = new_figure(), _known_points(answer)
     lines = [list(line) for _, line in groupby(points, key=lambda each: each.place.numbers[0])]

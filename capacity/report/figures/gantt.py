@@ -1,4 +1,4 @@
-"""Timeline of a run: a lane for each request above the batch and the KV cache, with a playhead."""
+"""Timeline of a run: one lane per request, below them batch and KV cache use, and a line that marks a time."""
 
 from __future__ import annotations
 
@@ -165,13 +165,13 @@ def _add_playhead(figure: Any, moments: Sequence[EngineState]) -> None:
 
 
 def _state_at(moments: Sequence[EngineState], at_s: float) -> EngineState:
-    """Return the state after the last step that ended by `at_s`; before the first step's end, that step's state."""
+    """Return the state after the last step that ended by `at_s`, or after the first step if none has ended by then."""
     place = bisect_right(moments, at_s, key=attrgetter("time_s")) - 1
     return replace(moments[max(place, 0)], time_s=at_s)
 
 
 def _playhead_layout(moment: EngineState, titles: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
-    """Return the layout of the playhead at this state: the line, its text, and the titles of the panels."""
+    """Return the plotly layout at this state: the line that marks the time, its text, and the titles of the panels."""
     line = SETTINGS["line"] | {"x0": moment.time_s, "x1": moment.time_s}
     words = SETTINGS["words"] | {"text": moment.text, "yshift": TITLE + SLIDER}
     return {"shapes": [line], "annotations": [*titles, words]}

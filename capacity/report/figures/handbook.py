@@ -69,14 +69,14 @@ def line_chart(
 
 
 def quantization_chart(pool: ResolvedPool) -> str:
-    """Return the chart of TPOT over batch size, one line each for 16 bit, FP8 and 4-bit weight-only quantization."""
+    """Return the chart of TPOT by batch size, one line each for 16 bit, FP8 and 4-bit weight-only quantization."""
     return _decode_steps(
         pool, {name: find_method(name).apply(pool) for name in ("bf16", "fp8-tensor", "awq-int4")}
     )
 
 
 def _decode_steps(pool: ResolvedPool, pools: Mapping[str, ResolvedPool]) -> str:
-    """Return the chart of decode step time (ms) over batch size, one line for each of `pools`."""
+    """Return the chart of decode step time (ms) by batch size, one line for each of `pools`."""
     lines = {}
     for name, each in pools.items():
         steps = each.step_model
@@ -98,7 +98,7 @@ def speculation_chart(pool: ResolvedPool) -> str:
 
 
 def kv_chart(pool: ResolvedPool) -> str:
-    """Return the KV cache size of one request over context length, one line for each cache format."""
+    """Return the chart of the KV cache size of one request by context length, one line for each cache format."""
     contexts = [2**power for power in range(10, 21)]
     lines = {
         dtype: [(n, request_kv_bytes(pool.model, n, dtype) / GIB) for n in contexts]
@@ -121,7 +121,7 @@ def attention_chart(pool: ResolvedPool) -> str:
 
 
 def cache_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
-    """Return the prefix cache hit rate over cache size for generated conversations."""
+    """Return the chart of the prefix cache hit rate by cache size, for generated conversations."""
     workload = conversations(
         num_sessions=200,
         arrivals=SteadyArrivals(1.0),
@@ -139,8 +139,8 @@ def cache_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
 
 
 def batching_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
-    """Return the chart of decode steps of static batching divided by those of continuous batching, over batch size,
-    with one line for each distribution of output lengths."""
+    """Return the chart of how many times fewer decode steps continuous batching takes than static batching, by batch
+    size, with one line for each distribution of output lengths."""
     uniform = np.arange(1, 400)
     batches = [2**power for power in range(9)]
     lines = {
@@ -152,7 +152,7 @@ def batching_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
 
 
 def scaling_chart(pool: ResolvedPool) -> str:
-    """Return the speed-up of TPOT and the efficiency over the tensor-parallel size."""
+    """Return the chart of TPOT speed-up and efficiency by tensor-parallel size."""
     curve = scaling_curve(pool, input_len=1024, output_len=256, concurrency=32)
     fitting = [layout for layout in curve if layout.speedup is not None]
     if not fitting:
@@ -166,7 +166,7 @@ def scaling_chart(pool: ResolvedPool) -> str:
 
 
 def engines_chart(pool: ResolvedPool) -> str:
-    """Return decode step time over batch size with each engine's host times, kernel launches and CUDA graphs."""
+    """Draw decode step time by batch size, one line per engine: host times, kernel launches and CUDA graphs differ."""
     names = ("vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "hf-transformers")
     gpu = pool.pool.gpu
     return _decode_steps(pool, {name: resolve(pool.model, Pool(gpu=gpu, engine=name)) for name in names})

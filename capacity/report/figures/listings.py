@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def five_digits(scale: float = 1.0, follows: str = "") -> Unit:
-    """Return a unit with five significant digits, for columns whose numbers differ in magnitude."""
+    """Return a display format with five significant digits, for columns whose numbers differ in magnitude."""
     return Unit(scale=scale, follows=follows, significant=5)
 
 

@@ -1,4 +1,4 @@
-"""The metrics of a load that charts show, one chart for each metric."""
+"""Metrics that charts show for each load, such as TTFT, throughput and price; each metric has its own chart."""
 
 from __future__ import annotations
 

@@ -364,7 +364,7 @@ def _fill_defaults(part: Any, kind: str) -> Any:
 
 
 def _axis_value(place: Any, ref: str, axis: Any) -> Any:
-    """Return the axis value of an annotation's position; plotly stores its logarithm on the first logarithmic axes."""
+    """Return an annotation's position as an axis value; on logarithmic axes x and y, plotly stores its logarithm."""
     return 10**place if axis.type == "log" and ref in ("x", "y") else place
 
 

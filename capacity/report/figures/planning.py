@@ -47,7 +47,7 @@ SPEED_HOVER = "%{x:,.1f} tokens/s per user, %{y:,.0f} per GPU<extra></extra>"
 def windows_chart(windows: Sequence[WindowLevels], *, subject: str) -> Chart:
     """Return the chart of each service level over time as a share of its limit; the hover text has the rate.
 
-    Each point is the worst window of an hour or a longer period (`plan.window_rows`).
+    Each point is the worst window of a period (`plan.window_rows`).
     """
     rows = window_rows(windows)
     starts = [clock_text(start_s) for start_s, _, _, _ in rows]
@@ -89,8 +89,8 @@ def speed_chart(plan: Plan) -> Chart:
     """Return the chart of tokens/s per user against tokens/s per GPU for the Pareto-optimal simulated deployments.
 
     Points are labelled with rank or letter; the legend explains the labels. Filled: meets the SLO. Star: the best by
-    the objective, which may not be Pareto-optimal. Faint: the other ranked deployments. If both were simulated, a
-    whisker connects the speeds with step times at the plan's confidence and with predicted step times.
+    the objective, which may not be Pareto-optimal. Faint: the other ranked deployments. If both speeds were simulated,
+    a whisker extends from the speed with step times at the plan's confidence to the speed with predicted step times.
     """
     points = [point for point in plan.speed_front if point.tokens_per_s_per_user is not None]
     places = [(point.tokens_per_s_per_user or 0.0, point.tokens_per_s_per_gpu) for point in points]
@@ -135,7 +135,7 @@ def speed_chart(plan: Plan) -> Chart:
 
 
 def _predicted_speeds(plan: Plan) -> dict[str, float]:
-    """Return tokens/s per user with predicted step times, by deployment label."""
+    """Return a dict from deployment label to tokens/s per user with predicted step times."""
     return {
         each.label: speed
         for each in plan.ranked
@@ -154,7 +154,7 @@ def _ranked_places(plan: Plan) -> list[tuple[str, Quantity, float]]:
 
 
 def _extend_interval(speed: float, predicted: float | None) -> Quantity:
-    """Return `speed` with an interval that extends to `predicted` (predicted step times); no interval if None."""
+    """Return `speed` with an interval that extends to `predicted` (the speed with predicted step times), if given."""
     ends = () if predicted is None else (speed, predicted)
     return Quantity(value=speed, low=min(ends, default=None), high=max(ends, default=None))
 

@@ -1,4 +1,4 @@
-"""Chart of a sweep's points: any result over any option that was varied."""
+"""Chart of a sweep's points: any numeric result against any varied option."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def answered_numbers(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def usual_axes(rows: Sequence[Row]) -> tuple[str, str | None]:
-    """Return the default x axis (the numeric option with most values), and the option that separates lines."""
+    """Return the default x axis (the numeric option with most values), and the option that has one line per value."""
     options = varied_options(rows)
     values = {name: {row.get(name) for row in rows} for name in options}
     numbers = [name for name in options if all(isinstance(v, (int, float)) for v in values[name])]
@@ -33,7 +33,7 @@ def usual_axes(rows: Sequence[Row]) -> tuple[str, str | None]:
 
 
 def sweep_points_chart(rows: Sequence[Row], *, x: str, y: str, by: str | None = None) -> Chart:
-    """Return the chart of `y` over `x`, one line for each value of `by`; points that have no `y` are left out."""
+    """Return the chart of `y` against `x`, one line for each value of `by`; points without `x` or `y` are left out."""
     points = [row for row in rows if isinstance(row.get(y), (int, float)) and row.get(x) is not None]
     series = list(dict.fromkeys("" if by is None else str(row.get(by)) for row in points))
     figure = new_figure()

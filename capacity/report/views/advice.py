@@ -106,7 +106,7 @@ def _change_text(line: Advice) -> str:
 
 
 def _change_in_ms(name: str) -> Callable[[Advice], str]:
-    """Return a function from a change to the text of its difference `name` in ms, with the relative difference."""
+    """Return a function that takes a change and returns its effect on metric `name` in ms and %: `-12.3 (-8%)`."""
 
     def text(line: Advice) -> str:
         seconds, share = (value_at(line, f"effects.{name}_{end}") for end in ("s", "change"))

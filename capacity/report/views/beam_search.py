@@ -72,7 +72,7 @@ def _engine_rows(answer: BeamSearch) -> list[BeamRow]:
 
 
 def _chart(answer: BeamSearch) -> Curves:
-    """Return the chart of TPOT over the number of beams, one line for each implementation."""
+    """Return the chart of TPOT by number of beams, one line for each implementation."""
     last = _engine_rows(answer)[-1]
     tpot = " to ".join(filter(None, units.LATENCY.texts(last.tpot_s)))
     return Curves(

@@ -70,7 +70,7 @@ def _blocks(answer: CacheCurve) -> Iterator[Block]:
 
 
 def _chart(answer: CacheCurve) -> Curves:
-    """Return the chart of the hit rates of tokens and of blocks over cache size."""
+    """Return the chart of the hit rates of tokens and of blocks by cache size."""
     sized = [row for row in answer.rows if row.capacity_tokens is not None]
     most = next((row.token_hit_fraction for row in answer.rows if row.capacity_tokens is None), None)
     return Curves(

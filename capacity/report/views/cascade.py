@@ -68,8 +68,8 @@ FACTS = (
 class BreakEven:
     """The escalation rate or cache hit rate at which a cascade costs as much as the large model alone.
 
-    `many` is this rate with many engines, `here` with a whole number of engines at this load. `rate`: name of the
-    rate. `pays`: whether the cascade is cheaper "up to" or "from" it. `yours`: the current rate.
+    `rate`: name of the rate. `many`: its break-even value with many engines; `here`: the same with a whole number of
+    engines at this load. `pays`: the cascade is cheaper "up to" or "from" this value. `yours`: the current rate.
     """
 
     rate: str
@@ -200,7 +200,7 @@ def _bill_chart(answer: CascadeAnswer) -> Stack:
 
 
 def _latency_chart(answer: CascadeAnswer) -> Bars:
-    """Return the chart of known latencies: of the cascade, of its simulation, and of the large model alone."""
+    """Return the chart of known latencies: the cascade, its tiers simulated together, and the large model alone."""
     sides = {
         "cascade": answer.cascade,
         "simulated together": answer.together,
@@ -228,7 +228,7 @@ def _latency_chart(answer: CascadeAnswer) -> Bars:
 
 
 def escalation_chart(answer: CascadeAnswer) -> Curves:
-    """Return the chart of $ per 1,000 requests over the escalation rate, at scale and with whole engines."""
+    """Return the chart of $ per 1,000 requests by escalation rate: at target utilisation, and with whole engines."""
     alone, rates = answer.alone, answer.rates
     escalated = [row.escalation_rate for row in rates]
     here = 1 / MONTH_S / answer.requests_per_s

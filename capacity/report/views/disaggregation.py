@@ -63,7 +63,7 @@ def split_facts(run: Simulation) -> list[Fact]:
 
 
 def _figure_path(field: str) -> Callable[[Split], Quantity | None]:
-    """Return a function from a split to its metric `field`, with the predicted interval if there is one."""
+    """Return a function that takes a split and returns its metric `field`, with a predicted interval if available."""
 
     def find(split: Split) -> Quantity | None:
         _, values, run = split

@@ -1,4 +1,4 @@
-"""The view of `fleet`: the pools to rent, the cost of each threshold, SLO headroom, spare replicas, and one day."""
+"""The view of `fleet`: pools to rent, cost by length threshold, SLO headroom, spare replicas, and one day by hour."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _engines_text(pool: FleetPool) -> str:
 
 
 def threshold_text(layout: Layout) -> str:
-    """Return the thresholds in tokens, or `one pool`; `3 pools` for a fleet of 3 pools that cannot meet the SLO."""
+    """Return the length thresholds of pools in tokens; `one pool`, or `3 pools` if 3 pools cannot meet the SLO."""
     if layout.num_pools == 1:
         return ONE_POOL
     tokens = " and ".join(f"{each:,}" for each in layout.thresholds_tokens)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def view_parts(view: View, answer: Any, kind: str = "tables") -> list[Part]:
-    """Return the text of a view: `tables` with its details, a short `summary`, or without details for a `sheet`."""
+    """Return a view as lines and tables: in detail (`tables`), a short `summary`, or without details (`sheet`)."""
     more = {"tables": view.detail, "summary": [view.brief] if view.brief else []}.get(kind, ())
     shown: list[Part] = [view.title] if view.title else []
     blocks = {"summary": view.screen}.get(kind) or view.blocks

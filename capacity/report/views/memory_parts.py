@@ -108,7 +108,7 @@ def memory_chart(answer: Fit) -> Stack:
 
 
 def grid_rows(grid: FitGrid) -> list[dict[str, str]]:
-    """Return a row per GPU type: by TP size, ✓ and the number of longest requests that fit, or ✗; then the reasons."""
+    """Return a row per GPU type: per TP size ✓ and how many requests of maximum length fit, or ✗; then the reasons."""
     rows: dict[str, dict[str, str]] = {}
     reasons: dict[str, list[str]] = {}
     for cell in grid.cells:

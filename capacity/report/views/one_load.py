@@ -144,7 +144,7 @@ def _part_texts(answer: Estimate) -> list[str]:
 
 
 def _request_rate_fact(answer: Estimate) -> Fact:
-    """Return the requests/s; a note states if it is the offered rate or the maximum rate, and not a prediction."""
+    """Return the requests/s, with a note if they are the offered or the maximum rate instead of a prediction."""
     rate, asked = answer.requests_per_s, answer.request_rate or 0.0
     if answer.ttft_s is None or rate.value < asked:
         return Fact("requests/s", rate, units.BARE_RATE, "maximum served", first="Requests/s")
@@ -263,7 +263,7 @@ def explain_charts(answer: Attribution) -> tuple[Drawing, Drawing]:
 
 
 def interval_view(answer: Attribution) -> View:
-    """Return the view that explains each interval by its components, also if the server's settings are unknown."""
+    """Return the view that shows the components of each interval, with known and with unknown server settings."""
     return View(
         _explain_headline(answer), [block for each in answer.intervals for block in _interval_blocks(each)]
     )

@@ -159,7 +159,7 @@ def served_facts(answer: Simulation) -> list[Fact]:
 
 
 def _drain_note(answer: Simulation) -> str:
-    """Return a note with the offered rate if the whole run's rate is lower only because of drain; else empty."""
+    """Return a note with the offered rate if only drain makes the rate of the whole run lower; otherwise empty."""
     verdict, summary = answer.verdict, answer.run.summary
     offered = None if verdict is None else verdict.offered_requests_per_s
     if verdict is None or offered is None or summary.failed:
@@ -256,7 +256,7 @@ def _pool_blocks(answer: Simulation) -> Iterator[Block]:
 
 
 def _pool_latency(answer: Simulation, key: str, pool: PoolRun) -> str:
-    """Return a pool's mean and p95, with the digits that the whole deployment's prediction supports."""
+    """Return a pool's mean and p95 latency, with the digits that the prediction for the whole deployment supports."""
     found = pool.latencies_ms[key]
     if found is None:
         return "-, -"
@@ -267,7 +267,7 @@ def _pool_latency(answer: Simulation, key: str, pool: PoolRun) -> str:
 def run_charts(
     runs: Mapping[str, Simulation], metrics: Sequence[str] = ("ttft", "tpot"), **limits_s: float
 ) -> Iterator[Drawing | CustomChart]:
-    """Return the charts of `runs` by name: latency distributions, engine state, time breakdown, bottlenecks.
+    """Return charts of the named `runs`: latency distributions, engine state, time breakdown, bottlenecks of steps.
 
     `limits_s` are the limits of the latencies in `metrics`, in s.
     """

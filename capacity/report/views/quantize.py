@@ -19,7 +19,7 @@ BITS = Unit(3)
 
 
 def quantize_view(answer: Quantizing, *, every: bool = False) -> View:
-    """Return the view of `quantize`; its chart shows methods that the engine loads; with `every`, all that run."""
+    """Return the view of `quantize`. Its chart shows methods that the engine loads, or with `every` all that run."""
     return View(headline(answer), _blocks(answer, every))
 
 

@@ -170,7 +170,7 @@ def _highest_facts(answer: Curve) -> list[Fact]:
 
 
 def _latency_chart(answer: Curve, load: Table) -> Curves:
-    """Return the chart of each service level / limit over the request rate, with knee and highest rate marked."""
+    """Return the chart of each service level / limit against request rate, with knee and highest rate marked."""
     knee, highest = answer.knee_per_s, answer.highest
     marks = {} if knee is None else {"knee": knee}
     phrases = [] if knee is None else [f"knee at {knee:,.2f} requests/s (maximum of throughput / latency)"]

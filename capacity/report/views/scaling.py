@@ -1,4 +1,4 @@
-"""The view of `scale`: latency and throughput over the size of one kind of parallelism."""
+"""The view of `scale`: latency and throughput by the size of one kind of parallelism (such as tensor)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def scaling_view(answer: Scaling) -> View:
 
 
 def scaling_facts(run: Sequence[Layout]) -> list[Fact]:
-    """Return the metrics of the largest layout that runs, compared with the smallest."""
+    """Return the metrics with the most GPUs of all layouts that run, compared with the fewest GPUs."""
     first, last = run[0], run[-1]
     return [
         Fact(f"TPOT on {last.num_gpus}", TPOT(last), units.LATENCY),
@@ -45,7 +45,7 @@ def scaling_facts(run: Sequence[Layout]) -> list[Fact]:
 
 
 def running_layouts(answer: Scaling) -> list[Layout]:
-    """Return the layouts that run, smallest first."""
+    """Return the layouts (one for each number of GPUs) that run, smallest first."""
     return [row for row in answer.rows if row.tpot_s is not None]
 
 
@@ -83,7 +83,7 @@ def _blocks(answer: Scaling) -> Iterator[Block]:
 
 
 def _chart(answer: Scaling) -> Panels:
-    """Return the chart of TPOT and tokens/s per GPU over GPUs, both with the relative interval of TPOT."""
+    """Return the chart of TPOT and of tokens/s per GPU by number of GPUs, both with the relative interval of TPOT."""
     run = running_layouts(answer)
     words = "no layout runs"
     if run:

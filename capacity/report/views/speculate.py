@@ -95,7 +95,7 @@ def _best_draft_text(row: SpeculationRow) -> str:
 
 
 def _chart(answer: Speculating) -> Curves:
-    """Return the chart of speed-up by batch size: as requested, with the best draft length, and by the textbook."""
+    """Return the chart of speed-up by batch size: as requested, with best draft length, and by textbook formula."""
     first, limit = answer.rows[0], "Speed-up at every batch shown."
     if answer.break_even_batch is not None:
         limit = f"No speed-up from batch {answer.break_even_batch:,}."
@@ -117,7 +117,7 @@ def _chart(answer: Speculating) -> Curves:
 
 
 def acceptance_chart(grid: Mapping[int, Sequence[tuple[float, SpeculationRow]]]) -> Curves:
-    """Return the chart of speed-up over acceptance; `grid`: pairs of acceptance and result by draft length k."""
+    """Return the chart of speed-up by acceptance; `grid` maps draft length k to pairs of acceptance and result."""
     phrases = []
     for k, points in grid.items():
         pays = next((acceptance for acceptance, row in points if row.speedup > 1), None)

@@ -50,8 +50,8 @@ def mark_unless(path: str, flag: str, mark: str) -> Callable[[Any], str]:
 class Unit:
     """Display format of a number: the number times `scale`, with `digits` decimals and the suffix `after`.
 
-    `left`: left-aligned. `show`, if given, returns number and interval as texts instead. `follows` (`time` or
-    `memory`): the reader chooses the unit; a heading contains it as `{time}` or `{memory}`, and `digits` applies to ms
+    `left`: left-aligned. `show`: a function that returns number and interval as texts instead. `follows`: `time` or
+    `memory` if the reader chooses the unit; a heading then contains `{time}` or `{memory}`, and `digits` applies to ms
     and GiB. `significant`: number of significant digits. `bare`: the interval limits the digits but is not shown.
     """
 
@@ -114,7 +114,7 @@ def dollars(digits: int) -> Unit:
 
 
 def time_with_interval(name: str) -> Callable[[Any], Quantity | None]:
-    """Return a function from a record to its time `name`, with the interval from the record's `intervals_s`."""
+    """Return a function that takes a record and returns its time `name`, with the interval in its `intervals_s`."""
 
     def find(record: Any) -> Quantity | None:
         seconds = getattr(record, name)

@@ -1,4 +1,4 @@
-"""Content of an answer as data: facts, lines, tables and charts. Renderers of views do not depend on the answer."""
+"""Content of an answer as data: facts, lines, tables and charts, so that one renderer can display any answer."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _enumerator_name(kind: str, name: str) -> str:
 
 
 def describe(setup: EngineSetup) -> EngineDescription:
-    """Return a `core_engine` except step times, prompt contents and front end, which `Fleet.add` sets."""
+    """Return a setup's `core_engine`; `Fleet.add` sets its step times, prompt contents and front end later."""
     limits, name = setup.limits, setup.policy_name
     found = EngineDescription(structs.core_engine())
     e = found.engine

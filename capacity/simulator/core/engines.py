@@ -48,7 +48,7 @@ STEPS_PER_CHECKED_CALL = 10_000  # steps per call when the run may be stopped be
 
 
 class CompiledEngines:
-    """Compiled engines. With `reacts`, they report the end of a request at its time, else before the next event."""
+    """Compiled engines. With `reacts`, they report each request end at its time, otherwise before the next event."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class CompiledEngines:
                 happen()
 
     def _show_progress(self, progress: Progress, *, all_done: bool) -> None:
-        """Report progress; adapt the maximum steps of a `take_turn` call so that it rarely reaches two reports."""
+        """Report progress, and adapt the steps per `take_turn` call so that two reports are rarely due in one call."""
         turn, passed = self.fleet.turn, progress.count_to(self.fleet.completed)
         if passed > 1:
             turn[MAX_STEPS] = max(MIN_STEPS_PER_CALL, turn[MAX_STEPS] // passed)

@@ -51,10 +51,10 @@ def _load_core() -> ctypes.CDLL:
 
 
 class SharedRuns(Protocol):
-    """Interface of the runs of KV blocks that requests share, such as `Chains`."""
+    """Interface of the KV blocks that requests share, as runs of consecutive blocks; `Chains` implements it."""
 
     def columns(self) -> tuple[IntArray, IntArray, IntArray] | None:
-        """Return arrays: first run of each request; key and end (blocks) of each run. None if no run is shared."""
+        """Return arrays: first run of each request, and key and end block of each run; None if none is shared."""
         ...
 
 
@@ -211,7 +211,7 @@ class Fleet:
         self._core.fleet_stop(self._pointer, number)
 
     def take_turn(self) -> int:
-        """Process a part of the work due before `turn[LIMIT_KEY]`; `turn[NEXT_KEY]` is the key of the next work.
+        """Process some work with sort keys below `turn[LIMIT_KEY]`; set `turn[NEXT_KEY]`, the key of the next work.
 
         Processing stops after the first time at which an event occurs whose kind is set in the bit mask
         `turn[STOP_AT]`. Returns the number of `events`.
@@ -222,7 +222,7 @@ class Fleet:
         return count
 
     def events(self, told: int) -> Sequence[int]:
-        """Return the last turn's events by time, as a flat list of kind (core.h), engine, request, time and value."""
+        """Return the last turn's events in time order as a flat list: kind (core.h), engine, request, time, value."""
         if told <= enums.TOLD_IN_TURN:
             return self.turn[NUM_EVENTS : NUM_EVENTS + EVENT_FIELDS * told]
         events = POINTER(c_int64)()

@@ -54,7 +54,7 @@ class ContentRequest:
 
 
 class RequestBlocks:
-    """Shared runs of KV blocks (`SharedRuns`) in which each full block is a run of its own."""
+    """KV blocks of requests in the format of `SharedRuns`: each full block is a run with a single block."""
 
     def __init__(self, requests: Sequence[ContentRequest]) -> None:
         self._keys = [r.keys for r in requests]
@@ -77,7 +77,7 @@ def run_with_log(
     """Simulate requests to the end in order of arrival, simultaneous arrivals in order of id. Raises InvalidInput.
 
     Without `turns_away`, the front end admits prompts that are too long, and the scheduler has to reject them. Without
-    `keep_log`, no step is logged, and the engine may store decoding requests as sums.
+    `keep_log`, no step is logged, and the engine may store the totals of decoding requests instead of each request.
     """
     arrival_ps, prompts, ends, priorities = np.array(
         [(r.arrival_ps, r.prompt_tokens, r.max_known, r.priority) for r in requests], dtype=np.int64

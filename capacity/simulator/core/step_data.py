@@ -50,7 +50,7 @@ class StepData:
 
 
 class _NativeStepTimes:
-    """C object of step times and its data. A cached C object has only a weak reference to its step times."""
+    """C object for a `StepTimes`, and the data that C reads. If cached, it does not keep the `StepTimes` alive."""
 
     def __init__(self, asked: Callable[[], StepTimes], library: ctypes.CDLL) -> None:
         self._asked = asked
@@ -70,7 +70,7 @@ class _NativeStepTimes:
         weakref.finalize(self, library.step_times_free, self.pointer).atexit = False
 
     def pop_error(self) -> BaseException | None:
-        """Return and clear the exception of an earlier call to Python, also of one for step times in `within`."""
+        """Return and clear the exception of an earlier Python call, including calls for the step times in `within`."""
         errors = (self._error, *(own.pop_error() for own in self.within))
         self._error = None
         self._library.step_times_forgive(self.pointer)
@@ -159,7 +159,7 @@ class _NativeStepTimes:
                 self._fill_drafted(source, data)
 
     def _fill_drafted(self, source: Any, data: DraftedData) -> None:
-        """Write step times with drafts to `source`; if C lacks the draft model's times, each step calls Python."""
+        """Write step times with drafts to `source`; each step calls Python if C cannot compute the draft model."""
         if data.draft is not None:
             draft = _native_step_times(data.draft, self._library)
             if draft.kind != enums.STEPS_MODEL:
@@ -211,7 +211,7 @@ def _check_time(ps: int) -> int:
 
 
 def _weak_call(method: weakref.WeakMethod[Any]) -> Callable[..., Any]:
-    """Return a function that calls `method` with a weak reference to its object, which must exist at each call."""
+    """Return a function that calls `method` without keeping its object alive; the object must exist at each call."""
 
     def call(*arguments: Any) -> Any:
         own = method()
@@ -222,7 +222,7 @@ def _weak_call(method: weakref.WeakMethod[Any]) -> Callable[..., Any]:
 
 
 class _StepTimesCache(threading.local):
-    """Cache of C objects by thread, step times and library. Only step times with data and identity hash are cached."""
+    """Cache of C objects by thread, step times and library, for step times with data that hash by identity."""
 
     def __init__(self) -> None:
         self.of: weakref.WeakKeyDictionary[StepTimes, dict[ctypes.CDLL, _NativeStepTimes]] = (

@@ -114,7 +114,7 @@ class BlockPool:
     def blocks_needed(
         self, table: BlockTable, tokens: int, hit: Hit | None = None, *, capped: bool = False
     ) -> int:
-        """Return the number of free blocks needed for `tokens` tokens, including free blocks of `hit`.
+        """Return how many free blocks `tokens` tokens need: new blocks, and the blocks of `hit` that are free now.
 
         `capped`: count no more blocks for a windowed group than it can hold at a time (the admission test).
         """

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 
 
 class Content:
-    """Block chain of a request: `keys[i]` is the key from block `stops[i-1]` to `stops[i]` - 1, `private` after it."""
+    """Block chain of a request: blocks `stops[i-1]` to `stops[i]` - 1 have key `keys[i]`, later ones `private`."""
 
     __slots__ = ("keys", "private", "stops")
 
@@ -34,7 +34,7 @@ class Content:
 def chain_blocks(
     tokens: Sequence[int], block_size: int, interned: dict[tuple[int, tuple[int, ...]], int]
 ) -> list[int]:
-    """Return a number for each full block of `tokens`; equal numbers have equal prefixes. `interned` stores them."""
+    """Return an id per full block; equal ids mean equal tokens up to the block's end. `interned` stores ids."""
     keys: list[int] = []
     parent = -1
     for start in range(0, len(tokens) - block_size + 1, block_size):

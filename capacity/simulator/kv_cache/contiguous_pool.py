@@ -46,7 +46,7 @@ class ContiguousPool:
         *,
         capped: bool = False,  # noqa: ARG002
     ) -> int:
-        """Return how many blocks the request must reserve; more than the pool has if no free region fits."""
+        """Return how many blocks the request must reserve; if no free region fits, more than the pool has in total."""
         wanted = max(self.reserved_blocks, -(-tokens // self.block_size))
         if table.held >= wanted or (table.held and -(-tokens // self.block_size) <= table.held):
             return 0

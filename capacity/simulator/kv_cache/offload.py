@@ -2,9 +2,9 @@
 
 The model is vLLM's offloading connector. Every full chunk of blocks is copied to the first tier once it is computed,
 so that tier contains everything that the GPU contains and more. The least recently used chunks are evicted, except
-those in transfer. A request touches all its chunks, the deepest first, so a prefix outlives its continuations. Chunks
-are copied to the second tier from the first one and are loaded through the first one. Source: vLLM v1/kv_offload (LRU
-manager, tiering), 0.11 to 0.33. LMCache differs in chunk size, and its steps wait for the copies.
+those in transfer. A request touches all its chunks, the deepest first, so the end of a prefix is evicted before its
+start. Chunks are copied to the second tier from the first one and are loaded through the first one. Source: vLLM
+v1/kv_offload (LRU manager, tiering), 0.11 to 0.33. LMCache differs in chunk size, and its steps wait for the copies.
 """
 
 from __future__ import annotations

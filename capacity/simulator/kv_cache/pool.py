@@ -1,4 +1,4 @@
-"""Interfaces of KV cache pools for engine, schedulers and transfers. Each pool defines its tables and hits."""
+"""Interfaces of KV cache pools for engine, schedulers and transfers. Each pool has its own table and hit types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Hit: TypeAlias = Any  # result of `lookup`: (cached tokens, their blocks in the 
 
 
 class KvPool(Protocol):
-    """Interface of a pool of `num_blocks` blocks of `block_size` tokens, with the part that the engine loop uses."""
+    """Interface of a pool of `num_blocks` blocks of `block_size` tokens, as far as the engine loop uses it."""
 
     num_blocks: int
     block_size: int
@@ -51,7 +51,7 @@ class LoadingPool(PagedPool, Protocol):
 
 
 class JointPool:
-    """Identical pools of all ranks, with total counts. The scheduler of each rank uses its own pool in `parts`."""
+    """Identical pools of all data-parallel ranks (`parts`), with total block counts; each rank uses one pool."""
 
     def __init__(self, parts: Sequence[KvPool]) -> None:
         self.parts = tuple(parts)

@@ -1,8 +1,8 @@
 """Scheduling policies by name. A policy decides which requests and how many of their tokens the next step computes.
 
-A policy has no side effects: `schedule()` returns a `Step` for its state, and `update(step)` applies the step's
-output. The simulator keeps clock, step times, records and arrivals. To add a policy, write a module here and an entry
-in `SCHEDULERS`, or pass a class of your own to `EngineSetup(policy=)`.
+`schedule()` returns a `Step` for the policy's state, and `update(step)` applies the step's output. A policy has no
+other effects: the simulator keeps clock, step times, records and arrivals. To add a policy, write a module here and an
+entry in `SCHEDULERS`, or pass a class of your own to `EngineSetup(policy=)`.
 """
 
 from __future__ import annotations

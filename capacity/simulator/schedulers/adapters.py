@@ -10,8 +10,9 @@ adapter kernels is part of the step time (`capacity.step.layers.adapters`). Sour
 
 vLLM V0, SGLang and TensorRT-LLM count the adapters of all running requests, not only those of the step, and skip
 requests in the same way (`AmongRunning`). Source: SGLang scheduler.py, get_new_batch_prefill ("skip it and continue");
-vLLM 0.6 core/scheduler.py, `curr_loras`; TensorRT-LLM capacityScheduler.cpp, where a lack of adapter pages ends no
-loop (from memory, assumed 2026-11). Their adapters are in host memory, and the GPU evicts the least recently used one.
+vLLM 0.6 core/scheduler.py, `curr_loras`; TensorRT-LLM capacityScheduler.cpp, whose loop goes on to the next request if
+adapter pages are missing (from memory, assumed 2026-11). Their adapters are in host memory, and the GPU evicts the
+least recently used one.
 """
 
 from __future__ import annotations
@@ -101,9 +102,9 @@ class AdapterV1(VllmV1):
 class AdapterMixin:
     """Mixin that adds adapters to a policy and skips waiting requests while too many adapters run.
 
-    The skipped requests are removed from the queue while the policy decides. The result is the same as with a check of
-    each request, because the policy starts requests in order until one does not fit: an adapter that was counted for
-    an earlier request either starts in this step, or no later request starts.
+    The skipped requests are removed from the queue before the policy decides. A check of each request when the policy
+    tries it would give the same result. The policy starts requests in order until one does not fit, so an adapter that
+    was counted for an earlier request either starts in this step, or no later request starts.
     """
 
     waiting: Any  # attributes of the policy
@@ -133,7 +134,8 @@ class AdapterMixin:
         return step
 
     def _find_excess_requests(self, queue: list[Sequence]) -> set[int]:
-        """Return the indices of waiting requests for whose adapter running and earlier requests leave no slot."""
+        """Return the indices of waiting requests whose adapter gets no slot, because the adapters of running and
+        earlier waiting requests take all slots."""
         taken = {r.adapter for r in self.running if r.adapter}
         aside = set()
         for r in queue:

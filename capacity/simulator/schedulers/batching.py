@@ -1,9 +1,9 @@
 """Common parts of the SGLang, TensorRT-LLM and TGI schedulers: running and waiting requests, rows and step output.
 
 Unlike vLLM V1, these engines have phases: a *context* (prefill) row computes the prompt, a *generation* (decode) row
-one token. An overlapped engine decides the next step while one runs. Its generation rows assume the tokens in flight,
-and a request that ends frees its slot and its KV only after its last step was processed. An engine that detects the
-end one step late computes one more row in that step; the simulation omits that row.
+one token. An overlapped engine decides the next step while one runs. For this decision, tokens in flight count as
+generated, and a request that ends frees its slot and its KV only after its last step was processed. An engine that
+detects the end one step late computes one more row in that step; the simulation omits that row.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Batching(QueuedPolicy):
         )
 
     def last_slot(self, r: Sequence) -> int:
-        """Return the maximum number of tokens of a request with KV; the KV of its last token is never stored."""
+        """Return for how many tokens a request stores KV at its maximum length: for all except the last token."""
         return min(r.asked_known, self.limits.max_model_len) - 1
 
     def grow(self, r: Sequence, tokens: int, hit: Hit = None) -> None:

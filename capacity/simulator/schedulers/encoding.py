@@ -47,7 +47,7 @@ class ImageEncoder:
         self._now: list[tuple[Sequence, int]] = []  # images of this step
 
     def begin_step(self, step: Step) -> None:
-        """Begin a step; `encode` adds images to its list `encoded`."""
+        """Set the current step; `encode` adds images to the list `step.encoded`."""
         self._now = step.encoded
 
     def schedulable_tokens(self, r: Sequence, computed: int, tokens: int) -> int:

@@ -30,7 +30,7 @@ Balance = Callable[[Request], int]
 
 
 def published_queues(ranks: Sequence[Policy]) -> Balance:
-    """Return vLLM's balancing method: the rank with the lowest 4 x waiting + running requests. Both numbers are
+    """Return vLLM's balancing method, which chooses the rank with the lowest 4 x waiting + running requests. Both are
     published every 100 ms; requests that were assigned since then count as waiting."""
     waiting, running = [0] * len(ranks), [0] * len(ranks)
     published_ps = -PUBLISHED_EVERY_PS
@@ -50,7 +50,7 @@ def published_queues(ranks: Sequence[Policy]) -> Balance:
 
 
 def round_robin(ranks: Sequence[Policy]) -> Balance:
-    """Return SGLang's balance, which chooses the ranks in turn."""
+    """Return SGLang's balancing method, which chooses the ranks in turn."""
     sent = 0
 
     def choose(request: Request) -> int:  # noqa: ARG001
@@ -62,7 +62,7 @@ def round_robin(ranks: Sequence[Policy]) -> Balance:
 
 
 def fewest_requests(ranks: Sequence[Policy]) -> Balance:
-    """Return TensorRT-LLM's balance, which chooses the rank with the fewest requests."""
+    """Return TensorRT-LLM's balancing method, which chooses the rank with the fewest requests."""
 
     def choose(request: Request) -> int:  # noqa: ARG001
         counts = [rank.unfinished for rank in ranks]

@@ -2,10 +2,10 @@
 
 If the tiers below the GPU have more of the first waiting request's prefix than the GPU, the request allocates blocks
 for this whole prefix at once. It waits for the load outside the queue while others are admitted, and then runs with
-the loaded KV. Blocks are allocated only if the rest of every such prompt also fits; otherwise requests could wait for
-each other's blocks forever. A prefix that is being loaded for another request is not loaded twice; the request waits
-for that load. If a prompt is loaded completely, one token is recomputed. Not simulated: blocks whose copy is in
-progress are not reused. Source: vLLM 0.33 v1/core/sched/scheduler.py and
+the loaded KV. Blocks are allocated only if the remaining blocks of all unfinished prompts also fit; otherwise requests
+could wait for each other's blocks forever. A prefix that is being loaded for another request is not loaded twice; the
+request waits for that load. If a prompt is loaded completely, one token is recomputed. Not simulated: blocks whose
+copy is in progress are not reused. Source: vLLM 0.33 v1/core/sched/scheduler.py and
 distributed/kv_transfer/kv_connector/v1/offloading.
 """
 
@@ -127,7 +127,7 @@ class OffloadingV1(VllmV1):
         return "begun"
 
     def _promised_blocks(self) -> int:
-        """Return how many more blocks the unfinished prompts need that already have some of their blocks."""
+        """Return how many more blocks are needed to complete the prompts that already have some of their blocks."""
         pool = self.pool
         holders = [arrival.sequence for arrival in self._loading]
         holders += self._loaded

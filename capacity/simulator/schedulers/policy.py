@@ -61,7 +61,7 @@ class Policy(Protocol):
         raise InvalidInput(f"{type(self).__name__} cannot abort request {r.id}")
 
     def last_slot(self, r: Sequence) -> int:
-        """Return the maximum number of tokens of a request with KV; the KV of its last token is never stored."""
+        """Return for how many tokens a request stores KV at its maximum length: for all except the last token."""
         return r.max_known - 1
 
     @property

@@ -229,7 +229,8 @@ class VllmV1(QueuedPolicy):
         return tokens
 
     def _pads_speculation(self, r: Sequence, computed: int, rows: list[Row]) -> bool:
-        """Return whether to add drafts to a starting request with one token to compute: if no row is a prefill."""
+        """Return whether a starting request gets drafts: if it has one token to compute and none of `rows` is a
+        prefill row."""
         return r.known - computed == 1 and all(row.computed >= row.sequence.prompt_tokens for row in rows)
 
     def _admit(self, r: Sequence, tokens: int, hit: Hit) -> bool:

@@ -183,7 +183,8 @@ class Builder:
         ]
 
     def group_rows(self, group: LayerGroup | None, rows: RowCount = all_tokens) -> RowCount:
-        """Return the function that counts the rows of these layers; for an encoder or decoder, only its own rows."""
+        """Return the function that counts rows of `group`: prompt tokens (encoder), sampled ones (decoder) or
+        `rows`."""
         if group is None or rows is not all_tokens:
             return rows
         return {"all": all_tokens, "prompt": prompt_tokens, "output": sampled_tokens}[group.phase]
@@ -261,7 +262,7 @@ class Builder:
         constants: AttentionCoefficients,
         flops_per_s: float | None = None,
     ) -> Attention:
-        """Build the attention of `count` layers with the given constants, if no profile has any."""
+        """Build the attention of `count` layers with the given constants, which need not come from a profile."""
         rate = flops_per_s or self.peak("bf16")
         return Attention(
             name=name, count=count, work=work, flops_per_s=rate, device=self.device, constants=constants

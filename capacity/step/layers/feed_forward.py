@@ -176,7 +176,7 @@ def _expert_table(kernel: Kernel, build: Builder) -> str:
 
 
 def add_matrix_walk(constants: MoeCoefficients, rows: float) -> MoeCoefficients:
-    """Return the constants with `per_k_s` replaced by fixed time: the time of a loop over `rows` rows of a matrix."""
+    """Return the constants with `per_k_s` x `rows`, the time of a loop over matrix rows, moved to the fixed time."""
     return constants.model_copy(
         update={"fixed_s": constants.fixed_s + constants.per_k_s * rows, "per_k_s": 0.0}
     )

@@ -201,7 +201,8 @@ class _Work:
 class PrefillWork(_Work):
     """Work of prefill attention over heads that are expanded from latents.
 
-    With `top_k` (sparse attention), only for prompts of at most `top_k` tokens; for none if `short_dense` is False.
+    With `top_k` (sparse attention), it applies only to prompts of at most `top_k` tokens, or to none without
+    `short_dense`.
     """
 
     short_dense: bool = True

@@ -35,8 +35,9 @@ def recurrence_constants(heads: float, flops_per_s: float) -> AttentionCoefficie
     """Return constants of the chunked delta rule in Triton, for `heads` value heads on a GPU of peak `flops_per_s`.
 
     Measured (flash-linear-attention 0.4.2, the four kernels, one prompt of 8,192 tokens; flashinfer PRs 3001, 3788 and
-    3866, 2026): 0.26 ms for 8 heads and 1.05 ms for 64 on H100; 0.34 for 8, 0.42 for 16 and 0.65 for 48 on B200. The
-    two constants above are within 25 % of these. Not modelled: several prompts at once, which fill idle SMs.
+    3866, 2026): 0.26 ms for 8 heads and 1.05 ms for 64 on H100; 0.34 for 8, 0.42 for 16 and 0.65 for 48 on B200. Times
+    with `RECURRENCE_FLOPS_PER_S` and `HALF_RATE_HEADS` are within 25 % of these. Not modelled: several prompts at
+    once, which fill idle SMs.
     """
     rate = RECURRENCE_FLOPS_PER_S * heads / (heads + HALF_RATE_HEADS)
     return AttentionCoefficients(

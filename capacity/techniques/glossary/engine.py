@@ -83,7 +83,7 @@ def hbm(s: Situation) -> str:
 
 
 def memory_efficiency(s: Situation) -> str:
-    """Return a sentence on memory use: weights plus KV halfway through the responses, over the GPU's memory."""
+    """Return a sentence on memory use: weights plus KV halfway through the responses, divided by the GPU's memory."""
     memory, e = s.pool.memory, s.estimate
     tokens = s.requests_in_flight * (e.input_len + e.output_len / 2)
     used = memory.kv_cache_bytes * min(1.0, tokens / max(memory.kv_capacity_tokens, 1))
@@ -113,7 +113,7 @@ def start_up(s: Situation) -> str:
 
 
 def kernel_fusion(s: Situation) -> str:
-    """Return a sentence with the elementwise part of a decode step, the most that further kernel fusion can save."""
+    """Return a sentence with the elementwise time of a decode step, the most that further kernel fusion can save."""
     decode = s.estimate.breakdown.decode
     total = sum(op.seconds for op in decode)
     elementwise = sum(op.seconds for op in decode if op.name == "norms, rope, activation")

@@ -1,4 +1,4 @@
-"""Interface of a trace format: its name, its reader, and the test of a file's first line that recognises it."""
+"""Interface of a trace format: name, reader, and the test whether a file's first line has this format."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

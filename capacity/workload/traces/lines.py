@@ -91,7 +91,7 @@ def short_repr(value: object) -> str:
 
 
 def parse_token_count(lines: TraceLines, field: str, text: str) -> tuple[int, bool]:
-    """Return the tokens of a field, at least 1, and whether its text is not plain digits."""
+    """Return the token count in a field, at least 0, and whether the text contains anything except digits."""
     text = text.strip()
     if text.isdigit() and text.isascii() and len(text) < 18:
         count, plain = int(text), True

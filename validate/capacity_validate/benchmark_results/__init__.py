@@ -1,7 +1,7 @@
 """Readers of benchmark result files: detect the tool that wrote a file, and return its measurements and workload.
 
-`tools.toml` lists the paths of a tool's simple fields; a reader function per format reads the others. `_FORMATS` lists
-the formats in the order in which they are tried. A value that the file lacks is None.
+For each tool, `tools.toml` lists where simple fields are in the JSON; a reader function per format reads the other
+fields. `_FORMATS` lists the formats in the order in which they are tried. A value that the file lacks is None.
 """
 
 from collections.abc import Sequence

@@ -168,7 +168,7 @@ def _read_aiperf(path: Path, document: Document) -> MeasuredRun:
 
 
 def _aiperf_load(config: Document) -> Document:
-    """Return the load settings: AIPerf's `loadgen` or (after 0.11) first measured phase, or genai-perf's stimulus."""
+    """Return the load settings: AIPerf's `loadgen`, after 0.11 its first measured phase; genai-perf's `stimulus`."""
     phases = config.get("phases")
     if isinstance(phases, dict):
         phases = [phases] if "type" in phases else [{"name": name, **phase} for name, phase in phases.items()]

@@ -39,7 +39,8 @@ def _read_llama_bench(path: Path, documents: Sequence[Any]) -> list[MeasuredRun]
 
 
 def _read_test(path: Path, entry: Document) -> MeasuredRun | None:
-    """Return one llama-bench test as a run; None if it times both phases together, or a prompt after a context."""
+    """Return one llama-bench test as a run; None if it times prefill and decode together, or a prefill after a context
+    of `n_depth` tokens."""
     prompt, generated = to_count(entry.get("n_prompt")), to_count(entry.get("n_gen"))
     depth, rate = to_count(entry.get("n_depth")), to_number(entry.get("avg_ts"))
     if rate is None or rate <= 0 or (prompt is None) == (generated is None) or (prompt and depth):
@@ -69,7 +70,7 @@ def _is_llama_bench(documents: Sequence[Any]) -> bool:
 
 
 def _read_trtllm_bench(path: Path, document: Document) -> MeasuredRun:
-    """Read a trtllm-bench report. Percentiles are over requests; TTFT and TPOT exist only with `--streaming`."""
+    """Read a trtllm-bench report with percentiles of its requests; TTFT and TPOT exist only with `--streaming`."""
     total_ms = to_number(value_at(document, "performance.total_latency_ms"))
     tokens, seqs = (
         to_count(value_at(document, f"world_info.{name}")) for name in ("max_num_tokens", "max_batch_size")

@@ -99,8 +99,8 @@ class MeasuredRun:
         )
 
     def _arrivals_s(self, columns: RequestColumns) -> FloatArray | None:
-        """Return each request's arrival in s after the first; None if unknown. In a closed loop, use scheduled times,
-        or 0 for all requests if no rate limits them, because their start times depend on the server."""
+        """Return each request's arrival in s after the first; None if unknown. In a closed loop, start times depend on
+        the server, so return the scheduled times, or 0 for all requests if no request rate was set."""
         times = columns.start_s
         if self.concurrency is not None:
             times = columns.scheduled_s

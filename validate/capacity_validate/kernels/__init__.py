@@ -96,7 +96,8 @@ class KernelContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedCase:
-    """A case ready to time. `calls` rotate over inputs; `check` returns the relative error, at most `tolerance`."""
+    """A case ready to time. `calls` run the kernel on different inputs in turn; `check` returns the relative error,
+    which must not exceed `tolerance`."""
 
     calls: Sequence[Callable[[], object]]
     check: Callable[[], float] | None = None
@@ -110,7 +111,7 @@ class PreparedCase:
 
 
 def attempt(call: Callable[[], Any]) -> None:
-    """Run a kernel once. Raises Unsupported if this build or device rejects it, or the out-of-memory error."""
+    """Run a kernel once. Raises Unsupported if this build or device rejects it; re-raises an out-of-memory error."""
     try:
         call()
     except (RuntimeError, NotImplementedError, ValueError, AttributeError) as error:

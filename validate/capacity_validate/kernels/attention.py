@@ -300,7 +300,8 @@ def import_package(name: str) -> Any:
 
 
 def prefill_call(name: str, q: Any, k: Any, v: Any) -> Callable[[], Any]:
-    """Return a call of a package's causal attention. Inputs are [batch, heads, tokens, d], converted to its layout."""
+    """Return a call of a package's causal attention on [batch, heads, tokens, d], converted to the package's
+    layout."""
     found = import_package(name)
     rows = [x.transpose(1, 2).contiguous() for x in (q, k, v)]  # [batch, tokens, heads, d]
     if name == "fa3":

@@ -40,7 +40,7 @@ def bandwidth(case: Case, bench: KernelContext) -> PreparedCase:
 
 
 def elementwise(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare one kernel between matrix multiplications, or all of a layer (`layer`), with inputs in cache."""
+    """Prepare one kernel (`norm`, `rope`, `activation`) or all of one layer (`layer`), with inputs in cache."""
     builders = {"norm": _norm, "rope": _rope, "activation": _activation, "layer": _layer}
     if case.variant not in builders:
         raise Unsupported(f"no elementwise kernel {case.variant!r}")

@@ -72,8 +72,8 @@ def gemm(case: Case, bench: KernelContext) -> PreparedCase:
 def _check_product(
     bench: KernelContext, call: Product, a: Any, w: Any
 ) -> tuple[Product, Callable[[], float]]:
-    """Return `call`, and a function that returns the relative error of the first rows and columns of its result
-    against float64. `a` and `w` must contain the inputs of these."""
+    """Return `call`, and a function that compares the first rows and columns of the result of `call` with float64 and
+    returns the relative error. `a` and `w` must contain at least the rows for that comparison."""
     a, w = a[:CHECK_ROWS], w[:CHECK_COLUMNS]
 
     def check() -> float:

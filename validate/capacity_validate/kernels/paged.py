@@ -130,8 +130,8 @@ def _triton_decode(
 
 @lru_cache(maxsize=512)
 def _split_count(programs: int, max_context: int, index: int | None) -> int:
-    """Return the number of slices of a context, a power of two: two waves of programs, at least 256 tokens per
-    slice."""
+    """Return how many slices to split a context into: a power of two up to 64, with at most two programs per SM and at
+    least 256 tokens per slice."""
     units = torch.cuda.get_device_properties(index or 0).multi_processor_count
     wanted = max(1, min(2 * units // max(1, programs), max_context // 256, 64))
     return 1 << (int(wanted).bit_length() - 1)

@@ -161,7 +161,7 @@ def _step_calls(session: Session, bench: KernelContext) -> Callable[[Case], Prep
 
 
 def _time_half_depth(session: Session, runner: CaseRunner) -> None:
-    """If layers were cut, also time the longest prefill and the last decode at half that depth, to extrapolate."""
+    """If layers were cut, also time the longest prefill and the last decode with half the layers, to extrapolate."""
     whole, stage = session.whole, session.plan.transformer
     if whole is None or whole.transformer is None or whole.half_depth is None or stage is None:
         return

@@ -1,4 +1,4 @@
-"""All trace formats: those of `tables.toml` (this package's own first), and each module's `FORMAT`."""
+"""All trace formats: the tables of `tables.toml` and each module's `FORMAT`; this package's own format is first."""
 
 from functools import cache
 from importlib import import_module

@@ -23,7 +23,7 @@ MAX_SAMPLES = 5_000_000
 
 
 class Histogram(NamedTuple):
-    """Request counts by interval (rows; limits `at_s`) and length bucket (columns; upper `bounds` in tokens)."""
+    """Request counts: a row for each interval between `at_s`, a column per length bucket up to `bounds` tokens."""
 
     at_s: FloatArray
     bounds: FloatArray
@@ -126,8 +126,8 @@ def _number(lines: TraceLines, field: str, value: object) -> float:
 
 
 def _draw_lengths(histogram: Histogram, coming: IntArray, rng: np.random.Generator) -> IntArray:
-    """Draw a length for each request of each interval: a bucket with probability by its count, then uniformly within
-    it.
+    """Draw a length for each request of each interval: a bucket in proportion to the counts of the buckets, then a
+    uniform length in the bucket.
 
     An interval whose buckets are empty uses the totals of all intervals. The last bucket has no upper bound; its width
     is assumed to be its lower bound.
