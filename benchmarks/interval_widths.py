@@ -30,7 +30,7 @@ from capacity.answers.run_intervals import run_bands
 from capacity.answers.simulate import simulate
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
-from capacity.deployment.launched import LAUNCH_DEFAULTS
+from capacity.deployment.command_words import LAUNCH_DEFAULTS
 from capacity.hardware.spreads import load_spreads
 from capacity.pool.resolve import resolve
 from capacity.workload import Workload, random_requests

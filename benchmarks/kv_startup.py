@@ -23,7 +23,7 @@ from capacity.model.quantization import QuantizationScheme, find_format, scheme_
 from capacity.pool.drafting import memory_with_draft
 from capacity.pool.memory import MemoryPlan
 from capacity.pool.resolve import with_defaults
-from capacity.pool.supported import loaded_model
+from capacity.pool.support_checks import loaded_model
 
 TABLE = Path(__file__).parents[1] / "tests/data/startup_lines.csv"
 GIB = 2**30

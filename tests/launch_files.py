@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from capacity.deployment.launched import Launch
+from capacity.deployment.command_words import Launch
 
 
 def written(launch: Launch, folder: Path) -> str:

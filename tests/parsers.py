@@ -20,7 +20,7 @@ from trace_texts import AZURE, BURSTGPT, PLAIN, agentic, mooncake
 
 import capacity
 from capacity.base.errors import CapacityError
-from capacity.base.outside import read_text
+from capacity.base.external_files import read_text
 from capacity.deployment import read_deployment
 from capacity.hardware.pricing import read_prices
 from capacity.hardware.profile import parse_profile

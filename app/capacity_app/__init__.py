@@ -30,9 +30,9 @@ How to add a page
    the page's name. Never set the session state of a widget that is bound to the URL, because the URL would not
    change. Use a link (`st.switch_page` with `query_params`).
 
-4. Raise `CapacityError`, and do not catch it: the router shows it in one line (`boundary.show_errors`). Never show the
-   text of another exception. Escape external text (file names, model names, warnings) with
-   `boundary.escape_markdown`. Do not call `st.stop()`, because the link is drawn after the page.
+4. Raise `CapacityError`, and do not catch it: the router shows it in one line (`error_display.show_errors`). Never show
+   the text of another exception. Escape external text (file names, model names, warnings) with
+   `error_display.escape_markdown`. Do not call `st.stop()`, because the link is drawn after the page.
 
 5. Put charts into `capacity/report/figures/`: a function that takes an answer and `Units` and returns a `Chart`. Use
    colours from `PALETTE` with a second distinction (marker, pattern, dash, label), an `alt` sentence with the main

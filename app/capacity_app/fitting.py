@@ -11,7 +11,7 @@ from capacity.base.errors import DoesNotFit
 from capacity.report.figures.drawing import draw_chart
 from capacity.report.views.memory_parts import memory_chart
 from capacity_app import parts
-from capacity_app.boundary import show_refusal
+from capacity_app.error_display import show_refusal
 from capacity_app.state import WIDGETS, Inputs
 
 

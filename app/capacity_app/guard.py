@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from capacity.base.foreign import one_line
+from capacity.base.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection

@@ -15,7 +15,7 @@ from capacity.report.views.rising_load import load_sweep_view, saturation_senten
 from capacity.report.views.side_by_side import engine_comparison_view, gpu_comparison_view, pool_text
 from capacity.report.views.view import Drawing
 from capacity_app import parts, state, views
-from capacity_app.boundary import escape_markdown
+from capacity_app.error_display import escape_markdown
 from capacity_app.questions import ask_in_background
 from capacity_app.state import Inputs
 from capacity_app.widgets import draw_fields, show_field

@@ -13,7 +13,7 @@ from capacity.base.command_text import command_line, python_call
 from capacity.base.rows import to_csv
 from capacity.report.display import VERDICT_COLOURS
 from capacity.report.figures import Chart
-from capacity_app.boundary import escape_except_code, escape_markdown, replace_flags, show_errors
+from capacity_app.error_display import escape_except_code, escape_markdown, replace_flags, show_errors
 from capacity_app.jobs import Job, Task, current_session, runner
 from capacity_app.merits import meaning
 

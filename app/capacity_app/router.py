@@ -14,7 +14,7 @@ import streamlit as st
 
 from capacity.base.mappings import omit
 from capacity_app import what_if
-from capacity_app.boundary import escape_markdown, show_errors
+from capacity_app.error_display import escape_markdown, show_errors
 from capacity_app.fitting import show_ways_to_fit
 from capacity_app.pages import PAGES, PRESETS
 from capacity_app.state import (

@@ -17,7 +17,7 @@ from capacity.deployment.use_cases import USE_CASES
 from capacity.hardware.pricing import TIERS, find_price, price_cautions
 from capacity.model import ModelSpec, from_hf_config
 from capacity.report.display import MEMORY_UNITS, TIME_UNITS, Units
-from capacity_app.boundary import NAMES_OF_FLAGS, escape_markdown
+from capacity_app.error_display import NAMES_OF_FLAGS, escape_markdown
 from capacity_app.parts import draw_download
 from capacity_app.side import MAX_TEXT_BYTES, pack_text, unpack_text
 from capacity_app.widgets import BOUND, IDLE, draw_fields, show_field

@@ -12,7 +12,7 @@ from capacity.report.layout import parse_marks
 from capacity.report.views.layout import table_records
 from capacity.report.views.view import CustomChart, Drawing, Fact, Facts, Rejections, Table, View
 from capacity_app import parts
-from capacity_app.boundary import escape_markdown
+from capacity_app.error_display import escape_markdown
 from capacity_app.state import current_inputs
 
 # by the style mark at the beginning of a line

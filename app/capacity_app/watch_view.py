@@ -13,7 +13,7 @@ from capacity.report.figures.gantt import ENGINE, gantt_chart
 from capacity.report.figures.runs import timeline_chart
 from capacity.report.subject import describe_answer
 from capacity_app import parts, state
-from capacity_app.boundary import escape_markdown
+from capacity_app.error_display import escape_markdown
 from capacity_app.jobs import Task
 from capacity_app.state import Inputs
 

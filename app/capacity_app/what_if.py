@@ -12,7 +12,7 @@ from capacity.base.keywords import flags_of
 from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.hardware import load_profile
 from capacity.model import load_model
-from capacity_app.boundary import escape_markdown, page_message
+from capacity_app.error_display import escape_markdown, page_message
 from capacity_app.sides import pin, pinned_texts
 from capacity_app.state import AS_PUBLISHED, PRESET, WIDGETS
 

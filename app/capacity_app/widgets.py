@@ -26,7 +26,7 @@ from capacity.model.quantization import known_quantizations, kv_cache_format_nam
 from capacity.planning.variations.technique_steps import ORDER
 from capacity.techniques.scaling import AXES
 from capacity.techniques.speculate import speculation_methods
-from capacity_app.boundary import escape_except_code, replace_flags
+from capacity_app.error_display import escape_except_code, replace_flags
 
 BOUND, IDLE = (
     "_bound",

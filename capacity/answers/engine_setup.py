@@ -30,7 +30,7 @@ from capacity.simulator.step_noise import make_step_noise
 from capacity.simulator.verdict import FrontEndLimit
 from capacity.step import picoseconds
 from capacity.workload import Workload
-from capacity.workload.described import workload_of
+from capacity.workload.request_generation import workload_of
 
 WINDOW_PAGE_TOKENS = 16
 LMCACHE_CHUNK_TOKENS = 256  # LMCache's default chunk_size

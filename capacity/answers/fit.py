@@ -15,7 +15,7 @@ from capacity.deployment.drafts import TREE
 from capacity.model import ModelSpec
 from capacity.pool.drafting import Speculation, check_draft_settings, memory_with_draft, pool_speculator
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.pool.why_not import Change
+from capacity.pool.shortfall import Change
 
 
 @document_options(Pool)

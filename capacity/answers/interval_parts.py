@@ -212,9 +212,9 @@ def _step_parts(metric: Metric, sensitivity: Shares, asked: PredictionContext, k
 
 
 def _deployment_parts(metric: Metric, asked: PredictionContext, known: Spreads) -> list[Part]:
-    """Return the interval parts for differences between deployments, and between runs of one, beyond their step times.
+    """Return the parts of the interval that step-time errors do not explain: between deployments, and between runs.
 
-    The parts are wider if the measured sources do not include the GPU and engine, except for a calibrated deployment:
+    Both are wider if the measured sources do not include the GPU and engine, except for a calibrated deployment:
     calibration corrects its difference from other deployments, and run-to-run variation is the same for all.
     """
     seen = known.find_evidence(asked.engine, asked.gpu, is_moe=asked.is_moe)

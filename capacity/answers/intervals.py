@@ -28,7 +28,7 @@ from capacity.answers.sensitivity import ObservedLoad, Sensitivities, sensitivit
 from capacity.base.record import make_from
 from capacity.deployment import Pool, Traffic
 from capacity.deployment.client_latency import MAX_S, MIN_S, USUAL_S
-from capacity.deployment.launched import LAUNCH_DEFAULTS
+from capacity.deployment.command_words import LAUNCH_DEFAULTS
 from capacity.hardware.adjustment import NAMES, Adjustment
 from capacity.hardware.spreads import Metric, MetricSpread, load_spreads
 from capacity.pool.drafting import pool_speculator

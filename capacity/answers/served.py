@@ -21,7 +21,7 @@ from capacity.simulator.peaks import MIN_RESIDENCES
 from capacity.simulator.verdict import Verdict
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
-from capacity.workload.described import DEFAULT_NUM_PROMPTS
+from capacity.workload.request_generation import DEFAULT_NUM_PROMPTS
 
 REQUESTS_PER_USER = 10  # requests of a closed loop's run over its concurrency, as in published benchmarks
 MAX_PROMPTS = 50_000

@@ -12,7 +12,7 @@ CapacityError               exit code 2
 import difflib
 from collections.abc import Iterable
 
-from capacity.base.foreign import shorten_text
+from capacity.base.untrusted_text import shorten_text
 
 LONGEST_PATH = 300  # longest path that an error shows in full
 

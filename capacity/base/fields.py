@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from capacity.base.errors import MalformedFile
-from capacity.base.outside import parse_json, read_bytes
+from capacity.base.external_files import parse_json, read_bytes
 
 MAX_COUNT = 1_000_000_000  # of anything: the largest vocabularies are 1e6, contexts 1e7
 

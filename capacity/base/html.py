@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import repeat
 
-from capacity.base.foreign import printable
+from capacity.base.untrusted_text import printable
 
 STYLE = """
 :root { color-scheme: light; font-family: system-ui, sans-serif; color: #1c2733; background: #fff; }

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from capacity.base.foreign import printable
+from capacity.base.untrusted_text import printable
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 

@@ -77,7 +77,7 @@ def explain(
     ] = None,
     interval: bool = False,
 ) -> None:
-    from capacity.cli.registered import explain_term
+    from capacity.cli.verb_commands import explain_term
     from capacity.model import model_names
     from capacity.techniques.glossary import find_term, is_term
 

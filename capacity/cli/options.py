@@ -15,7 +15,7 @@ import typer
 
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER, ENGINE_LOOP
-from capacity.base.foreign import printable, shorten_text
+from capacity.base.untrusted_text import printable, shorten_text
 
 if TYPE_CHECKING:
     from capacity.base.record import AnswerRecord

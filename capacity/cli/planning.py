@@ -42,8 +42,8 @@ from capacity.cli.question import (
     stored_deployment,
 )
 from capacity.cli.question_flags import split_list
-from capacity.cli.registered import deployment_request
 from capacity.cli.search_progress import search_progress
+from capacity.cli.verb_commands import deployment_request
 
 if TYPE_CHECKING:
     from capacity.deployment import DeploymentFile
@@ -64,7 +64,7 @@ def plan(
     check_format(format)
     _refuse_idle("plan", options)
     if output is not None:
-        from capacity.deployment.launching import is_launched
+        from capacity.deployment.launch_writers import is_launched
 
         for engine in split_list(options.get("engines")):
             if not is_launched(engine):
@@ -119,7 +119,7 @@ def _refuse_idle(verb: str, options: Mapping[str, Any]) -> None:
     """Raise InvalidInput for a search flag that has no effect."""
     from capacity.base.keywords import split
     from capacity.deployment import build
-    from capacity.deployment.reading import reject_unused_fields
+    from capacity.deployment.used_fields import reject_unused_fields
 
     specs = tuple(map(resolve_name, BY_NAME[verb].specs))
     made = [build(spec, part) for spec, part in zip(specs, split(options, *specs), strict=True)]
@@ -168,7 +168,7 @@ def _two_deployments(question: Question, files: list[str]) -> tuple[DeploymentFi
     """
     from capacity.deployment import Pool, Service
     from capacity.deployment.launch_command import read_launch
-    from capacity.deployment.reading import reject_unused_fields
+    from capacity.deployment.used_fields import reject_unused_fields
 
     line = question.from_launch
     stored = question.deployment is not None or line is not None
@@ -237,7 +237,7 @@ def sweep(
 
 def _over_deployment(question: Question, path: str) -> SweepSpec:
     """Return a sweep file's spec; a given deployment fixes all fields that the file neither fixes nor varies."""
-    from capacity.deployment.reading import unused_fields
+    from capacity.deployment.used_fields import unused_fields
     from capacity.planning.sweeps.sweep_spec import read_sweep
 
     spec = read_sweep(path)
@@ -264,7 +264,7 @@ def from_launch(
 ) -> None:
     from capacity.deployment import DeploymentFile, to_toml
     from capacity.deployment.launch_command import read_launch
-    from capacity.deployment.reading import unused_fields
+    from capacity.deployment.used_fields import unused_fields
 
     read = read_launch(command)
     if not read.model:

@@ -13,7 +13,7 @@ from capacity.cli.options import print_message, with_dashes
 if TYPE_CHECKING:
     from capacity.base.spec import Spec
     from capacity.deployment import DeploymentFile
-    from capacity.deployment.launched import LaunchCommand
+    from capacity.deployment.command_words import LaunchCommand
 
     AnySpec = TypeVar("AnySpec", bound=Spec)
     Answer = TypeVar("Answer")
@@ -64,7 +64,7 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
     """
     from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, read_deployment
     from capacity.deployment import write_deployment as write_file
-    from capacity.deployment.launched import LAUNCH_DEFAULTS
+    from capacity.deployment.command_words import LAUNCH_DEFAULTS
 
     stored = None if question.deployment is None else read_deployment(question.deployment)
     pasted_model, pasted = pasted_command(question.from_launch)
@@ -104,7 +104,7 @@ def _refuse_unread(
 ) -> None:
     """Raise InvalidInput for a flag that does not change the answer; report other unused settings on stderr."""
     from capacity.deployment import Billing, build
-    from capacity.deployment.reading import ALWAYS_ALLOWED, reject_unused_fields, unused_fields
+    from capacity.deployment.used_fields import ALWAYS_ALLOWED, reject_unused_fields, unused_fields
 
     said = (*request.pools, request.traffic, request.service, request.cost)
     billing = question.billing

@@ -112,7 +112,7 @@ def calibrate(
 
 def _refuse_models(results: list[str]) -> None:
     """Raise InvalidInput if a result file is in fact the name of a model."""
-    from capacity.base.outside import outside_path
+    from capacity.base.external_files import outside_path
     from capacity.model import is_known
 
     for word in results:

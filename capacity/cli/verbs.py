@@ -75,12 +75,12 @@ def command_of(entry: Verb) -> Any:
     if entry.command:
         function = _with_options(entry, pkgutil.resolve_name(entry.command))
     else:
-        from capacity.cli import registered
+        from capacity.cli import verb_commands
 
         if entry.shared:
-            function = registered.deployment_function(entry)
+            function = verb_commands.deployment_function(entry)
         else:
-            function, specs = registered.asking_function(entry)
+            function, specs = verb_commands.asking_function(entry)
     if specs or entry.shared or not entry.command:
         function = _with_flags(entry, function, list(_spec_flags(entry, specs)))
     declared = inspect.signature(function, eval_str=True).parameters.values()
@@ -127,7 +127,7 @@ def _spec_flags(entry: Verb, specs: Sequence[type[Spec]]) -> Iterator[Parameter]
     has no `Service` flags."""
     from capacity.deployment import Pool, Service, Traffic
     from capacity.deployment.field_flags import reading_part
-    from capacity.deployment.reading import is_part_read
+    from capacity.deployment.used_fields import is_part_read
 
     chosen = entry.traffic_fields
     for spec in specs:
@@ -280,7 +280,7 @@ def _fill_from_deployment(
 
     Raises InvalidInput if the verb needs a model and none is given.
     """
-    from capacity.deployment.reading import unused_fields
+    from capacity.deployment.used_fields import unused_fields
 
     deployment, from_launch = (values.pop(name) for name in STORED)
     key = "models" if "models" in values else "model"

@@ -16,9 +16,9 @@ from capacity.deployment.cost import Cost
 from capacity.deployment.file import DeploymentFile
 from capacity.deployment.images import add_encoder_tokens, check_language_model_only
 from capacity.deployment.pool import Pool
-from capacity.deployment.reading import reject_unused_fields
 from capacity.deployment.service import Service
 from capacity.deployment.traffic import Traffic
+from capacity.deployment.used_fields import reject_unused_fields
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec

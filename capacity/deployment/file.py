@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from capacity.base.errors import InvalidInput, MalformedFile
-from capacity.base.outside import read_toml
+from capacity.base.external_files import read_toml
 from capacity.base.spec import Spec
 from capacity.base.toml_text import toml_value
 from capacity.deployment.building import explain

@@ -14,8 +14,8 @@ from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.keywords import flags_of
 from capacity.base.spec import Spec
 from capacity.deployment.building import explain
+from capacity.deployment.command_words import PORT, Line, find_key, flag_name
 from capacity.deployment.engines import find_engine
-from capacity.deployment.launched import PORT, Line, find_key, flag_name
 from capacity.deployment.pool import Pool
 from capacity.model.quantization import vllm_checkpoint
 

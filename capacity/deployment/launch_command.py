@@ -13,10 +13,7 @@ from types import MappingProxyType
 
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
-from capacity.deployment.file import DeploymentFile
-from capacity.deployment.flag_table import FlagTable, flag_table
-from capacity.deployment.launch_dialects import DIALECTS
-from capacity.deployment.launched import (
+from capacity.deployment.command_words import (
     OPTION,
     Fields,
     Flags,
@@ -28,6 +25,9 @@ from capacity.deployment.launched import (
     split_command,
     words_before_operator,
 )
+from capacity.deployment.file import DeploymentFile
+from capacity.deployment.flag_table import FlagTable, flag_table
+from capacity.deployment.launch_dialects import DIALECTS
 from capacity.deployment.manifest import read_containers, reject_manifest, require_one_server
 from capacity.deployment.pool import Pool
 
@@ -43,7 +43,7 @@ _PLANNED = re.compile(r"^\s*#\s*planned for (\S+) ([\w.]+)", re.MULTILINE)
 
 @validate_arguments
 def from_launch(command: str, *, gpu: str | None = None) -> DeploymentFile:
-    """Return the deployment that a launch command, or a file with one, starts. Analyses accept the result as model.
+    """Return the deployment that a launch command, or a file with one, starts: the `model` argument of any analysis.
 
     Supports vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp and Ollama, recognised by the first words. `gpu` defaults to
     the GPU named in the file. Warns about flags that would change an answer but are not modelled. Raises InvalidInput

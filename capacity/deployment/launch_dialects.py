@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput
+from capacity.deployment.command_words import OPTION, Fields, Line, read_options_file
 from capacity.deployment.drafts import TREE, supports_drafting
 from capacity.deployment.engines import find_engine
 from capacity.deployment.flag_table import GGML_CACHES, flag_table
-from capacity.deployment.launched import OPTION, Fields, Line, read_options_file
 from capacity.deployment.pool import Pool
 from capacity.deployment.vllm_config import NOT_MODELLED, ROLES, split_config
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import yaml
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.launched import OPTION, NoServerError, split_command
+from capacity.deployment.command_words import OPTION, NoServerError, split_command
 
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z)?sh")
 _VARIABLE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)\}|(\w+))")

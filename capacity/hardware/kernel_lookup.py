@@ -165,7 +165,7 @@ class KernelLookup:
                 if not own:
                     self.assumed.append("all_reduce")
                 return self.adjust("all_reduce", family.all_reduce)
-        raise AssertionError("the universal family has an all-reduce")
+        raise AssertionError("the default kernel family must include an all-reduce")
 
     def elementwise(self) -> ElementwiseCoefficients:
         """Return the elementwise constants of the engine's family; if it has none, those of the GPU."""

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Literal, TypeVar, get_args
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
-from capacity.base.foreign import printable
-from capacity.base.outside import read_text
+from capacity.base.external_files import read_text
+from capacity.base.untrusted_text import printable
 from capacity.deployment.cost import Cost, PriceTier
 from capacity.hardware import load_profile
 

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from capacity.base.data_files import read_data
 from capacity.base.errors import InvalidInput, MalformedFile
-from capacity.base.outside import parse_toml, read_text
+from capacity.base.external_files import parse_toml, read_text
 from capacity.base.platforms import Platform
 from capacity.base.spec import Spec
 from capacity.base.toml_text import toml_key, toml_value

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from capacity.base.data_files import user_folder
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
-from capacity.base.outside import is_file, outside_path, parse_toml, read_text
+from capacity.base.external_files import is_file, outside_path, parse_toml, read_text
 
 PROFILES_VARIABLE = "CAPACITY_PROFILES"
 _COUNT_PATTERNS = (

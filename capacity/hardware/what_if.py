@@ -11,8 +11,8 @@ from typing import Annotated
 
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.external_files import outside_path
 from capacity.base.flags import Flag
-from capacity.base.outside import outside_path
 from capacity.hardware.coefficients import StepCoefficients
 from capacity.hardware.profile import HardwareProfile, Provenance, read_profile, write_profile
 from capacity.hardware.profile_search import find_profile, profile_paths, user_profiles_directory

@@ -10,7 +10,6 @@ Nothing here depends on a GPU or an engine. Start with `spec`, then `layers`.
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward
 from capacity.model.hf_config import from_hf_config
 from capacity.model.hf_config.family import supported_model_types
-from capacity.model.kept import AddedModel, user_model_names
 from capacity.model.layers import (
     Attention,
     KvCacheGroup,
@@ -23,3 +22,4 @@ from capacity.model.layers import (
 from capacity.model.parameter_part import ParameterPart, Sharding
 from capacity.model.presets import add_model, is_known, load_model, model_names
 from capacity.model.spec import ModelSpec
+from capacity.model.stored_models import AddedModel, user_model_names

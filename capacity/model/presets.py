@@ -13,12 +13,12 @@ from typing import Any
 from capacity.base.checked import validate_arguments
 from capacity.base.data_files import Table, read_data
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.external_files import outside_path
 from capacity.base.fields import read_json_object
-from capacity.base.outside import outside_path
 from capacity.model.hf_config import from_hf_config
-from capacity.model.kept import AddedModel, find_user_model, store_model
 from capacity.model.quantization import scheme_for
 from capacity.model.spec import ModelSpec
+from capacity.model.stored_models import AddedModel, find_user_model, store_model
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)*")
 _HUB_CACHE = re.compile(r"models--([^/]+?)--([^/]+)")  # huggingface_hub's folder of an id

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from capacity.base.errors import MalformedFile
+from capacity.base.external_files import open_outside, read_bytes
 from capacity.base.fields import parse_json_object
-from capacity.base.outside import open_outside, read_bytes
 from capacity.model.quantization.scheme import weight_bytes
 from capacity.model.spec import ModelSpec
 

@@ -3,5 +3,5 @@
 Input: a `Pool` as the user wrote it. Output: `ResolvedPool`, with the step model, the memory plan and all settings.
 This package does not model requests over time: the simulator does, and the simulator does not use the roofline. Start
 with `settings` and `resolve` (the only place that fills in defaults), then `memory` (weights, activations, KV layout,
-blocks), `why_not` (reasons why a model does not fit) and `drafting` (speculative decoding).
+blocks), `shortfall` (reasons why a model does not fit) and `drafting` (speculative decoding).
 """

@@ -120,7 +120,7 @@ def memory_plan(settings: PoolSettings, held: Sequence[StaticMemory] | None = No
     `held`: static memory of each stage's GPUs, for example from a log; None: computed. Data-parallel ranks of an MoE
     model share the experts and replicate everything else; ranks of a dense model are replicas. Raises InvalidInput for
     invalid parallelism (TP that does not divide heads, PP above the number of layers) and for limits that the engine
-    rejects. Does not raise if the model does not fit (`require_fit` does); `why_not` writes the reason.
+    rejects. Does not raise if the model does not fit (`require_fit` does); `shortfall` writes the reason.
     """
     check_parallelism(settings)
     if settings.max_num_batched_tokens < settings.max_num_seqs:

@@ -23,7 +23,8 @@ from capacity.pool.memory import GIB, MemoryPlan, limiting_states, memory_plan
 from capacity.pool.offload import check_offload, host_weight_share, offload_notes
 from capacity.pool.parallelism import largest_tensor_parallel_size, shares_contexts, tensor_parallel_sizes
 from capacity.pool.settings import PoolSettings, add_grammar_cost
-from capacity.pool.supported import (
+from capacity.pool.shortfall import Change, explain_shortfall, shortfall, suggest_changes
+from capacity.pool.support_checks import (
     apply_dtype,
     check_attention,
     check_experts,
@@ -34,7 +35,6 @@ from capacity.pool.supported import (
     loaded_model,
     no_cache_notes,
 )
-from capacity.pool.why_not import Change, explain_shortfall, shortfall, suggest_changes
 from capacity.step.closed_form import EngineLimits, prefill_steps
 from capacity.step.model import StepModel
 from capacity.step.setting import StepSetting

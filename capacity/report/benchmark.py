@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from capacity.deployment.launched import PORT, Launch, flag_words
+from capacity.deployment.command_words import PORT, Launch, flag_words
 from capacity.workload.slo import Slo
 
 

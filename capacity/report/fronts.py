@@ -9,8 +9,8 @@ import json
 from collections.abc import Callable, Sequence
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.launched import PROXY_PORT, Launch, flag_words
-from capacity.deployment.launching import engine_name
+from capacity.deployment.command_words import PROXY_PORT, Launch, flag_words
+from capacity.deployment.launch_writers import engine_name
 
 POLICIES = {"round-robin": "round_robin", "prefix-aware": "cache_aware"}  # of SGLang's model gateway
 

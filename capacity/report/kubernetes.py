@@ -9,9 +9,9 @@ from typing import NamedTuple
 import yaml
 
 from capacity.deployment import Pool
+from capacity.deployment.command_words import PORT, PROXY_PORT, Launch
 from capacity.deployment.flag_table import find_published_release
-from capacity.deployment.launched import PORT, PROXY_PORT, Launch
-from capacity.deployment.launching import engine_name
+from capacity.deployment.launch_writers import engine_name
 
 PROGRAMS = {"llama-server": "/app/llama-server"}  # location of programs that are not on the image's PATH
 HEALTH = {"ollama": "/"}  # readiness path, if not /health

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from capacity.base.foreign import printable
+from capacity.base.untrusted_text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -8,12 +8,12 @@ from datetime import date
 from html import escape
 from typing import Any
 
-from capacity.base.foreign import printable
 from capacity.base.html import list_html, page_html
 from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS, VERBS
+from capacity.base.untrusted_text import printable
+from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.figures.chart import Chart, version_and_date
-from capacity.report.figures.of_answer import answer_charts
 from capacity.report.figures.picture import MATPLOTLIB_NEEDED, can_draw
 from capacity.report.subject import describe_answer, gpu_names
 from capacity.report.tables_html import parts_html, split_notes

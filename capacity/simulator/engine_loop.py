@@ -13,7 +13,7 @@ from capacity.simulator.core.engines import CompiledEngines
 from capacity.simulator.engines import Engines, Reports
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Recording
-from capacity.simulator.readable import ReadableEngines
+from capacity.simulator.python_engines import ReadableEngines
 from capacity.simulator.requests import Requests
 from capacity.simulator.setup import EngineSetup
 

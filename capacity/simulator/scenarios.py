@@ -17,9 +17,9 @@ import simpy
 
 from capacity.base.clock import LATEST_S
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
-from capacity.base.outside import parse_json, read_text
+from capacity.base.external_files import parse_json, read_text
 from capacity.simulator.core import library
-from capacity.simulator.core.logged import ContentRequest, run_with_log
+from capacity.simulator.core.logged_run import ContentRequest, run_with_log
 from capacity.simulator.engine import Engine
 from capacity.simulator.engines import NullReports
 from capacity.simulator.gap_counter import GapCounter

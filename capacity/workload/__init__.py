@@ -2,7 +2,7 @@
 
 Input: traffic as the user described it, a trace file in a format of `traces/formats`, or your own arrays. Output: a
 `Workload` with columns of arrivals (s), lengths (tokens), sessions and contents; and `Slo`s. All random draws use one
-seed. This package does not depend on engines or GPUs. Start with `workload`, then `described`.
+seed. This package does not depend on engines or GPUs. Start with `workload`, then `request_generation`.
 """
 
 from capacity.workload.arrivals import (

@@ -11,7 +11,7 @@ from capacity.deployment import Cost, Pool, Traffic
 from capacity.hardware.pricing import find_price_for_cost
 from capacity.model import load_model
 from capacity.pool.resolve import resolve
-from capacity.pool.why_not import explain_shortfall
+from capacity.pool.shortfall import explain_shortfall
 
 LENGTHS = {"input_len": 1024, "output_len": 256}
 

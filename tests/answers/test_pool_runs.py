@@ -10,7 +10,7 @@ import pytest
 import capacity
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Traffic, build
-from capacity.workload.described import workload_of
+from capacity.workload.request_generation import workload_of
 
 BUSY: dict[str, Any] = {
     "gpu": "h100", "input_len": 800, "output_len": 60, "request_rate": 60, "num_prompts": 400, "max_num_seqs": 16,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from capacity_app.boundary import escape_markdown
+from capacity_app.error_display import escape_markdown
 from copied_commands import printed
 from long_forms import mostly_slow
 

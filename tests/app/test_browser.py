@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capacity_app.boundary import INTERNAL_ERROR
+from capacity_app.error_display import INTERNAL_ERROR
 from capacity_app.pages import PAGES
 from capacity_app.screenshots import example_benchmark, open_page, wait_until_drawn
 from long_forms import mostly_slow

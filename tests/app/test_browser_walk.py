@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from capacity_app.boundary import INTERNAL_ERROR
+from capacity_app.error_display import INTERNAL_ERROR
 from capacity_app.pages import EVERY_ENGINE, EVERY_GPU, FRONTIER, OVER_LOADS, PAGES, RATE
 from capacity_app.screenshots import open_page, wait_until_drawn
 

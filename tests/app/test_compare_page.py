@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capacity_app.boundary import INTERNAL_ERROR, escape_except_code, escape_markdown, replace_flags
+from capacity_app.error_display import INTERNAL_ERROR, escape_except_code, escape_markdown, replace_flags
 from capacity_validate import compare
 from capacity_validate.comparison_page import error_text, metric_rows, metric_title, predicted_texts
 from copied_commands import printed

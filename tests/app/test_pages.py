@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from capacity_app.boundary import INTERNAL_ERROR, escape_markdown
+from capacity_app.error_display import INTERNAL_ERROR, escape_markdown
 from capacity_app.pages import PAGES
 from copied_commands import printed
 from hypothesis import HealthCheck, given, settings

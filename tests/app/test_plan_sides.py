@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 import pytest
 from capacity_app import sides
-from capacity_app.boundary import escape_markdown
+from capacity_app.error_display import escape_markdown
 from capacity_app.questions import verb_task
 from capacity_app.side import Side, pack_text, read_side
 

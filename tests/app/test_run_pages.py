@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
-from capacity_app.boundary import INTERNAL_ERROR
+from capacity_app.error_display import INTERNAL_ERROR
 from capacity_app.pages import PRESETS
 from capacity_validate.review import review
 from long_forms import mostly_slow

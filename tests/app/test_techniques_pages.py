@@ -114,7 +114,7 @@ def test_a_stack_says_why_factors_do_not_multiply(dashboard: Open) -> None:
     assert not opened.at.metric
     opened.at.button(key="run_stack").click().run()
     opened.settled()
-    assert [line for line in opened.at.caption if "bottleneck without it" in str(line.value)]
+    assert [line for line in opened.at.caption if "bottleneck before adding it" in str(line.value)]
     opened.at.segmented_control(key="stack_of").set_value("TPOT").run()
     drawn = [chart.proto.alt for chart in opened.at.get("plotly_chart")]
     assert drawn[0].startswith("TPOT, ms: ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from capacity_app.boundary import replace_flags
+from capacity_app.error_display import replace_flags
 from capacity_app.state import SHARED, WIDGETS
 from capacity_app.widgets import find_field
 from streamlit.testing.v1 import AppTest

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from capacity.base.errors import MalformedFile
 from capacity.base.fields import MAX_COUNT, Fields, parse_json_object
-from capacity.base.foreign import printable_values
+from capacity.base.untrusted_text import printable_values
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(max_size=5),

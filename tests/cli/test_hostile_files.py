@@ -12,7 +12,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from capacity.base import outside
+from capacity.base import external_files
 from capacity.base.errors import CapacityError
 from capacity.cli.main import app
 
@@ -108,9 +108,9 @@ def test_every_file_that_is_none(
     reader: str, hostile: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(outside, "PIPE_TIMEOUT_S", 0.1)
-    smaller = {kind: min(most, 1 << 20) for kind, most in outside.MAX_BYTES.items()}
-    monkeypatch.setattr(outside, "MAX_BYTES", smaller)  # the same refusals, in less time
+    monkeypatch.setattr(external_files, "PIPE_TIMEOUT_S", 0.1)
+    smaller = {kind: min(most, 1 << 20) for kind, most in external_files.MAX_BYTES.items()}
+    monkeypatch.setattr(external_files, "MAX_BYTES", smaller)  # the same refusals, in less time
     (tmp_path / "result.json").write_text('{"model_id": "m", "completed": 1}')
     for wrong, path in hostile.items():
         words = [word.replace("{}", str(path)) for word in READERS[reader].split()]

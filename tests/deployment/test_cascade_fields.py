@@ -9,7 +9,7 @@ import pytest
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Cascade, build
 from capacity.deployment.field_flags import field_needs
-from capacity.deployment.reading import reject_unused_fields
+from capacity.deployment.used_fields import reject_unused_fields
 
 TEXTS = {"embedding_model", "embedding_gpu", "small_gpu", "small_quantization", "small_api", "api_price_file"}
 ALONE = {"small", "cache_hit_rate", "api", "api_input_price", "api_output_price", "target_utilization"}

@@ -8,7 +8,7 @@ import pytest
 from vllm_pools import pool
 
 from capacity.deployment.drafts import METHODS, drafting_name, drafting_notes, infer_drafting_method
-from capacity.deployment.launching import launch_command
+from capacity.deployment.launch_writers import launch_command
 from capacity.pool.drafting import find_speculator
 
 DRAFT = {"method": "draft_model", "model": "org/small", "num_speculative_tokens": 4}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput, MalformedFile
-from capacity.base.outside import MAX_BYTES
+from capacity.base.external_files import MAX_BYTES
 from capacity.deployment import (
     Cost,
     DeploymentFile,

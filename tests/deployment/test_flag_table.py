@@ -10,11 +10,11 @@ from launch_files import written
 
 from capacity.base.errors import MalformedFile
 from capacity.deployment import Pool, flag_table
+from capacity.deployment.command_words import flag_name
 from capacity.deployment.flag_table import LaunchFlag
 from capacity.deployment.launch_command import read_launch
 from capacity.deployment.launch_dialects import DIALECTS
-from capacity.deployment.launched import flag_name
-from capacity.deployment.launching import launch_command
+from capacity.deployment.launch_writers import launch_command
 
 ENGINES = sorted(DIALECTS)
 SAMPLES: dict[str, list[Any]] = {  # of fields whose type does not say what may stand there

@@ -12,7 +12,7 @@ import capacity
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.deployment.launch_command import read_launch
-from capacity.deployment.launching import launch_command
+from capacity.deployment.launch_writers import launch_command
 from capacity.pool.resolve import resolve
 
 MODEL = "llama-3.1-8b"

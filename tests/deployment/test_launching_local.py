@@ -12,7 +12,7 @@ import pytest
 
 from capacity.deployment import Pool
 from capacity.deployment.engines import engine_names, find_engine
-from capacity.deployment.launching import LAUNCH_WRITERS, launch_command
+from capacity.deployment.launch_writers import LAUNCH_WRITERS, launch_command
 
 # of text-generation-launcher 3 and of llama-server, 2026-11
 TGI_FLAGS = {

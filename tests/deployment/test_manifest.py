@@ -11,7 +11,7 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.deployment.engines import find_engine
 from capacity.deployment.launch_command import read_launch
-from capacity.deployment.launching import launch_command
+from capacity.deployment.launch_writers import launch_command
 from capacity.deployment.manifest import read_containers
 from capacity.report.kubernetes import kubernetes_manifest
 

@@ -14,7 +14,7 @@ from capacity.base.errors import InvalidInput
 from capacity.cli.main import app
 from capacity.deployment.launch_command import read_launch
 from capacity.deployment.launch_command import read_line as read_vllm_command
-from capacity.deployment.launching import launch_command
+from capacity.deployment.launch_writers import launch_command
 from capacity.pool.resolve import resolve
 
 

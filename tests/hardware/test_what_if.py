@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import capacity
 from capacity.base.errors import InvalidInput, MalformedFile
-from capacity.base.outside import parse_toml
+from capacity.base.external_files import parse_toml
 from capacity.cli.main import app
 from capacity.hardware import bundled_directory, dump_profile, load_profile, parse_profile
 from capacity.hardware.what_if import add_gpu

@@ -8,7 +8,7 @@ import pytest
 
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Pool
-from capacity.deployment.launching import launch_command
+from capacity.deployment.launch_writers import launch_command
 from capacity.model import load_model
 from capacity.pool.kv_eviction import evict_to_budget, find_eviction, kv_evictions
 from capacity.pool.resolve import ResolvedPool, resolve

@@ -6,7 +6,7 @@ import pytest
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
-from capacity.deployment.launching import launch_command
+from capacity.deployment.launch_writers import launch_command
 from capacity.report.fronts import proxy_command, router_command
 from capacity.report.kubernetes import pod_addresses
 

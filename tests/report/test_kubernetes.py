@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from capacity.deployment import Pool
-from capacity.deployment.launching import launch_command
+from capacity.deployment.launch_writers import launch_command
 from capacity.report.fronts import proxy_command
 from capacity.report.kubernetes import kubernetes_disaggregated, kubernetes_manifest, pod_addresses
 

@@ -13,7 +13,7 @@ import pytest
 import capacity
 from capacity.base import registry
 from capacity.report.display import rate_and_interval, time_and_interval
-from capacity.report.figures.of_answer import answer_charts
+from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.sheet import answer_html, number_sources, page_heading
 from capacity.report.subject import describe_answer, gpu_names
 from capacity.report.tables import render

@@ -13,7 +13,7 @@ from capacity.simulator.engines import EngineAccount, Engines, EngineState
 from capacity.simulator.instants import ARRIVE, BEFORE, call_at
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Recording
-from capacity.simulator.readable import ReadableEngines
+from capacity.simulator.python_engines import ReadableEngines
 from capacity.simulator.requests import Requests
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import AffineStepTimes

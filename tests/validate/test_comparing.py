@@ -19,7 +19,7 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Service, Traffic, build
 from capacity.deployment.client_latency import USUAL_S
 from capacity.pool.resolve import resolve
-from capacity.report.figures.of_answer import answer_charts
+from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.schemas import json_schema
 from capacity.report.tables import render
 from capacity.workload import random_requests

@@ -13,12 +13,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import PROCESS_DIED, Case, MeasurementLog, make_case  # noqa: E402
+from capacity_validate.failures import DeviceLost  # noqa: E402
 from capacity_validate.kernels import KernelContext, PreparedCase  # noqa: E402
 from capacity_validate.plausibility import timing_remarks  # noqa: E402
 from capacity_validate.runner import CaseRunner, RunOutcome  # noqa: E402
 from capacity_validate.telemetry import Reading, Telemetry  # noqa: E402
 from capacity_validate.timing import CpuStopwatch, CudaStopwatch, Samples  # noqa: E402
-from capacity_validate.trouble import DeviceLost  # noqa: E402
 from fake_cuda import GIB, FakeCuda, FakeDevice  # noqa: E402
 from kernel_checks import cpu_bench  # noqa: E402
 

@@ -14,7 +14,7 @@ from capacity.deployment import Traffic
 from capacity.simulator import EngineSetup, simulate
 from capacity.step import AffineStepTimes
 from capacity.workload import Workload, read_trace
-from capacity.workload.described import workload_of
+from capacity.workload.request_generation import workload_of
 from capacity.workload.sessions import start_sessions_at_rate
 
 SESSION: list[list[object]] = [

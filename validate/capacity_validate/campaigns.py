@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
-from capacity.base.outside import is_file, outside_path, read_toml
+from capacity.base.external_files import is_file, outside_path, read_toml
 from capacity.base.spec import Spec
 from capacity_validate.cases import Case, make_case
 from capacity_validate.kernels import MODULES

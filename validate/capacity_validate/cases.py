@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from capacity.base.data_files import read_data
 from capacity.base.errors import InvalidInput, MalformedFile
-from capacity.base.outside import parse_json, read_text
+from capacity.base.external_files import parse_json, read_text
 from capacity_validate.timing import GRAPH_BELOW_S, Timing
 
 SCHEMA = "capacity/measurements/v1"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput, MalformedFile
-from capacity.base.outside import read_bytes
+from capacity.base.external_files import read_bytes
 from capacity_validate.benchmark_results import MeasuredRun, read_results
 from capacity_validate.benchmark_results.metrics_scrape import is_metrics, read_metrics
 from capacity_validate.cases import SCHEMA

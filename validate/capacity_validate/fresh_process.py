@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from capacity.base.errors import CapacityError
-from capacity_validate.trouble import first_line
+from capacity_validate.failures import first_line
 
 MAX_PROCESSES = 8  # per run
 MIN_REMAINING_S = 10.0  # minimum remaining budget to start another process

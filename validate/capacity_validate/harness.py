@@ -18,6 +18,7 @@ from capacity.hardware import write_profile
 from capacity_validate.calibrating import FittedProfile
 from capacity_validate.campaigns import load_campaign
 from capacity_validate.devices import find_device, require_memory, require_torch
+from capacity_validate.failures import DeviceLost, device_error, first_line, is_out_of_memory
 from capacity_validate.fresh_process import FIRST_STAGE, ProcessOutcome, run_in_fresh_processes
 from capacity_validate.model_error import (
     extrapolate_depth,
@@ -33,7 +34,6 @@ from capacity_validate.report_data import ValidationReport, class_errors, median
 from capacity_validate.review import case_roles, case_rows
 from capacity_validate.runner import Progress
 from capacity_validate.session import MEASUREMENTS, Session, environment, open_session
-from capacity_validate.trouble import DeviceLost, device_error, first_line, is_out_of_memory
 
 if TYPE_CHECKING:
     from capacity_validate.stages import StageResults, ValidationStage

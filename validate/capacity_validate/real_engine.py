@@ -20,8 +20,8 @@ from typing import Any
 
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.deployment import Pool, build
-from capacity.deployment.launched import PORT, Launch, flag_words
-from capacity.deployment.launching import launch_command
+from capacity.deployment.command_words import PORT, Launch, flag_words
+from capacity.deployment.launch_writers import launch_command
 from capacity.report.benchmark import RandomArrivals, bench_command
 from capacity_validate.comparing import compare
 from capacity_validate.comparison import Comparison

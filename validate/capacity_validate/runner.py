@@ -7,6 +7,14 @@ from dataclasses import dataclass, field, replace
 from capacity.base.errors import CapacityError
 from capacity.hardware import HardwareProfile
 from capacity_validate.cases import MAX_ATTEMPTS, Case, MeasuredCase, MeasurementLog, Status
+from capacity_validate.failures import (
+    DeviceLost,
+    device_error,
+    first_line,
+    free_memory,
+    is_out_of_memory,
+    require_kernels_for_device,
+)
 from capacity_validate.kernels import KernelContext, PreparedCase, Unsupported, prepare
 from capacity_validate.plausibility import (
     ENOUGH_IMPLAUSIBLE,
@@ -17,14 +25,6 @@ from capacity_validate.plausibility import (
 from capacity_validate.splitting import shape_key
 from capacity_validate.telemetry import Conditions, Telemetry, merge_conditions
 from capacity_validate.timing import How, Samples, Stopwatch, Timing, summarise_samples
-from capacity_validate.trouble import (
-    DeviceLost,
-    device_error,
-    first_line,
-    free_memory,
-    is_out_of_memory,
-    require_kernels_for_device,
-)
 
 Progress = Callable[[int, int, str], None]
 MIN_SAMPLES = 5
@@ -104,7 +104,7 @@ class CaseRunner:
     """Times cases on one device. Each pass runs every case again, so that slow drift affects all cases equally.
 
     `own_calls` prepares cases that no kernel builder supports (steps of a whole model) and returns None for others.
-    Times are compared with the peak rates of `datasheet` during the run; a few impossible times end it.
+    The run ends early after several times that are shorter than the peak rates of `datasheet` allow.
     """
 
     bench: KernelContext

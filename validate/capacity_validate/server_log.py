@@ -14,7 +14,7 @@ from typing import Any
 
 from capacity.base.data_files import read_data
 from capacity.base.errors import MalformedFile
-from capacity.base.outside import read_bytes
+from capacity.base.external_files import read_bytes
 from capacity.deployment.launch_command import read_words
 
 MAX_LINE = 50_000  # maximum length of a parsed log line, in characters

@@ -22,17 +22,17 @@ from capacity_validate.campaigns import Campaign, DevicePlan
 from capacity_validate.capture import GraphCapturer
 from capacity_validate.cases import MeasurementLog, read_measurements
 from capacity_validate.devices import DeviceFacts
-from capacity_validate.profile_match import is_provisional, match_profile, provisional_remark
-from capacity_validate.runner import Progress
-from capacity_validate.surroundings import host_facts, measurement_conditions
-from capacity_validate.timing import RunClock, make_run_clock, make_stopwatch
-from capacity_validate.trouble import (
+from capacity_validate.environment import host_facts, measurement_conditions
+from capacity_validate.failures import (
     device_error,
     first_line,
     free_memory,
     is_out_of_memory,
     require_kernels_for_device,
 )
+from capacity_validate.profile_match import is_provisional, match_profile, provisional_remark
+from capacity_validate.runner import Progress
+from capacity_validate.timing import RunClock, make_run_clock, make_stopwatch
 
 if TYPE_CHECKING:
     from capacity_validate.transformer import Transformer

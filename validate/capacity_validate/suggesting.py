@@ -21,7 +21,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool, Traffic, build
-from capacity.deployment.launching import WITHOUT_API, engine_name, is_launched, launch_command
+from capacity.deployment.launch_writers import WITHOUT_API, engine_name, is_launched, launch_command
 from capacity.hardware.adjustment import NAMES
 from capacity.hardware.spreads import RUN_TO_RUN, Metric, load_spreads
 from capacity.pool.resolve import ResolvedPool, resolve

@@ -12,7 +12,7 @@ from capacity.planning.variations.advice import AdviceList
 from capacity.report.views.advice import advice_facts, advice_view
 from capacity.report.views.view import busiest_window_text
 from capacity_app import parts, views
-from capacity_app.boundary import escape_markdown
+from capacity_app.error_display import escape_markdown
 from capacity_app.jobs import Task
 from capacity_app.questions import ask_in_background
 from capacity_app.router import current_inputs

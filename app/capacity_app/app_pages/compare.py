@@ -17,7 +17,7 @@ from capacity_validate.comparison_page import (
 from capacity.report.tables import render
 from capacity.report.views.view import View
 from capacity_app import parts, state, uploads, views
-from capacity_app.boundary import escape_except_code, escape_markdown, replace_flags
+from capacity_app.error_display import escape_except_code, escape_markdown, replace_flags
 from capacity_app.jobs import Task
 from capacity_app.pages import AS_FILE, AT_CONCURRENCY, AT_RATE
 from capacity_app.router import current_inputs

@@ -14,7 +14,7 @@ from capacity.report.views.rising_load import curve_view
 from capacity.report.views.tornado import tornado_view
 from capacity.simulator.verdict import STABLE
 from capacity_app import parts, sides, state, views
-from capacity_app.boundary import escape_markdown, show_errors
+from capacity_app.error_display import escape_markdown, show_errors
 from capacity_app.questions import ask_in_background, show_figures
 from capacity_app.router import current_inputs
 from capacity_app.traffic import requests_to_simulate

@@ -9,7 +9,7 @@ from capacity.report.figures.listings import GPUS, MODELS, price_rows, source_ro
 from capacity.report.views.layout import table_records
 from capacity.report.views.view import Column, Table
 from capacity_app import parts
-from capacity_app.boundary import escape_markdown
+from capacity_app.error_display import escape_markdown
 from capacity_app.router import current_inputs
 
 HUB = Column("Hugging Face id", "hf_id")

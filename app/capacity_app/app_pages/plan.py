@@ -30,7 +30,7 @@ from capacity.report.plan_files import write_plan_files
 from capacity.report.plan_summary import plan_facts
 from capacity.report.views.view import Table
 from capacity_app import parts
-from capacity_app.boundary import escape_markdown
+from capacity_app.error_display import escape_markdown
 from capacity_app.questions import ask_in_background, show_figures
 from capacity_app.router import current_inputs
 from capacity_app.traffic import draw_service_levels, requests_to_simulate

@@ -15,7 +15,7 @@ from capacity.deployment.routers import ROUTERS
 from capacity.report.views.one_run import first_facts, run_charts
 from capacity.workload import parse_slos
 from capacity_app import parts, sides, state, views, watch_view
-from capacity_app.boundary import escape_markdown
+from capacity_app.error_display import escape_markdown
 from capacity_app.questions import make_side_task, verb_task
 from capacity_app.router import current_inputs
 from capacity_app.traffic import draw_traffic, duration_s

@@ -7,7 +7,7 @@ from capacity.planning.variations.stack import Stack
 from capacity.planning.variations.technique_steps import ORDER
 from capacity.report.views.stack import charted_figures, stack_facts, stack_view
 from capacity_app import state, views
-from capacity_app.boundary import escape_markdown
+from capacity_app.error_display import escape_markdown
 from capacity_app.pages import LOOP, RATE
 from capacity_app.questions import ask_in_background, show_figures
 from capacity_app.router import current_inputs

@@ -10,7 +10,7 @@ from capacity.deployment.use_cases import USE_CASES, UseCase, filled_notes, find
 from capacity.report.use_cases import assumption_rows
 from capacity.workload import Slo, parse_slos
 from capacity_app import parts, state
-from capacity_app.boundary import escape_markdown, show_errors
+from capacity_app.error_display import escape_markdown, show_errors
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
 from capacity_app.widgets import Field, draw_fields, show_field, widget_row

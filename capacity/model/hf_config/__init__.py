@@ -1,6 +1,6 @@
 """Convert Hugging Face's `config.json` to a `ModelSpec`. The file is parsed as JSON; no code of a repository is run.
 
-`families.json` has one row per `model_type`. Configs of other types are read by the names of their fields (`assumed`),
+`families.json` has one row per `model_type`. Configs of other types are read by the names of their fields (`inferred`),
 and the model's `notes` list the layers that were assumed.
 """
 
@@ -12,7 +12,9 @@ from capacity.base.errors import MalformedFile, UnsupportedModel
 from capacity.base.fields import MAX_COUNT, Fields
 from capacity.model.audio import audio_tower
 from capacity.model.feed_forward import NoFeedForward
-from capacity.model.hf_config.assumed import (
+from capacity.model.hf_config.family import Family, find_family
+from capacity.model.hf_config.field_names import NAMES
+from capacity.model.hf_config.inferred import (
     MAX_ROPE_FACTOR,
     assumed_family,
     describe_assumed_model,
@@ -21,8 +23,6 @@ from capacity.model.hf_config.assumed import (
     replace_unknown_layer_types,
     rotary_values,
 )
-from capacity.model.hf_config.family import Family, find_family
-from capacity.model.hf_config.field_names import NAMES
 from capacity.model.hf_config.mixers import HIDDEN
 from capacity.model.hf_config.windows import MAX_LAYERS, NUM_LAYERS
 from capacity.model.layers import LayerGroup

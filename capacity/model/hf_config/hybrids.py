@@ -230,7 +230,7 @@ def nemotron_feed_forward(text: Fields, layer: int) -> FeedForward:
 
 
 def _is_attention(text: Fields, layer: int) -> bool:
-    """Return whether this layer has attention, from the first field of any hybrid family that the config has."""
+    """Return whether this layer has attention, by the first layer-type field of a hybrid family in the config."""
     kind = windows.layer_type(text, layer)
     if kind is not None:
         return kind.endswith("attention") and kind != "linear_attention"

@@ -16,7 +16,7 @@ from capacity.base.flags import Flag
 from capacity.base.keywords import document_options, split
 from capacity.base.record import make_from
 from capacity.deployment import ESTIMATE_TRAFFIC, Cascade, Cost, Pool, Traffic, build, make_deployment
-from capacity.deployment.reading import reject_unused_fields
+from capacity.deployment.used_fields import reject_unused_fields
 from capacity.hardware.pricing import HOURS_PER_MONTH, find_price_for_cost
 from capacity.model import ModelSpec
 from capacity.planning.bills.billing import NO_PRICE

@@ -305,7 +305,7 @@ def percentiles_of_draws(blocks: Sequence[Floats], draws: npt.NDArray[np.int64],
 def _index_of_rank(
     reached: npt.NDArray[np.int64], times: npt.NDArray[np.int64], ranks: npt.NDArray[Any]
 ) -> npt.NDArray[np.int64]:
-    """Return the index, among the sorted values of all blocks, of the value that has the given rank in each draw."""
+    """Return, for each resample of the blocks, the index in the sorted values of all blocks that has the given rank."""
     low = np.zeros(len(times), dtype=np.int64)
     high = np.full(len(times), len(reached) - 1)
     while (low < high).any():

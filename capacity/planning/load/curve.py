@@ -38,7 +38,7 @@ from capacity.planning.workers.worker_pool import open_pool
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.capacity_probe import Capacity
 from capacity.workload import Workload, parse_slos
-from capacity.workload.described import DEFAULT_NUM_PROMPTS
+from capacity.workload.request_generation import DEFAULT_NUM_PROMPTS
 from capacity.workload.windows import take_busiest_window
 
 SHAPE_RATE = 1.0  # requests/s of traffic whose rate is ignored

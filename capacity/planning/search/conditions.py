@@ -11,7 +11,7 @@ from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
 from capacity.deployment.drafts import DRAFT_FIELDS, find_draft_checkpoint
 from capacity.deployment.launch_dialects import METHODS_WITH_CHECKPOINT
-from capacity.deployment.launching import is_launched, launch_command
+from capacity.deployment.launch_writers import is_launched, launch_command
 from capacity.model import ModelSpec
 from capacity.model.quantization import scheme_for
 from capacity.planning.quality import quality_change

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from capacity.answers.costs import cost_of
 from capacity.base.record import make_from
 from capacity.deployment import Pool
+from capacity.deployment.command_words import Launch
 from capacity.deployment.flag_table import find_published_release
-from capacity.deployment.launched import Launch
-from capacity.deployment.launching import is_launched, launch_command
+from capacity.deployment.launch_writers import is_launched, launch_command
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.model.layers import LatentAttention
 from capacity.planning.evaluation.cost_bounds import Load

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from capacity.answers.against_datasheet import TimedLoad, datasheet_notes
+from capacity.answers.datasheet_comparison import TimedLoad, datasheet_notes
 from capacity.answers.load_point import (
     EVERY_GPU,
     LoadField,

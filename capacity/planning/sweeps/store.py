@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput, MalformedFile
-from capacity.base.outside import outside_path
+from capacity.base.external_files import outside_path
 from capacity.planning.sweeps.sweep_spec import Options, Point
 
 POINTS = """

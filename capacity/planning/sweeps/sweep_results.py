@@ -13,8 +13,8 @@ from pathlib import Path
 
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.external_files import outside_path, parse_json, read_bytes, read_text
 from capacity.base.html import page_html, records_html
-from capacity.base.outside import outside_path, parse_json, read_bytes, read_text
 from capacity.base.rows import flatten, to_csv
 from capacity.planning.sweeps.store import Row
 

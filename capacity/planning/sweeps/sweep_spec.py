@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.external_files import read_toml
 from capacity.base.keywords import split
-from capacity.base.outside import read_toml
 from capacity.base.spec import Spec
 from capacity.deployment import Cost, Pool, Service, Traffic, explain
 from capacity.planning.workers.environment_fingerprint import NamedInputs, package_version

@@ -201,7 +201,7 @@ def _sizes(resolved: ResolvedPool, price: Price | None) -> Iterator[Change]:
     if price is None or price.tier == "given":
         why = "no price was given" if price is None else "the given price is only for this GPU"
         for text in ("right-size to a cheaper GPU", "rent spot capacity"):
-            yield Change(text, refused=f"{why}; set --price-tier on-demand for the prices of others")
+            yield Change(text, refused=f"{why}; set --price-tier on-demand for the prices of other GPUs")
         return
     yield from _cheaper(resolved, price)
     if price.tier == "spot":

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from capacity.answers.against_datasheet import TimedLoad, datasheet_notes
+from capacity.answers.datasheet_comparison import TimedLoad, datasheet_notes
 from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.base.checked import validate_arguments

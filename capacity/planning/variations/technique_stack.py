@@ -335,7 +335,7 @@ def _explain_factors(own: Factors, alone: Factors, before: Figures, after: Figur
     if abs(own.throughput / alone.throughput - 1) <= EXPLAINED_DIFFERENCE:
         return ""
     there, here, then = (_bound_text(each) for each in (ground, before, after))
-    return f"bottleneck without it: {there} if alone, {here} in this stack; with it: {then}"
+    return f"bottleneck before adding it: {there} if it is the only technique, {here} in this stack; after: {then}"
 
 
 def _bound_text(figures: Figures) -> str:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capacity.base.errors import InvalidInput
-from capacity.base.foreign import printable
+from capacity.base.untrusted_text import printable
 
 WIDTH = 860  # points, which are pixels at 72 dots an inch
 MARGIN, LINE = 10, 18

@@ -33,5 +33,5 @@ def attention_io_view(answer: AttentionTrafficTable) -> View:
         kernels.append(Column(name, f"kernels.{place}.prefill_s", units.MS))
         kernels.append(Column("decode", f"kernels.{place}.decode_s", units.MS))
     title = f"Prefill attention of one prompt, all layers; {answer.on_chip_bytes // 1024} KiB on-chip memory"
-    same = "Other kernels, ms: prefill of one prompt, and one decode step at a context of as many tokens"
+    same = "Other kernels, ms: prefill of one prompt, and one decode step with a context of the same length"
     return View(headline(answer), [Table(title, answer.rows, columns), Table(same, answer.rows, kernels)])

@@ -45,7 +45,9 @@ def recurrence_constants(heads: float, flops_per_s: float) -> AttentionCoefficie
         bandwidth_fraction=0.6,
         sharpness=1.0,
         fixed_s=12e-6,
-        fit=Fit(basis="fitted", source="flashinfer PRs 3001, 3788, 3866; traffic assumed", date="2026-11-22"),
+        fit=Fit(
+            basis="fitted", source="flashinfer PRs 3001, 3788, 3866; HBM bytes assumed", date="2026-11-22"
+        ),
     )
 
 

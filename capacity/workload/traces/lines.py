@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import IO, NoReturn
 
 from capacity.base.errors import MalformedFile
-from capacity.base.outside import open_outside
+from capacity.base.external_files import open_outside
 from capacity.workload.columns import MAX_REQUEST_TOKENS, FloatArray
 
 MAX_LINE_CHARACTERS = 16 * 2**20

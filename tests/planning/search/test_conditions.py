@@ -12,7 +12,7 @@ from capacity.deployment import Pool
 from capacity.deployment.drafts import draft_checkpoints
 from capacity.deployment.launch_command import read_line as read_vllm_command
 from capacity.deployment.launch_dialects import DRAFT, METHODS_WITH_CHECKPOINT
-from capacity.deployment.launching import launch_command
+from capacity.deployment.launch_writers import launch_command
 from capacity.model import load_model
 from capacity.planning.plan import plan
 from capacity.planning.quality import EVALUATION_NOISE, METHODS, published_quality

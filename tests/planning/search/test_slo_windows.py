@@ -18,7 +18,7 @@ from capacity.planning.evaluation.slo_evaluation import Goal, evaluate_slos, eva
 from capacity.planning.fleets.fleet_records import FleetPlan
 from capacity.planning.records import Plan
 from capacity.pool.resolve import resolve
-from capacity.report.figures.of_answer import answer_charts
+from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.layout import render_text
 from capacity.report.plan import window_rows
 from capacity.report.plan_summary import plan_view

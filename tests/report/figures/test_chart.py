@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import capacity
+from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.figures.estimates import roofline_chart, step_chart
-from capacity.report.figures.of_answer import answer_charts
 
 ASKED: dict[str, Any] = {"gpu": "h100", "input_len": 1000, "output_len": 200, "batch_size": 16}
 

@@ -10,9 +10,9 @@ import pytest
 import capacity
 from capacity.answers.records import Quantity
 from capacity.report.display import Units, number_text
+from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.figures.chart import Chart
 from capacity.report.figures.drawing import draw_chart, draw_charts
-from capacity.report.figures.of_answer import answer_charts
 from capacity.report.tables import render
 from capacity.report.views.beam_search import METHODS, beam_search_view
 from capacity.report.views.disaggregation import splits_view

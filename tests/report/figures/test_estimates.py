@@ -10,8 +10,8 @@ import pytest
 import capacity
 from capacity.hardware import load_profile
 from capacity.report.display import time_and_interval
+from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.figures.estimates import roofline_chart, step_chart
-from capacity.report.figures.of_answer import answer_charts
 
 
 def test_the_roofline_holds_every_operator_below_the_roof(estimate: capacity.Estimate) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import capacity
-from capacity.report.figures.of_answer import answer_charts
+from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.views.advice import CHART_CHANGES
 
 LENGTHS = {"input_len": 1024, "output_len": 256}

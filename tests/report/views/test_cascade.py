@@ -9,8 +9,8 @@ import pytest
 import capacity
 from capacity.base.quantity import Quantity
 from capacity.planning.cascades.cascade_answer import CascadeAnswer
+from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.figures.drawing import draw_chart
-from capacity.report.figures.of_answer import answer_charts
 from capacity.report.tables import render
 from capacity.report.views import units
 from capacity.report.views.cascade import cascade_facts, escalation_chart

@@ -8,8 +8,8 @@ import pytest
 
 import capacity
 from capacity import cost
+from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.figures.drawing import draw_charts
-from capacity.report.figures.of_answer import answer_charts
 from capacity.report.tables import render
 from capacity.report.views.cost import bill_view
 

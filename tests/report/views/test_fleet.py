@@ -12,8 +12,8 @@ from quick_fleets import quick_fleet
 import capacity
 from capacity.planning.fleets.fleet_records import FleetHour, FleetPlan, Layout
 from capacity.report import tables as report
+from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.figures.chart import Chart
-from capacity.report.figures.of_answer import answer_charts
 from capacity.report.views.fleet import threshold_text
 
 

@@ -6,8 +6,8 @@ import pytest
 
 import capacity
 from capacity.report.display import Units
+from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.figures.drawing import draw_chart
-from capacity.report.figures.of_answer import answer_charts
 from capacity.report.views.memory_parts import memory_chart
 
 

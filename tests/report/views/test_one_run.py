@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import capacity
+from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.figures.drawing import draw_block
-from capacity.report.figures.of_answer import answer_charts
 from capacity.report.tables import render
 from capacity.report.views.one_run import run_charts
 

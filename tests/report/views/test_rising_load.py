@@ -9,10 +9,10 @@ import pytest
 
 import capacity
 from capacity.report.display import Units, time_and_interval
+from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.figures.chart import Chart, log_ticks
 from capacity.report.figures.drawing import draw_block
 from capacity.report.figures.loads import FIGURES
-from capacity.report.figures.of_answer import answer_charts
 from capacity.report.subject import describe_answer
 from capacity.report.tables import render
 from capacity.report.views.rising_load import load_sweep_view, saturation_sentence

@@ -10,9 +10,9 @@ import capacity
 from capacity.answers.engine_comparison import EngineComparison, EngineOnLoad
 from capacity.answers.load_point import LoadPoint
 from capacity.answers.records import Quantity
+from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.figures.drawing import draw_charts
 from capacity.report.figures.loads import BARS
-from capacity.report.figures.of_answer import answer_charts
 from capacity.report.layout import Part
 from capacity.report.subject import describe_answer
 from capacity.report.views.layout import view_parts as parts_of

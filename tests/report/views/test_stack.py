@@ -9,8 +9,8 @@ import pytest
 import capacity
 from capacity import stack
 from capacity.planning.variations.stack import Stack
+from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.figures.drawing import draw_charts
-from capacity.report.figures.of_answer import answer_charts
 from capacity.report.tables import render
 from capacity.report.views.stack import charted_figures, factor_text, stack_view
 

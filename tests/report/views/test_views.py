@@ -21,7 +21,7 @@ from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS
 from capacity.planning.sweeps.sweep_spec import SweepSpec
 from capacity.report.display import Units
-from capacity.report.figures.of_answer import answer_charts
+from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.layout import parse_marks
 from capacity.report.tables import render
 from capacity.report.views import units

@@ -13,7 +13,7 @@ from reference_schedules import NAMED, POLICIES, differs, lines
 from rule_scenarios import RULES, RuleScenario, departs
 
 from capacity.simulator import scenarios
-from capacity.simulator.core import logged
+from capacity.simulator.core import logged_run
 from capacity.simulator.scenarios import schedule_scenario
 
 
@@ -78,9 +78,9 @@ def test_a_run_without_a_log_keeps_the_same_ledger(
     """With a log every row is written down; without, decodes of vLLM V1 are known by their sums."""
     ran: list[tuple[Any, Any]] = []
 
-    def both(*arguments: Any, **keywords: Any) -> logged.LoggedRun:
-        run = logged.run_with_log(*arguments, **keywords)
-        ran.append((run, logged.run_with_log(*arguments, **keywords, keep_log=False)))
+    def both(*arguments: Any, **keywords: Any) -> logged_run.LoggedRun:
+        run = logged_run.run_with_log(*arguments, **keywords)
+        ran.append((run, logged_run.run_with_log(*arguments, **keywords, keep_log=False)))
         return run
 
     monkeypatch.setattr(scenarios, "run_with_log", both)

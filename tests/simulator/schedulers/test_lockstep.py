@@ -25,7 +25,7 @@ from capacity.model import load_model
 from capacity.planning.evaluation.step_error import Factors, ScaledSteps
 from capacity.pool.resolve import resolve
 from capacity.pool.weights import stage_weights
-from capacity.simulator import EngineSetup, readable, simulate
+from capacity.simulator import EngineSetup, python_engines, simulate
 from capacity.simulator.kv_cache.pool import JointPool
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.setup import make_pool
@@ -89,7 +89,7 @@ def test_one_rank_in_lockstep_takes_the_steps_of_the_plain_engine(seed: int) -> 
     setup = EngineSetup(**options)
     plain = simulate(workload, setup, engine_loop="events")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(readable, "make_pool", lambda setup: JointPool([make_pool(setup)]))
+        patched.setattr(python_engines, "make_pool", lambda setup: JointPool([make_pool(setup)]))
         inside = simulate(workload, setup, engine_loop="events")
     assert [name for name in differences(plain, inside) if name != "data_parallel_requests"] == []
 

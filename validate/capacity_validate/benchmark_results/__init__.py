@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from capacity.base.errors import MalformedFile
-from capacity.base.outside import read_text
+from capacity.base.external_files import read_text
 from capacity_validate.benchmark_results.client_results import AIPERF, GUIDELLM, INFERENCE_PERF
 from capacity_validate.benchmark_results.in_process import LLAMA_BENCH, TRTLLM_BENCH, VLLM_OFFLINE
 from capacity_validate.benchmark_results.measured_run import (

@@ -12,7 +12,7 @@ import numpy as np
 
 from capacity.base.data_files import read_data
 from capacity.base.errors import MalformedFile
-from capacity.base.foreign import printable_values
+from capacity.base.untrusted_text import printable_values
 from capacity.simulator.distribution import PERCENTILES, Distribution
 from capacity.workload import Workload
 from capacity.workload.columns import FloatArray

@@ -11,8 +11,8 @@ from typing import Any
 from capacity.base.errors import InvalidInput
 from capacity_validate.capture import GraphCapturer
 from capacity_validate.cases import OPERATORS, Case
+from capacity_validate.failures import first_line, is_out_of_memory
 from capacity_validate.timing import rotations
-from capacity_validate.trouble import first_line, is_out_of_memory
 
 MODULES = {operator: table["module"] for operator, table in OPERATORS.items() if "module" in table}
 TOLERANCES = {

@@ -12,7 +12,7 @@ from hf_configs import LLAMA, read
 import capacity.model.presets as presets_module
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.model import add_model, load_model, user_model_names
-from capacity.model.kept import MODELS_VARIABLE
+from capacity.model.stored_models import MODELS_VARIABLE
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 import pickle
 
 import pytest
-from capacity_validate.trouble import (
+from capacity_validate.failures import (
     DeviceLost,
     device_error,
     free_memory,

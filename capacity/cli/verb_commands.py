@@ -52,7 +52,7 @@ def asking_function(entry: Verb) -> tuple[Callable[..., None], tuple[type[Spec],
             flags["model"] = _deployment(entry.name, flags["model"], options, specs, flags)
         answer = question(**{k.name: k.value(flags[k.name]) for k in keywords if flags[k.name] is not None})
         if chart_file:
-            from capacity.report.figures.of_answer import answer_charts
+            from capacity.report.figures.answer_charts import answer_charts
 
             write(chart_file, answer_charts(answer)[0].html())
         return show_answer(answer, format)
@@ -161,7 +161,7 @@ def _deployment(
     """
     from capacity.base.keywords import split
     from capacity.deployment import DeploymentFile, build
-    from capacity.deployment.reading import reject_unused_fields
+    from capacity.deployment.used_fields import reject_unused_fields
 
     if "gpu" not in options:
         raise InvalidInput(NO_GPU)

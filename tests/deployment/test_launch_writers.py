@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Pool
 from capacity.deployment.launch_command import read_line as read_vllm_command
-from capacity.deployment.launching import launch_command
+from capacity.deployment.launch_writers import launch_command
 from capacity.pool.resolve import resolve
 from capacity.step import decode_shape, prefill_shape
 

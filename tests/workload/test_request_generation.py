@@ -18,7 +18,7 @@ from capacity.deployment.client_latency import USUAL_S
 from capacity.simulator import EngineSetup, simulate
 from capacity.step import AffineStepTimes
 from capacity.workload import Workload, random_requests, read_trace, write_csv
-from capacity.workload.described import workload_of
+from capacity.workload.request_generation import workload_of
 
 
 def made(**words: Any) -> Workload:

@@ -9,9 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from capacity.base import outside
+from capacity.base import external_files
 from capacity.base.errors import MalformedFile
-from capacity.base.outside import MAX_BYTES, outside_path, parse_json, parse_toml, read_bytes, read_text
+from capacity.base.external_files import (
+    MAX_BYTES,
+    outside_path,
+    parse_json,
+    parse_toml,
+    read_bytes,
+    read_text,
+)
 
 LIMIT = MAX_BYTES["a deployment"]
 has_pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
@@ -56,7 +63,7 @@ def test_devices_and_folders(tmp_path: Path) -> None:
 def test_a_pipe_is_read_while_somebody_writes_and_else_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outside, "PIPE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(external_files, "PIPE_TIMEOUT_S", 0.3)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(MalformedFile, match=r"no data within 0.3 s"):

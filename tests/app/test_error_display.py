@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from capacity_app.boundary import escape_except_code, escape_markdown, replace_flags
+from capacity_app.error_display import escape_except_code, escape_markdown, replace_flags
 
 
 @pytest.mark.parametrize(

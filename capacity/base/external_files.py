@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from capacity.base.errors import MalformedFile
-from capacity.base.foreign import printable_values
+from capacity.base.untrusted_text import printable_values
 
 FileKind = Literal[
     "a model configuration",

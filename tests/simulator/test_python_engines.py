@@ -10,7 +10,7 @@ from capacity.simulator.engines import NullReports
 from capacity.simulator.instants import ARRIVE, call_at
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Recording
-from capacity.simulator.readable import ReadableEngines
+from capacity.simulator.python_engines import ReadableEngines
 from capacity.simulator.requests import Requests
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import AffineStepTimes

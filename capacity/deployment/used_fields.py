@@ -90,7 +90,7 @@ def unused_fields(question: str, specs: Iterable[Spec], given: Iterable[str]) ->
 
 
 def is_part_read(question: str, part: Part | None) -> bool:
-    """Return whether a command reads the fields of this part of the product, always or under a condition."""
+    """Return whether a command reads the fields of this part, such as a price, always or under a condition."""
     return part is None or part in parts_read(question)
 
 

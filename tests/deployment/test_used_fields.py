@@ -9,7 +9,7 @@ import pytest
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Billing, Cost, Pool, Service, Traffic
 from capacity.deployment.field_flags import field_needs, reading_part
-from capacity.deployment.reading import (
+from capacity.deployment.used_fields import (
     DEPLOYED,
     PARTS_BY_READING,
     is_part_read,

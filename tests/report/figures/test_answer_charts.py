@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import capacity
-from capacity.report.figures.of_answer import answer_charts
+from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.subject import describe_answer
 
 PLACE = {"gpu": "h100", "input_len": 600, "output_len": 60}

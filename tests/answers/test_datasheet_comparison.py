@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from capacity.answers.against_datasheet import TimedLoad, datasheet_notes
+from capacity.answers.datasheet_comparison import TimedLoad, datasheet_notes
 from capacity.deployment import Pool
 from capacity.hardware import load_profile
 from capacity.hardware.profile import Adjustment

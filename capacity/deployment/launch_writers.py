@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput
+from capacity.deployment.command_words import PORT, Launch, flag_words
 from capacity.deployment.drafts import find_draft_checkpoint, supports_drafting
 from capacity.deployment.engines import find_engine
 from capacity.deployment.flag_table import FLOATS, find_published_release, flag_table
@@ -23,7 +24,6 @@ from capacity.deployment.launch_dialects import (
     gguf_file,
     launch_values,
 )
-from capacity.deployment.launched import PORT, Launch, flag_words
 from capacity.deployment.pool import Pool
 
 GENERATE = Path(__file__).with_name("generate_answers.txt")  # a transformers program

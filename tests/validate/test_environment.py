@@ -10,8 +10,8 @@ import pytest
 from capacity_validate.campaigns import load_campaign
 from capacity_validate.cases import MeasurementLog, read_measurements
 from capacity_validate.devices import DeviceFacts
+from capacity_validate.environment import harness_version, host_facts, measurement_conditions
 from capacity_validate.session import environment
-from capacity_validate.surroundings import harness_version, host_facts, measurement_conditions
 
 from capacity.base.errors import InvalidInput
 
@@ -84,7 +84,7 @@ def test_another_harness_or_another_setting_of_the_libraries_is_refused(
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # the card is known by its UUID
     MeasurementLog(tmp_path / "m.jsonl", header())
-    monkeypatch.setattr("capacity_validate.surroundings.harness_version", lambda: "0.1 other")
+    monkeypatch.setattr("capacity_validate.environment.harness_version", lambda: "0.1 other")
     with pytest.raises(InvalidInput, match=r"harness '.*', now '0.1 other'"):
         MeasurementLog(tmp_path / "m.jsonl", header())
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.launched import (
+from capacity.deployment.command_words import (
     Flags,
     find_key,
     is_flag,

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput, MalformedFile
-from capacity.base.foreign import one_line, printable, printable_values, shorten_text
-from capacity.base.outside import parse_json, parse_toml
+from capacity.base.external_files import parse_json, parse_toml
+from capacity.base.untrusted_text import one_line, printable, printable_values, shorten_text
 
 
 def test_what_is_shown_of_what_is_not() -> None:
