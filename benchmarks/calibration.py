@@ -66,7 +66,7 @@ def learn(rows: Sequence[Row]) -> tuple[Vector, Adjustment | None]:
 
 
 def deviations(row: Row, covariance: Matrix) -> Vector:
-    """Of TPOT's and TTFT's logarithms times `WITHIN`: what suggestions go by."""
+    """Return `WITHIN` times the deviations of log TPOT and log TTFT, which `--suggest` minimises."""
     variances = np.diag(row.slopes @ covariance @ row.slopes.T)
     scatter = [row.deviation(metric) for metric in LEARNT_FROM]
     return np.asarray(WITHIN * np.hypot(np.sqrt(variances), scatter))
@@ -150,7 +150,7 @@ def judged(group: Group, rows: Sequence[Row], *, draws: int) -> Iterator[Judged]
 
 
 def chosen_on(group: Group) -> bool:
-    """Whether `ANEW` was chosen on this group: half of all, by a digest of the name."""
+    """Return whether `RUN_TO_RUN` was chosen on this group: half of all, by a digest of the name."""
     return crc32(repr(group).encode()) % 2 == 0
 
 

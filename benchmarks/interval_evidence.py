@@ -60,7 +60,7 @@ class Figure:
     one run of it.
     `said`: what the prediction knows of client and launch; as strangers published it, all but `unsaid` (names of
     settings) and the client. `load_fraction` of open loops, `ttft_share` of an E2E. `transferred`, `error_factor`: as
-    of `Asked`.
+    in `PredictionContext`.
     """
 
     source: str

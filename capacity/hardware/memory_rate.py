@@ -1,8 +1,8 @@
 """Bandwidth fraction of memory-bound kernels on a card whose constants come from a card with different memory.
 
 The time to read a byte has two parts: the memory itself, and the path across the chip to an SM. Memory streams at
-`STREAMED` of the datasheet's rate, less the ECC bits if they are stored in the same memory. The rest of a kernel's
-time on the source card belongs to the chip, and grows with the bytes that each SM moves:
+`STREAMED_SHARE` of the datasheet's rate, less the ECC bits if they are stored in the same memory. The rest of a
+kernel's time on the source card belongs to the chip, and grows with the bytes that each SM moves:
 
     1/rate = 1/(streamed·BW) + (1/(f·BW') - 1/(streamed'·BW'))·SMs'/SMs    ': source card, f: its fitted fraction
 

@@ -81,8 +81,8 @@ def expert_imbalance(
     """Return the token-expert pairs of the busiest expert-parallel rank divided by the mean of all ranks. Causes of
     the imbalance are chance and the unequal popularity of experts.
 
-    The value is the same as in the step model (`busiest_pairs`, and `routing_evenness` of a model's experts), without
-    replicas of popular experts.
+    The value is the same as in the step model (`busiest_rank_pairs`, and `routing_gamma_shape` of a model's experts),
+    without replicas of popular experts.
     """
     if tokens < 1 or ranks < 1 or not 1 <= experts_per_token <= num_experts:
         raise InvalidInput(

@@ -149,7 +149,7 @@ def cache_difference(model: Transformer) -> float:
 
 MODEL_TOLERANCES = {"bf16": 6e-2, "fp32": 1e-4}  # relative, of the last logits through six layers
 KERNEL_TOLERANCES = {"bf16": 2e-2, "fp32": 1e-5}
-GRAPH_DOUBT = 0.05  # limit of `graphs_against_eager`, from bf16 precision
+GRAPH_DOUBT = 0.05  # limit of `graph_logit_gap`, from bf16 precision
 GRAPHED = ("tiny", "tiny-moe", "tiny-mla", "tiny-sinks")
 WINDOWS = ((32, 8, 128, None), (8, 8, 64, None), (28, 4, 128, 300))  # heads, KV heads, width, window
 CONTEXTS = (1, 777, 2048)

@@ -9,7 +9,7 @@ adapter kernels is part of the step time (`capacity.step.layers.adapters`). Sour
 2026-11.
 
 vLLM V0, SGLang and TensorRT-LLM count the adapters of all running requests, not only those of the step, and skip
-requests in the same way (`AmongRunning`). Source: SGLang scheduler.py, get_new_batch_prefill ("skip it and continue");
+requests in the same way (`AdapterMixin`). Source: SGLang scheduler.py, get_new_batch_prefill ("skip it and continue");
 vLLM 0.6 core/scheduler.py, `curr_loras`; TensorRT-LLM capacityScheduler.cpp, whose loop goes on to the next request if
 adapter pages are missing (from memory, assumed 2026-11). Their adapters are in host memory, and the GPU evicts the
 least recently used one.
