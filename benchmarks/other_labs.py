@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 from interval_evidence import OTHER_LAB, Figure
+from ml_energy import CHAT_PROMPT, model_name, published_pool
 from reference_tables.form import read
 from served_gpustack import RUN, engine_of, known_lengths, replayable, server_and_requests
 
@@ -21,14 +22,13 @@ from capacity.answers.intervals import batch_bands
 from capacity.answers.phases import RequestLengths
 from capacity.answers.run_intervals import run_bands
 from capacity.base.errors import CapacityError
-from capacity.deployment import Pool, Service
+from capacity.deployment import Service
 from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.load_means import whole_run_means
 from capacity.step.closed_form import batch_times
 
 MOST_IN_FLIGHT = 64  # the loads of ordinary questions
-CHAT_PROMPT = 200  # tokens; ML.ENERGY publishes no lengths of prompts, the chats are of 100 to 300
 
 
 def other_labs(measured: Path) -> Iterator[Figure]:
@@ -97,22 +97,9 @@ def _gpustack(measured: Path) -> Iterator[Figure]:
 def _ml_energy(measured: Path) -> Iterator[Figure]:
     table = pd.read_csv(measured / "ml_energy_v3_lm_arena.csv.gz")
     for row in table[table.max_num_seqs <= MOST_IN_FLIGHT].itertuples():
-        split = row.tensor_parallel * row.data_parallel == row.num_gpus
-        pool = Pool(
-            gpu=row.gpu_model.lower(),
-            engine="vllm@0.11",
-            tensor_parallel_size=row.tensor_parallel if split else row.num_gpus,
-            data_parallel_size=row.data_parallel if split else 1,
-            enable_expert_parallel=row.expert_parallel > 1,
-            quantization="fp8" if row.weight_precision == "fp8" else None,
-            max_num_batched_tokens=8192,
-            max_model_len=20480,
-            max_num_seqs=row.max_num_seqs,
-            async_scheduling=True,
-        )
-        name = row.model_id.split("/")[1].lower()
+        name = model_name(row)
         try:
-            resolved = resolve(name, pool)
+            resolved = resolve(name, published_pool(row))
         except CapacityError as error:
             print(f"ML.ENERGY {name}: {error}", file=sys.stderr)
             continue

@@ -235,6 +235,10 @@ class _Pool(TypedDict, total=False):
     speculative_config: Any
     decode_context_parallel_size: int | str
     structured_output: Any
+    top_p: float | str
+    top_k: int | str
+    repetition_penalty: float | str
+    override_generation_config: Any
     front_end_input_token_s: float | str
     front_end_request_s: float | str
     front_end_output_token_s: float | str | None
@@ -326,6 +330,10 @@ class _Search(TypedDict, total=False):
     acceptance_spread: float | str
     decode_context_parallel_size: int | str
     structured_output: Any
+    top_p: float | str
+    top_k: int | str
+    repetition_penalty: float | str
+    override_generation_config: Any
     front_end_input_token_s: float | str
     front_end_request_s: float | str
     front_end_output_token_s: float | str | None

@@ -41,7 +41,7 @@ REAL: tuple[tuple[str, dict[str, Any]], ...] = (
     ("llama-3.1-8b", {"gpu": "a100-sxm-80gb", "engine": "tgi"}),
     ("llama-3.1-8b", {"gpu": "a100-sxm-80gb", "engine": "vllm@0.6"}),
     ("llama-3.1-70b", {"gpu": "h100-sxm-80gb", "pipeline_parallel_size": 4}),
-    ("gemma-3-12b", {"gpu": "a100-sxm-80gb"}),
+    ("gemma-3-12b", {"gpu": "a100-sxm-80gb", "engine": "vllm@0.11", "top_p": 0.9, "repetition_penalty": 1.1}),
     ("gpt-oss-20b", {"gpu": "a100-sxm-80gb"}),
     ("deepseek-v3", {"gpu": "h200-sxm-141gb", "data_parallel_size": 8, "enable_expert_parallel": True}),
     ("qwen3-next-80b-a3b", {"gpu": "h200-sxm-141gb", "tensor_parallel_size": 4}),

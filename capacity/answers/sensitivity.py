@@ -106,10 +106,12 @@ def step_shares(steps: StepModel | TokenSteps, shape: StepShape) -> Shares:
     of_gpu_s = cost.seconds * (1 - seconds["eager"] - seconds["host"])
     waiting_s, eager_s = (host.waiting_s, host.eager_s) if seconds["eager"] else (0.0, 0.0)
     launched_s = of_gpu_s + cost.seconds * seconds["eager"] - waiting_s
-    joined_s = cost.seconds - host.serial_s - waiting_s if host.overlapped else launched_s
+    sequences = shape.prefill_sequences + shape.decode_sequences
+    serial_s = host.serial_s + host.serial_per_sequence_s * sequences
+    joined_s = cost.seconds - serial_s - waiting_s if host.overlapped else launched_s
     of_gpu = (of_gpu_s / joined_s) ** host.overlap_sharpness
     rest, waiting = joined_s / cost.seconds, waiting_s / cost.seconds
-    host_s = host.step_s + host.per_sequence_s * (shape.prefill_sequences + shape.decode_sequences)
+    host_s = host.step_s + host.per_sequence_s * sequences
     of_eager = 1.0
     if host.overlapped:
         of_eager = eager_s / (eager_s + host_s) if eager_s + host_s else 0.0

@@ -79,6 +79,10 @@ class Pool(FlagSpec):
     speculative_config: str | JsonObject | None = None
     decode_context_parallel_size: int = 1
     structured_output: Literal["none", "cached", "each"] = "none"
+    top_p: float = 1.0
+    top_k: int = 0
+    repetition_penalty: float = 1.0
+    override_generation_config: str | JsonObject | None = None
     front_end_input_token_s: float = 0.0
     front_end_request_s: float = 0.0
     front_end_output_token_s: float | None = None
@@ -110,7 +114,7 @@ class Pool(FlagSpec):
     def _canonical_method(cls, value: str | None) -> str | None:
         return None if value is None else drafting_name(value)
 
-    @field_validator("speculative_config", "kv_transfer_config")
+    @field_validator("speculative_config", "kv_transfer_config", "override_generation_config")
     @classmethod
     def _check_json_option(cls, value: Any, info: ValidationInfo) -> Any:
         if value is not None and info.field_name is not None:

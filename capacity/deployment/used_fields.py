@@ -56,6 +56,7 @@ FIELDS_SET_BY_OPTION = {  # options that set several fields
     "speculative_config": ("speculator", "draft", "num_speculative_tokens"),
     "enable_lora": ("max_loras",),
     "kv_transfer_config": ("role", "kv_offloading_size"),
+    "override_generation_config": ("top_p", "top_k", "repetition_penalty"),
     "requests_per_day": ("request_rate",),
 }
 ALWAYS_ALLOWED = ("api_server_count",)  # common launch flags; a note says if they have no effect

@@ -91,6 +91,23 @@ def parse_kv_transfer_config(config: str | JsonObject) -> JsonObject:
     return {} if role == "kv_both" else {"role": ROLES[role]}
 
 
+SAME_TIME_PENALTY = 1.1  # any value but 1 takes the same time
+
+
+def parse_generation_config(config: str | JsonObject) -> JsonObject:
+    """Return the sampling parameters that change step times; presence and frequency penalties become a repetition
+    penalty, which takes the same time. Raises ValueError if the text is not a JSON object."""
+    options = _parse_object(config)
+    fields: JsonObject = {
+        name: options[name] for name in ("top_p", "top_k", "repetition_penalty") if name in options
+    }
+    if fields.get("top_k") == -1:  # off, as 0
+        fields["top_k"] = 0
+    if options.get("presence_penalty") or options.get("frequency_penalty"):
+        fields.setdefault("repetition_penalty", SAME_TIME_PENALTY)
+    return fields
+
+
 def _offloading_size(size: object) -> JsonObject:
     """Return the pool fields for KV offloading with vLLM's OffloadingConnector; `size`: bytes of host memory."""
     if isinstance(size, bool) or not isinstance(size, int | float) or not size >= 0:
@@ -118,6 +135,7 @@ def _parse_object(config: str | JsonObject) -> JsonObject:
 JSON_OPTIONS: dict[str, Callable[[str | JsonObject], JsonObject]] = {
     "speculative_config": parse_speculative_config,
     "kv_transfer_config": parse_kv_transfer_config,
+    "override_generation_config": parse_generation_config,
 }
 
 

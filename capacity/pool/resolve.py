@@ -22,7 +22,7 @@ from capacity.pool.kv_eviction import evict_to_budget, eviction_notes, keeps_who
 from capacity.pool.memory import GIB, MemoryPlan, limiting_states, memory_plan
 from capacity.pool.offload import check_offload, host_weight_share, offload_notes
 from capacity.pool.parallelism import largest_tensor_parallel_size, shares_contexts, tensor_parallel_sizes
-from capacity.pool.settings import PoolSettings, add_grammar_cost
+from capacity.pool.settings import PoolSettings, add_grammar_cost, add_penalty_cost
 from capacity.pool.shortfall import Change, explain_shortfall, shortfall, suggest_changes
 from capacity.pool.support_checks import (
     apply_dtype,
@@ -264,13 +264,15 @@ def _resolve_draft(target: ResolvedPool, profiles: str | Path | None, download: 
 
 
 def _engine(pool: Pool, profile: HardwareProfile) -> EngineSpec:
-    """Return the engine release with the profile's API server latencies and, for guided output, grammar costs."""
+    """Return the engine release with the profile's API server latencies and the host time of penalties and grammars."""
     engine = find_engine(pool.engine)
     if profile.adjustment is not None:
         there_s, back_s = profile.adjustment.adjust_latencies(
             engine.request_latency_s, engine.response_latency_s
         )
         engine = engine.model_copy(update={"request_latency_s": there_s, "response_latency_s": back_s})
+    if pool.repetition_penalty != 1:
+        engine = add_penalty_cost(engine)
     if pool.structured_output == "none":
         return engine
     return add_grammar_cost(engine, compiled_each=pool.structured_output == "each")

@@ -85,3 +85,16 @@ def add_grammar_cost(engine: EngineSpec, *, compiled_each: bool) -> EngineSpec:
             "request_latency_s": engine.request_latency_s + (COMPILE_S if compiled_each else 0.0),
         }
     )
+
+
+def add_penalty_cost(engine: EngineSpec) -> EngineSpec:
+    """Return the engine with the host time of token penalties: a table of all output tokens, built anew in each step.
+
+    The time grows with the length of the outputs; it is that of outputs of about 600 tokens.
+    """
+    return engine.model_copy(
+        update={
+            "host_serial_s": engine.host_serial_s + engine.penalty_host_s,
+            "host_serial_per_sequence_s": engine.penalty_host_per_sequence_s,
+        }
+    )

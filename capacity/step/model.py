@@ -143,7 +143,8 @@ class StepModel:
         host = self.host.step_s + self.host.per_sequence_s * sequences
         if self.host.overlapped:  # one CPU does both: its times add up and overlap with the GPU together
             host = p_norm(gpu, eager + host, sharpness) - gpu - launch
-        return gpu, launch + waiting, host + self.host.serial_s
+        serial = self.host.serial_s + self.host.serial_per_sequence_s * sequences
+        return gpu, launch + waiting, host + serial
 
     def _graph_rows(self, shape: StepShape, rows: int) -> int | None:
         """Return the rows of the CUDA graph that this step replays, or None if it runs eagerly."""

@@ -44,7 +44,8 @@ class HostTime:
 
     `eager_s`: time to launch the model's kernels one by one, ahead of the GPU. A step of up to `graph_sizes[-1]` rows
     replays the CUDA graph of its size or the next larger size instead. `waiting_s`: additional launch time that does
-    not overlap, because the CPU waits for the GPU. `serial_s`: CPU time that never overlaps.
+    not overlap, because the CPU waits for the GPU. `serial_s`: CPU time that never overlaps, with
+    `serial_per_sequence_s` in addition for each sequence.
     """
 
     step_s: float = 0.0
@@ -56,6 +57,7 @@ class HostTime:
     graph_sizes: tuple[int, ...] = ()
     graphs_for_prefill: bool = True
     serial_s: float = 0.0
+    serial_per_sequence_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,9 @@ class StepSetting:
     attn_implementation: str = "auto"
     moe_backend: str = "auto"
     use_cache: bool = True
+    top_p: float = 1.0
+    top_k: int = 0
+    repetition_penalty: float = 1.0
 
     @property
     def cpu_layers(self) -> int:
@@ -245,6 +250,7 @@ class StepSetting:
             graph_sizes=sizes,
             graphs_for_prefill=engine.mixes_prefill_with_decode,
             serial_s=engine.host_serial_s,
+            serial_per_sequence_s=engine.host_serial_per_sequence_s,
         )
 
     def crossing_notes(self) -> tuple[str, ...]:

@@ -38,3 +38,14 @@ def test_offloaded_bytes_are_gib_of_host_memory() -> None:
     for size in (-1, True, "3G", None):
         with pytest.raises(ValueError, match="cpu_bytes_to_use of OffloadingConnector is"):
             parse_kv_transfer_config(config | {"kv_connector_extra_config": {"cpu_bytes_to_use": size}})
+
+
+def test_default_sampling_parameters_are_those_of_the_requests() -> None:
+    config = {"top_p": 0.9, "top_k": -1, "temperature": 0.6, "max_new_tokens": 512}
+    assert pool(override_generation_config=config) == pool(top_p=0.9)
+    assert pool(override_generation_config='{"frequency_penalty": 0.5}').repetition_penalty != 1
+    assert pool(override_generation_config={"presence_penalty": 0.0}) == pool()
+    with pytest.raises(InvalidInput, match="--top-p is 2: must be less than or equal to 1"):
+        pool(override_generation_config={"top_p": 2})
+    with pytest.raises(InvalidInput, match="it is not JSON"):
+        pool(override_generation_config="top_p=1")

@@ -84,6 +84,8 @@ class EngineSpec(Spec):
     it is added to the GPU time. With overlap, the step takes (gpu^n + host^n)^(1/n) with n = `host_overlap_norm`,
     which approaches the larger of the two. `host_serial_s` is always added: the time between two steps of an engine
     with asynchronous scheduling (copies to and from the GPU, sampler kernels outside the graph).
+    `host_serial_per_sequence_s`: the same for each sequence. `penalty_host_s` and `penalty_host_per_sequence_s`: host
+    time that is added to these two if requests have token penalties. `sampler`: kernels of the top-k and top-p filter.
     `host_machine_spread`: standard deviation, between machines, of the logarithm of the factor on host times (CPU,
     clock, load, other software). `kernel_launch_s`: CPU time to launch one kernel of a step without a CUDA graph
     (`capacity.step.launches`). `quantize_launches`: number of kernel launches that quantize the input of one matrix
@@ -216,10 +218,14 @@ class EngineSpec(Spec):
     all_reduce_one_shot_rows: Count | None = None
     all_reduce_families: dict[str, str] = Field(default_factory=dict)
 
+    sampler: Literal["sort", "triton", "flashinfer"]
     host_base_s: Seconds
     host_per_layer_s: Seconds
     host_per_sequence_s: Seconds
     host_serial_s: Seconds = 0.0
+    host_serial_per_sequence_s: Seconds = 0.0
+    penalty_host_s: Seconds = 0.0
+    penalty_host_per_sequence_s: Seconds = 0.0
     host_machine_spread: Annotated[float, Field(ge=0)]
     host_overlapped: bool
     host_overlap_norm: Annotated[float, Field(ge=1)]

@@ -176,7 +176,8 @@ class _NativeStepTimes:
         host = data.host
         source.host_step_s, source.host_sequence_s = host.step_s, host.per_sequence_s
         source.overlap_sharpness, source.eager_s = host.overlap_sharpness, host.eager_s
-        source.waiting_s, source.host_serial_s = host.waiting_s, host.serial_s
+        source.waiting_s = host.waiting_s
+        source.host_serial_s, source.host_serial_sequence_s = host.serial_s, host.serial_per_sequence_s
         source.overlapped, source.graphs_for_prefill = host.overlapped, host.graphs_for_prefill
         source.num_graph_rows = len(data.graph_rows)
         source.graph_rows = self._address_of(ctypes.c_int64, data.graph_rows)

@@ -396,7 +396,7 @@ static double with_host(const step_times *t, const exponents *x, double gpu, i64
     double waiting = replayed ? 0.0 : source->waiting_s;
     double host = source->host_step_s + source->host_sequence_s * (double)sequences;
     if (source->overlapped) host = norm(gpu, eager + host, &x->overlap) - gpu - launch;
-    return gpu + (launch + waiting) + (host + source->host_serial_s);
+    return gpu + (launch + waiting) + (host + (source->host_serial_s + source->host_serial_sequence_s * (double)sequences));
 }
 
 static double step_seconds(step_times *t, const exponents *x, const shape *s)

@@ -62,7 +62,7 @@ typedef struct {
     /* STEPS_AFFINE */
     i64 base_ps, row_ps, context_ps;
     /* STEPS_MODEL */
-    double host_step_s, host_sequence_s, overlap_sharpness, eager_s, waiting_s, host_serial_s;
+    double host_step_s, host_sequence_s, overlap_sharpness, eager_s, waiting_s, host_serial_s, host_serial_sequence_s;
     i64 overlapped, graphs_for_prefill;
     i64 num_graph_rows;    /* entry r: rows of the CUDA graph that r rows replay */
     const i64 *graph_rows;

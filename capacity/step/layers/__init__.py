@@ -24,12 +24,10 @@ from capacity.model.recurrent import NoMixer, ParallelMixer, Recurrence
 from capacity.step.collectives import Transfer
 from capacity.step.layers import adapters, compressed, feed_forward, grouped, latent, linear
 from capacity.step.layers.builder import Builder, MixerOperators
+from capacity.step.layers.sampling import sampling_operator
 from capacity.step.operators import ACTIVATION_BYTES, Gemm, Operator
 from capacity.step.row_counts import RowCount, all_tokens, prompt_tokens, sampled_tokens
 
-SAMPLING_KERNELS = 8.0  # cast, penalties, temperature, softmax, argmax, gather: assumed, 2026-11-21
-# 16-bit logits read once, 32-bit logits written and read three times: assumed, 2026-11-21
-SAMPLING_BYTES_PER_LOGIT = 16.0
 MIN_GPU_OFFLOAD_ROWS = 32.0
 """Rows from which the GPU multiplies weights in host memory. Source: ggml-cuda, min_batch_size of offload_op
 (llama.cpp PR 6083); ik_llama.cpp's GGML_CUDA_MIN_BATCH_OFFLOAD has the same default."""
@@ -203,12 +201,7 @@ def head(build: Builder) -> Iterator[Operator]:
             constants=build.lookup.nccl("all_gather"),
             rows=sampled_tokens,
         )
-    yield build.traffic(
-        "sampling",
-        kernels=SAMPLING_KERNELS,
-        bytes_per_row=SAMPLING_BYTES_PER_LOGIT * model.vocab_size,
-        rows=sampled_tokens,
-    )
+    yield sampling_operator(build)
 
 
 def communication(build: Builder) -> Iterator[Operator]:

@@ -18,7 +18,7 @@ def test_the_engines() -> None:
     versions = tuple(release.version for release in read_engine_file("vllm").releases)
     assert versions[:8] == ("0.6", "0.6.4", "0.8-v0", "0.8", "0.9.2", "0.10", "0.10.1", "0.10.2")
     assert versions[8:13] == ("0.10.2-flashinfer", "0.11", "0.11.1", "0.11-flashinfer", "0.15")
-    assert versions[13:] == ("0.17", "0.18", "0.19", "0.21", "0.33")
+    assert versions[13:] == ("0.17", "0.18", "0.19", "0.21", "0.29", "0.33")
 
 
 @pytest.mark.parametrize("label", ALL_RELEASES)
@@ -42,6 +42,9 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
         "sparse_kv_cache_dtype",
         "plain_sparse_fp8_heads",
         "host_serial_s",
+        "host_serial_per_sequence_s",
+        "penalty_host_s",
+        "penalty_host_per_sequence_s",
         "all_reduce_one_shot_rows",
         "all_reduce_families",
     }
@@ -69,7 +72,7 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
         ("vllm@0.7", "vllm@0.6.4", True),
         ("vllm@0.8-v0", "vllm@0.8-v0", False),
         ("vllm@0.9.1", "vllm@0.8", True),
-        ("vllm@0.33rc1", "vllm@0.21", True),
+        ("vllm@0.33rc1", "vllm@0.29", True),
         ("trtllm", "tensorrt-llm@1.1", False),
         ("TensorRT_LLM", "tensorrt-llm@1.1", False),
         ("hf", "hf-transformers@5", False),
@@ -117,7 +120,7 @@ def test_a_source_is_written_once(name: str) -> None:
 
 def test_a_release_changes_only_what_it_lists() -> None:
     file = read_engine_file("vllm")
-    older, newer = find_engine("vllm@0.21"), find_engine("vllm@0.33")
+    older, newer = find_engine("vllm@0.29"), find_engine("vllm@0.33")
     listed = set(next(release for release in file.releases if release.version == "0.33").constants)
     changed = {field for field in newer.origins if newer.origins[field] != older.origins[field]}
     assert changed <= listed
