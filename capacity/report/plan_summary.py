@@ -16,6 +16,7 @@ from capacity.report.plan import (
     describe_saving,
     gpus_text,
     launch_lines,
+    level_lines,
     level_name,
     level_text,
     level_value,
@@ -85,9 +86,7 @@ def _best_lines(plan: Plan, best: Ranked) -> Iterator[str]:
     worst = best.trial.window
     if worst is not None:
         yield f"  worst window: {worst.text}"
-    for place, level in enumerate(best.trial.levels):
-        predicted = level_text(best.predicted.levels[place]) + " as predicted, " if best.predicted else ""
-        yield f"  {level.slo}: {predicted}{level_text(level)} at {plan.confidence:.0%} confidence"
+    yield from level_lines(best.trial, best.predicted, plan.confidence)
     yield f"  meets the SLO up to {confidence_text(best)} confidence; quality loss: {quality_text(best)}"
     if saving := _saving_text(plan, best):
         yield f"  {saving}"

@@ -12,7 +12,7 @@ from capacity.deployment import Cost, Traffic
 from capacity.deployment.images import add_encoder_tokens, check_language_model_only
 from capacity.deployment.use_cases import service_levels
 from capacity.hardware import load_profile, profile_names
-from capacity.hardware.pricing import Price, find_price_for_cost
+from capacity.hardware.pricing import Price, billed_gpus, find_price_for_cost, usd_per_hour
 from capacity.model import ModelSpec, load_model
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
@@ -52,6 +52,12 @@ class Market:
             quotes |= dict.fromkeys(unpriced)
         watts = {gpu: load_profile(gpu, profiles).system_watts_per_gpu for gpu in quotes}
         return cls(quotes=quotes, unpriced=unpriced, watts=watts)
+
+
+    def usd_per_hour(self, gpu: str, gpus: int) -> float | None:
+        """Return the price of this many GPUs in $/h, rounded up to whole instances; None without a price."""
+        quote = self.quotes[gpu]
+        return None if quote is None else usd_per_hour(quote, billed_gpus(quote, gpus))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
