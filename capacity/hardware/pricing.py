@@ -53,6 +53,11 @@ TABLE = Path(__file__).with_name("prices.csv")
 COLUMNS = ("gpu", "provider", "product", "tier", "usd_per_gpu_hour", "gpus_per_instance", "date", "source")
 
 
+def price_text(usd: float) -> str:
+    """Return a price with two decimals, or more if it has more: "$3.90", "$0.085"."""
+    return f"${usd:,.2f}" if round(usd, 2) == usd else f"${usd:,.6g}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
     """Price of one product, or median price of a tier, in $ per GPU-hour.
@@ -84,7 +89,7 @@ class Price:
     @property
     def quote(self) -> str:
         """Return the price in one line, with the warning if there is one."""
-        quote = f"{self.gpu}: ${self.usd_per_gpu_hour:g} per GPU-hour, {self.tier}, {self.description}"
+        quote = f"{self.gpu}: {price_text(self.usd_per_gpu_hour)} per GPU-hour, {self.tier}, {self.description}"
         return quote if self.caution is None else f"{quote}; {self.caution}"
 
     @property

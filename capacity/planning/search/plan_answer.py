@@ -13,12 +13,18 @@ from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationRequest
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.evaluation.slo_evaluation import Evaluation
-from capacity.planning.records import Conditional, Kind, Plan, Point, SearchCounts
+from capacity.planning.records import Conditional, Kind, Plan, Point, Ranked, SearchCounts
 from capacity.planning.search.candidate_family import CandidateFamily
 from capacity.planning.search.candidate_generator import CandidateGenerator
 from capacity.planning.search.conditions import conditions_of
 from capacity.planning.search.nearest_miss import misses_of, nearest_miss, remedies
-from capacity.planning.search.plan_notes import lighter_misses, not_searched, require_options, warnings_of
+from capacity.planning.search.plan_notes import (
+    lighter_misses,
+    not_searched,
+    require_options,
+    response_note,
+    warnings_of,
+)
 from capacity.planning.search.plan_request import PlanRequest
 from capacity.planning.search.plan_search import PlanSearch
 from capacity.planning.search.ranking import Ranking
@@ -27,6 +33,7 @@ from capacity.planning.search.replica_search import ReplicaSearch
 from capacity.planning.search.snapshot import Progress
 from capacity.planning.space import Candidate
 from capacity.planning.workers.environment_fingerprint import NamedInputs
+from capacity.workload import Workload
 
 CLOSER_EVALUATIONS = {
     "done": 4,
@@ -144,7 +151,7 @@ def _plan(state: PlanSearch, *, explain: bool) -> Plan:
         search,
         model=arena.model.name,
         workload=first.name,
-        requests_per_s=load.requests / load.span_s if load.span_s else float("inf"),
+        requests_per_s=_requests_per_s(load, first, ranked),
         concurrency=first.concurrency,
         slos=tuple(str(slo) for slo in arena.goal.slos),
         slo_window=search.slo_window if arena.windows else "trace",
@@ -166,9 +173,17 @@ def _plan(state: PlanSearch, *, explain: bool) -> Plan:
             *state.notes,
             *lighter_misses(best),
             *warnings_of(arena, ranked),
+            *response_note(arena, ranked),
             *bench.remarks,
         ),
     )
+
+
+def _requests_per_s(load: Load, workload: Workload, ranked: Sequence[Ranked]) -> float:
+    """Return the request rate; for users who wait for responses, the one that the best deployment serves."""
+    if workload.think_s is not None and ranked:
+        return (ranked[0].predicted or ranked[0].trial).requests_per_s
+    return load.requests / load.span_s if load.span_s else float("inf")
 
 
 def points_of(

@@ -125,6 +125,20 @@ def warnings_of(arena: EvaluationContext, ranked: Sequence[Ranked]) -> tuple[str
     return tuple(texts)
 
 
+def response_note(arena: EvaluationContext, ranked: Sequence[Ranked]) -> list[str]:
+    """Return a note with the response time of the best deployment, if the request rate of users assumes none."""
+    traffic = None if arena.steady is None else arena.steady.traffic
+    predicted = ranked[0].predicted if ranked else None
+    if traffic is None or traffic.users is None or traffic.response_s or predicted is None:
+        return []
+    response_s = float(f"{predicted.mean_e2e_s:.2g}")
+    rate = traffic.users / (traffic.think_time_s + response_s)
+    return [
+        f"The request rate assumes that responses take no time. The predicted mean response time of the best deployment "
+        f"is {response_s:g} s: --response-s {response_s:g} plans for {rate:.4g} requests/s."
+    ]
+
+
 def _acceptance(name: str, ranked: Sequence[Ranked], model: ModelSpec) -> str:
     """Return a note on the source of the draft acceptance rate, whose error the confidence does not cover."""
     speculator = find_speculator(name, model)

@@ -86,10 +86,12 @@ class PlanRequest:
         download: bool,
     ) -> PlanRequest:
         """Build the input of a search; without `slo`, use the SLO of the traffic's use case. Raises InvalidInput."""
+        levels = service_levels(slo, traffic)
+        parse_slos(levels)  # reports errors in the SLO before a missing price
         check_search(search, cost)
         check_language_model_only(search.language_model_only, traffic)
         spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
-        goal = Goal(slos=parsed_slos(service_levels(slo, traffic)), goodput_target=search.goodput_target)
+        goal = Goal(slos=parsed_slos(levels), goodput_target=search.goodput_target)
         longest = search.max_model_len or spec.max_position_embeddings
         asked = add_encoder_tokens(traffic, spec)
         workloads = resample_traffic(asked, workload, search.replications, longest)
