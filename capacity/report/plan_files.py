@@ -15,8 +15,8 @@ from capacity.base.command_text import command_line
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
 from capacity.deployment.command_words import PORT, PROXY_PORT, Launch
-from capacity.deployment.use_cases import simulate_users
 from capacity.deployment.launch_writers import ENGINES, WITHOUT_API, engine_name, is_launched, launch_command
+from capacity.deployment.use_cases import simulate_users
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import weight_bytes
 from capacity.report.benchmark import RandomArrivals, bench_command

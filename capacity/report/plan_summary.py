@@ -119,7 +119,9 @@ def plan_facts(plan: Plan) -> Iterator[Fact]:
         missed_levels = "; ".join(f"{miss.slo}: {miss.best} at best" for miss in plan.misses)
         yield Fact("To rent", "none", WORDS, missed_levels or "no deployment meets the SLO")
         return
-    yield Fact("To use" if is_owned(best) else "To rent", best.label, WORDS, f"{best.confidence:.0%} confidence")
+    yield Fact(
+        "To use" if is_owned(best) else "To rent", best.label, WORDS, f"{best.confidence:.0%} confidence"
+    )
     yield Fact("GPUs", best.num_gpus)
     if cost := best.cost:
         at = f"at {cost.requests_per_s:,.2f} requests/s"

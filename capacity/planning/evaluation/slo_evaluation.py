@@ -116,7 +116,13 @@ class Evaluation:
 
 
 def evaluate_slos(
-    runs: Sequence[SimulationResult], goal: Goal, *, seen: Seen, replicas: int = 1, intervals: bool = False, users: bool = False
+    runs: Sequence[SimulationResult],
+    goal: Goal,
+    *,
+    seen: Seen,
+    replicas: int = 1,
+    intervals: bool = False,
+    users: bool = False,
 ) -> Evaluation:
     """Return the evaluation of `runs`; one run represents `replicas` replicas, so throughputs are multiplied.
 

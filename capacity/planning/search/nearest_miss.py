@@ -53,9 +53,7 @@ def nearest_miss(state: PlanSearch) -> NearestMiss | None:
     own = _deployment(state, candidate)
     excluded = tried[candidate]
     reason = excluded if isinstance(excluded, str) else None
-    return make_from(
-        NearestMiss, own, candidate=candidate, trial=trial, predicted=predicted, reason=reason
-    )
+    return make_from(NearestMiss, own, candidate=candidate, trial=trial, predicted=predicted, reason=reason)
 
 
 def remedies(state: PlanSearch, nearest: NearestMiss | None) -> tuple[Remedy, ...]:
@@ -143,7 +141,11 @@ def _relaxed_slo(trial: Evaluation) -> str | None:
     for level in trial.levels:
         if level.value_s is None or level.value_s >= FAILED_LATENCY_S:
             return None
-        slos.append(level.slo if level.met else f"{level.slo.rpartition(':')[0]}:{_round_to(math.ceil, level.value_s * 1e3, 2):.10g}ms")
+        slos.append(
+            level.slo
+            if level.met
+            else f"{level.slo.rpartition(':')[0]}:{_round_to(math.ceil, level.value_s * 1e3, 2):.10g}ms"
+        )
     return " ".join(slos)
 
 

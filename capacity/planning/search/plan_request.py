@@ -53,7 +53,6 @@ class Market:
         watts = {gpu: load_profile(gpu, profiles).system_watts_per_gpu for gpu in quotes}
         return cls(quotes=quotes, unpriced=unpriced, watts=watts)
 
-
     def usd_per_hour(self, gpu: str, gpus: int) -> float | None:
         """Return the price of this many GPUs in $/h, rounded up to whole instances; None without a price."""
         quote = self.quotes[gpu]

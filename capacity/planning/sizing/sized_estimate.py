@@ -51,9 +51,7 @@ def estimate(
     if slo and not at_a_rate:
         raise InvalidInput("--slo needs --request-rate or --users in estimate: give one of them")
     answer = estimate_of(resolved, asked, price)
-    if not at_a_rate or not (
-        levels or asked.users or answer.verdict in ("saturated", "overloaded")
-    ):
+    if not at_a_rate or not (levels or asked.users or answer.verdict in ("saturated", "overloaded")):
         return answer
     from capacity.planning.sizing.replicas_needed import replicas_needed  # loads the planner
 

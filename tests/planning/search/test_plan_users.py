@@ -28,16 +28,20 @@ def test_the_answer_for_users_meets_the_slo_in_simulate_with_the_same_users() ->
 
     def simulated(replicas: int) -> Any:
         return capacity.simulate(
-            "llama-3.1-8b", gpu="h100", replicas=replicas, slo=SLO.split(), max_model_len=pool.max_model_len,
+            "llama-3.1-8b",
+            gpu="h100",
+            replicas=replicas,
+            slo=SLO.split(),
+            max_model_len=pool.max_model_len,
             **LONG_ANSWERS,
         )
 
     answer = simulated(plan.best.replicas)
-    assert all(level.met for level in answer.service_levels)
+    assert all(level.met for level in answer.slos)
     values = [level.value_s for level in plan.best.trial.levels]
     p95_ms = [answer.run.summary.latencies_ms[name].percentiles[95] for name in ("ttft", "tpot")]
     assert values == pytest.approx([value / 1e3 for value in p95_ms])
-    assert not all(level.met for level in simulated(plan.best.replicas - 1).service_levels)
+    assert not all(level.met for level in simulated(plan.best.replicas - 1).slos)
     records = answer.run.records
     response_s = float((records.finish_ps - records.arrival_ps).mean()) / 1e12
     assert response_s > 2
