@@ -204,8 +204,8 @@ def filled_notes(traffic: Traffic) -> tuple[str, ...]:
         )
     if traffic.users is not None and traffic.user_loop == "closed":
         notes.append(
-            f"{traffic.users:,} users, think time {traffic.think_time_s:g} s: simulated as a closed loop, in which each "
-            "user waits for the response and thinks before the next request; --user-loop open sends at a fixed rate"
+            f"{traffic.users:,} users, think time {traffic.think_time_s:g} s: simulated as a closed loop, in which "
+            "each user waits for the response and thinks before the next request; --user-loop open uses a fixed rate"
         )
     if "request_rate" in filled:
         waits = f", response time {traffic.response_s:g} s" if traffic.response_s else ""

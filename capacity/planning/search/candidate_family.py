@@ -119,7 +119,7 @@ class CandidateFamily(Side):
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """Reason why a candidate is excluded; `ratio`: the bound that excludes it, latency or GPUs, divided by its limit."""
+    """Reason why a candidate is excluded; `ratio`: its bound on latency or GPUs divided by the limit."""
 
     kind: Kind
     reason: str

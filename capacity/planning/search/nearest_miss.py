@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from capacity.base.record import make_from
+from capacity.planning.evaluation.bisection import TOLERANCE, highest_rate
 from capacity.planning.evaluation.evaluation_context import EvaluationRequest, OutOfTime
 from capacity.planning.evaluation.slo_evaluation import FAILED_LATENCY_S, Evaluation, Level
 from capacity.planning.evaluation.step_error import LEVELS
-from capacity.planning.load.highest_rate import TOLERANCE, highest_rate
 from capacity.planning.records import Miss, NearestMiss, Remedy
 from capacity.planning.search.candidate_family import CandidateRecord, EvaluatedCandidate
 from capacity.planning.search.candidate_generator import CandidateGenerator, with_context
@@ -91,7 +91,7 @@ def _nearest_candidates(state: PlanSearch) -> dict[Candidate, Evaluation | str]:
     If none was simulated, return the candidates nearest to the bounds that excluded them, each with as many replicas
     as the limits permit and the reason of its exclusion.
     """
-    missed = _missed(state)
+    missed = _missed_candidates(state)
     if missed:
         nearest = min(missed, key=lambda tried: tried.trial.ratio)
         return {nearest.candidate: nearest.trial}
@@ -107,7 +107,7 @@ def _nearest_candidates(state: PlanSearch) -> dict[Candidate, Evaluation | str]:
     return found
 
 
-def _missed(state: PlanSearch) -> list[EvaluatedCandidate]:
+def _missed_candidates(state: PlanSearch) -> list[EvaluatedCandidate]:
     """Return the candidates that miss the SLO in simulation."""
     contenders = (entry for entry in state.all_entries if isinstance(entry, ReplicaSearch))
     return [tried for contender in contenders for tried in contender.missed]
@@ -115,7 +115,7 @@ def _missed(state: PlanSearch) -> list[EvaluatedCandidate]:
 
 def _remedies(state: PlanSearch, nearest: NearestMiss | None) -> Iterator[Remedy]:
     reasons = {rejection.kind for rejection in state.surveyor.survey.rejected}
-    if "limit" in reasons or _missed(state):
+    if "limit" in reasons or _missed_candidates(state):
         yield from _more_gpus(state)
     if nearest is None:
         return

@@ -134,8 +134,8 @@ def response_note(arena: EvaluationContext, ranked: Sequence[Ranked]) -> list[st
     response_s = float(f"{predicted.mean_e2e_s:.2g}")
     rate = traffic.users / (traffic.think_time_s + response_s)
     return [
-        f"The request rate assumes that responses take no time. The predicted mean response time of the best deployment "
-        f"is {response_s:g} s: --response-s {response_s:g} plans for {rate:.4g} requests/s."
+        f"The request rate assumes that responses take no time. The predicted mean response time of the best "
+        f"deployment is {response_s:g} s: --response-s {response_s:g} plans for {rate:.4g} requests/s."
     ]
 
 
