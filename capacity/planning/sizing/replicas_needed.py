@@ -23,7 +23,7 @@ from capacity.answers.deployment_run import (
 from capacity.answers.records import ReplicaCount, ReplicasNeeded
 from capacity.deployment import Cost, Service, Traffic
 from capacity.deployment.images import add_encoder_tokens
-from capacity.deployment.use_cases import service_levels, simulate_users
+from capacity.deployment.use_cases import service_levels
 from capacity.hardware.pricing import HOURS_PER_MONTH, Price, billed_gpus, usd_per_hour
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
@@ -83,9 +83,7 @@ def replicas_needed(
         stable = _stable(_cheapest_when_full(engines, first, price), first, price, busiest_per_s)
     within, reason, judged_in = None, None, None
     if slos:
-        loop = asked if workload is not None else simulate_users(asked)
-        drawn = workloads if loop is asked else resample_traffic(loop, None, replications, longest)
-        check_goal(slos, drawn[0])
+        check_goal(slos, first)
         search = Search(
             gpus=(engines[0].pool.gpu,),
             max_gpus=_most_gpus(engines, stable),
@@ -96,12 +94,12 @@ def replicas_needed(
         )
         question = PlanRequest(
             model=engines[0].model,
-            workloads=drawn,
+            workloads=workloads,
             goal=Goal(slos=slos, goodput_target=goodput_target),
             search=search,
             cost=Cost(),
             profiles=profiles,
-            steady=SteadyTraffic.from_traffic(loop, workload, longest, confidence),
+            steady=SteadyTraffic.from_traffic(asked, workload, longest, confidence),
         )
         arena = question.arena()
         best, reason = _fewest(engines, question, arena, price)
