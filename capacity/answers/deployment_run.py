@@ -183,9 +183,7 @@ def deployment_prices(pools: Sequence[ResolvedPool], service: Service, cost: Cos
     priced = {name: price for name, price in prices.items() if price is not None}
     if not priced:
         return None
-    if len(priced) > 1 and any(
-        price.tier == "given" and "=" not in str(cost.price) for price in priced.values()
-    ):
+    if len(priced) > 1 and any(price.is_given and "=" not in str(cost.price) for price in priced.values()):
         raise InvalidInput(
             f"--price {cost.price} is one price, but the pools use {' and '.join(sorted(priced))}: give a price for "
             "each (h100=2.50,a10=0.80), or --price-tier"

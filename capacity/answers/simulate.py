@@ -24,7 +24,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP
 from capacity.base.keywords import document_options, split
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, make_deployment
-from capacity.deployment.use_cases import service_levels
+from capacity.deployment.use_cases import service_levels, simulate_users
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.hardware.pricing import price_cautions
 from capacity.model import ModelSpec
@@ -87,15 +87,15 @@ def simulate(
         trace=workload,
         **{"replicas": 1 + len(other_pools)} if other_pools else {},
     )
-    traffic, service = deployment.traffic, deployment.service
+    traffic, service = simulate_users(deployment.traffic), deployment.service
     pools = [
         resolve(pool.model or deployment.model, pool, profiles=profiles, download=download)
         for pool in (*deployment.pools, *other_pools)
     ]
     _check(pools, None if workload is not None else traffic)
-    prices = deployment_prices(pools, service, deployment.cost)
     levels = parse_slos(service_levels(slo or (), traffic))
     check_window(slo_window, levels)
+    prices = deployment_prices(pools, service, deployment.cost)
     requests = requests_of(traffic, workload, _longest_request(pools))
     for each in pools:
         check_output_len(each, int(requests.output_tokens.max(initial=1)))

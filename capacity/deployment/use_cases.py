@@ -20,6 +20,13 @@ FILE = Path(__file__).with_name("use_cases.toml")
 USE_CASES = ("chat", "rag", "code", "agents", "summarise", "reasoning", "batch")
 LITTLES_LAW = "Denning and Buzen, The Operational Analysis of Queueing Network Models, 1978"
 
+MAX_SIMULATED_USERS = 4_000  # users of a closed loop by default: 20,000 requests, three times in a plan
+RATE_FIELDS = frozenset(
+    (
+        *("user_loop", "response_s", "arrivals", "burstiness", "trace"),
+        *("turns", "clients", "random_prefix_len", "num_prefixes"),
+    )
+)  # with any of these, users are converted to a request rate unless --user-loop is closed
 SPREAD_FIELDS = frozenset(("length_distribution", "random_range_ratio"))  # each sets the length distribution
 
 Text = Annotated[str, Field(min_length=1)]
@@ -126,6 +133,21 @@ def filled_fields(traffic: Traffic) -> FilledFields:
     return filled
 
 
+def simulate_users(traffic: Traffic) -> Traffic:
+    """Return the traffic with a closed loop of its users instead of a request rate computed from their number.
+
+    Unchanged for more than `MAX_SIMULATED_USERS`, whose rate is an upper bound, and if the user sets the loop, the
+    response time, or arrivals that a closed loop does not have.
+    """
+    given = traffic.model_fields_set
+    users, requests = traffic.users, traffic.num_prompts
+    fewer = users is not None and requests is not None and requests < users  # than one request of each
+    if users is None or users > MAX_SIMULATED_USERS or fewer or given & RATE_FIELDS:
+        return traffic
+    fields = {name: getattr(traffic, name) for name in given}
+    return type(traffic)(**fields, user_loop="closed")
+
+
 def _use_case_fields(traffic: Traffic) -> FilledFields:
     """Return unset fields from the use case: lengths unless there is a trace; think time for users and sessions."""
     if traffic.use_case is None:
@@ -179,6 +201,11 @@ def filled_notes(traffic: Traffic) -> tuple[str, ...]:
             f"request lengths vary as in the Azure LLM inference trace 2023, conversations (measured): lognormal, CV "
             f"{traffic.input_len_cv:g} of prompts, {traffic.output_len_cv:g} of outputs; use --random-range-ratio 0 "
             "for identical lengths"
+        )
+    if traffic.users is not None and traffic.user_loop == "closed":
+        notes.append(
+            f"{traffic.users:,} users, think time {traffic.think_time_s:g} s: simulated as a closed loop, in which "
+            "each user waits for the response and thinks before the next request; --user-loop open uses a fixed rate"
         )
     if "request_rate" in filled:
         waits = f", response time {traffic.response_s:g} s" if traffic.response_s else ""

@@ -50,14 +50,21 @@ MIN_PROVIDERS = 3  # with fewer, the median of a tier is not a market price
 HOURS_PER_MONTH = 730
 SECONDS_PER_HOUR = 3600
 TABLE = Path(__file__).with_name("prices.csv")
+USER = "user"  # provider of a price that the user gives
 COLUMNS = ("gpu", "provider", "product", "tier", "usd_per_gpu_hour", "gpus_per_instance", "date", "source")
+
+
+def price_text(usd: float) -> str:
+    """Return a price with two decimals, or more if it has more: "$3.90", "$0.085"."""
+    return f"${usd:,.2f}" if round(usd, 2) == usd else f"${usd:,.6g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
     """Price of one product, or median price of a tier, in $ per GPU-hour.
 
-    `gpus_per_instance`: GPUs of the smallest instance that can be rented. `tier` is "given" for the user's own price.
+    `gpus_per_instance`: GPUs of the smallest instance that can be rented. `tier` is "given" for the user's own price,
+    unless it is that of owned GPUs.
     `market`: the offers in a tier's median; None for one product.
     """
 
@@ -72,9 +79,14 @@ class Price:
     market: "Market | None" = None
 
     @property
+    def is_given(self) -> bool:
+        """Return whether the user gave the price (`--price`)."""
+        return self.provider == USER
+
+    @property
     def description(self) -> str:
         """Describe the price: provider, product, instance size, date and source, or the offers in the median."""
-        if self.tier == "given":
+        if self.is_given:
             return self.source
         if self.market is not None:
             return self.market.description
@@ -84,7 +96,9 @@ class Price:
     @property
     def quote(self) -> str:
         """Return the price in one line, with the warning if there is one."""
-        quote = f"{self.gpu}: ${self.usd_per_gpu_hour:g} per GPU-hour, {self.tier}, {self.description}"
+        quote = (
+            f"{self.gpu}: {price_text(self.usd_per_gpu_hour)} per GPU-hour, {self.tier}, {self.description}"
+        )
         return quote if self.caution is None else f"{quote}; {self.caution}"
 
     @property
@@ -208,9 +222,9 @@ def find_price(
             )
         return Price(
             gpu=name,
-            provider="user",
+            provider=USER,
             product="given",
-            tier="given",
+            tier="owned" if tier == "owned" else "given",
             usd_per_gpu_hour=usd,
             gpus_per_instance=1,
             date="",

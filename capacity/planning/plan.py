@@ -44,6 +44,7 @@ def plan(
     search space; a plan without `ranked` reports what prevents an answer.
     """
     from capacity.deployment.routers import make_router
+    from capacity.deployment.use_cases import simulate_users
     from capacity.planning.search.plan_answer import run_search
     from capacity.planning.search.plan_request import PlanRequest
 
@@ -52,7 +53,7 @@ def plan(
     asked = PlanRequest.build(
         model,
         build(Search, search),
-        build(Traffic, traffic),
+        simulate_users(build(Traffic, traffic)),
         build(Cost, cost),
         slo=slo,
         workload=workload,

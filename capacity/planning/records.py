@@ -196,6 +196,45 @@ class Miss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """Deployment that meets the SLO after `change`: new values of `max_gpus`, `budget` ($/h), `confidence`,
+    `request_rate` (requests/s) or `slo`. Verified by simulation."""
+
+    change: dict[str, float | str]
+    label: str
+    pools: tuple[Pool, ...]
+    num_gpus: Count
+    usd_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearestMiss(WrittenRecord):
+    """Simulated deployment within the limits of the search that is nearest to the SLO, which it misses.
+
+    `trial` is the evaluation with step times at the required confidence, `predicted` that with predicted step times
+    (None if not run). `reason` is the bound that excludes the deployment; None if the search simulated it.
+    """
+
+    FIRST: ClassVar[tuple[str, ...]] = ("label", "pools")
+
+    candidate: Candidate = field(metadata=NOT_WRITTEN)
+    num_gpus: Count
+    usd_per_hour: float | None
+    trial: Evaluation
+    predicted: Evaluation | None
+    reason: str | None
+
+    @property
+    def label(self) -> str:
+        """Return the one-line label of the deployment."""
+        return self.candidate.label
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        return self.candidate.pools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchCounts(WrittenRecord):
     """Counts of the search.
 
@@ -222,7 +261,7 @@ class SearchCounts(WrittenRecord):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(AnswerRecord):
     """Result of `plan`: deployments that meet the SLO in `ranked`, the best first; if there are none, `misses` has the
-    cause.
+    cause, `nearest` the deployment nearest to the SLO, and `remedies` changes with which the SLO is met.
 
     `conditional` are deployments with a lower objective that lose quality or use drafts whose acceptance is not
     measured for this model; they are in `ranked` only if the user names the format or draft method.
@@ -249,6 +288,8 @@ class Plan(AnswerRecord):
     confidence: float
     ranked: tuple[Ranked, ...]
     misses: tuple[Miss, ...]
+    nearest: NearestMiss | None
+    remedies: tuple[Remedy, ...]
     conditional: tuple[Conditional, ...]
     rejected: tuple[PairRejection | Rejection, ...]
     speed_front: tuple[Point, ...]

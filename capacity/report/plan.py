@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from capacity.answers.records import Quantity
 from capacity.base.latency_metrics import METRICS
+from capacity.planning.evaluation.slo_evaluation import FAILED_LATENCY_S
 from capacity.report.display import text_and_interval
 from capacity.report.subject import describe_answer
 from capacity.report.views import units
@@ -19,14 +20,15 @@ from capacity.report.views.view import Block, Column, CustomChart, Fact, Facts, 
 from capacity.workload.windows import clock_text
 
 if TYPE_CHECKING:
-    from capacity.planning.evaluation.slo_evaluation import Level, WindowLevels
+    from capacity.planning.evaluation.slo_evaluation import Evaluation, Level, WindowLevels
     from capacity.planning.fleets.fleet_records import FleetPlan
-    from capacity.planning.records import Conditional, LaunchLine, Plan, Ranked
+    from capacity.planning.records import Conditional, LaunchLine, NearestMiss, Plan, Ranked, Remedy
     from capacity.planning.space import Objective
 
 CONDITIONAL_HEADING = (
     "Cheaper, but only under the conditions shown (name an option explicitly to search with it)"
 )
+REMEDIES_HEADING = "Changes that suffice"
 COMMAND_WIDTH = 96
 OBJECTIVE_FORMATS = {
     "cost": "${:,.2f}/h",
@@ -90,7 +92,7 @@ def unproved_note(plan: Plan) -> Iterator[str]:
         yield f"[yellow]not proved:[/yellow] {plan.proof}; {rest}"
 
 
-HOURS_SHOWN = 24  # rows of windows
+PERIODS_SHOWN = 24  # rows of the table of service levels over time
 
 
 class WindowRow(NamedTuple):
@@ -103,11 +105,11 @@ class WindowRow(NamedTuple):
 
 
 def window_rows(windows: Sequence[WindowLevels]) -> list[WindowRow]:
-    """Return a row for each period in which a window begins, for at most `HOURS_SHOWN` periods of equal length."""
+    """Return a row for each period in which a window begins, for at most `PERIODS_SHOWN` periods of equal length."""
     if not windows:
         return []
     first_s, last_s = windows[0].window.start_s, windows[-1].window.end_s
-    each_s = max((last_s - first_s) / HOURS_SHOWN, 1.0)
+    each_s = max((last_s - first_s) / PERIODS_SHOWN, 1.0)
     found = []
     for _, each in groupby(windows, key=lambda each: int((each.window.start_s - first_s) / each_s)):
         group = list(each)
@@ -267,6 +269,8 @@ def level_name(level: Level) -> str:
 
 def level_text(level: Level | None) -> str:
     """Return the value of a service level as text, with its interval if it has one."""
+    if level is not None and (level.value_s or 0.0) >= FAILED_LATENCY_S:
+        return "requests fail"
     spread = "-" if level is None else level_value(level)
     if isinstance(spread, str):
         return spread
@@ -316,7 +320,47 @@ def missed_levels(plan: Plan) -> Iterator[Block]:
         f"[red]No {'deployment in the search space' if plan.proved else 'simulated deployment'} meets the SLO"
         f"{' without the conditions listed below' if plan.conditional else ''}[/red]"
     )
-    yield Table(title, plan.misses, MISS_COLUMNS) if plan.misses else title
+    if plan.nearest is None:
+        yield Table(title, plan.misses, MISS_COLUMNS) if plan.misses else title
+    else:
+        yield title
+        yield from nearest_lines(plan, plan.nearest)
+    if plan.remedies:
+        yield f"{REMEDIES_HEADING}:"
+        yield from (f"  {remedy_text(plan, each)}" for each in plan.remedies)
+
+
+def nearest_lines(plan: Plan, nearest: NearestMiss) -> Iterator[str]:
+    """Return the deployment nearest to the SLO with its levels, and the bound that excludes it."""
+    yield f"\n[bold]Nearest: {nearest.label}[/bold]{_price_text(nearest.usd_per_hour)}"
+    yield from level_lines(nearest.trial, nearest.predicted, plan.confidence)
+    if nearest.reason is not None:
+        yield f"  {nearest.reason}"
+
+
+def remedy_text(plan: Plan, remedy: Remedy) -> str:
+    """Return a line on a change with which the SLO is met: flags with new values, deployment and price."""
+    flags = " ".join(
+        f"--{name.replace('_', '-')} {_flag_text(value)}" for name, value in remedy.change.items()
+    )
+    gpus = f", {remedy.num_gpus} GPUs" if "max_gpus" in remedy.change else ""
+    asked = f" (instead of {plan.requests_per_s:,.3g})" if "request_rate" in remedy.change else ""
+    return f"with {flags}{asked}: {remedy.label}{gpus}{_price_text(remedy.usd_per_hour)}"
+
+
+def _flag_text(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.10g}"
+
+
+def _price_text(usd_per_hour: float | None) -> str:
+    return "" if usd_per_hour is None else f", {OBJECTIVE_FORMATS['cost'].format(usd_per_hour)}"
+
+
+def level_lines(trial: Evaluation, predicted: Evaluation | None, confidence: float) -> Iterator[str]:
+    """Return a line for each service level: its value as predicted and at the plan's confidence."""
+    for place, level in enumerate(trial.levels):
+        expected = "" if predicted is None else f"{level_text(predicted.levels[place])} as predicted, "
+        yield f"  {level.slo}: {expected}{level_text(level)} at {confidence:.0%} confidence"
 
 
 REJECTION_COLUMNS = (

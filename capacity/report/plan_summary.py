@@ -16,6 +16,7 @@ from capacity.report.plan import (
     describe_saving,
     gpus_text,
     launch_lines,
+    level_lines,
     level_name,
     level_text,
     level_value,
@@ -81,32 +82,34 @@ def _best_lines(plan: Plan, best: Ranked) -> Iterator[str]:
     if bill := best.cost:
         output = f"${bill.usd_per_million_output_tokens:,.3f} per 1M output tokens"
         cost = f"${bill.usd_per_hour:,.2f}/h, ${bill.usd_per_month:,.0f} a month, {output}"
-    yield f"\n[bold]Rent {best.label}[/bold]: {cost}"
+    verb = "Use" if is_owned(best) else "Rent"
+    yield f"\n[bold]{verb} {best.label}[/bold]: {cost}"
     worst = best.trial.window
     if worst is not None:
         yield f"  worst window: {worst.text}"
-    for place, level in enumerate(best.trial.levels):
-        predicted = level_text(best.predicted.levels[place]) + " as predicted, " if best.predicted else ""
-        yield f"  {level.slo}: {predicted}{level_text(level)} at {plan.confidence:.0%} confidence"
+    yield from level_lines(best.trial, best.predicted, plan.confidence)
     yield f"  meets the SLO up to {confidence_text(best)} confidence; quality loss: {quality_text(best)}"
-    if saving := _saving_text(plan, best):
-        yield f"  {saving}"
+    yield from (f"  {text}" for text in _saving_texts(plan, best))
 
 
-def _saving_text(plan: Plan, best: Ranked) -> str:
-    """Return the saving compared with the next more expensive deployment; name the second if it costs the same."""
+def is_owned(best: Ranked) -> bool:
+    """Return whether the price of a deployment is the cost of GPUs that the user owns."""
+    return best.cost is not None and best.cost.tier == "owned"
+
+
+def _saving_texts(plan: Plan, best: Ranked) -> Iterator[str]:
+    """Return the second deployment if it costs the same, and the saving compared with the next more expensive one."""
     if plan.objective == "latency" or not best.objective or len(plan.ranked) < 2:
-        return ""
+        return
     following = next((other for other in plan.ranked if other.objective > best.objective), None)
-    second, found, place = plan.ranked[1], [], "the next"
+    second, place = plan.ranked[1], "the next"
     costs, larger = ("costs", "more expensive") if plan.objective == "cost" else ("needs", "larger")
     if second.objective == best.objective:
-        found.append(f"the next, {second.label}, {costs} the same")
+        yield f"{costs} the same: {second.label}"
         place = f"the next {larger}"
     if following is not None:
         more, share = describe_saving(plan.objective, best.objective, following.objective)
-        found.append(f"saves {more} ({share:.0%}) over {place}, {following.label}")
-    return "; ".join(found)
+        yield f"saves {more} ({share:.0%}) compared with {place}: {following.label}"
 
 
 def plan_facts(plan: Plan) -> Iterator[Fact]:
@@ -116,7 +119,9 @@ def plan_facts(plan: Plan) -> Iterator[Fact]:
         missed_levels = "; ".join(f"{miss.slo}: {miss.best} at best" for miss in plan.misses)
         yield Fact("To rent", "none", WORDS, missed_levels or "no deployment meets the SLO")
         return
-    yield Fact("To rent", best.label, WORDS, f"{best.confidence:.0%} confidence")
+    yield Fact(
+        "To use" if is_owned(best) else "To rent", best.label, WORDS, f"{best.confidence:.0%} confidence"
+    )
     yield Fact("GPUs", best.num_gpus)
     if cost := best.cost:
         at = f"at {cost.requests_per_s:,.2f} requests/s"

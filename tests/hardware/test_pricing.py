@@ -18,6 +18,7 @@ from capacity.hardware.pricing import (
     find_price,
     parse_prices,
     price_table,
+    price_text,
 )
 from capacity.hardware.pricing import find_price_for_cost as price_of_cost
 
@@ -196,3 +197,18 @@ def test_a_rentable_instance_by_its_name() -> None:
         price_of_cost("h100", Cost(price_tier="on-demand", price_instance="p5.48xlargo"))
     with pytest.raises(InvalidInput, match="requires --price-tier"):
         price_of_cost("h100", Cost(price_instance="p5.48xlarge"))
+
+
+def test_prices_have_at_least_two_decimals() -> None:
+    assert [price_text(usd) for usd in (3.9, 12.0, 1.495, 0.085, 1234.5)] == [
+        "$3.90", "$12.00", "$1.495", "$0.085", "$1,234.50",
+    ]  # fmt: skip
+
+
+def test_the_users_own_cost_of_owned_gpus_keeps_the_tier() -> None:
+    owned, given = (find_price("h100", tier=tier, override="h100=1.2") for tier in ("owned", None))
+    assert owned is not None
+    assert given is not None
+    assert (owned.tier, given.tier) == ("owned", "given")
+    assert owned.is_given
+    assert owned.quote == "h100-sxm-80gb: $1.20 per GPU-hour, owned, given with --price"

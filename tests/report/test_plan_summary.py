@@ -49,16 +49,25 @@ def test_the_answer_fits_a_screen(several: Plan, monkeypatch: pytest.MonkeyPatch
     assert "not proved: the search was interrupted" in unproved
 
 
+def test_owned_gpus_are_used_and_not_rented(several: Plan) -> None:
+    assert several.best is not None
+    assert several.best.cost is not None
+    owned = replace(several.best, cost=replace(several.best.cost, tier="owned"))
+    text = summary(replace(several, ranked=(owned, *several.ranked[1:])))
+    assert f"Use {owned.label}" in text
+    assert "Rent " not in text
+
+
 def test_saving_names_the_next_deployment_of_equal_price(several: Plan) -> None:
     """It is not passed over for the first one that costs more."""
     assert several.best is not None
     equal = replace(several.ranked[1], objective=several.best.objective)
     rest = [replace(other, objective=other.objective + 1) for other in several.ranked[2:]]
     text = " ".join(summary(replace(several, ranked=(several.best, equal, *rest))).split())
-    assert f"the next, {equal.label}, costs the same; saves" in text
-    assert f"over the next more expensive, {rest[0].label}" in text
+    assert f"costs the same: {equal.label} saves" in text
+    assert f"compared with the next more expensive: {rest[0].label}" in text
     alone = " ".join(summary(replace(several, ranked=(several.best, equal))).split())
-    assert f"the next, {equal.label}, costs the same" in alone
+    assert f"costs the same: {equal.label}" in alone
     assert "saves $" not in alone.split("Alternatives")[0]
 
 

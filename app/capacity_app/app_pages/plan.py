@@ -19,11 +19,13 @@ from capacity.report.figures.planning import speed_chart, whisker_caption
 from capacity.report.plan import (
     CONDITIONAL_HEADING,
     MISS_COLUMNS,
+    REMEDIES_HEADING,
     conditional_texts,
     launch_scope_text,
     levels_table,
     ranked_table,
     rejected_table,
+    remedy_text,
     wrap_command,
 )
 from capacity.report.plan_files import write_plan_files
@@ -95,6 +97,10 @@ if plan is not None:
     show_figures("plan", inputs, found, plan_facts)
     if best is None:
         show_table(Table("Closest candidate for each service level", plan.misses, MISS_COLUMNS))
+        if plan.remedies:
+            st.subheader(REMEDIES_HEADING)
+        for remedy in plan.remedies:
+            st.markdown(f"- {escape_markdown(remedy_text(plan, remedy))}")
     else:
         for line in best.launch:  # the archive below has the commands of all candidates
             st.caption(f"Starts {launch_scope_text(line)}:")

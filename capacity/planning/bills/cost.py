@@ -54,6 +54,8 @@ def cost(
     deployment = make_deployment(
         model, pool=pool_fields, traffic=traffic_fields, cost=prices, question="cost"
     )
+    slos = parse_slos(service_levels(slo, deployment.traffic))
+    check_window(slo_window, slos)
     pool = deployment.pool
     billing: Billing = build(Billing, {**billing_fields, "replicas": pool.replicas})
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
@@ -62,8 +64,6 @@ def cost(
     if price is None:
         raise InvalidInput(NO_PRICE)
     traffic, engines = deployment.traffic, with_replicas(resolved, billing.replicas)
-    slos = parse_slos(service_levels(slo, traffic))
-    check_window(slo_window, slos)
     asked = (workload, traffic.trace, traffic.request_rate, traffic.concurrency, traffic.users)
     has_load = any(each is not None for each in asked)
     if not has_load and slo:

@@ -122,7 +122,7 @@ def evaluate_engines(
     # of the replica that represents all
     part = first if alike == 1 else first.select(np.arange(0, len(first), alike))
     one = [replace(engines[0], replicas=1)] if alike > 1 else engines
-    is_long = total >= LONG_RUN
+    is_long, users = total >= LONG_RUN, first.think_s is not None
     sampled = sample and is_long and len(part) >= MIN_SAMPLE_REQUESTS
 
     def run(engines: Sequence[EngineGroup], workload: Workload) -> SimulationResult:
@@ -138,7 +138,7 @@ def evaluate_engines(
             if ahead * len(part) <= sum(len(look.records) for look in looks):
                 break  # at this rate it may meet the SLO
     if sampled and alike * len(workloads) > 1:
-        return evaluate_slos([run(one, part)], goal, seen="sample", replicas=alike)
+        return evaluate_slos([run(one, part)], goal, seen="sample", replicas=alike, users=users)
     begun = [] if begun is None else begun
     runs, begun[:] = list(begun), []
     for number, workload in enumerate(workloads, 1):
@@ -148,14 +148,14 @@ def evaluate_engines(
             break
         seen = runs[:number]
         if first_draw and sample:
-            trial = evaluate_slos(seen, goal, seen="sample")
+            trial = evaluate_slos(seen, goal, seen="sample", users=users)
             if trial.met:
                 begun.extend(seen)
                 return trial
         share = number / len(workloads) if is_long else 1.0
         if give_up and cannot_meet_slo(seen, goal, total, share=share, parts=number):
-            return evaluate_slos(seen, goal, seen="given up")
-    return evaluate_slos(runs, goal, seen="all", intervals=intervals)
+            return evaluate_slos(seen, goal, seen="given up", users=users)
+    return evaluate_slos(runs, goal, seen="all", intervals=intervals, users=users)
 
 
 def _busiest_first(workload: Workload) -> list[Workload]:

@@ -116,15 +116,27 @@ class Evaluation:
 
 
 def evaluate_slos(
-    runs: Sequence[SimulationResult], goal: Goal, *, seen: Seen, replicas: int = 1, intervals: bool = False
+    runs: Sequence[SimulationResult],
+    goal: Goal,
+    *,
+    seen: Seen,
+    replicas: int = 1,
+    intervals: bool = False,
+    users: bool = False,
 ) -> Evaluation:
-    """Return the evaluation of `runs`; one run represents `replicas` replicas, so throughputs are multiplied."""
+    """Return the evaluation of `runs`; one run represents `replicas` replicas, so throughputs are multiplied.
+
+    `users`: the runs are closed loops of users with think times. Throughput is then that of steady state, from the
+    middle of the requests sent, because the last responses of a loop take long.
+    """
     tables = [run.records for run in runs]
     tpot = latencies_s(tables, "tpot")
     levels, joint = _levels(runs, goal, intervals=intervals)
     # from the first arrival to the last completion of each run; MISSING is -1
     spans_ps = (int(table.finish_ps.max()) - int(table.arrival_ps.min()) for table in tables)
     duration_s = sum(max(span_ps, 0) / PS_PER_S for span_ps in spans_ps)
+    if users:
+        duration_s = sum(map(_steady_span_s, tables))
 
     def sum_completed(column: str) -> int:
         return sum(int(getattr(table, column)[table.completed].sum()) for table in tables)
@@ -150,6 +162,12 @@ def evaluate_slos(
         hit_fraction=sum_completed("cached_tokens") / prompt_tokens if prompt_tokens else 0.0,
         joint_ratio=joint,
     )
+
+
+def _steady_span_s(table: RequestTable) -> float:
+    """Return the seconds in which all requests would be sent at the rate of the middle 80 % of them."""
+    low, high = np.quantile(table.arrival_ps, (0.1, 0.9))
+    return float(high - low) / 0.8 / PS_PER_S
 
 
 def evaluate_windows(

@@ -168,7 +168,8 @@ class PoolPlanner:
         self.runs_left -= 1
         if asked is None:
             return None
-        plan = run_search(asked, workers=self.workers, progress=self._progress(side.span))
+        progress = self._progress(side.span)
+        plan = run_search(asked, workers=self.workers, progress=progress, explain=False)
         self.ended = plan.ended == "interrupted"
         self.prices |= dict.fromkeys(plan.prices)
         return plan

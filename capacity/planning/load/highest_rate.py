@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from capacity.planning.evaluation.bisection import highest_rate
 from capacity.planning.evaluation.evaluate import EngineGroup, evaluate_engines
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal
 from capacity.planning.evaluation.step_error import factors_at
@@ -24,8 +25,6 @@ from capacity.planning.workers.worker_pool import (
 from capacity.pool.resolve import ResolvedPool
 from capacity.workload import Workload
 
-TOLERANCE = 0.02  # relative tolerance of the bisection
-MAX_DOUBLINGS = 12
 Value = TypeVar("Value")
 
 
@@ -152,28 +151,3 @@ def _bisect(guess: float, level: float | None, draw: int) -> Generator[_Rate, Ev
         except StopIteration as found:
             highest: float = found.value
             return highest
-
-
-def highest_rate(guess: float) -> Generator[float, bool, float]:
-    """Find the highest rate that meets the SLO, within `TOLERANCE`: double or halve to bracket it, then bisect.
-
-    A generator that yields rates and receives whether each meets the SLO. Returns 0 if the SLO is still missed after
-    halving the guess `MAX_DOUBLINGS` times, and infinity if it is still met after doubling it as often.
-    """
-    low, high = 0.0, math.inf
-    rate = guess
-    for _ in range(MAX_DOUBLINGS):
-        if (yield rate):
-            low = rate
-            rate *= 2
-        else:
-            high = rate
-            rate /= 2
-        if low > 0 and high < math.inf:
-            break
-    if low == 0.0 or high == math.inf:
-        return high if low else 0.0
-    while high - low > TOLERANCE * low:
-        middle = (low + high) / 2
-        low, high = (middle, high) if (yield middle) else (low, middle)
-    return low

@@ -119,7 +119,7 @@ class CandidateFamily(Side):
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """Reason why a candidate is excluded; for a latency bound, `ratio` is the bound divided by its limit."""
+    """Reason why a candidate is excluded; `ratio`: its bound on latency or GPUs divided by the limit."""
 
     kind: Kind
     reason: str
@@ -158,14 +158,15 @@ class CandidateRecord:
     rejected: list[Rejection] = field(default_factory=list)
     engines: int = 0
     points: int = 0
-    # lowest ratio of the bounds that excluded a candidate
-    nearest: tuple[float, Candidate, str] | None = None
+    # by kind of exclusion: lowest ratio of the bounds that excluded a candidate without conditions
+    nearest: dict[Kind, tuple[float, Candidate, str]] = field(default_factory=dict)
 
-    def reject(self, candidate: Candidate, why: Exclusion) -> None:
-        """Record the rejection of an engine or of a prefill-decode pair."""
+    def reject(self, candidate: Candidate, why: Exclusion, *, recommendable: bool = True) -> None:
+        """Record the rejection of an engine or of a prefill-decode pair; `recommendable`: it has no conditions."""
         self.rejected.append(Rejection.from_candidate(candidate, why.kind, why.reason, replicas=None))
-        if why.ratio is not None and (self.nearest is None or why.ratio < self.nearest[0]):
-            self.nearest = (why.ratio, candidate, why.reason)
+        known = self.nearest.get(why.kind)
+        if recommendable and why.ratio is not None and (known is None or why.ratio < known[0]):
+            self.nearest[why.kind] = (why.ratio, candidate, why.reason)
 
 
 def format_objective(option: CandidateFamily, value: float) -> str:

@@ -22,6 +22,7 @@ from capacity.planning.search.candidate_family import (
     Side,
     objective_of,
 )
+from capacity.planning.search.conditions import conditions_of
 from capacity.planning.search.plan_request import Market
 from capacity.planning.search.replica_search import (
     FirstTokenSearch,
@@ -94,7 +95,8 @@ class CandidateGenerator:
         if not isinstance(seen, Exclusion):
             survey.options += [option for contender in seen for option in contender.options]
             return
-        survey.reject(candidate, seen)
+        conditions = conditions_of(self.search, self.arena.model, candidate.pool)
+        survey.reject(candidate, seen, recommendable=not conditions)
         if seen.kind not in ("unmeetable", "limit"):
             survey.points -= self._points(candidate)
         if seen.kind == "impossible":
@@ -103,10 +105,10 @@ class CandidateGenerator:
     def _points(self, candidate: Candidate) -> int:
         """Return the number of combinations of replicas and router (or prefill replicas) within the limits."""
         if candidate.prefill is not None:
-            allowed, decode_gpus = self._gpus(candidate.pool.gpu), candidate.pool.num_gpus
+            allowed, decode_gpus = self.most_gpus(candidate.pool.gpu), candidate.pool.num_gpus
             left = range(allowed - candidate.prefill.num_gpus, 0, -candidate.prefill.num_gpus)
             return sum(gpus // decode_gpus for gpus in left)
-        most = self._most_replicas(candidate.pool)
+        most = self.most_replicas(candidate.pool)
         return min(most, 1) + max(most - 1, 0) * len(self.routers(most))
 
     def replica_searches(self, pool: Pool) -> Sequence[ReplicaSearch] | Exclusion:
@@ -114,7 +116,7 @@ class CandidateGenerator:
         side = self._side(pool, "both")
         if isinstance(side, Exclusion):
             return side
-        most, bound_least = self._most_replicas(pool), side.bound.min_replicas
+        most, bound_least = self.most_replicas(pool), side.bound.min_replicas
         blocked = self._exclusion_by_limit(pool, most, bound_least)
         if blocked is not None:
             return blocked
@@ -146,7 +148,7 @@ class CandidateGenerator:
 
     def _pair(self, prefill: Side, decode: Side, gpu: str) -> list[CandidateFamily] | Exclusion:
         """Return a candidate family for each number of prefill replicas, or the reason why the pair is excluded."""
-        allowed = self._gpus(gpu)
+        allowed = self.most_gpus(gpu)
         least_p, least_d = prefill.bound.min_replicas, decode.bound.min_replicas
         width_p, width_d = prefill.pool.num_gpus, decode.pool.num_gpus
         if (gpus := least_p * width_p + least_d * width_d) > allowed:
@@ -192,7 +194,7 @@ class CandidateGenerator:
         shared = self.load.computed_input_tokens < self.load.input_tokens
         return (ROUND_ROBIN, "prefix-aware") if shared else (ROUND_ROBIN,)
 
-    def _gpus(self, gpu: str) -> int:
+    def most_gpus(self, gpu: str) -> int:
         """Return the largest number of GPUs that --max-gpus and --budget allow; may be 0."""
         quote = self.market.quotes[gpu]
         if self.search.budget is None or quote is None or not quote.usd_per_gpu_hour:
@@ -201,24 +203,26 @@ class CandidateGenerator:
         affordable = int(self.search.budget / quote.usd_per_gpu_hour // instance) * instance
         return min(self.search.max_gpus, affordable)
 
-    def _most_replicas(self, pool: Pool) -> int:
+    def most_replicas(self, pool: Pool) -> int:
         """Return the largest number of replicas that the GPU limit, the budget and the traffic allow; may be 0."""
-        return min(self._gpus(pool.gpu) // pool.num_gpus, self.load.most_replicas)
+        return min(self.most_gpus(pool.gpu) // pool.num_gpus, self.load.most_replicas)
 
     def _exclusion_by_limit(self, pool: Pool, most: int, least: int) -> Exclusion | None:
         if most >= 1 and least <= most:
             return None
+        ratio = None if most < 1 else least / most
         if most < 1:
-            needs, allowed = f"one replica has {pool.num_gpus} GPUs", self._gpus(pool.gpu)
+            needs, allowed = f"one replica has {pool.num_gpus} GPUs", self.most_gpus(pool.gpu)
         else:
             gpus, rate = least * pool.num_gpus, self.load.requests / max(self.load.span_s, 1e-9)
             needs, allowed = f"needs at least {least} replicas ({gpus} GPUs) for {rate:.3g} requests/s", most
-        return Exclusion("limit", f"{needs}; {allowed} are allowed by {self._limit(pool.gpu)}")
+        are = "is" if allowed == 1 else "are"
+        return Exclusion("limit", f"{needs}; {allowed} {are} allowed by {self._limit(pool.gpu)}", ratio)
 
     def _limit(self, gpu: str) -> str:
         """Return text that names the limit on the number of these GPUs: --max-gpus, or --budget with the price."""
         search, quote = self.search, self.market.quotes[gpu]
-        if quote is None or self._gpus(gpu) == search.max_gpus:
+        if quote is None or self.most_gpus(gpu) == search.max_gpus:
             return f"--max-gpus {search.max_gpus}"
         whole = f", rented in instances of {quote.gpus_per_instance}" if quote.gpus_per_instance > 1 else ""
         return f"--budget {search.budget:g} at ${quote.usd_per_gpu_hour:.2f} per GPU-hour{whole}"

@@ -13,11 +13,18 @@ from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationRequest
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.evaluation.slo_evaluation import Evaluation
-from capacity.planning.records import Conditional, Kind, Plan, Point, SearchCounts
+from capacity.planning.records import Conditional, Kind, Plan, Point, Ranked, SearchCounts
 from capacity.planning.search.candidate_family import CandidateFamily
 from capacity.planning.search.candidate_generator import CandidateGenerator
 from capacity.planning.search.conditions import conditions_of
-from capacity.planning.search.plan_notes import lighter_misses, not_searched, require_options, warnings_of
+from capacity.planning.search.nearest_miss import misses_of, nearest_miss, remedies
+from capacity.planning.search.plan_notes import (
+    lighter_misses,
+    not_searched,
+    require_options,
+    response_note,
+    warnings_of,
+)
 from capacity.planning.search.plan_request import PlanRequest
 from capacity.planning.search.plan_search import PlanSearch
 from capacity.planning.search.ranking import Ranking
@@ -26,6 +33,7 @@ from capacity.planning.search.replica_search import ReplicaSearch
 from capacity.planning.search.snapshot import Progress
 from capacity.planning.space import Candidate
 from capacity.planning.workers.environment_fingerprint import NamedInputs
+from capacity.workload import Workload
 
 CLOSER_EVALUATIONS = {
     "done": 4,
@@ -43,15 +51,17 @@ def run_search(
     cluster: str | None = None,
     progress: Progress | None = None,
     started_s: float | None = None,
+    explain: bool = True,
 ) -> Plan:
-    """Run the search that `asked` describes and return the plan.
+    """Run the search that `asked` describes and return the plan; with `explain`, a plan without an answer has the
+    nearest miss.
 
     Raises DoesNotFit if the model fits no engine, and InvalidInput if no engine can run or `cluster` does not exist.
     Ctrl-C ends the search early, like the time limit.
     """
     with _opened_search(asked, workers, cluster, progress, started_s) as state:
         state.run()
-        return _plan(state)
+        return _plan(state, explain=explain)
 
 
 def find_conditional(
@@ -101,7 +111,7 @@ def _conditional(state: PlanSearch, ranking: Ranking) -> tuple[Conditional, ...]
     )
 
 
-def _plan(state: PlanSearch) -> Plan:
+def _plan(state: PlanSearch, *, explain: bool) -> Plan:
     """Build the plan, with closer evaluation of the best answers as time allows. Load values of the plan, such as the
     request rate, are those of the requests on which the best answer was evaluated."""
     search, bench, best, load = state.search, state.bench, state.best, state.load
@@ -111,7 +121,7 @@ def _plan(state: PlanSearch) -> Plan:
     survey, market, entries = state.surveyor.survey, state.surveyor.market, state.all_entries
     contenders = [entry for entry in entries if isinstance(entry, ReplicaSearch)]
     if state.ended == "done":
-        require_options(survey)
+        require_options(survey, arena)
     ranking = make_from(Ranking, state, arena=arena, load=load)
     leaders = [*([] if best is None else [best]), *state.leaders.values()]
     ranked = ranking.rank(contenders, leaders, closer=CLOSER_EVALUATIONS[state.ended])
@@ -122,6 +132,17 @@ def _plan(state: PlanSearch) -> Plan:
         *not_recommended(state.conditional),
     )
     kinds = Counter(rejection.kind for rejection in rejected)
+    counts = make_from(
+        SearchCounts,
+        survey,
+        state,
+        excluded=sum(kinds[kind] for kind in EXCLUDED),
+        bounded=sum(kinds[kind] for kind in BOUNDED),
+        unresolved=kinds["unresolved"],
+    )
+    conditional = _conditional(state, ranking)
+    unanswered = not ranked and state.ended != "interrupted"
+    nearest = nearest_miss(state) if explain and unanswered else None  # simulates more deployments
     first = arena.workloads[0]
     return make_from(
         Plan,
@@ -130,25 +151,20 @@ def _plan(state: PlanSearch) -> Plan:
         search,
         model=arena.model.name,
         workload=first.name,
-        requests_per_s=load.requests / load.span_s if load.span_s else float("inf"),
+        requests_per_s=_requests_per_s(load, first, ranked),
         concurrency=first.concurrency,
         slos=tuple(str(slo) for slo in arena.goal.slos),
         slo_window=search.slo_window if arena.windows else "trace",
         busiest_window=arena.windows[0] if arena.windows else None,
         ranked=ranked,
-        misses=() if ranked or state.ended == "interrupted" else ranking.misses(contenders, survey),
-        conditional=_conditional(state, ranking),
+        misses=misses_of(nearest, survey) if unanswered else (),
+        nearest=nearest,
+        remedies=remedies(state, nearest) if explain and unanswered else (),
+        conditional=conditional,
         rejected=rejected,
         speed_front=speed_front(points),
         cost_front=cost_front(points),
-        counts=make_from(
-            SearchCounts,
-            survey,
-            state,
-            excluded=sum(kinds[kind] for kind in EXCLUDED),
-            bounded=sum(kinds[kind] for kind in BOUNDED),
-            unresolved=kinds["unresolved"],
-        ),
+        counts=counts,
         proved=state.all is not None and state.all.done and not state.cut,
         prices=tuple(price.quote for price in market.quotes.values() if price is not None),
         not_searched=not_searched(search, load, arena.model),
@@ -157,9 +173,17 @@ def _plan(state: PlanSearch) -> Plan:
             *state.notes,
             *lighter_misses(best),
             *warnings_of(arena, ranked),
+            *response_note(arena, ranked),
             *bench.remarks,
         ),
     )
+
+
+def _requests_per_s(load: Load, workload: Workload, ranked: Sequence[Ranked]) -> float:
+    """Return the request rate; for users who wait for responses, the one that the best deployment serves."""
+    if workload.think_s is not None and ranked:
+        return (ranked[0].predicted or ranked[0].trial).requests_per_s
+    return load.requests / load.span_s if load.span_s else float("inf")
 
 
 def points_of(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from capacity.base.errors import DoesNotFit, InvalidInput
+from capacity.base.errors import CapacityError, DoesNotFit, InvalidInput
+from capacity.deployment import Pool
+from capacity.hardware import load_profile, profile_names
 from capacity.model import ModelSpec
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
@@ -12,11 +14,13 @@ from capacity.planning.records import Ranked
 from capacity.planning.search.candidate_family import CandidateRecord, EvaluatedCandidate
 from capacity.planning.space import TUNING, Search, disaggregated_axes, speculators
 from capacity.pool.drafting import find_speculator
+from capacity.pool.memory import MemoryPlan
 from capacity.workload.windows import MIN_WORK_FRACTION
 
 ROUTER_NOTE = (
     "Replicas share no prefix cache; a router distributes the requests (round robin unless another is named)."
 )
+GPUS_NAMED = 3  # on which a model fits that does not fit on the candidate GPUs
 
 
 def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...]:
@@ -52,7 +56,7 @@ def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...
     return tuple(texts)
 
 
-def require_options(survey: CandidateRecord) -> None:
+def require_options(survey: CandidateRecord, arena: EvaluationContext) -> None:
     """Raise DoesNotFit or InvalidInput if no candidate can run at all, whether or not it meets the SLO."""
     if survey.options:
         return
@@ -60,13 +64,46 @@ def require_options(survey: CandidateRecord) -> None:
     if kinds & {"unmeetable", "limit"}:
         return
     for kind in ("does not fit", "quality", "no price", "impossible"):
-        reasons = [rejection.reason for rejection in survey.rejected if rejection.kind == kind]
-        if reasons:
-            text = f"no engine in the search space can run this model ({len(reasons)}: {kind}). Example: {reasons[-1]}"
+        rejected = [rejection for rejection in survey.rejected if rejection.kind == kind]
+        if rejected:
+            text = f"no engine in the search space can run this model ({len(rejected)}: {kind})."
             if kind == "does not fit":
-                raise DoesNotFit(text, needed_bytes=0.0, usable_bytes=0.0)
-            raise InvalidInput(text)
+                raise _does_not_fit(text, [rejection.pool for rejection in rejected], arena)
+            raise InvalidInput(f"{text} Example: {rejected[-1].reason}")
     raise InvalidInput("the search space is empty: give --gpus")
+
+
+def _does_not_fit(text: str, pools: Sequence[Pool], arena: EvaluationContext) -> DoesNotFit:
+    """Return the error with the engine that lacks the least memory, and GPUs on which this engine fits."""
+    resolved = min(map(arena.resolve_pool, pools), key=lambda each: missing_bytes(each.memory_without_advice))
+    plan = resolved.memory_without_advice
+    others = [load_profile(name) for name in profile_names() if "@" not in name]
+    larger = [
+        each.name
+        for each in sorted(others, key=lambda each: each.memory_engine_bytes)
+        if each.memory_engine_bytes > resolved.profile.memory_engine_bytes
+        and each.gpus_per_node >= min(resolved.pool.tensor_parallel_size, resolved.profile.gpus_per_node)
+        and _fits_on(each.name, resolved.pool, arena)
+    ]
+    gpus = f"{resolved.pool.num_gpus} x " if resolved.pool.num_gpus > 1 else ""
+    fits = f" The same engine fits on {gpus}{', '.join(larger[:GPUS_NAMED])}." if larger else ""
+    return DoesNotFit(
+        f"{text} Nearest, {resolved.pool.num_gpus} GPUs: {plan.reason}{fits}",
+        needed_bytes=plan.needed_bytes,
+        usable_bytes=plan.usable_bytes,
+    )
+
+
+def missing_bytes(plan: MemoryPlan) -> float:
+    """Return the bytes per GPU that a model lacks; negative if its weights fit."""
+    return plan.needed_bytes - plan.usable_bytes
+
+
+def _fits_on(gpu: str, pool: Pool, arena: EvaluationContext) -> bool:
+    try:
+        return arena.resolve_pool(pool.model_copy(update={"gpu": gpu})).memory_without_advice.fits
+    except CapacityError:
+        return False
 
 
 def warnings_of(arena: EvaluationContext, ranked: Sequence[Ranked]) -> tuple[str, ...]:
@@ -86,6 +123,20 @@ def warnings_of(arena: EvaluationContext, ranked: Sequence[Ranked]) -> tuple[str
         if name is not None:
             texts.append(_acceptance(name, ranked, arena.model))
     return tuple(texts)
+
+
+def response_note(arena: EvaluationContext, ranked: Sequence[Ranked]) -> list[str]:
+    """Return a note with the response time of the best deployment, if the request rate of users assumes none."""
+    traffic = None if arena.steady is None else arena.steady.traffic
+    predicted = ranked[0].predicted if ranked else None
+    if traffic is None or traffic.users is None or traffic.response_s or predicted is None:
+        return []
+    response_s = float(f"{predicted.mean_e2e_s:.2g}")
+    rate = traffic.users / (traffic.think_time_s + response_s)
+    return [
+        f"The request rate assumes that responses take no time. The predicted mean response time of the best "
+        f"deployment is {response_s:g} s: --response-s {response_s:g} plans for {rate:.4g} requests/s."
+    ]
 
 
 def _acceptance(name: str, ranked: Sequence[Ranked], model: ModelSpec) -> str:

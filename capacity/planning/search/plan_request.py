@@ -12,7 +12,7 @@ from capacity.deployment import Cost, Traffic
 from capacity.deployment.images import add_encoder_tokens, check_language_model_only
 from capacity.deployment.use_cases import service_levels
 from capacity.hardware import load_profile, profile_names
-from capacity.hardware.pricing import Price, find_price_for_cost
+from capacity.hardware.pricing import Price, billed_gpus, find_price_for_cost, usd_per_hour
 from capacity.model import ModelSpec, load_model
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
@@ -53,6 +53,11 @@ class Market:
         watts = {gpu: load_profile(gpu, profiles).system_watts_per_gpu for gpu in quotes}
         return cls(quotes=quotes, unpriced=unpriced, watts=watts)
 
+    def usd_per_hour(self, gpu: str, gpus: int) -> float | None:
+        """Return the price of this many GPUs in $/h, rounded up to whole instances; None without a price."""
+        quote = self.quotes[gpu]
+        return None if quote is None else usd_per_hour(quote, billed_gpus(quote, gpus))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
@@ -80,10 +85,12 @@ class PlanRequest:
         download: bool,
     ) -> PlanRequest:
         """Build the input of a search; without `slo`, use the SLO of the traffic's use case. Raises InvalidInput."""
+        levels = service_levels(slo, traffic)
+        parse_slos(levels)  # reports errors in the SLO before a missing price
         check_search(search, cost)
         check_language_model_only(search.language_model_only, traffic)
         spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
-        goal = Goal(slos=parsed_slos(service_levels(slo, traffic)), goodput_target=search.goodput_target)
+        goal = Goal(slos=parsed_slos(levels), goodput_target=search.goodput_target)
         longest = search.max_model_len or spec.max_position_embeddings
         asked = add_encoder_tokens(traffic, spec)
         workloads = resample_traffic(asked, workload, search.replications, longest)

@@ -1,4 +1,4 @@
-"""Rank the answers: the best of each GPU and weight format, then others; without answers, report missed SLOs."""
+"""Rank the answers: the best of each GPU and weight format, then others."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluate import served_load_of
 from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationRequest
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
-from capacity.planning.evaluation.slo_evaluation import Evaluation, Level
+from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.evaluation.step_error import LEVELS
-from capacity.planning.records import LaunchLine, Miss, Ranked
-from capacity.planning.search.candidate_family import CandidateRecord, EvaluatedCandidate, Order
+from capacity.planning.records import LaunchLine, Ranked
+from capacity.planning.search.candidate_family import EvaluatedCandidate, Order
 from capacity.planning.search.replica_search import ReplicaSearch
 from capacity.planning.space import Candidate, Search
 from capacity.pool.memory import memory_fraction
@@ -126,18 +126,6 @@ class Ranking:
             load = replace(load, input_tokens=input_tokens, output_tokens=output_tokens)
         return None if load is None else cost_of(tried.option.price, pools, load)
 
-    def misses(self, contenders: Iterable[ReplicaSearch], survey: CandidateRecord) -> tuple[Miss, ...]:
-        """Return the missed SLOs of the candidate that is closest to meeting all of them."""
-        missed = [tried for contender in contenders for tried in contender.missed]
-        if not missed:
-            return _bound_misses(survey)
-        nearest = min(missed, key=lambda tried: tried.trial.ratio)
-        task = EvaluationRequest(nearest.candidate, self.search.confidence, give_up=False)
-        trial = self.bench.run_all([task])[0] or nearest.trial
-        if trial.met:  # the busiest window meets the SLO, another window does not
-            trial = nearest.trial
-        return tuple(_miss(level, nearest.candidate.label) for level in trial.levels if not level.met)
-
 
 def pin_defaults(resolved: ResolvedPool) -> Pool:
     """Return the pool with explicit values for the engine's defaults that affect the predicted times and intervals."""
@@ -234,26 +222,3 @@ def _shape(tried: EvaluatedCandidate) -> tuple[object, ...]:
 
 def _wants_intervals(trial: Evaluation) -> bool:
     return trial.seen == "all" and all(level.low_s is None for level in trial.levels)
-
-
-def _bound_misses(survey: CandidateRecord) -> tuple[Miss, ...]:
-    """Return the miss of a search without simulations: the latency bound closest to its limit, else the GPU limit."""
-    if survey.nearest is not None:
-        ratio, candidate, reason = survey.nearest
-        slo = reason.split(" cannot be met: ")[0]
-        best = reason.split("needs ")[-1] + " on an empty engine"
-        return (Miss(slo=slo, limit=slo.split(":")[-1], best=best, factor=ratio, candidate=candidate.label),)
-    blocked = next((rejection for rejection in survey.rejected if rejection.kind == "limit"), None)
-    if blocked is None:
-        return ()
-    label = Candidate(pool=blocked.pool, replicas=1).label
-    limits, never = "--budget" if "--budget" in blocked.reason else "--max-gpus", float("inf")
-    return (Miss(slo="capacity", limit=limits, best=blocked.reason, factor=never, candidate=label),)
-
-
-def _miss(level: Level, candidate: str) -> Miss:
-    if level.value_s is None:
-        best, limit = f"{level.good_fraction:.1%} of requests", f"{level.required_fraction:.1%}"
-    else:
-        best, limit = f"{level.value_s * 1e3:,.0f} ms", f"{level.limit_s * 1e3:,.0f} ms"
-    return Miss(slo=level.slo, limit=limit, best=best, factor=level.ratio, candidate=candidate)

@@ -18,6 +18,7 @@ from capacity.deployment.use_cases import service_levels
 from capacity.hardware.pricing import find_price_for_cost
 from capacity.model import ModelSpec
 from capacity.pool.resolve import resolve
+from capacity.workload import parse_slos
 
 
 @document_options(Pool, Traffic, Cost)
@@ -43,15 +44,14 @@ def estimate(
         model, pool=pool, traffic=estimate_fields(traffic), cost=cost, question="estimate"
     )
     asked = deployment.traffic
+    levels = parse_slos(service_levels(slo, asked))
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles, download=download)
     price = find_price_for_cost(resolved.profile.name, deployment.cost)
     at_a_rate = asked.request_rate is not None and asked.concurrency is None
     if slo and not at_a_rate:
         raise InvalidInput("--slo needs --request-rate or --users in estimate: give one of them")
     answer = estimate_of(resolved, asked, price)
-    if not at_a_rate or not (
-        service_levels(slo, asked) or asked.users or answer.verdict in ("saturated", "overloaded")
-    ):
+    if not at_a_rate or not (levels or asked.users or answer.verdict in ("saturated", "overloaded")):
         return answer
     from capacity.planning.sizing.replicas_needed import replicas_needed  # loads the planner
 

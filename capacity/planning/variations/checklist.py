@@ -198,7 +198,7 @@ def _sizes(resolved: ResolvedPool, price: Price | None) -> Iterator[Change]:
     replicas = resolved.pool.replicas
     if replicas > 1:
         yield Change(f"right-size to {replicas - 1} replicas", {"replicas": replicas - 1})
-    if price is None or price.tier == "given":
+    if price is None or price.is_given:
         why = "no price was given" if price is None else "the given price is only for this GPU"
         for text in ("right-size to a cheaper GPU", "rent spot capacity"):
             yield Change(text, refused=f"{why}; set --price-tier on-demand for the prices of other GPUs")

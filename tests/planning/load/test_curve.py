@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from capacity.base.errors import InvalidInput
+from capacity.planning.evaluation.bisection import TOLERANCE
 from capacity.planning.load.curve import curve
-from capacity.planning.load.highest_rate import TOLERANCE
 
 SMALL: dict[str, Any] = {"gpu": "h100", "input_len": 300, "output_len": 40, "num_prompts": 400}
 

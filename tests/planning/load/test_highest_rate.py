@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from capacity.deployment import Pool
 from capacity.model import load_model
+from capacity.planning.evaluation.bisection import TOLERANCE, highest_rate
 from capacity.planning.evaluation.slo_evaluation import Goal
-from capacity.planning.load.highest_rate import TOLERANCE, RateRuns, Served, highest_rate
+from capacity.planning.load.highest_rate import RateRuns, Served
 from capacity.planning.workers.worker_pool import WorkerPool, run_in_parallel
 from capacity.pool.resolve import resolve
 from capacity.workload import parse_slos, random_requests

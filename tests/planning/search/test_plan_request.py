@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import capacity
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Cost, Traffic
 from capacity.hardware import profile_names
@@ -114,3 +115,19 @@ def test_a_price_of_too_few_providers_does_not_stand_beside_a_market() -> None:
         Search(gpus=("h100", "a10g")), Cost(price_tier="on-demand", price_provider="AWS"), []
     )
     assert picked.unpriced == {}  # whoever names a provider means its price
+
+
+@pytest.mark.parametrize("verb", ["plan", "cost", "estimate", "simulate", "fleet"])
+def test_an_invalid_slo_is_reported_before_a_missing_price(verb: str) -> None:
+    gpu = {"gpus": ("gb10",)} if verb in ("plan", "fleet") else {"gpu": "gb10"}
+    tier = {} if verb in ("plan", "fleet") else {"price_tier": "on-demand"}
+    with pytest.raises(InvalidInput, match="'5parsecs' is not a time"):
+        getattr(capacity, verb)(
+            "llama-3.1-8b",
+            slo=["ttft:p95:5parsecs"],
+            request_rate=1.0,
+            input_len=9,
+            output_len=9,
+            **gpu,
+            **tier,
+        )

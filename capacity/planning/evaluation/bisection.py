@@ -1,0 +1,34 @@
+"""Bisection of the request rate at which a deployment still meets the SLO."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+
+TOLERANCE = 0.02  # relative tolerance of the bisection
+MAX_DOUBLINGS = 12
+
+
+def highest_rate(guess: float) -> Generator[float, bool, float]:
+    """Find the highest rate that meets the SLO, within `TOLERANCE`: double or halve to bracket it, then bisect.
+
+    A generator that yields rates and receives whether each meets the SLO. Returns 0 if the SLO is still missed after
+    halving the guess `MAX_DOUBLINGS` times, and infinity if it is still met after doubling it as often.
+    """
+    low, high = 0.0, math.inf
+    rate = guess
+    for _ in range(MAX_DOUBLINGS):
+        if (yield rate):
+            low = rate
+            rate *= 2
+        else:
+            high = rate
+            rate /= 2
+        if low > 0 and high < math.inf:
+            break
+    if low == 0.0 or high == math.inf:
+        return high if low else 0.0
+    while high - low > TOLERANCE * low:
+        middle = (low + high) / 2
+        low, high = (middle, high) if (yield middle) else (low, middle)
+    return low
