@@ -5,10 +5,10 @@ The registry describes each verb.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,9 +26,13 @@ from capacity.cli.options import (
     show,
     show_answer,
     with_dashes,
-    write,
+    write_all,
+    write_chart,
 )
 from capacity.cli.question import Question, changed_gpu, request_of
+
+if TYPE_CHECKING:
+    from capacity.simulator.timeline import Timeline
 
 
 def fit(question: Question, *, price_tier: str | None = None) -> None:
@@ -137,19 +141,24 @@ def simulate(
             progress=progress,
             **keywords,
         )
-    if records:
-        write_records(answer.run, records)
-    if series:
-        write_series(answer.run, series)
-    if observer and timeline:
-        write_timeline(observer, answer.run, timeline)
-    if observer and gantt:
-        from capacity.report.figures.gantt import gantt_chart
-
-        events = observer.chrome_trace(answer.run.records)["traceEvents"]
-        write(gantt, gantt_chart(answer, events).html())
     show_answer(answer, question.format, detail=question.detail)
+    writers: list[Callable[[], object]] = []
+    if records:
+        writers.append(partial(write_records, answer.run, records))
+    if series:
+        writers.append(partial(write_series, answer.run, series))
+    if observer and timeline:
+        writers.append(partial(write_timeline, observer, answer.run, timeline))
+    if observer and gantt:
+        writers.append(partial(_write_gantt, answer, observer, gantt))
+    write_all(writers)
     _exit_as(answer)
+
+
+def _write_gantt(answer: capacity.Simulation, observer: Timeline, path: str) -> None:
+    from capacity.report.figures.gantt import gantt_chart
+
+    write_chart(path, gantt_chart(answer, observer.chrome_trace(answer.run.records)["traceEvents"]))
 
 
 def _exit_as(answer: capacity.Simulation) -> None:
@@ -315,7 +324,7 @@ def frontier(
     if chart is not None:
         from capacity.report.figures.frontiers import frontier_chart
 
-        write(chart, frontier_chart(answer, tpot_limit_s=tpot / 1e3).html())
+        write_chart(chart, frontier_chart(answer, tpot_limit_s=tpot / 1e3))
 
 
 def _size(text: str) -> int | None:

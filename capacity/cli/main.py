@@ -139,7 +139,8 @@ def _usage(error: Any) -> str:
     """Return a parser error as one line, with the nearest existing flag."""
     import difflib
 
-    message = str(error.format_message()).rstrip(".")
+    # without the parser's own suggestions of an option
+    message = str(getattr(error, "possibilities", None) and error.message or error.format_message()).rstrip(".")
     option = getattr(error, "option_name", None)
     context = getattr(error, "ctx", None)
     if option and context is not None:

@@ -30,6 +30,7 @@ from capacity.cli.options import (
     show_answer,
     with_dashes,
     write,
+    write_chart,
 )
 from capacity.cli.question import (
     NO_GPU,
@@ -302,4 +303,4 @@ def cascade(
         from capacity.report.figures.drawing import draw_chart
         from capacity.report.views.cascade import escalation_chart
 
-        write(chart, draw_chart(escalation_chart(answer), answer).html())
+        write_chart(chart, draw_chart(escalation_chart(answer), answer))

@@ -34,3 +34,12 @@ def test_what_clients_ask_for_narrows_the_engines_that_reserve_it(tmp_path: Path
         )
         write_deployment(file, path)
         assert capacity.simulate(read_deployment(path)).run.summary == asked.run.summary
+
+
+def test_goodput_replaces_the_slo_of_the_use_case() -> None:
+    load = {"use_case": "chat", "request_rate": 5, "num_prompts": 50}
+    named = [
+        [level.slo for level in capacity.simulate("llama-3.1-8b", gpu="h100", **load, **limits).slos]
+        for limits in ({}, {"goodput": ["ttft:500"]}, {"goodput": ["ttft:500"], "slo": ["tpot:p99:50ms"]})
+    ]
+    assert named == [["ttft:p99:450ms", "tpot:p99:40ms"], [], ["tpot:p99:50ms"]]

@@ -81,7 +81,10 @@ BAD: list[tuple[tuple[str, ...], str]] = [
     (("fit", *LLAMA_8B, "--max-model-len", "1000000000"), "131072"),
     (("fit", *LLAMA_8B, "--block-size", "0"), "--block-size is 0"),
     (("fit", *LLAMA_8B, "--format", "xml"), "table, json, csv"),
-    (("fit", *LLAMA_8B, "--tensor-paralel-size", "2"), "did you mean --tensor-parallel-size"),
+    (
+        ("fit", *LLAMA_8B, "--tensor-paralel-size", "2"),
+        "No such option: --tensor-paralel-size; did you mean --tensor-parallel-size? (see",
+    ),
     (("fit", *LLAMA_8B, "-tp", "two"), "two"),
     (("fit", *LLAMA_8B, "--deployment", "/nonexistent.toml"), "cannot be read"),
     (("fit", *LLAMA_8B, "--profiles", "/nonexistent"), "does not exist"),
