@@ -16,6 +16,7 @@ import capacity
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER
 from capacity.base.mappings import omit, select
+from capacity.base.quantity import size_text
 from capacity.base.registry import BY_NAME
 from capacity.cli.options import (
     INTERRUPTED,
@@ -80,8 +81,8 @@ def plan(
         arrivals = Traffic(**select(options, Traffic.model_fields))
         written = write_plan_files(answer, Path(output), model=model, traffic=arrivals)
         sizes = [path.stat().st_size for path in written]
-        files = (f"{path} ({size / 1e6:.1f} MB)" for path, size in zip(written, sizes, strict=True))
-        print_message(f"written, {sum(sizes) / 1e6:.1f} MB: {', '.join(files)}")
+        files = (f"{path} ({size_text(size)})" for path, size in zip(written, sizes, strict=True))
+        print_message(f"written, {size_text(sum(sizes))}: {', '.join(files)}")
     if answer.ended == "interrupted":
         raise typer.Exit(INTERRUPTED)
     if not answer.ranked:
