@@ -90,6 +90,8 @@ def explain(
         request = request_of(replace(question, model=model)) if of_a_deployment else None
         explain_term(subject, request, question.format)
         return
+    if subject is None and question.deployment is None and question.from_launch is None:
+        raise InvalidInput("name a term (`capacity explain ttft`), or a model with its GPU and load")
     if model is not None:
         raise InvalidInput(f"{subject!r} is not a term: give one model, or a term and a model")
     on_a_gpu = question.deployment or question.from_launch or "gpu" in question.flags

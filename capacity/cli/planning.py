@@ -267,6 +267,7 @@ def from_launch(
     from capacity.deployment import DeploymentFile, to_toml
     from capacity.deployment.launch_command import read_launch
     from capacity.deployment.used_fields import unused_fields
+    from capacity.hardware import load_profile
 
     read = read_launch(command)
     if not read.model:
@@ -275,6 +276,7 @@ def from_launch(
     note_command(read)
     if gpu is None:
         raise InvalidInput(f"the launch command has {NO_GPU}")
+    load_profile(gpu)  # raises UnknownName
     deployment = DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
     pool = deployment.pools[0]
     note("not used", (f"--{with_dashes(name)}" for name in unused_fields("simulate", (pool,), read.fields)))
