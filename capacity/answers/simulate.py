@@ -65,14 +65,14 @@ def simulate(
     """Replay a trace, or requests generated from `traffic` keywords, through the engine's scheduler step by step.
 
     `workload` replays your own Workload. `goodput` gives SLOs as `vllm bench serve` does ("ttft:500", in ms). `slo`
-    gives the SLOs that the run must meet ("ttft:p95:500ms"), in the worst `slo_window` of a longer run; without
-    `slo` and `goodput`, those of the use case. `other_pools` are further pools behind the router. `save_trace` writes the requests as a file that a benchmark client replays,
-    and notes how: `save_trace_for` vllm (`vllm bench serve`), aiperf, sglang or guidellm. `replications` repeats the
-    run with seeds that depend on `seed` alone, and returns every metric's mean over the runs with its interval; the
-    rest of the answer is the first run's. `sample_interval_s` adds the time series `run.series`. `observer` sees every
-    step (`simulator.Timeline` stores them) and requires `engine_loop` "events", the Python engines; "core" are the
-    compiled ones, which give the same results faster, and "auto" uses those if possible. `progress(done, total)` is
-    called as requests complete.
+    gives the SLOs that the run must meet ("ttft:p95:500ms"), in the worst `slo_window` of a longer run; without `slo`
+    and `goodput`, those of the use case. `other_pools` are further pools behind the router. `save_trace` writes the
+    requests as a file that a benchmark client replays, and notes how: `save_trace_for` vllm (`vllm bench serve`),
+    aiperf, sglang or guidellm. `replications` repeats the run with seeds that depend on `seed` alone, and returns
+    every metric's mean over the runs with its interval; the rest of the answer is the first run's. `sample_interval_s`
+    adds the time series `run.series`. `observer` sees every step (`simulator.Timeline` stores them) and requires
+    `engine_loop` "events", the Python engines; "core" are the compiled ones, which give the same results faster, and
+    "auto" uses those if possible. `progress(done, total)` is called as requests complete.
 
     An interrupt ends the run early: `run.status` reports it, and the results so far are kept. Raises DoesNotFit, or
     InvalidInput and its subclasses.

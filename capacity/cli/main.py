@@ -140,8 +140,8 @@ def _usage(error: Any) -> str:
     """Return a parser error as one line, with the nearest existing flag."""
     import difflib
 
-    # without the parser's own suggestions of an option
-    message = str(getattr(error, "possibilities", None) and error.message or error.format_message()).rstrip(".")
+    suggests = getattr(error, "possibilities", None)  # options of the parser's own choice
+    message = str(error.message if suggests else error.format_message()).rstrip(".")
     option = getattr(error, "option_name", None)
     context = getattr(error, "ctx", None)
     if option and context is not None:

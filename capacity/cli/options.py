@@ -115,7 +115,7 @@ def write(path: str, content: str | bytes) -> None:
 
 def write_chart(path: str, chart: Chart) -> None:
     """Write a chart as PNG or SVG if the file has this suffix, else as an HTML page. Raises InvalidInput."""
-    formats = {".png": chart.png, ".svg": chart.svg}
+    formats: dict[str, Callable[[], str | bytes]] = {".png": chart.png, ".svg": chart.svg}
     write(path, formats.get(Path(path).suffix.lower(), chart.html)())
 
 

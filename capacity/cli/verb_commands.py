@@ -64,7 +64,15 @@ def asking_function(entry: Verb) -> tuple[Callable[..., None], tuple[type[Spec],
     ]
     if entry.name in VERBS_WITH_CHART:
         flags = ("--output", "--chart")
-        own.append(option("chart", str | None, None, *flags, help="Also write the chart to this file (.html, .svg or .png)."))
+        own.append(
+            option(
+                "chart",
+                str | None,
+                None,
+                *flags,
+                help="Also write the chart to this file (.html, .svg or .png).",
+            )
+        )
     own.append(Parameter("format", Parameter.KEYWORD_ONLY, default="table", annotation=FormatOption))
     own.append(Parameter("options", Parameter.KEYWORD_ONLY))
     ask.__signature__ = Signature(own)  # type: ignore[attr-defined]
