@@ -116,7 +116,8 @@ def name_longer_run(verdict: Verdict, run: SimulationResult, requests: Workload,
     if verdict.verdict != TOO_SHORT or at_once or run.summary.e2el_ms is None:
         return verdict
     if traffic.trace is not None:
-        return replace(verdict, reason=f"{verdict.reason}: replay a longer trace")
+        more = "a longer trace" if traffic.num_prompts is None else "more of the trace, or a longer one"
+        return replace(verdict, reason=f"{verdict.reason}: replay {more}")
     loop = REQUESTS_PER_USER * (requests.concurrency or 0)
     needed = max(MIN_REQUESTS, loop, prompts_for_steady_state(run, traffic))
     if needed > len(requests):

@@ -133,7 +133,7 @@ def test_requests_beyond_the_places_only_wait() -> None:
     ],
 )
 def test_run_that_is_too_short_names_a_sufficient_number_of_requests(load: dict[str, Any]) -> None:
-    lengths = {} if "use_case" in load else LENGTHS
+    lengths: dict[str, Any] = {} if "use_case" in load else LENGTHS
     short = capacity.simulate(MODEL, **POOL, **lengths, **load).verdict
     assert short is not None
     assert short.verdict == "too short to tell"
@@ -150,6 +150,7 @@ def test_trace_that_is_too_short_asks_for_a_longer_one(tmp_path: Path) -> None:
     trace = tmp_path / "short.csv"
     rows = "".join(f"{second},100,20\n" for second in range(20))
     trace.write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}")
-    verdict = capacity.simulate(MODEL, **POOL, trace=str(trace)).verdict
-    assert verdict is not None
-    assert verdict.reason.endswith(": replay a longer trace")
+    for limit, ending in (None, "a longer trace"), (10, "more of the trace, or a longer one"):
+        verdict = capacity.simulate(MODEL, **POOL, trace=str(trace), num_prompts=limit).verdict
+        assert verdict is not None
+        assert verdict.reason.endswith(f": replay {ending}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from schema_checks import validator
 
@@ -37,9 +38,12 @@ def test_what_clients_ask_for_narrows_the_engines_that_reserve_it(tmp_path: Path
 
 
 def test_goodput_replaces_the_slo_of_the_use_case() -> None:
-    load = {"use_case": "chat", "request_rate": 5, "num_prompts": 50}
-    named = [
-        [level.slo for level in capacity.simulate("llama-3.1-8b", gpu="h100", **load, **limits).slos]
-        for limits in ({}, {"goodput": ["ttft:500"]}, {"goodput": ["ttft:500"], "slo": ["tpot:p99:50ms"]})
-    ]
-    assert named == [["ttft:p99:450ms", "tpot:p99:40ms"], [], ["tpot:p99:50ms"]]
+    load: dict[str, Any] = {"use_case": "chat", "request_rate": 5, "num_prompts": 50}
+    limits: dict[str, Any]
+    for limits, expected in (
+        ({}, ["ttft:p99:450ms", "tpot:p99:40ms"]),
+        ({"goodput": ["ttft:500"]}, []),
+        ({"goodput": ["ttft:500"], "slo": ["tpot:p99:50ms"]}, ["tpot:p99:50ms"]),
+    ):
+        run = capacity.simulate("llama-3.1-8b", gpu="h100", **load, **limits)
+        assert [level.slo for level in run.slos] == expected
