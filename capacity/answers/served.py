@@ -18,7 +18,7 @@ from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult
 from capacity.simulator.load_means import LoadMeans, whole_run_means
 from capacity.simulator.peaks import MIN_RESIDENCES
-from capacity.simulator.verdict import Verdict
+from capacity.simulator.verdict import MIN_REQUESTS, TOO_SHORT, Verdict
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
 from capacity.workload.request_generation import DEFAULT_NUM_PROMPTS
@@ -93,7 +93,7 @@ def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Ve
         run, verdict, requests = _run_requests(resolved, traffic, num_prompts, sample)
         sample = sample or requests
         needed = prompts_for_steady_state(run, traffic)
-        if verdict.verdict != "too short to tell" or not num_prompts < needed <= MAX_PROMPTS:
+        if verdict.verdict != TOO_SHORT or not num_prompts < needed <= MAX_PROMPTS:
             return run, verdict, requests
         num_prompts = needed
 
@@ -108,6 +108,22 @@ def prompts_for_steady_state(run: SimulationResult, traffic: Traffic) -> int:
     # for a peak, the rate of the peak
     rate = max(traffic.request_rate, len(offered) / span_s if span_s else 0.0)
     return math.ceil(1.5 * MIN_RESIDENCES * latency.percentiles[50] / 1e3 * rate)
+
+
+def name_longer_run(verdict: Verdict, run: SimulationResult, requests: Workload, traffic: Traffic) -> Verdict:
+    """Return the verdict; if the run is too short for one, its reason names a sufficient `--num-prompts` or trace."""
+    at_once = not requests.is_closed_loop and math.isinf(requests.offered_per_s)
+    if verdict.verdict != TOO_SHORT or at_once or run.summary.e2el_ms is None:
+        return verdict
+    if traffic.trace is not None:
+        more = "a longer trace" if traffic.num_prompts is None else "more of the trace, or a longer one"
+        return replace(verdict, reason=f"{verdict.reason}: replay {more}")
+    loop = REQUESTS_PER_USER * (requests.concurrency or 0)
+    needed = max(MIN_REQUESTS, loop, prompts_for_steady_state(run, traffic))
+    if needed > len(requests):
+        unit = 10 ** max(len(str(needed)) - 2, 0)
+        return replace(verdict, reason=f"{verdict.reason}: use --num-prompts {-(-needed // unit) * unit}")
+    return replace(verdict, reason=f"{verdict.reason}: increase --num-prompts")
 
 
 def with_enough_prompts(traffic: Traffic) -> Traffic:
@@ -127,9 +143,10 @@ def _run_requests(
     verdict = verdict_on(run, [resolved], service, requests, scheduling=traffic.scheduling, sample=sample)
     if verdict is None:
         raise InvalidInput(f"the load cannot be served: {run.reason}")
+    verdict = name_longer_run(verdict, run, requests, traffic)
     if requests.part is not None:
         verdict = replace(verdict, reason=f"{requests.part}: {verdict.reason}")
     # the steady state of a closed loop needs a longer run
-    if verdict.verdict == "too short to tell" and requests.is_closed_loop:
+    if verdict.verdict == TOO_SHORT and requests.is_closed_loop:
         verdict = replace(verdict, steady=whole_run_means(run.summary, run.records))
     return run, verdict, requests

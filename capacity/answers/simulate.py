@@ -18,6 +18,7 @@ from capacity.answers.pool_runs import pool_runs, priority_classes
 from capacity.answers.records import Simulation
 from capacity.answers.routes import check_routed_traffic, route_notes
 from capacity.answers.run_intervals import predicted_ms
+from capacity.answers.served import name_longer_run
 from capacity.answers.steady_load import steady_load
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
@@ -64,14 +65,14 @@ def simulate(
     """Replay a trace, or requests generated from `traffic` keywords, through the engine's scheduler step by step.
 
     `workload` replays your own Workload. `goodput` gives SLOs as `vllm bench serve` does ("ttft:500", in ms). `slo`
-    gives the SLOs that the run must meet ("ttft:p95:500ms"), in the worst `slo_window` of a longer run. `other_pools`
-    are further pools behind the router. `save_trace` writes the requests as a file that a benchmark client replays,
-    and notes how: `save_trace_for` vllm (`vllm bench serve`), aiperf, sglang or guidellm. `replications` repeats the
-    run with seeds that depend on `seed` alone, and returns every metric's mean over the runs with its interval; the
-    rest of the answer is the first run's. `sample_interval_s` adds the time series `run.series`. `observer` sees every
-    step (`simulator.Timeline` stores them) and requires `engine_loop` "events", the Python engines; "core" are the
-    compiled ones, which give the same results faster, and "auto" uses those if possible. `progress(done, total)` is
-    called as requests complete.
+    gives the SLOs that the run must meet ("ttft:p95:500ms"), in the worst `slo_window` of a longer run; without `slo`
+    and `goodput`, those of the use case. `other_pools` are further pools behind the router. `save_trace` writes the
+    requests as a file that a benchmark client replays, and notes how: `save_trace_for` vllm (`vllm bench serve`),
+    aiperf, sglang or guidellm. `replications` repeats the run with seeds that depend on `seed` alone, and returns
+    every metric's mean over the runs with its interval; the rest of the answer is the first run's. `sample_interval_s`
+    adds the time series `run.series`. `observer` sees every step (`simulator.Timeline` stores them) and requires
+    `engine_loop` "events", the Python engines; "core" are the compiled ones, which give the same results faster, and
+    "auto" uses those if possible. `progress(done, total)` is called as requests complete.
 
     An interrupt ends the run early: `run.status` reports it, and the results so far are kept. Raises DoesNotFit, or
     InvalidInput and its subclasses.
@@ -93,7 +94,7 @@ def simulate(
         for pool in (*deployment.pools, *other_pools)
     ]
     _check(pools, None if workload is not None else traffic)
-    levels = parse_slos(service_levels(slo or (), traffic))
+    levels = parse_slos(() if goodput and not slo else service_levels(slo or (), traffic))
     check_window(slo_window, levels)
     prices = deployment_prices(pools, service, deployment.cost)
     requests = requests_of(traffic, workload, _longest_request(pools))
@@ -131,6 +132,8 @@ def simulate(
     verdict = verdict_on(
         run, pools, service, requests, scheduling=traffic.scheduling, engine_loop=engine_loop
     )
+    if verdict is not None and workload is None:
+        verdict = name_longer_run(verdict, run, requests, traffic)
     steady = verdict is not None and verdict.is_stable
     limits = parse_slos(goodput or ())
     answer = _simulation_of(pools[0], requests, run)

@@ -51,8 +51,8 @@ class UnknownName(InvalidInput):
         contained = [c for c in candidates if name and name.lower() in c and c not in close]
         self.suggestions = tuple(candidates[c] for c in [*close, *contained][:3])
         hint = f" Did you mean {' or '.join(repr(s) for s in self.suggestions)}?" if self.suggestions else ""
-        shown = ", ".join(self.known[:8]) + (", ..." if len(self.known) > 8 else "")
-        super().__init__(f"no {kind} {name!r}.{hint} Known: {shown}.")
+        shown = ", ".join(self.known[:8]) + (", ..." if len(self.known) > 8 else ".")
+        super().__init__(f"no {kind} {name!r}.{hint} Known: {shown}")
 
 
 class UnsupportedModel(InvalidInput):

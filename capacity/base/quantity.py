@@ -1,8 +1,19 @@
-"""A predicted number and its interval."""
+"""A predicted number and its interval; the text of a number of bytes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+SIZE_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+
+
+def size_text(num_bytes: float) -> str:
+    """Return a number of bytes as text in B, kB, MB or GB: `1.2 MB`, `131 MB`."""
+    for unit, size in SIZE_UNITS:
+        if num_bytes >= size:
+            shown = num_bytes / size
+            return f"{shown:,.1f} {unit}" if shown < 9.95 else f"{shown:,.0f} {unit}"
+    return f"{num_bytes:,.0f} B"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,10 @@ The registry describes each verb.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,9 +26,13 @@ from capacity.cli.options import (
     show,
     show_answer,
     with_dashes,
-    write,
+    write_all,
+    write_chart,
 )
 from capacity.cli.question import Question, changed_gpu, request_of
+
+if TYPE_CHECKING:
+    from capacity.simulator.timeline import Timeline
 
 
 def fit(question: Question, *, price_tier: str | None = None) -> None:
@@ -86,6 +90,8 @@ def explain(
         request = request_of(replace(question, model=model)) if of_a_deployment else None
         explain_term(subject, request, question.format)
         return
+    if subject is None and question.deployment is None and question.from_launch is None:
+        raise InvalidInput("name a term (`capacity explain ttft`), or a model with its GPU and load")
     if model is not None:
         raise InvalidInput(f"{subject!r} is not a term: give one model, or a term and a model")
     on_a_gpu = question.deployment or question.from_launch or "gpu" in question.flags
@@ -137,19 +143,24 @@ def simulate(
             progress=progress,
             **keywords,
         )
-    if records:
-        write_records(answer.run, records)
-    if series:
-        write_series(answer.run, series)
-    if observer and timeline:
-        write_timeline(observer, answer.run, timeline)
-    if observer and gantt:
-        from capacity.report.figures.gantt import gantt_chart
-
-        events = observer.chrome_trace(answer.run.records)["traceEvents"]
-        write(gantt, gantt_chart(answer, events).html())
     show_answer(answer, question.format, detail=question.detail)
+    writers: list[Callable[[], object]] = []
+    if records:
+        writers.append(partial(write_records, answer.run, records))
+    if series:
+        writers.append(partial(write_series, answer.run, series))
+    if observer and timeline:
+        writers.append(partial(write_timeline, observer, answer.run, timeline))
+    if observer and gantt:
+        writers.append(partial(_write_gantt, answer, observer, gantt))
+    write_all(writers)
     _exit_as(answer)
+
+
+def _write_gantt(answer: capacity.Simulation, observer: Timeline, path: str) -> None:
+    from capacity.report.figures.gantt import gantt_chart
+
+    write_chart(path, gantt_chart(answer, observer.chrome_trace(answer.run.records)["traceEvents"]))
 
 
 def _exit_as(answer: capacity.Simulation) -> None:
@@ -315,7 +326,7 @@ def frontier(
     if chart is not None:
         from capacity.report.figures.frontiers import frontier_chart
 
-        write(chart, frontier_chart(answer, tpot_limit_s=tpot / 1e3).html())
+        write_chart(chart, frontier_chart(answer, tpot_limit_s=tpot / 1e3))
 
 
 def _size(text: str) -> int | None:

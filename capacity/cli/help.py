@@ -15,7 +15,7 @@ import typer
 import typer.core
 
 from capacity.base.registry import BY_NAME
-from capacity.cli.output_flag import replace_output_flags
+from capacity.cli.output_flag import check_outputs, replace_output_flags
 
 MAX_WIDTH = 110
 MAX_FIRST_PAGE_FLAGS = 12  # flags that fit on the first page, all of them
@@ -32,6 +32,11 @@ class VerbCommand(typer.core.TyperCommand):
             typer.echo("\n".join(_all_flags(self, ctx)))
             ctx.exit()
         return super().parse_args(ctx, replace_output_flags(args, [p.name for p in self.params]))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb if each of its output files can be written. Raises InvalidInput."""
+        check_outputs(str(self.name), ctx.params)
+        return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the first page of help."""

@@ -22,6 +22,7 @@ from capacity.cli.verbs import register
 
 NO_MEMORY = "not enough memory: reduce the number of requests or points, or give the process more memory"
 VALUE_LISTS = ("--goodput", "--slo")
+NEAR_FLAG = 0.65  # similarity of a suggested flag; --input-len and --n-gpu-layers have 0.64
 # before Python looks for cycles; its default of 700 is reached again and again while modules load
 GC_THRESHOLD = 200_000
 
@@ -139,7 +140,8 @@ def _usage(error: Any) -> str:
     """Return a parser error as one line, with the nearest existing flag."""
     import difflib
 
-    message = str(error.format_message()).rstrip(".")
+    suggests = getattr(error, "possibilities", None)  # options of the parser's own choice
+    message = str(error.message if suggests else error.format_message()).rstrip(".")
     option = getattr(error, "option_name", None)
     context = getattr(error, "ctx", None)
     if option and context is not None:
@@ -148,7 +150,7 @@ def _usage(error: Any) -> str:
             for parameter in context.command.params
             for flag in (*parameter.opts, *parameter.secondary_opts)
         ]
-        if close := difflib.get_close_matches(option, known, n=1):
+        if close := difflib.get_close_matches(option, known, n=1, cutoff=NEAR_FLAG):
             message += f"; did you mean {close[0]}?"
     verb = context.command_path if context is not None else "capacity"
     return f"{message} (see `{verb} --help`)"

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
@@ -19,6 +19,7 @@ from capacity.base.untrusted_text import printable, shorten_text
 
 if TYPE_CHECKING:
     from capacity.base.record import AnswerRecord
+    from capacity.report.figures.chart import Chart
     from capacity.report.tables import Tables
 
 MODEL_HELP = "Preset (`capacity models`), Hugging Face id, config.json, or a folder with one."
@@ -61,6 +62,7 @@ def show(text: str) -> None:
     text = printable(text, colours=sys.stdout.isatty())
     try:
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.flush()  # before an error on stderr
     except BrokenPipeError:  # the reader closed the pipe; the parser would exit with 1
         silence(sys.stdout)
         sys.exit(CLOSED_PIPE)
@@ -103,12 +105,30 @@ def exit_with_message(message: str, exit_code: int) -> NoReturn:
     sys.exit(exit_code)
 
 
-def write(path: str, text: str) -> None:
-    """Write a text file. Raises InvalidInput if that fails."""
+def write(path: str, content: str | bytes) -> None:
+    """Write a file. Raises InvalidInput if that fails."""
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        Path(path).write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
+
+
+def write_chart(path: str, chart: Chart) -> None:
+    """Write a chart as PNG or SVG if the file has this suffix, else as an HTML page. Raises InvalidInput."""
+    formats: dict[str, Callable[[], str | bytes]] = {".png": chart.png, ".svg": chart.svg}
+    write(path, formats.get(Path(path).suffix.lower(), chart.html)())
+
+
+def write_all(writers: Iterable[Callable[[], object]]) -> None:
+    """Call each writer of a file. Raises InvalidInput at the end with the reason of each that failed."""
+    reasons = []
+    for writer in writers:
+        try:
+            writer()
+        except InvalidInput as error:
+            reasons.append(str(error))
+    if reasons:
+        raise InvalidInput("; ".join(reasons))
 
 
 @contextmanager

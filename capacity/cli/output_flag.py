@@ -1,7 +1,10 @@
-"""`--output KIND=PATH`, for verbs that write several kinds of files. The separate flag of each kind is hidden."""
+"""Files that a verb writes: `--output KIND=PATH` for verbs with several kinds, and checks before the run.
+
+The separate flag of each kind is hidden."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -17,21 +20,40 @@ FLAG = "--output"
 
 
 class Kind(NamedTuple):
-    """A kind of file: the parameter that takes its path, and the suffixes that identify the kind without `KIND=`."""
+    """A kind of file: the parameter that takes its path, the suffixes that identify the kind without `KIND=`, and the
+    only suffixes that such a file can have (empty: any), besides none. `drawn`: needs matplotlib."""
 
     parameter: str
     suffixes: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
+    folder: bool = False
+    drawn: bool = False
 
 
+CHART_SUFFIXES = (".html", ".svg", ".png")
 KINDS: Mapping[str, Kind] = {
-    "records": Kind("records", (".csv",)),
-    "series": Kind("series"),
-    "timeline": Kind("timeline"),
-    "gantt": Kind("gantt"),
+    "records": Kind("records", (".csv",), allowed=(".csv",)),
+    "series": Kind("series", allowed=(".csv",)),
+    "timeline": Kind("timeline", allowed=(".json",)),
+    "gantt": Kind("gantt", allowed=CHART_SUFFIXES, drawn=True),
     "trace": Kind("save_trace"),
     "rows": Kind("export", (".csv", ".parquet", ".html")),
     "store": Kind("store", (".sqlite",)),
-    "deployment": Kind("write_deployment", (".toml",)),
+    "deployment": Kind("write_deployment", (".toml",), allowed=(".toml",)),
+}
+_CHART = Kind("chart", allowed=CHART_SUFFIXES, drawn=True)
+OUTPUT_OF_VERB: Mapping[str, Kind] = {  # verbs that write one kind of file
+    "batching": _CHART,
+    "frontier": _CHART,
+    "cascade": _CHART,
+    "charts": Kind("output", folder=True, drawn=True),
+    "curve": Kind("output", allowed=(".html",)),
+    "plan": Kind("output", folder=True),
+    "fleet": Kind("output", allowed=(".toml",)),
+    "from-launch": Kind("output", allowed=(".toml",)),
+    "from-vllm": Kind("output", allowed=(".toml",)),
+    "validate": Kind("out", folder=True),
+    "calibrate": Kind("out", folder=True),
 }
 
 
@@ -107,3 +129,43 @@ def _kind_by_suffix(value: str, kinds: Mapping[str, Kind]) -> str:
         f"{FLAG} {value or 'is empty'}: give the kind of file, as {next(iter(kinds))}={path}; "
         f"kinds: {', '.join(kinds)}"
     )
+
+
+def check_outputs(verb: str, values: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for an output that cannot be written, before the verb runs. `values`: its parameters."""
+    for kind in (*KINDS.values(), *([OUTPUT_OF_VERB[verb]] if verb in OUTPUT_OF_VERB else ())):
+        if path := values.get(kind.parameter):
+            _check_output(kind, str(path))
+
+
+def _check_output(kind: Kind, path: str) -> None:
+    file = Path(path)
+    suffix = file.suffix.lower()
+    if kind.allowed and suffix not in ("", *kind.allowed):
+        *others, last = kind.allowed
+        endings = f"{', '.join(others)} or {last}" if others else last
+        raise InvalidInput(f"cannot write {path}: the file must end in {endings}, not {suffix}")
+    if kind.drawn:
+        from capacity.report.figures.picture import check_drawing
+
+        check_drawing()
+    try:
+        reason = _why_unwritable(file, folder=kind.folder)
+    except OSError as error:  # a name that is too long
+        reason = str(error.strerror)
+    if reason:
+        raise InvalidInput(f"cannot write {path}: {reason}")
+
+
+def _why_unwritable(file: Path, *, folder: bool) -> str | None:
+    """Return why a file or a folder, which may be created with its parents, cannot be written; None if it can."""
+    parents = file.absolute().parents
+    if file.exists():
+        place = file
+        if file.is_dir() != folder:
+            return "it is a file, and a folder is needed" if folder else "it is a folder; name a file"
+    else:
+        place = next(each for each in parents if each.exists()) if folder else parents[0]
+        if not place.is_dir():
+            return f"{place} is not a folder" if place.exists() else f"the folder {place} does not exist"
+    return None if os.access(place, os.W_OK) else f"no permission to write to {place}"

@@ -16,6 +16,7 @@ import capacity
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER
 from capacity.base.mappings import omit, select
+from capacity.base.quantity import size_text
 from capacity.base.registry import BY_NAME
 from capacity.cli.options import (
     INTERRUPTED,
@@ -30,6 +31,7 @@ from capacity.cli.options import (
     show_answer,
     with_dashes,
     write,
+    write_chart,
 )
 from capacity.cli.question import (
     NO_GPU,
@@ -79,8 +81,8 @@ def plan(
         arrivals = Traffic(**select(options, Traffic.model_fields))
         written = write_plan_files(answer, Path(output), model=model, traffic=arrivals)
         sizes = [path.stat().st_size for path in written]
-        files = (f"{path} ({size / 1e6:.1f} MB)" for path, size in zip(written, sizes, strict=True))
-        print_message(f"written, {sum(sizes) / 1e6:.1f} MB: {', '.join(files)}")
+        files = (f"{path} ({size_text(size)})" for path, size in zip(written, sizes, strict=True))
+        print_message(f"written, {size_text(sum(sizes))}: {', '.join(files)}")
     if answer.ended == "interrupted":
         raise typer.Exit(INTERRUPTED)
     if not answer.ranked:
@@ -265,6 +267,7 @@ def from_launch(
     from capacity.deployment import DeploymentFile, to_toml
     from capacity.deployment.launch_command import read_launch
     from capacity.deployment.used_fields import unused_fields
+    from capacity.hardware import load_profile
 
     read = read_launch(command)
     if not read.model:
@@ -273,6 +276,7 @@ def from_launch(
     note_command(read)
     if gpu is None:
         raise InvalidInput(f"the launch command has {NO_GPU}")
+    load_profile(gpu)  # raises UnknownName
     deployment = DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
     pool = deployment.pools[0]
     note("not used", (f"--{with_dashes(name)}" for name in unused_fields("simulate", (pool,), read.fields)))
@@ -302,4 +306,4 @@ def cascade(
         from capacity.report.figures.drawing import draw_chart
         from capacity.report.views.cascade import escalation_chart
 
-        write(chart, draw_chart(escalation_chart(answer), answer).html())
+        write_chart(chart, draw_chart(escalation_chart(answer), answer))

@@ -90,6 +90,7 @@ def calibrate(
     options: Mapping[str, Any],
     model: Annotated[str | None, typer.Option("--model", help=MODEL_HELP)] = None,
     suggest: bool = False,
+    deployment: str | None = None,
     format: ReportFormat = "table",
     **keywords: Any,
 ) -> None:
@@ -102,8 +103,7 @@ def calibrate(
         named = results or ([] if model is None else [model])
         if len(named) != 1:
             raise InvalidInput(f"--suggest takes one MODEL and its load, not {len(named)} arguments")
-        keywords.pop("out", None)
-        answer = suggest_runs(named[0], **keywords, **options)
+        answer = suggest_runs(named[0], deployment=deployment, **keywords, **options)
     else:
         _refuse_models(results)
         answer = run(results, model=model, **keywords, **options)

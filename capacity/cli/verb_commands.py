@@ -24,7 +24,7 @@ from capacity.cli.options import (
     progress_bar,
     show,
     show_answer,
-    write,
+    write_chart,
 )
 from capacity.cli.question import NO_GPU, Question, note, request_of
 from capacity.cli.question_flags import keywords_of, option, parameter
@@ -46,16 +46,17 @@ def asking_function(entry: Verb) -> tuple[Callable[..., None], tuple[type[Spec],
         chart_file = flags.pop("chart", None)
         for other in entry.alternatives:
             if flags.pop(_name(other.flag)):
-                return show_answer(resolve_name(other.function)(), format)
+                show_answer(resolve_name(other.function)(), format)
+                return
         _check_model(entry, flags)
         if specs:
             flags["model"] = _deployment(entry.name, flags["model"], options, specs, flags)
         answer = question(**{k.name: k.value(flags[k.name]) for k in keywords if flags[k.name] is not None})
+        show_answer(answer, format)
         if chart_file:
             from capacity.report.figures.answer_charts import answer_charts
 
-            write(chart_file, answer_charts(answer)[0].html())
-        return show_answer(answer, format)
+            write_chart(chart_file, answer_charts(answer)[0])
 
     own = [parameter(keyword, optional=bool(entry.alternatives)) for keyword in keywords]
     own += [
@@ -63,7 +64,15 @@ def asking_function(entry: Verb) -> tuple[Callable[..., None], tuple[type[Spec],
     ]
     if entry.name in VERBS_WITH_CHART:
         flags = ("--output", "--chart")
-        own.append(option("chart", str | None, None, *flags, help="Also write the chart to this HTML file."))
+        own.append(
+            option(
+                "chart",
+                str | None,
+                None,
+                *flags,
+                help="Also write the chart to this file (.html, .svg or .png).",
+            )
+        )
     own.append(Parameter("format", Parameter.KEYWORD_ONLY, default="table", annotation=FormatOption))
     own.append(Parameter("options", Parameter.KEYWORD_ONLY))
     ask.__signature__ = Signature(own)  # type: ignore[attr-defined]

@@ -205,6 +205,8 @@ def _with_flags(
             apply_defaults(entry.name, flags, names)
         if stored:
             _fill_from_deployment(entry.name, function, flags, values, names, context)
+            for name in set(STORED).difference(declared):
+                values.pop(name)
         change = tuple(values.pop("change", None) or ())
         if "question" in declared:
             asked = {
@@ -282,7 +284,7 @@ def _fill_from_deployment(
     """
     from capacity.deployment.used_fields import unused_fields
 
-    deployment, from_launch = (values.pop(name) for name in STORED)
+    deployment, from_launch = (values[name] for name in STORED)
     key = "models" if "models" in values else "model"
     if deployment is not None or from_launch is not None:
         stored = stored_deployment(deployment, from_launch, flags)

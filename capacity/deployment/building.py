@@ -11,6 +11,11 @@ from capacity.base.errors import InvalidInput
 from capacity.base.spec import Spec
 
 LONGEST_VALUE = 60  # characters of an invalid value in a message
+_NUMBERS = {  # messages that replace those of pydantic
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number",
+}
 
 # pydantic's names of union members
 _VARIANT = re.compile(r"function-|constrained-|literal\[|int$|str$|dict\[")
@@ -47,7 +52,8 @@ def explain(error: ValidationError, spec: type[Spec], *, flags: bool = False) ->
     given = first["input"]
     value = given if flags and isinstance(given, str) and given.strip() else repr(given)
     value = value if len(value) <= LONGEST_VALUE else value[: LONGEST_VALUE - 3] + "..."
-    message = first["msg"].replace("Input should be", "must be").replace("Value error, ", "")
+    message = _NUMBERS.get(first["type"], first["msg"])
+    message = message.replace("Input should be", "must be").replace("Value error, ", "")
     return f"{shown} is {value}: {message[0].lower()}{message[1:]}"
 
 

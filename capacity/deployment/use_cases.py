@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 FILE = Path(__file__).with_name("use_cases.toml")
 USE_CASES = ("chat", "rag", "code", "agents", "summarise", "reasoning", "batch")
-LITTLES_LAW = "Denning and Buzen, The Operational Analysis of Queueing Network Models, 1978"
-
 MAX_SIMULATED_USERS = 4_000  # users of a closed loop by default: 20,000 requests, three times in a plan
 RATE_FIELDS = frozenset(
     (
@@ -190,12 +189,15 @@ def _length_spread(case: UseCase) -> FilledFields:
 
 
 def filled_notes(traffic: Traffic) -> tuple[str, ...]:
-    """Return one note for each value that was filled in, with its source or formula."""
+    """Return one note on the values of the use case, with the basis of each, and one with the formula of the rate.
+
+    Rate of users: Denning and Buzen, The Operational Analysis of Queueing Network Models, 1978.
+    """
     filled = {name for name, value in filled_fields(traffic).items() if getattr(traffic, name) == value}
     filled -= traffic.model_fields_set
     notes: list[str] = []
     if traffic.use_case is not None:
-        notes += _case_notes(find_use_case(traffic.use_case), filled)
+        notes.append(_case_note(find_use_case(traffic.use_case), filled))
     elif filled & {"input_len_cv", "output_len_cv"}:
         notes.append(
             f"request lengths vary as in the Azure LLM inference trace 2023, conversations (measured): lognormal, CV "
@@ -208,24 +210,27 @@ def filled_notes(traffic: Traffic) -> tuple[str, ...]:
             "each user waits for the response and thinks before the next request; --user-loop open uses a fixed rate"
         )
     if "request_rate" in filled:
-        waits = f", response time {traffic.response_s:g} s" if traffic.response_s else ""
-        most = "" if traffic.response_s else ", an upper bound; set --response-s to include the response time"
+        most = "" if traffic.response_s else ", an upper bound; set --response-s"
         notes.append(
-            f"{traffic.users:,} users, think time {traffic.think_time_s:g} s{waits}: users / (think + response) = "
-            f"{traffic.request_rate:.4g} requests/s{most} ({LITTLES_LAW})"
+            f"{traffic.users:,} users / (think time {traffic.think_time_s:g} s + response time "
+            f"{traffic.response_s:g} s) = {traffic.request_rate:.4g} requests/s{most}"
         )
     return tuple(notes)
 
 
-def _case_notes(case: UseCase, filled: set[str]) -> Iterator[str]:
+def _case_note(case: UseCase, filled: set[str]) -> str:
+    values: list[tuple[str, Sourced]] = []
     for name in ("input_len", "output_len"):
         if name in filled:
             known: TokenLengths = getattr(case, name)
-            spread = f", CV {known.cv:g}" if f"{name}_cv" in filled else ""
-            yield f"{case.name}: {name} {known.mean:,}{spread} ({known.origin})"
+            spread = f" (CV {known.cv:g})" if f"{name}_cv" in filled else ""
+            values.append((f"{name} {known.mean:,}{spread}", known))
     if "think_time_s" in filled:
-        yield f"{case.name}: think_time_s {case.think_time_s.mean:g} ({case.think_time_s.origin})"
-    yield f"{case.name}: SLO {', '.join(case.slo.limits)} unless --slo is set ({case.slo.origin})"
+        values.append((f"think_time_s {case.think_time_s.mean:g}", case.think_time_s))
+    values.append((f"SLO {', '.join(case.slo.limits)} unless you give your own", case.slo))
+    grouped = groupby(values, key=lambda value: value[1].basis)
+    assumed = "; ".join(f"{basis} {', '.join(text for text, _ in group)}" for basis, group in grouped)
+    return f"{case.name}: {assumed}; sources: `capacity use-cases`"
 
 
 def service_levels(given: str | Sequence[str], traffic: Traffic) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ class Slo:
         """Parse `metric:pNN:time` or `metric:milliseconds`; times in us, ms, s or min (default: ms)."""
         parts = [part.strip() for part in text.strip().lower().split(":")]
         if len(parts) not in (2, 3):
-            raise InvalidInput(f"SLO {text!r} has {len(parts)} parts; {_FORM}")
+            raise InvalidInput(f"SLO {text!r} is not a metric and its limit; {_FORM}")
         metric = ALIASES.get(parts[0], parts[0])
         percentile = _percentile(text, parts[1]) if len(parts) == 3 else None
         return cls(metric=metric, limit_s=_limit_s(text, parts[-1]), percentile=percentile)

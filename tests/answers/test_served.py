@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,3 +121,36 @@ def test_requests_beyond_the_places_only_wait() -> None:
     assert short.steady.tpot_s == pytest.approx(whole.steady.tpot_s, rel=0.02)
     assert short.steady.ttft_s == pytest.approx(whole.steady.ttft_s, rel=0.03)
     assert short.steady.requests_per_s == pytest.approx(whole.steady.requests_per_s, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        {"request_rate": 20, "use_case": "chat", "num_prompts": 300},
+        {"request_rate": 4, "num_prompts": 20},
+        {"concurrency": 30, "num_prompts": 40},
+        {"users": 40, "user_loop": "closed", "use_case": "chat", "num_prompts": 40},
+    ],
+)
+def test_run_that_is_too_short_names_a_sufficient_number_of_requests(load: dict[str, Any]) -> None:
+    lengths: dict[str, Any] = {} if "use_case" in load else LENGTHS
+    short = capacity.simulate(MODEL, **POOL, **lengths, **load).verdict
+    assert short is not None
+    assert short.verdict == "too short to tell"
+    named = re.search(r": use --num-prompts (\d+)$", short.reason)
+    assert named is not None
+    longer = capacity.simulate(MODEL, **POOL, **lengths, **{**load, "num_prompts": int(named[1])}).verdict
+    assert longer is not None
+    assert longer.verdict == "stable"
+    if "users" not in load:
+        assert capacity.estimate(MODEL, **POOL, **lengths, **load).verdict_reason == short.reason
+
+
+def test_trace_that_is_too_short_asks_for_a_longer_one(tmp_path: Path) -> None:
+    trace = tmp_path / "short.csv"
+    rows = "".join(f"{second},100,20\n" for second in range(20))
+    trace.write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}")
+    for limit, ending in (None, "a longer trace"), (10, "more of the trace, or a longer one"):
+        verdict = capacity.simulate(MODEL, **POOL, trace=str(trace), num_prompts=limit).verdict
+        assert verdict is not None
+        assert verdict.reason.endswith(f": replay {ending}")

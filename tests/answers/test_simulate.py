@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from schema_checks import validator
 
@@ -34,3 +35,15 @@ def test_what_clients_ask_for_narrows_the_engines_that_reserve_it(tmp_path: Path
         )
         write_deployment(file, path)
         assert capacity.simulate(read_deployment(path)).run.summary == asked.run.summary
+
+
+def test_goodput_replaces_the_slo_of_the_use_case() -> None:
+    load: dict[str, Any] = {"use_case": "chat", "request_rate": 5, "num_prompts": 50}
+    limits: dict[str, Any]
+    for limits, expected in (
+        ({}, ["ttft:p99:450ms", "tpot:p99:40ms"]),
+        ({"goodput": ["ttft:500"]}, []),
+        ({"goodput": ["ttft:500"], "slo": ["tpot:p99:50ms"]}, ["tpot:p99:50ms"]),
+    ):
+        run = capacity.simulate("llama-3.1-8b", gpu="h100", **load, **limits)
+        assert [level.slo for level in run.slos] == expected

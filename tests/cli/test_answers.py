@@ -253,7 +253,8 @@ def test_explain_adds_up_and_points_the_right_way(run: Any) -> None:
 
 
 def test_a_run_leaves_its_requests_its_series_and_its_steps_as_files(run: Any, tmp_path: Path) -> None:
-    paths = {name: tmp_path / f"{name}.out" for name in ("records", "series", "timeline", "gantt")}
+    files = ("records.csv", "series.csv", "timeline.json", "gantt.html")
+    paths = {file.partition(".")[0]: tmp_path / file for file in files}
     flags = [part for name, path in paths.items() for part in ("--output", f"{name}={path}")]
     load = (*LLAMA_8B, *LENGTHS, "--request-rate", "10", "--num-prompts", "20", "--format", "json")
     answer = run("simulate", *load, *flags).json

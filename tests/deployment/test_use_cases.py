@@ -122,9 +122,11 @@ def test_what_cannot_be_is_refused_in_one_line(fields: dict[str, object], proble
 
 def test_what_was_filled_is_said_with_its_source_and_formula() -> None:
     notes = "\n".join(filled_notes(build(Traffic, {"use_case": "chat", "users": 90, "output_len": 50})))
-    assert f"input_len {CHAT.input_len.mean:,}, CV {CHAT.input_len.cv:g} (measured: Azure" in notes
-    assert "output_len 211" not in notes
-    assert "90 users, think time 30 s: users / (think + response) = 3 requests/s" in notes
+    assert notes == (
+        f"chat: measured input_len {CHAT.input_len.mean:,} (CV {CHAT.input_len.cv:g}); assumed think_time_s 30; "
+        "published SLO ttft:p99:450ms, tpot:p99:40ms unless you give your own; sources: `capacity use-cases`\n"
+        "90 users / (think time 30 s + response time 0 s) = 3 requests/s, an upper bound; set --response-s"
+    )
     assert filled_notes(Traffic()) == ()
 
 

@@ -145,7 +145,7 @@ def test_arrivals_of_a_long_trace_are_its_busiest_minutes(
     assert f"--num-prompts {len(lines)}" in script.replace(" \\\n   ", "")
     said = shown.out + shown.err
     size = (folder / "arrivals.jsonl").stat().st_size
-    assert f"{folder / 'arrivals.jsonl'} ({size / 1e6:.1f} MB)" in said.replace("\n", "")
+    assert f"{folder / 'arrivals.jsonl'} ({size / 1e3:.0f} kB)" in said.replace("\n", "")
 
 
 def test_arrivals_of_a_short_trace_are_all_of_it() -> None:

@@ -36,10 +36,10 @@ def test_parse(text: str, metric: str, percentile: float | None, limit_s: float)
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("", "1 parts"),
-        ("ttft", "1 parts"),
+        ("", "SLO '' is not a metric and its limit"),
+        ("ttft", "SLO 'ttft' is not a metric and its limit"),
         ("ttft:p95", "'p95' is not a time"),
-        ("ttft:p95:500ms:x", "4 parts"),
+        ("ttft:p95:500ms:x", "SLO 'ttft:p95:500ms:x' is not a metric and its limit"),
         ("ttft:95:500ms", "'95' is not a percentile"),
         ("ttft:p101:500ms", "at most 100"),
         ("ttft:p0:500ms", "above 0"),

@@ -20,7 +20,7 @@ from capacity.base.command_text import command_line
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Pool, Traffic, build
+from capacity.deployment import Pool, Traffic, build, read_deployment
 from capacity.deployment.launch_writers import WITHOUT_API, engine_name, is_launched, launch_command
 from capacity.hardware.adjustment import NAMES
 from capacity.hardware.spreads import RUN_TO_RUN, Metric, load_spreads
@@ -113,14 +113,17 @@ def suggest_runs(
     model: str,
     *,
     name: str = "mine",
+    out: str | Path | None = None,
+    deployment: str | Path | None = None,
     profiles: str | Path | None = None,
     download: bool = False,
     **options: Any,
 ) -> Suggestion:
     """Return up to three runs that most narrow a deployment's TTFT, TPOT and throughput intervals at a load.
 
-    `options` are those of the deployment and its load, as in `simulate`. Raises InvalidInput for a load without
-    lengths or arrivals, DoesNotFit.
+    `options` are those of the deployment and its load, as in `simulate`. The printed `calibrate` command has `name`,
+    `out`, `profiles` and `download`; with a file `deployment`, it names the file in place of the settings from it.
+    Raises InvalidInput for a load without lengths or arrivals, DoesNotFit, MalformedFile.
     """
     pool_fields, traffic_fields = split(options, Pool, Traffic)
     if "gpu" not in pool_fields:
@@ -152,7 +155,14 @@ def suggest_runs(
     )
     today = design.half_widths(asked, design.covariance, learnt=design.learnt)
     launch = launch_command(pool.engine, _model_id(resolved), pool)
-    written = {field: value for field, value in pool_fields.items() if field != "gpu"}
+    settings = {"model": model, "gpu": pool.gpu, **pool_fields}
+    if deployment is not None:
+        stored = read_deployment(deployment)
+        in_file = {"model": stored.model, **stored.pools[0].model_dump(exclude_unset=True)}
+        settings = {
+            "deployment": deployment,
+            **{field: value for field, value in settings.items() if in_file.get(field) != value},
+        }
     return Suggestion(
         model=resolved.model.name,
         gpu=resolved.profile.name,
@@ -163,7 +173,13 @@ def suggest_runs(
         calibrate=command_line(
             "calibrate",
             RESULTS,
-            {"model": model, "gpu": pool.gpu, **written, **({"name": name} if name != "mine" else {})},
+            {
+                **settings,
+                "name": None if name == "mine" else name,
+                "output": out,
+                "profiles": profiles,
+                "download": download or None,
+            },
         ).replace(RESULTS, " ".join(run.result for run in runs)),
         notes=(*launch.notes, *_low_gain_notes(today, runs)),
     )

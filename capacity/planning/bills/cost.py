@@ -11,7 +11,12 @@ from capacity.answers.costs import ServedLoad, prefill_share
 from capacity.answers.deployment_run import run_service, verdict_on, with_replicas
 from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.answers.full_load import full_load
-from capacity.answers.served import MAX_PROMPTS, prompts_for_steady_state, with_enough_prompts
+from capacity.answers.served import (
+    MAX_PROMPTS,
+    name_longer_run,
+    prompts_for_steady_state,
+    with_enough_prompts,
+)
 from capacity.answers.steady_load import steady_load
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
@@ -162,6 +167,8 @@ def _run_of(
         if traffic.num_prompts is not None:
             break
         requests = make_workload(traffic.model_copy(update={"num_prompts": more}), engines.max_model_len)
+    if workload is None:
+        verdict = name_longer_run(verdict, run, requests, traffic)
     load = steady_load(run.records, verdict, requests, [(engines, engines.pool.replicas)])
     warnings = [] if requests.part is None else [f"The load is {requests.part}."]
     if requests.is_closed_loop and verdict.steady is None:

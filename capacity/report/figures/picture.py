@@ -43,12 +43,17 @@ def can_draw() -> bool:
     return find_spec("matplotlib") is not None
 
 
+def check_drawing() -> None:
+    """Raise InvalidInput without matplotlib."""
+    if not can_draw():
+        raise InvalidInput(MATPLOTLIB_NEEDED)
+
+
 def draw_picture(
     figure: Any, format: str, *, title: str, subtitle: Sequence[str] = (), alt: str = ""
 ) -> bytes:
     """Return a plotly figure as `svg` or `png` with title and subtitles. Raises InvalidInput without matplotlib."""
-    if not can_draw():
-        raise InvalidInput(MATPLOTLIB_NEEDED)
+    check_drawing()
     import matplotlib as mpl
 
     about = {"Title": printable(alt or title), "Date": None, "Creator": None, "Format": None, "Type": None}

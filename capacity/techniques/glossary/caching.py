@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from capacity.base.errors import InvalidInput, OutsideValidity
+from capacity.base.quantity import size_text
 from capacity.step import prefill_shape
 from capacity.techniques.attention_io import attention_io
 from capacity.techniques.glossary.term import GIB, Situation, milliseconds
@@ -26,7 +27,7 @@ def prefix_caching(s: Situation) -> str:
 def offloading_example(s: Situation) -> str:
     fetched = offload(s.pool, s.estimate.input_len)
     return (
-        f"{fetched.bytes / 1e6:,.0f} MB of KV of your prompt load over PCIe in {milliseconds(fetched.load_s)}; "
+        f"{size_text(fetched.bytes)} of KV of your prompt load over PCIe in {milliseconds(fetched.load_s)}; "
         f"recomputing them takes {milliseconds(fetched.recompute_s)}"
     )
 
@@ -36,7 +37,7 @@ def disaggregation(s: Situation) -> str:
     size = e.kv_bytes_per_token * e.input_len
     seconds = link.latency_s + size / (link.bytes_per_s * s.pool.pool.num_gpus)
     return (
-        f"{size / 1e6:,.0f} MB of KV are sent per prompt: {milliseconds(seconds)} over {link.kind}, compared "
+        f"{size_text(size)} of KV are sent per prompt: {milliseconds(seconds)} over {link.kind}, compared "
         f"with a TTFT of {milliseconds(s.ttft_s)}"
     )
 
