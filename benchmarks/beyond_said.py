@@ -3,7 +3,7 @@
 `other_machines`: of servers whose launch and release are known, on machines of campaigns and laboratories that had no
 part in anything else. `beyond_said`: of servers of which none of that is known. Of every such figure the deviation of
 one part more is found with which its interval would have held; a quantile of these is kept, every source the same
-weight. No figure of `tests/data/blind_rows.csv` is used: those judge.
+weight. No figure of `capacity/answers/published_runs.csv` is used: those judge.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     python benchmarks/gate.py --record   # write that file: once for each release
 
 Sets: `served` (closed loops in closed form), `served simulated` (a sample of them), `public` (the evaluation set),
-`blind` and `judged` (tests/data/blind_rows.csv and judged_rows.csv; no fit reads the second), `start-up` (KV
+`blind` and `judged` (capacity/answers/published_runs.csv and judged_runs.csv; no fit reads the second), `start-up` (KV
 capacity). The first three need the folder of reference data
 (CAPACITY_SHARED, or ../shared beside the checkout) and are skipped without it.
 

@@ -1,7 +1,7 @@
 """How wide the intervals of ordinary questions are, and how often they hold for sources that nothing was fitted to.
 
     python benchmarks/interval_widths.py            half-widths of 48 questions: 2 CPU minutes
-    python benchmarks/interval_widths.py --judge    also the share held of `tests/data/blind_rows.csv` and of rows kept
+    python benchmarks/interval_widths.py --judge    also the share held of published_runs.csv and of rows kept
                                                     for evaluation, in three states of knowledge: 2 CPU minutes more
 
 The states: nothing known of the server, its release known, release and every launch setting known (as a deployment that

@@ -2,13 +2,13 @@
 
     python benchmarks/served_blind.py [--judged] [--only TEXT] [--save PATH.csv] [--rows] [--too-old]
 
-The table is `tests/data/blind_rows.csv`: documentation, public benchmarks and threads, each row with its address, what
-it says of engine and settings and what it leaves open (`not_said`). Every row is asked as a user would ask it, the
-engine's own defaults standing for what is not said: `capacity simulate` with the same requests, and the interval of
-a server as found.
+The table is `capacity/answers/published_runs.csv`: documentation, public benchmarks and threads, each row with its
+address, what it says of engine and settings and what it leaves open (`not_said`). Every row is asked as a user would
+ask it, the engine's own defaults standing for what is not said: `capacity simulate` with the same requests, and the
+interval of a server as found.
 Who names a release that is older than any listed is refused: with `--too-old` the oldest one stands for it.
 
-`--judged` reads `tests/data/judged_rows.csv` instead: rows in the same columns that no fit reads, now or later.
+`--judged` reads `capacity/answers/judged_runs.csv` instead: rows in the same columns that no fit reads, now or later.
 
 One part of the intervals is fitted with these rows among others (`beyond_said.py`): `fit_spreads.py` judges each source
 by those of the others.
@@ -42,8 +42,8 @@ from capacity.step import PS_PER_S
 from capacity.workload import Workload, random_requests
 from capacity.workload.content import PromptContent
 
-TABLE = Path(__file__).parent.parent / "tests" / "data" / "blind_rows.csv"
-JUDGED = TABLE.with_name("judged_rows.csv")
+TABLE = Path(__file__).parent.parent / "capacity" / "answers" / "published_runs.csv"
+JUDGED = TABLE.with_name("judged_runs.csv")
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "request time", "throughput": "throughput"}
 METRICS = tuple(NAMES)
 BENCH_SERVING_SEED = 1

@@ -619,6 +619,7 @@ def explain(
     *,
     profiles: str | Path | None = ...,
     download: bool = ...,
+    evidence: bool = ...,
     **options: Unpack[_ExplainOptions],
 ) -> Attribution: ...
 

@@ -39,6 +39,7 @@ from capacity.answers.phases import (
     phases_of,
     request_lengths,
 )
+from capacity.answers.published_runs import nearest_runs
 from capacity.answers.records import Attribution, Quantity
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
@@ -166,20 +167,22 @@ def explain(
     *,
     profiles: str | Path | None = None,
     download: bool = False,
+    evidence: bool = False,
     **options: Any,
 ) -> Attribution:
     """Return the fractions of an estimate's time that are compute, HBM, communication, launch and host, and the effect
     of +10 % of each resource.
 
-    Keywords and errors are those of `estimate`, except the price: cost per token changes only with throughput.
+    With `evidence`, also the published runs nearest to this load, each with what is predicted for it. Other keywords
+    and errors are those of `estimate`, except the price: cost per token changes only with throughput.
     """
     pool, traffic = split(options, Pool, Traffic)
     deployment = make_deployment(model, pool=pool, traffic=estimate_fields(traffic), question="explain")
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles, download=download)
-    return explain_of(resolved, deployment.traffic)
+    return explain_of(resolved, deployment.traffic, evidence=evidence)
 
 
-def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
+def explain_of(resolved: ResolvedPool, traffic: Traffic, *, evidence: bool = False) -> Attribution:
     """Return `explain` for a resolved pool. Raises as `explain`."""
     lengths = request_lengths(resolved, traffic)
     resolved.memory.require_fit()
@@ -207,6 +210,7 @@ def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
         responses=_responses(resolved, traffic, lengths),
         intervals=explained_intervals(resolved, phases, traffic, lengths),
         warnings=(*resolved.notes, *resolved.memory.warnings, *notes, *phases.warnings),
+        evidence=nearest_runs(resolved, lengths, phases.requests) if evidence else (),
     )
 
 

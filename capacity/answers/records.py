@@ -267,10 +267,37 @@ class Estimate(Fit):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedRun:
+    """A run that a third party published, and the prediction for it with the interval of unknown server settings.
+
+    Lengths are means in tokens; `concurrency` or `request_rate` is None. `ttft_s` and `tpot_s` are predictions, None
+    without a steady state; measured values are None if the source has none. `not_said`: what the source leaves open.
+    """
+
+    source: str
+    url: str
+    date: str
+    model: str
+    gpu: str
+    num_gpus: int
+    engine: str
+    settings: str
+    input_len: int
+    output_len: int
+    concurrency: int | None
+    request_rate: float | None
+    ttft_measured_s: float | None
+    ttft_s: Quantity | None
+    tpot_measured_s: float | None
+    tpot_s: Quantity | None
+    not_said: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution(AnswerRecord):
     """Time attribution of an estimate, the effect of more resources, and the reasons for the width of its intervals.
 
-    `decode` is None for a single output token.
+    `decode` is None for a single output token. `evidence`: the nearest published runs, if they were asked for.
     """
 
     SCHEMA: ClassVar[str] = "capacity/explain/v1"
@@ -291,6 +318,7 @@ class Attribution(AnswerRecord):
     responses: tuple[ResourceEffect, ...]
     intervals: tuple[ExplainedInterval, ...]
     warnings: tuple[str, ...]
+    evidence: tuple[PublishedRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,6 +80,7 @@ def explain(
         typer.Argument(help="With a term: the model whose numbers illustrate it.", show_default=False),
     ] = None,
     interval: bool = False,
+    evidence: bool = False,
 ) -> None:
     from capacity.cli.verb_commands import explain_term
     from capacity.model import model_names
@@ -98,13 +99,13 @@ def explain(
     if subject is not None and not on_a_gpu and subject not in model_names():
         find_term(subject)  # a term was meant
     request = request_of(replace(question, model=subject))
-    answer = question.ask(capacity.explain, request)
+    answer = question.ask(partial(capacity.explain, evidence=evidence), request)
     tables = None
-    if interval:
+    if interval or evidence:
         from capacity.report.views.layout import view_parts
-        from capacity.report.views.one_load import interval_view
+        from capacity.report.views.one_load import evidence_view, interval_view
 
-        tables = partial(view_parts, interval_view(answer))
+        tables = partial(view_parts, interval_view(answer) if interval else evidence_view(answer))
     show_answer(answer, question.format, tables=tables)
 
 

@@ -1,0 +1,180 @@
+"""Published runs of servers that are nearest to a request of the user, each next to what is predicted for it.
+
+`published_runs.csv` and `judged_runs.csv` hold measurements that third parties published (documentation, threads,
+blogs), with what each source says of engine and settings; nothing was fitted to the second file. Each run is predicted
+as a user would ask for it: the engine's defaults stand for what the source does not say, and the interval is that of a
+server with unknown settings.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from capacity.answers.estimate import estimate_of
+from capacity.answers.phases import RequestLengths
+from capacity.answers.records import PublishedRun, Quantity
+from capacity.base.errors import CapacityError
+from capacity.deployment import Pool, Traffic
+from capacity.hardware import load_profile
+from capacity.model import load_model
+from capacity.pool.resolve import ResolvedPool, resolve
+
+FILES = ("published_runs.csv", "judged_runs.csv")
+NUM_NEAREST = 5
+REPLAYED = "second pass"  # runs whose prompts were all in the prefix cache
+NOT_ENGINE_FIELDS = ("replicas", "prefill_replicas")
+MEAN_OF_UNIFORM = 0.5  # sglang.bench_serving draws lengths from 1 to the label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """What the distance between two runs depends on. Sizes are logarithms to base 2."""
+
+    model: str
+    is_moe: bool
+    gpu: str
+    architecture: str
+    engine: str
+    sizes: tuple[float, ...]
+
+    def distance(self, other: _Place) -> float:
+        """Return the distance: 1 for each doubling of a size, and fixed amounts for other names."""
+        names = 0.5 * (self.model != other.model) + 2.0 * (self.is_moe != other.is_moe)
+        names += 0.5 * (self.gpu != other.gpu) + 1.5 * (self.architecture != other.architecture)
+        names += 1.0 * (self.engine != other.engine)
+        return names + math.dist(self.sizes, other.sizes)
+
+
+@cache
+def published_rows() -> tuple[Mapping[str, str], ...]:
+    """Return the rows of all published runs of single engines, in the order of the files."""
+    rows: list[Mapping[str, str]] = []
+    for name in FILES:
+        with Path(__file__).with_name(name).open(newline="", encoding="utf-8") as file:
+            rows += csv.DictReader(file)
+    return tuple(
+        row
+        for row in rows
+        if row["counted"] != REPLAYED and not any(name in row["settings"] for name in NOT_ENGINE_FIELDS)
+    )
+
+
+def nearest_runs(
+    resolved: ResolvedPool, lengths: RequestLengths, requests: float
+) -> tuple[PublishedRun, ...]:
+    """Return the published runs nearest to a load of `requests` requests in flight, the nearest first.
+
+    Runs that cannot be predicted (a model or release that is not supported) are left out.
+    """
+    own = _Place(
+        model=resolved.model.name,
+        is_moe=resolved.model.is_moe,
+        gpu=resolved.profile.name,
+        architecture=resolved.profile.architecture,
+        engine=resolved.engine.name,
+        sizes=_sizes(
+            resolved.model.active_params,
+            resolved.pool.tensor_parallel_size,
+            requests,
+            lengths.input_len,
+            lengths.output_len,
+        ),
+    )
+    ordered = sorted(published_rows(), key=lambda row: own.distance(_place(row)))
+    found: list[PublishedRun] = []
+    for row in ordered:
+        found += _predict(row)
+        if len(found) == NUM_NEAREST:
+            break
+    return tuple(found)
+
+
+def _sizes(*values: float) -> tuple[float, ...]:
+    return tuple(math.log2(max(value, 1.0)) for value in values)
+
+
+def _place(row: Mapping[str, str]) -> _Place:
+    model, profile = load_model(row["model"]), load_profile(row["gpu"])
+    prompt, output = _mean_lengths(row)
+    in_flight = float(row["concurrency"] or 0) or float(row["rate"]) * float(row["e2e_ms"] or 1000) / 1e3
+    return _Place(
+        model=model.name,
+        is_moe=model.is_moe,
+        gpu=profile.name,
+        architecture=profile.architecture,
+        engine=row["engine"].split("@")[0],
+        sizes=_sizes(
+            model.active_params,
+            float(_pool_fields(row).get("tensor_parallel_size", 1)),
+            in_flight,
+            prompt,
+            output,
+        ),
+    )
+
+
+def _mean_lengths(row: Mapping[str, str]) -> tuple[int, int]:
+    share = MEAN_OF_UNIFORM if row["lengths"] == "sglang" else 1.0
+    return max(round(int(row["input_len"]) * share), 1), max(round(int(row["output_len"]) * share), 1)
+
+
+def _pool_fields(row: Mapping[str, str]) -> dict[str, str | bool]:
+    fields: dict[str, str | bool] = dict(setting.split("=", 1) for setting in row["settings"].split())
+    booleans = {"true": True, "false": False}
+    fields = {name: booleans.get(value, value) for name, value in fields.items()}
+    fields |= {"gpu": row["gpu"], "engine": row["engine"]}
+    return fields | ({"quantization": row["quantization"]} if row["quantization"] else {})
+
+
+def _predict(row: Mapping[str, str]) -> Iterator[PublishedRun]:
+    """Yield the run with its predictions; nothing if it cannot be predicted."""
+    prompt, output = _mean_lengths(row)
+    concurrency, rate = row["concurrency"], row["rate"]
+    traffic = Traffic(
+        input_len=prompt,
+        output_len=output,
+        concurrency=int(concurrency) if concurrency else None,
+        request_rate=float(rate) if rate else None,
+        num_prompts=int(row["prompts"]),
+        random_range_ratio=0.0,
+    )
+    try:
+        resolved = resolve(row["model"], Pool.model_validate(_pool_fields(row)))
+        answer = estimate_of(resolved, traffic, None)
+    except CapacityError:
+        return
+    if answer.as_found is None or answer.tpot_s is None:
+        return
+    yield PublishedRun(
+        source=row["source"],
+        url=row["url"],
+        date=row["date"],
+        model=row["model"],
+        gpu=row["gpu"],
+        num_gpus=resolved.pool.num_gpus,
+        engine=row["engine"],
+        settings=" ".join(filter(None, (row["quantization"], row["settings"]))),
+        input_len=prompt,
+        output_len=output,
+        concurrency=traffic.concurrency,
+        request_rate=traffic.request_rate,
+        ttft_measured_s=_seconds(row["ttft_ms"]),
+        ttft_s=answer.as_found["ttft_s"],
+        tpot_measured_s=_seconds(row["tpot_ms"]),
+        tpot_s=answer.as_found["tpot_s"],
+        not_said=row["not_said"],
+    )
+
+
+def _seconds(text: str) -> float | None:
+    return float(text) / 1e3 if text else None
+
+
+def relative_error(measured: float | None, predicted: Quantity | None) -> float | None:
+    """Return predicted over measured, minus 1; None without one of them."""
+    return None if measured is None or predicted is None else predicted.value / measured - 1
