@@ -110,7 +110,7 @@ def _place(row: Mapping[str, str]) -> _Place:
         engine=row["engine"].split("@")[0],
         sizes=_sizes(
             model.active_params,
-            float(_pool_fields(row).get("tensor_parallel_size", 1)),
+            float(str(_pool_fields(row).get("tensor_parallel_size", 1))),
             in_flight,
             prompt,
             output,
@@ -123,10 +123,10 @@ def _mean_lengths(row: Mapping[str, str]) -> tuple[int, int]:
     return max(round(int(row["input_len"]) * share), 1), max(round(int(row["output_len"]) * share), 1)
 
 
-def _pool_fields(row: Mapping[str, str]) -> dict[str, str | bool]:
-    fields: dict[str, str | bool] = dict(setting.split("=", 1) for setting in row["settings"].split())
-    booleans = {"true": True, "false": False}
-    fields = {name: booleans.get(value, value) for name, value in fields.items()}
+def _pool_fields(row: Mapping[str, str]) -> dict[str, object]:
+    booleans: dict[str, object] = {"true": True, "false": False}
+    words = (setting.split("=", 1) for setting in row["settings"].split())
+    fields = {name: booleans.get(value, value) for name, value in words}
     fields |= {"gpu": row["gpu"], "engine": row["engine"]}
     return fields | ({"quantization": row["quantization"]} if row["quantization"] else {})
 
