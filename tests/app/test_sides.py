@@ -121,7 +121,7 @@ def test_an_overloaded_side_has_no_price_to_compare(dashboard: Open) -> None:
     assert any("neither meets the SLO" in text and "less than A" in text for text in shown)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_the_same_traffic_is_paired_request_by_request(dashboard: Open) -> None:
     opened = pinned(dashboard)
     opened.inputs()["kv"].set_value("fp8")
@@ -145,7 +145,7 @@ def test_the_same_traffic_is_paired_request_by_request(dashboard: Open) -> None:
     assert list(~shown["mean"].str.endswith("apart)")) == [d.significant for d in direct.differences]
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_three_can_be_pinned_beside_the_one_in_sight(dashboard: Open) -> None:
     opened = dashboard("estimate", batch="1")
     for batch in (2, 4, 8):
@@ -159,7 +159,7 @@ def test_three_can_be_pinned_beside_the_one_in_sight(dashboard: Open) -> None:
     assert opened.at.button(key="pin").disabled
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_whatever_the_sidebar_says_can_be_pinned(dashboard: Open) -> None:
     said = {
         "gpu": "h200-sxm-141gb",
