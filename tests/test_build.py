@@ -17,6 +17,8 @@ from capacity.simulator.core import build
 from capacity.simulator.core.interface import HEADERS
 
 pytest.importorskip("hatchling")
+pytestmark = pytest.mark.ci  # builds
+
 ROOT = Path(__file__).parent.parent
 LIBRARY = f"capacity/simulator/core/{build.library_name()}"
 needs_compiler = pytest.mark.skipif(build.working_compiler() is None, reason="no C compiler")
@@ -73,7 +75,6 @@ def test_one_wheel_a_platform_for_all_pythons(checkout: Path) -> None:
 
 
 @needs_compiler
-@pytest.mark.ci
 def test_an_editable_install_compiles_into_the_checkout(checkout: Path) -> None:
     pytest.importorskip("editables")
     hatchling(checkout, "editable")
@@ -93,7 +94,6 @@ def test_the_source_distribution_carries_what_compiles_it(checkout: Path) -> Non
 
 
 @pytest.mark.skipif(bool(shutil.which("ziglang")), reason="ziglang is a compiler")
-@pytest.mark.ci
 def test_without_a_compiler_the_package_is_built_without_the_library(checkout: Path, tmp_path: Path) -> None:
     done = hatchling(checkout, "wheel", **without_compiler(tmp_path / "empty"))
     assert built(checkout).name.endswith("-py3-none-any.whl")
@@ -105,7 +105,6 @@ def test_without_a_compiler_the_package_is_built_without_the_library(checkout: P
 
 
 @needs_compiler
-@pytest.mark.ci
 def test_sources_that_do_not_compile_are_left_out_too(checkout: Path) -> None:
     (checkout / "capacity/simulator/core/broken.c").write_text("int broken(\n")
     done = hatchling(checkout, "wheel")
@@ -120,7 +119,6 @@ def requirements(checkout: Path, **environment: str) -> str:
     return subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.ci
 def test_ziglang_is_asked_for_only_where_there_is_no_compiler(checkout: Path, tmp_path: Path) -> None:
     stripped = without_compiler(tmp_path / "empty")
     assert "ziglang" in requirements(checkout, **stripped)
@@ -146,9 +144,7 @@ def test_a_machine_with_nothing_but_python_installs_the_compiled_engines(
 
 
 @needs_compiler
-@pytest.mark.parametrize(
-    "whole_core", [pytest.param(False, marks=pytest.mark.ci), pytest.param(True, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("whole_core", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_two_wheels_of_the_same_sources_are_the_same_bytes(
     checkout: Path, tmp_path: Path, whole_core: bool
 ) -> None:

@@ -32,6 +32,7 @@ ASKED: dict[str, Any] = {
 }
 
 
+@pytest.mark.ci
 def test_two_plans_stand_beside_each_other_and_a_link_restores_both(dashboard: Open) -> None:
     opened = dashboard("plan", **FEW)
     opened.at.button(key="run_plan").click().run()

@@ -48,6 +48,7 @@ def table(opened: Any) -> dict[str, Any]:
     return {row[""].strip(): row for row in shown.to_dict("records")}
 
 
+@pytest.mark.ci
 def test_sides_at_one_rate_are_compared_and_their_replicas_are_the_librarys(dashboard: Open) -> None:
     opened = pinned(dashboard)
     for key, value in (("gpu", "b200-sxm-180gb"), ("tp", 2), ("weights", "fp8")):
@@ -92,6 +93,7 @@ def counted(**asked: Any) -> Any:
     return replicas_needed(resolved, build(Traffic, traffic), slo=slo, price=price)
 
 
+@pytest.mark.ci
 def test_sides_under_different_loads_are_not_subtracted_until_they_have_one_load(dashboard: Open) -> None:
     opened = dashboard("estimate", model="llama-3.1-70b", tp="4").settled()
     opened.at.text_input(key="what_if").set_value("4xh200 --request-rate 4").run()
