@@ -15,8 +15,12 @@ from library import SHARED
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--ci", action="store_true", help="also run the checks of several seconds, as CI does")
-    parser.addoption("--slow", action="store_true", help="also run these and the long forms of checks")
+    parser.addoption(
+        "--ci",
+        action="store_true",
+        help="also run the checks of several seconds and the long forms that CI runs",
+    )
+    parser.addoption("--slow", action="store_true", help="also run these and all other long forms")
 
 
 def pytest_configure(config: pytest.Config) -> None:

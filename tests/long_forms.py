@@ -1,4 +1,4 @@
-"""Parameters of a test of which a few are tried in every run, and all of them with `pytest --slow`."""
+"""Parameters of a test of which a few are tried in every run, and all of them with `pytest --ci` or `--slow`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,22 @@ import pytest
 
 
 def mostly_slow(values: Iterable[Any], short: Iterable[Any]) -> list[Any]:
-    """All values, those that are not in `short` marked as the long form; a name in `short` that is no value fails."""
+    """Mark all values that are not in `short` as the long form, which `--slow` runs."""
+    return _mark_others(values, short, pytest.mark.slow)
+
+
+def mostly_ci(values: Iterable[Any], short: Iterable[Any]) -> list[Any]:
+    """Mark all values that are not in `short` as checks that CI runs, with `--ci`."""
+    return _mark_others(values, short, pytest.mark.ci)
+
+
+def _mark_others(values: Iterable[Any], short: Iterable[Any], mark: Any) -> list[Any]:
+    """Return all values, those not in `short` with the mark. A name in `short` that is not a value fails."""
     every, kept = list(values), list(short)
     assert all(value in every for value in kept), [value for value in kept if value not in every]
     return [
         value
         if value in kept
-        else pytest.param(*(value if isinstance(value, tuple) else [value]), marks=pytest.mark.slow)
+        else pytest.param(*(value if isinstance(value, tuple) else [value]), marks=mark)
         for value in every
     ]

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from long_forms import mostly_slow
+from long_forms import mostly_ci
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
@@ -30,7 +30,7 @@ def walks() -> dict[str, list[tuple[str, str]]]:
 
 @pytest.mark.parametrize(
     "path",
-    mostly_slow(made_of_code.MADE, [path for path in made_of_code.MADE if path.stem != "claims"]),
+    mostly_ci(made_of_code.MADE, [path for path in made_of_code.MADE if path.stem != "claims"]),
     ids=lambda path: path.stem,
 )
 def test_what_the_handbook_takes_from_the_code_is_as_the_code_is(path: Path) -> None:

@@ -17,6 +17,8 @@ from capacity.simulator.core import build
 from capacity.simulator.core.interface import HEADERS
 
 pytest.importorskip("hatchling")
+pytestmark = pytest.mark.ci  # builds
+
 ROOT = Path(__file__).parent.parent
 LIBRARY = f"capacity/simulator/core/{build.library_name()}"
 needs_compiler = pytest.mark.skipif(build.working_compiler() is None, reason="no C compiler")
@@ -73,7 +75,6 @@ def test_one_wheel_a_platform_for_all_pythons(checkout: Path) -> None:
 
 
 @needs_compiler
-@pytest.mark.slow
 def test_an_editable_install_compiles_into_the_checkout(checkout: Path) -> None:
     pytest.importorskip("editables")
     hatchling(checkout, "editable")
@@ -93,7 +94,6 @@ def test_the_source_distribution_carries_what_compiles_it(checkout: Path) -> Non
 
 
 @pytest.mark.skipif(bool(shutil.which("ziglang")), reason="ziglang is a compiler")
-@pytest.mark.slow
 def test_without_a_compiler_the_package_is_built_without_the_library(checkout: Path, tmp_path: Path) -> None:
     done = hatchling(checkout, "wheel", **without_compiler(tmp_path / "empty"))
     assert built(checkout).name.endswith("-py3-none-any.whl")
@@ -105,7 +105,6 @@ def test_without_a_compiler_the_package_is_built_without_the_library(checkout: P
 
 
 @needs_compiler
-@pytest.mark.slow
 def test_sources_that_do_not_compile_are_left_out_too(checkout: Path) -> None:
     (checkout / "capacity/simulator/core/broken.c").write_text("int broken(\n")
     done = hatchling(checkout, "wheel")
@@ -120,7 +119,6 @@ def requirements(checkout: Path, **environment: str) -> str:
     return subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.slow
 def test_ziglang_is_asked_for_only_where_there_is_no_compiler(checkout: Path, tmp_path: Path) -> None:
     stripped = without_compiler(tmp_path / "empty")
     assert "ziglang" in requirements(checkout, **stripped)
@@ -145,19 +143,23 @@ def test_a_machine_with_nothing_but_python_installs_the_compiled_engines(
     subprocess.run([python, "-c", code], env=env, cwd=tmp_path, check=True)
 
 
-@pytest.mark.slow
-def test_two_wheels_of_the_same_sources_are_the_same_bytes(checkout: Path, tmp_path: Path) -> None:
-    """Wherever they stand and whenever their files were written."""
+@needs_compiler
+@pytest.mark.parametrize("whole_core", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_two_wheels_of_the_same_sources_are_the_same_bytes(
+    checkout: Path, tmp_path: Path, whole_core: bool
+) -> None:
+    """Wherever the checkout is and whenever its files were written; the core contains the paths of its files."""
+    core = checkout / "capacity/simulator/core"
+    (core / "path.c").write_text("const char *path(void);\nconst char *path(void) { return __FILE__; }\n")
+    for path in (ROOT / "capacity/simulator/core").glob("*.c" if whole_core else "version.c"):
+        shutil.copy(path, core)
     other = tmp_path / "elsewhere" / "a-longer-name"
-    for path in (ROOT / "capacity/simulator/core").glob(
-        "*.c"
-    ):  # the whole core: paths would stand in its asserts
-        shutil.copy(path, checkout / "capacity/simulator/core" / path.name)
     shutil.copytree(checkout, other)
     for path in other.rglob("*"):
         os.utime(path, (1e9, 1e9))
     wheels = []
     for folder in (checkout, other):
         hatchling(folder, "wheel")
+        assert "-any" not in built(folder).name, "the core is not compiled"
         wheels.append(built(folder).read_bytes())
     assert wheels[0] == wheels[1]

@@ -11,17 +11,15 @@ from pathlib import Path
 
 import pytest
 import warm_process
-from long_forms import mostly_slow
 
 pytestmark = pytest.mark.ci  # many seconds
 
 DOCS = Path(__file__).parent.parent / "docs"
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
-SHORT = [path for path in NOTEBOOKS if path.stem in ("calibration", "own-gpu")]
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="no descriptors of processes")
-@pytest.mark.parametrize("notebook", mostly_slow(NOTEBOOKS, SHORT), ids=lambda path: path.stem)
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_prints_what_it_shows(notebook: Path, tmp_path: Path, warm: Path) -> None:
     cells = [cell for cell in json.loads(notebook.read_bytes())["cells"] if cell["cell_type"] == "code"]
     shown = [

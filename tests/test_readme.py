@@ -1,8 +1,8 @@
 """README and handbook run: every marked block is executed, and the output shown is the output that comes.
 
-`UPDATE_README=1 python -m pytest --slow tests/test_readme.py` writes the present output into them. With `--slow`
-the README's blocks run as anyone runs them; all others in processes that begin with the package loaded. Without
-`--slow` blocks that search are left out, and of a page of the handbook only the first that shows what it prints is run.
+`UPDATE_README=1 python -m pytest --ci tests/test_readme.py` writes the current output into them. With `--ci` the
+README's blocks run as users run them; all others in processes that begin with the package loaded. Without `--ci`,
+blocks that search are left out, and of a page of the handbook only the first that shows what it prints is run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import warm_process
-from long_forms import mostly_slow
+from long_forms import mostly_ci
 
 README = Path(__file__).parent.parent / "README.md"
 BLOCK = re.compile(
@@ -65,7 +65,7 @@ def label(value: Path | re.Match[str]) -> str:
     return value.name if isinstance(value, Path) else value["code"].strip().splitlines()[0][:60]
 
 
-@pytest.mark.parametrize(("page", "block"), mostly_slow(BLOCKS, SHORT), ids=label)
+@pytest.mark.parametrize(("page", "block"), mostly_ci(BLOCKS, SHORT), ids=label)
 def test_a_block_does_what_the_page_says(
     page: Path, block: re.Match[str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -74,7 +74,7 @@ def test_a_block_does_what_the_page_says(
 
 def warm_for(page: Path, request: pytest.FixtureRequest) -> Path | None:
     """The folder of the warm processes; None where a block runs as anyone runs it."""
-    cold = page == README and request.config.getoption("--slow")
+    cold = page == README and (request.config.getoption("--ci") or request.config.getoption("--slow"))
     return None if cold or not hasattr(os, "pidfd_open") else request.getfixturevalue("warm")
 
 
@@ -91,13 +91,14 @@ def compare_output(page: Path, block: re.Match[str], printed: str) -> None:
     assert without_elapsed(printed) == without_elapsed(block["shown"])
 
 
+@pytest.mark.parametrize("with_searches", [False, pytest.param(True, marks=pytest.mark.ci)])
 def test_the_tutorial_runs_from_top_to_bottom_in_one_folder(
-    tmp_path: Path, request: pytest.FixtureRequest
+    tmp_path: Path, request: pytest.FixtureRequest, with_searches: bool
 ) -> None:
-    """Without `--slow` without the blocks that search, on which no later block depends."""
-    warm, slow = warm_for(TUTORIAL, request), request.config.getoption("--slow")
+    """No later block depends on those that search."""
+    warm = warm_for(TUTORIAL, request)
     for block in list(BLOCK.finditer(TUTORIAL.read_text(encoding="utf-8"))):
-        if SEARCH.search(block["code"]) and not slow:
+        if SEARCH.search(block["code"]) and not with_searches:
             continue
         compare_output(TUTORIAL, block, run(block["language"], block["code"], tmp_path, warm))
 

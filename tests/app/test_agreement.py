@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from capacity_app.error_display import escape_markdown
 from copied_commands import printed
-from long_forms import mostly_slow
+from long_forms import mostly_ci
 
 import capacity
 from capacity.answers.records import Quantity
@@ -633,7 +633,7 @@ OF_EIGHT_PAGES = (
 OF_THE_RUN = ("elapsed_s",)  # no number of the answer
 
 
-@pytest.mark.parametrize("name", mostly_slow(QUESTIONS, OF_EIGHT_PAGES))
+@pytest.mark.parametrize("name", mostly_ci(QUESTIONS, OF_EIGHT_PAGES))
 def test_the_page_the_library_and_the_command_agree(
     dashboard: Open, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -746,7 +746,7 @@ VARIED = {  # lengths as links and as keywords say them
 }
 
 
-@pytest.mark.parametrize("lengths", mostly_slow(VARIED, ["as measured"]))
+@pytest.mark.parametrize("lengths", mostly_ci(VARIED, ["as measured"]))
 def test_every_page_and_verb_has_one_price_for_one_load(dashboard: Open, lengths: str) -> None:
     """Whatever few requests each of them draws: the pages' runs are of 120 and of 1,000."""
     link, varied = VARIED[lengths]

@@ -17,7 +17,6 @@ import pytest
 from capacity_app.error_display import INTERNAL_ERROR
 from capacity_app.pages import PAGES
 from capacity_app.screenshots import example_benchmark, open_page, wait_until_drawn
-from long_forms import mostly_slow
 
 import capacity
 from capacity.report.display import time_and_interval
@@ -98,7 +97,7 @@ def tab(chromium: Any, server: str) -> Iterator[Callable[..., Tab]]:
     assert [complaint for one in tabs for complaint in one.complaints] == []
 
 
-@pytest.mark.parametrize("name", mostly_slow(PATHS, ["models_and_gpus"]))
+@pytest.mark.parametrize("name", PATHS)
 def test_every_page_opens_from_its_address(tab: Callable[..., Tab], name: str) -> None:
     page = tab(PATHS[name]).page
     assert page.get_by_text(INTERNAL_ERROR).count() == 0
@@ -135,7 +134,6 @@ def test_an_address_restores_the_view(tab: Callable[..., Tab]) -> None:
     assert second.page.get_by_role("spinbutton", name="Tensor parallel").input_value() == "2"
 
 
-@pytest.mark.slow
 def test_inputs_survive_a_change_of_page(tab: Callable[..., Tab]) -> None:
     here = tab("/estimate")
     here.set("Input tokens", 2048)
@@ -152,7 +150,6 @@ def test_inputs_survive_a_change_of_page(tab: Callable[..., Tab]) -> None:
     assert "isl=2048" in here.page.url
 
 
-@pytest.mark.slow
 def test_a_wrong_link_says_what_it_could_not_take(tab: Callable[..., Tab]) -> None:
     page = tab("/fit?gpu=h1000&tp=2&colour=blue").page
     assert "gpu=h1000" in page.get_by_role("alert").inner_text()
@@ -160,7 +157,6 @@ def test_a_wrong_link_says_what_it_could_not_take(tab: Callable[..., Tab]) -> No
     assert page.get_by_role("spinbutton", name="Tensor parallel").input_value() == "2"
 
 
-@pytest.mark.slow
 def test_an_example_sets_every_input(tab: Callable[..., Tab]) -> None:
     here = tab("/fit?tp=2&isl=77")
     here.page.get_by_role("button", name="Examples").click()
@@ -172,7 +168,6 @@ def test_an_example_sets_every_input(tab: Callable[..., Tab]) -> None:
     assert "deepseek-v3 fits" in here.page.get_by_test_id("stAlert").first.inner_text()
 
 
-@pytest.mark.slow
 def test_an_uploaded_config_is_read_and_a_hostile_one_is_one_line(tab: Callable[..., Tab]) -> None:
     here = tab("/fit?source=config.json")
     chooser = here.page.get_by_test_id("stSidebar").locator("input[type=file]")
@@ -209,7 +204,6 @@ def test_downloads_hold_the_answer(tab: Callable[..., Tab]) -> None:
         assert said in picture
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_chart_is_saved_as_a_picture_on_white(tab: Callable[..., Tab], theme: str) -> None:
     from PIL import Image
@@ -227,7 +221,6 @@ def test_a_chart_is_saved_as_a_picture_on_white(tab: Callable[..., Tab], theme: 
     assert sum(levels[:64]) > 500  # the words
 
 
-@pytest.mark.slow
 def test_an_answer_is_a_page_to_print(tab: Callable[..., Tab]) -> None:
     here = tab("/estimate?load=a+closed+loop&concurrency=8")
     page = here.download("Printable page").decode()
@@ -248,7 +241,6 @@ def test_an_answer_is_a_page_to_print(tab: Callable[..., Tab]) -> None:
     assert 1 <= len(re.findall(rb"/Type /Page\b", pages)) <= 4
 
 
-@pytest.mark.slow
 def test_a_search_reports_is_cancelled_and_is_found_stale(tab: Callable[..., Tab]) -> None:
     here = tab("/plan?rate=300&plan_n=20000&plan_for=latency")  # long enough to be cancelled
     here.page.get_by_role("button", name="Search", exact=True).click()
@@ -260,7 +252,6 @@ def test_a_search_reports_is_cancelled_and_is_found_stale(tab: Callable[..., Tab
     assert here.page.get_by_role("button", name="Cancel").count() == 0
 
 
-@pytest.mark.slow
 def test_a_plans_files_are_one_archive(tab: Callable[..., Tab]) -> None:
     here = tab("/plan?plan_n=50&plan_gpus=h100-sxm-80gb&plan_ttft=2000")
     here.page.get_by_role("button", name="Search", exact=True).click()
@@ -290,7 +281,6 @@ def test_a_plans_files_are_one_archive(tab: Callable[..., Tab]) -> None:
     assert "vs. A" in here.kpi("Per hour").inner_text()
 
 
-@pytest.mark.slow
 def test_a_benchmark_of_ones_own_is_held_against_the_prediction(tab: Callable[..., Tab]) -> None:
     here = tab("/compare?gpu=h100-pcie-80gb")
     here.page.get_by_test_id("stMain").locator("input[type=file]").first.set_input_files(

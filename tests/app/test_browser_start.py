@@ -25,7 +25,6 @@ batch_size = [1, 8, 64]
 """
 
 
-@pytest.mark.slow
 def test_a_use_case_and_people_become_a_plan_in_two_clicks(chromium: Any, server: str) -> None:
     page = open_page(chromium, "light", 1440, 1000)
     page.goto(f"{server}/?start_users=300&tier=spot")

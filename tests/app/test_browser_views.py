@@ -10,7 +10,7 @@ from capacity_app.screenshots import open_page, wait_until_drawn
 import capacity
 from capacity.report.display import time_and_interval
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ci  # many seconds
 
 FRONTIER = "/estimate?model=llama-3.1-70b&tp=4&view=frontier&front_gpus=h100-sxm-80gb&front_weights=fp8"
 

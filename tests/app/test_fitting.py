@@ -16,6 +16,7 @@ Open = Callable[..., Any]
 LARGE = {"gpu": "h100-sxm-80gb"}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("page", "query"),
     mostly_slow(

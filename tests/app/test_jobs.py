@@ -14,6 +14,8 @@ from capacity_app.quotas import PROC, Quota
 
 import capacity
 
+pytestmark = pytest.mark.ci  # many seconds
+
 WAIT_S = 120.0
 LONG = Task(
     function="capacity:simulate",
@@ -192,7 +194,6 @@ def seconds(runner: Runner, task: Task, session: str) -> float:
     return time.monotonic() - began_s
 
 
-@pytest.mark.slow
 def test_two_sessions_with_four_heavy_jobs_each_do_not_keep_a_third_waiting(
     shared: Callable[..., Runner],
 ) -> None:
@@ -212,7 +213,6 @@ def test_two_sessions_with_four_heavy_jobs_each_do_not_keep_a_third_waiting(
     assert took_s[1] < max(1.0, 4 * alone_s)  # a second, on a machine whose cores are not all others'
 
 
-@pytest.mark.slow
 def test_who_has_used_least_comes_first(shared: Callable[..., Runner]) -> None:
     runner = shared(1)
     working = running(runner.submit(endless(1), "a"))
@@ -263,7 +263,6 @@ def test_a_question_that_takes_too_much_is_ended_with_the_reason(
     assert runner.finished_job(job.task) is job  # it is not tried again
 
 
-@pytest.mark.slow
 def test_a_process_is_held_to_its_memory(shared: Callable[..., Runner]) -> None:
     runner = shared(1, quota=Quota(job_bytes=400 << 20))
     large = Task(function="capacity:simulate", arguments={**LONG.arguments, "num_prompts": 9_000_000})
@@ -274,7 +273,6 @@ def test_a_process_is_held_to_its_memory(shared: Callable[..., Runner]) -> None:
 
 
 @pytest.mark.skipif(not PROC.exists(), reason="no account of processes here")
-@pytest.mark.slow
 def test_a_session_that_has_used_its_share_is_refused_and_others_are_not(
     shared: Callable[..., Runner],
 ) -> None:
@@ -290,7 +288,6 @@ def test_a_session_that_has_used_its_share_is_refused_and_others_are_not(
     assert ended(runner.submit(fit(gpu="h100", max_num_seqs=91), "b")).status == "done"
 
 
-@pytest.mark.slow
 def test_a_session_that_is_gone_loses_its_jobs_but_not_those_of_others(shared: Callable[..., Runner]) -> None:
     alive = {"a", "b"}
     runner = shared(4, quota=Quota(grace_s=0.1), alive=alive.__contains__)

@@ -27,6 +27,7 @@ def figures(opened: Any) -> dict[str, Any]:
     return {figure["layout"]["yaxis"]["title"]["text"]: figure for figure in found}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("load", "over", "query", "chosen"), mostly_slow(LOADS, LOADS[1:2]))
 def test_over_the_load_stands_the_librarys_sweep(
     dashboard: Open, load: str, over: str, query: dict[str, str], chosen: float

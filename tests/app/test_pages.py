@@ -101,6 +101,7 @@ def test_units_switch_what_is_shown_and_nothing_else(dashboard: Open) -> None:
     )
 
 
+@pytest.mark.ci
 def test_the_grid_is_the_librarys(dashboard: Open) -> None:
     opened = dashboard("fit", model="llama-3.1-70b", tp="4").settled()
     rows = opened.at.dataframe[0].value.set_index("GPU")
@@ -301,6 +302,7 @@ ON_REQUEST = {
 }  # read by what a button draws, or by what an overload or a pinned side adds
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("page", "query"), mostly_slow(LOADS, [("estimate", {})]))
 def test_an_input_of_the_sidebar_is_live_where_it_changes_the_page(
     dashboard: Open, page: str, query: dict[str, str]

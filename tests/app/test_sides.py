@@ -48,6 +48,7 @@ def table(opened: Any) -> dict[str, Any]:
     return {row[""].strip(): row for row in shown.to_dict("records")}
 
 
+@pytest.mark.ci
 def test_sides_at_one_rate_are_compared_and_their_replicas_are_the_librarys(dashboard: Open) -> None:
     opened = pinned(dashboard)
     for key, value in (("gpu", "b200-sxm-180gb"), ("tp", 2), ("weights", "fp8")):
@@ -92,6 +93,7 @@ def counted(**asked: Any) -> Any:
     return replicas_needed(resolved, build(Traffic, traffic), slo=slo, price=price)
 
 
+@pytest.mark.ci
 def test_sides_under_different_loads_are_not_subtracted_until_they_have_one_load(dashboard: Open) -> None:
     opened = dashboard("estimate", model="llama-3.1-70b", tp="4").settled()
     opened.at.text_input(key="what_if").set_value("4xh200 --request-rate 4").run()
@@ -121,7 +123,7 @@ def test_an_overloaded_side_has_no_price_to_compare(dashboard: Open) -> None:
     assert any("neither meets the SLO" in text and "less than A" in text for text in shown)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_the_same_traffic_is_paired_request_by_request(dashboard: Open) -> None:
     opened = pinned(dashboard)
     opened.inputs()["kv"].set_value("fp8")
@@ -145,7 +147,7 @@ def test_the_same_traffic_is_paired_request_by_request(dashboard: Open) -> None:
     assert list(~shown["mean"].str.endswith("apart)")) == [d.significant for d in direct.differences]
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_three_can_be_pinned_beside_the_one_in_sight(dashboard: Open) -> None:
     opened = dashboard("estimate", batch="1")
     for batch in (2, 4, 8):
@@ -159,7 +161,7 @@ def test_three_can_be_pinned_beside_the_one_in_sight(dashboard: Open) -> None:
     assert opened.at.button(key="pin").disabled
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_whatever_the_sidebar_says_can_be_pinned(dashboard: Open) -> None:
     said = {
         "gpu": "h200-sxm-141gb",

@@ -74,6 +74,7 @@ def test_a_link_that_says_what_no_page_has_is_refused(page: str, wrong: dict[str
         read_side(side.link_text)
 
 
+@pytest.mark.ci
 def test_beams_of_two_engines_stand_beside_each_other(dashboard: Open) -> None:
     opened = dashboard("beam_search").settled()
     opened.at.button(key="pin").click().run()
@@ -122,6 +123,7 @@ def test_a_stack_says_why_factors_do_not_multiply(dashboard: Open) -> None:
     assert any("Stale" in str(badge.value) for badge in opened.at.markdown)
 
 
+@pytest.mark.ci
 def test_a_cascade_draws_its_places_and_without_a_small_model_no_rates(dashboard: Open) -> None:
     both = dashboard("cascade", casc_cache="true").settled()
     assert "casc_hits" in {widget.key for widget in both.at.number_input}
@@ -140,6 +142,7 @@ def test_a_cascade_draws_its_places_and_without_a_small_model_no_rates(dashboard
     assert "no tier before the large model" in both.refusals[0]
 
 
+@pytest.mark.ci
 def test_every_engine_is_the_copied_commands_comparison(
     dashboard: Open, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -68,6 +68,7 @@ def typed(opened: Any, text: str) -> None:
     opened.settled().settled()  # the one in sight, then what it is beside
 
 
+@pytest.mark.ci
 def test_all_is_applied_at_once_and_what_was_is_pinned(dashboard: Open) -> None:
     opened = dashboard("estimate", model="llama-3.1-70b", tp="4").settled()
     typed(opened, "2xB200 fp8 double traffic")
@@ -82,6 +83,7 @@ def test_all_is_applied_at_once_and_what_was_is_pinned(dashboard: Open) -> None:
     assert opened.inputs()["gpu"].value == "b200-sxm-180gb"
 
 
+@pytest.mark.ci
 def test_a_change_in_seconds_is_set_in_the_inputs_unit(dashboard: Open) -> None:
     opened = dashboard("estimate").settled()
     typed(opened, "--client-latency-s 0.02")
@@ -92,6 +94,7 @@ def test_a_change_in_seconds_is_set_in_the_inputs_unit(dashboard: Open) -> None:
 PAGES = ("fit", "simulate", "cost", "speculation", "cascade", "kv", "beam_search")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("page", mostly_slow(PAGES, ["fit", "cost"]))
 def test_what_is_pinned_on_one_page_is_a_side_of_every_other(dashboard: Open, page: str) -> None:
     opened = dashboard(page, sim_requests="300", cost_requests="300").settled()

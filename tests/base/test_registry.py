@@ -158,6 +158,7 @@ NEW_ENTRY = {
 }
 
 
+@pytest.mark.ci
 def test_new_verb_in_two_files_reaches_every_surface(tmp_path: Path) -> None:
     """One module and one entry; the command line, help, Python, JSON, CSV, schema, HTML and docs have it."""
     checkout = copy_checkout(tmp_path)

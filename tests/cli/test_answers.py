@@ -61,6 +61,7 @@ def test_estimate_answers_in_the_contracts_words(run: Any, load: tuple[str, ...]
     assert per_request == pytest.approx(2.5 / 3600 / answer["requests_per_s"]["value"])
 
 
+@pytest.mark.ci
 def test_every_gpu_is_compared_as_the_library_compares(run: Any) -> None:
     asked = ("llama-3.1-70b", "--gpu", "all", *LENGTHS, "--batch-size", "4", "--price-tier", "on-demand")
     ran = run("estimate", *asked, "--order", "ttft", "--format", "json")
@@ -252,6 +253,7 @@ def test_explain_adds_up_and_points_the_right_way(run: Any) -> None:
     assert "Effect of faster hardware" in run(*command).out
 
 
+@pytest.mark.ci
 def test_a_run_leaves_its_requests_its_series_and_its_steps_as_files(run: Any, tmp_path: Path) -> None:
     files = ("records.csv", "series.csv", "timeline.json", "gantt.html")
     paths = {file.partition(".")[0]: tmp_path / file for file in files}

@@ -210,6 +210,7 @@ def test_answers_come_at_once(tmp_path: Path) -> None:
     assert least["answer"] < 5 * least["imports"], least
 
 
+@pytest.mark.ci
 def test_the_hash_seed_changes_nothing() -> None:
     command = (
         "simulate",

@@ -43,6 +43,7 @@ ASKS = [
 ]
 
 
+@pytest.mark.ci
 def test_workers_find_what_this_process_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_module, "WORKERS_AFTER_S", 0.0)
     with EvaluationPool(arena=arena()) as alone:

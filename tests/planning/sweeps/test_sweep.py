@@ -62,6 +62,7 @@ def test_what_is_done_is_not_done_again(spec: Path, tmp_path: Path) -> None:
     assert retried.failed > 0
 
 
+@pytest.mark.ci
 def test_two_processes_give_the_same_bytes(spec: Path, tmp_path: Path) -> None:
     for name, workers in (("one", 1), ("two", 2)):
         sweep(spec, tmp_path / f"{name}.db", workers=workers, export_to=tmp_path / f"{name}.csv")

@@ -83,6 +83,7 @@ def test_a_broken_rule_shows(mutation: CoreMutation, shown: Shown) -> None:
     assert shown(mutation) is not None
 
 
+@pytest.mark.ci
 @needs_compiler
 def test_the_engines_as_they_are_show_nothing(shown: Shown) -> None:
     assert shown(None) is None

@@ -66,8 +66,14 @@ def test_hostile_fleets_are_refused_and_never_crash() -> None:
     fuzz(core._name, 0, SHORT)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("first", "count"), [(0, SHORT), (SHORT, LONG)], ids=["few", "many"])
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("first", "count"),
+    [
+        pytest.param(0, SHORT, id="few"),
+        pytest.param(SHORT, LONG, id="many", marks=pytest.mark.slow),
+    ],
+)
 def test_hostile_fleets_are_within_the_rules_of_c(sanitized: Path, first: int, count: int) -> None:
     sanitizers = {
         "LD_PRELOAD": str(runtime()),
