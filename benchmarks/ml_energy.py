@@ -55,8 +55,8 @@ class Compared:
         return self.low <= self.measured <= self.high
 
 
-def published_pool(row: Any) -> Pool:
-    """Return the launch of one row of the leaderboard."""
+def published_pool(row: Any, *, said: bool = True) -> Pool:
+    """Return the launch of one row of the leaderboard; `said`: with the sampling parameters of its requests."""
     split = row.tensor_parallel * row.data_parallel == row.num_gpus
     return Pool(
         gpu=row.gpu_model.lower(),
@@ -70,7 +70,7 @@ def published_pool(row: Any) -> Pool:
         max_num_seqs=row.max_num_seqs,
         async_scheduling=True,
         api_server_count=3,
-        **SAMPLING,
+        **(SAMPLING if said else {}),
     )
 
 

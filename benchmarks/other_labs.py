@@ -1,8 +1,8 @@
 """Figures of laboratories whose launch is published and to whose rows nothing was fitted: how far machines differ.
 
 GPUStack's lab (`served_gpustack.py`): closed loops, and prompts of known lengths sent at once. ML.ENERGY's leaderboard
-v3: the median time between tokens of vLLM 0.11.1 with at most `MOST_IN_FLIGHT` requests, as a decode step; only the
-third of its configurations to which the host time of penalties was not fitted either.
+v3: the median time between tokens of vLLM 0.11.1 with at most `MOST_IN_FLIGHT` requests, as a decode step.
+Its sampling parameters are left out: users rarely state theirs, so they are part of how much servers differ.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from interval_evidence import OTHER_LAB, Figure
-from ml_energy import CHAT_PROMPT, held_out, model_name, published_pool
+from ml_energy import CHAT_PROMPT, model_name, published_pool
 from reference_tables.form import read
 from served_gpustack import RUN, engine_of, known_lengths, replayable, server_and_requests
 
@@ -96,10 +96,10 @@ def _gpustack(measured: Path) -> Iterator[Figure]:
 
 def _ml_energy(measured: Path) -> Iterator[Figure]:
     table = read(measured, "ml_energy_v3_lm_arena")
-    for row in table[held_out(table) & (table.max_num_seqs <= MOST_IN_FLIGHT)].itertuples():
+    for row in table[table.max_num_seqs <= MOST_IN_FLIGHT].itertuples():
         name = model_name(row)
         try:
-            resolved = resolve(name, published_pool(row))
+            resolved = resolve(name, published_pool(row, said=False))
         except CapacityError as error:
             print(f"ML.ENERGY {name}: {error}", file=sys.stderr)
             continue

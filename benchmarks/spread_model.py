@@ -285,7 +285,7 @@ SOURCE = (
 BEYOND_SOURCE = "rows of InferenceX and gap-analysis, predicted with neither launch nor client known"
 MACHINES_SOURCE = (
     "campaigns of known launch, each left out, with GPUStack's lab (docs.gpustack.ai) and ML.ENERGY's leaderboard v3 "
-    "(ml.energy, configurations to which nothing was fitted): nine in ten figures, every campaign the same weight"
+    "(ml.energy, its sampling parameters not said): nine in ten figures, every campaign the same weight"
 )
 HELD_OUT_BY = "source: campaign, engine with its client, GPU"
 
