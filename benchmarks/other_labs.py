@@ -94,9 +94,9 @@ def _gpustack(measured: Path) -> Iterator[Figure]:
                 )
 
 
-def _ml_energy(measured: Path) -> Iterator[Figure]:
-    table = pd.read_csv(measured / "ml_energy_v3_lm_arena.csv.gz")
-    for row in table[table.max_num_seqs <= MOST_IN_FLIGHT].itertuples():
+def ml_energy_rows(measured: Path) -> Iterator[tuple[Any, ResolvedPool]]:
+    """Return the rows of ML.ENERGY's leaderboard with their servers; rows of unknown models are named and left out."""
+    for row in pd.read_csv(measured / "ml_energy_v3_lm_arena.csv.gz").itertuples():
         split = row.tensor_parallel * row.data_parallel == row.num_gpus
         pool = Pool(
             gpu=row.gpu_model.lower(),
@@ -112,10 +112,16 @@ def _ml_energy(measured: Path) -> Iterator[Figure]:
         )
         name = row.model_id.split("/")[1].lower()
         try:
-            resolved = resolve(name, pool)
+            yield row, resolve(name, pool)
         except CapacityError as error:
             print(f"ML.ENERGY {name}: {error}", file=sys.stderr)
+
+
+def _ml_energy(measured: Path) -> Iterator[Figure]:
+    for row, resolved in ml_energy_rows(measured):
+        if row.max_num_seqs > MOST_IN_FLIGHT:
             continue
+        name = row.model_id.split("/")[1].lower()
         batch = max(round(row.avg_batch_size / resolved.independent_ranks), 1)
         lengths = RequestLengths(input_len=CHAT_PROMPT, output_len=round(row.avg_output_len))
         limits = resolved.limits_from(0.0)
