@@ -109,7 +109,7 @@ def drawn_power_table() -> DrawnPowerTable:
 
 
 def drawn_watts(profile: HardwareProfile, use: GpuUse) -> Quantity:
-    """Return the mean watts that one GPU draws, without its host, with the 90 % interval."""
+    """Return the mean watts that one GPU draws, without its host, with the 90 % interval, which ends at the TDP."""
     table = drawn_power_table()
     watts, ends = table.watts(profile, use), table.interval(profile)
-    return Quantity(value=watts, low=watts * ends.low, high=watts * ends.high)
+    return Quantity(value=watts, low=watts * ends.low, high=min(watts * ends.high, profile.tdp_watts))

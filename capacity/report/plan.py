@@ -31,7 +31,7 @@ COMMAND_WIDTH = 96
 OBJECTIVE_FORMATS = {
     "cost": "${:,.2f}/h",
     "gpus": "{:g} GPUs",
-    "energy": "{:,.0f} W provisioned",
+    "energy": "{:,.3f} J/output token drawn",
     "latency": "{:.2f} of the limits",
 }
 
@@ -163,6 +163,7 @@ def ranked_table(plan: Plan) -> Table:
         Column("$/month", "cost.usd_per_month", units.COUNT),
         Column("$/1M out", "cost.usd_per_million_output_tokens", units.USD_3),
         Column("provisioned J/out", "joules_per_output_token", Unit(1)),
+        Column("drawn J/out", lambda row: value_at(row, "drawn.joules_per_output_token.value"), Unit(2)),
         Column("% of limit", "trial.ratio", units.PERCENT_0),
         Column("confidence", confidence_text, units.TEXT),
         Column("quality loss", quality_text, units.TEXT),

@@ -27,11 +27,18 @@ def gpu_use(steps: StepModelLike, limits: EngineLimits, load: EngineLoad) -> Gpu
     """
     each = request_seconds(steps, limits, load)
     rate = min(load.requests_per_s, 1 / each.total_s)
-    decode = mean_decode_shape(round(each.decode_batch), limits, load)
-    rates = list(prompt_rates(steps, limits, load, decode=decode, prompts_per_s=rate / load.ranks))
+    fewer = math.floor(each.decode_batch)
+    more_share = each.decode_batch - fewer
+    batches = [(1 - more_share, mean_decode_shape(fewer, limits, load))]
+    if more_share:
+        batches.append((more_share, mean_decode_shape(fewer + 1, limits, load)))
+    rates: list[tuple[float, StepCost]] = []
+    for share, shape in batches:
+        rates += prompt_rates(steps, limits, load, decode=shape, prompts_per_s=share * rate / load.ranks)
     if each.decode_s:
-        cost = steps.step_cost(decode)
-        rates.append((rate * each.decode_s / cost.seconds, cost))
+        costs = [(share, steps.step_cost(shape)) for share, shape in batches]
+        step_s = math.fsum(share * cost.seconds for share, cost in costs)
+        rates += [(share * rate * each.decode_s / step_s, cost) for share, cost in costs]
     return use_of_steps(rates, duty=rate * each.total_s)
 
 

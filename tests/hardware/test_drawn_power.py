@@ -53,6 +53,7 @@ def test_other_gpus_have_constants_of_their_architecture_and_a_wider_interval() 
         assert watts.high is not None
         assert own.low is not None
         assert watts.low / watts.value < own.low / own.value < 1 < watts.high / watts.value
+        assert watts.high <= profile.tdp_watts
 
 
 def test_constants_are_those_that_the_fit_writes(

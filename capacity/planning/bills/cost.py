@@ -9,6 +9,7 @@ from typing import Any
 
 from capacity.answers.costs import ServedLoad, prefill_share
 from capacity.answers.deployment_run import run_service, verdict_on, with_replicas
+from capacity.answers.drawn_energy import drawn_energy
 from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.answers.full_load import full_load
 from capacity.answers.served import MAX_PROMPTS, prompts_for_steady_state, with_enough_prompts
@@ -115,8 +116,9 @@ def cost(
 
 
 def _rates_of(engines: ResolvedPool, load: ServedLoad) -> Rates:
-    """Return the rates of a served load, including the fraction of busy GPU time in prefill."""
-    return make_from(Rates, load, prefill_share=prefill_share([(engines, engines.pool.replicas)], load))
+    """Return the rates of a served load, with the prefill fraction of busy GPU time and the power drawn."""
+    pools = [(engines, engines.pool.replicas)]
+    return make_from(Rates, load, prefill_share=prefill_share(pools, load), drawn=drawn_energy(pools, load))
 
 
 def _apis(model: str, billing: Billing) -> tuple[tuple[ApiPrice, ...], tuple[str, ...]]:

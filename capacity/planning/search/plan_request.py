@@ -29,7 +29,6 @@ class Market:
 
     quotes: dict[str, Price | None]
     unpriced: dict[str, str]
-    watts: dict[str, float]  # system power of one GPU at full use
 
     @classmethod
     def look_up(cls, search: Search, cost: Cost, profiles: list[str]) -> Market:
@@ -50,8 +49,7 @@ class Market:
                 cautions = {gpu: quote.caution for gpu, quote in quotes.items() if quote is not None}
                 unpriced |= {gpu: caution for gpu, caution in cautions.items() if caution is not None}
             quotes |= dict.fromkeys(unpriced)
-        watts = {gpu: load_profile(gpu, profiles).system_watts_per_gpu for gpu in quotes}
-        return cls(quotes=quotes, unpriced=unpriced, watts=watts)
+        return cls(quotes=quotes, unpriced=unpriced)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
