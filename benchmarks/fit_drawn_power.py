@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -238,23 +238,38 @@ def _shares(profile: HardwareProfile, use: GpuUse) -> tuple[float, float, float]
     return use.kernel_fraction, use.bytes_per_s / profile.hbm_bytes_per_s, use.flops_per_s / peak
 
 
+class Errors(NamedTuple):
+    """Median and 90 % point of the absolute error of joules per token, and the fraction of rows in the interval."""
+
+    median: float
+    p90: float
+    covered: float
+
+
+def errors_at(table: DrawnPowerTable, rows: Sequence[Row], *, measured_rate: bool) -> Errors:
+    """Return the errors of joules per output token at the measured or the predicted rate of tokens."""
+    ratios = np.array(
+        [
+            table.watts(row.profile, row.measured if measured_rate else row.predicted)
+            / row.watts
+            / (1.0 if measured_rate else row.rate_ratio)
+            for row in rows
+        ]
+    )
+    own = [table.interval(row.profile) for row in rows]
+    covered = [each.low <= 1 / ratio <= each.high for each, ratio in zip(own, ratios, strict=True)]
+    errors = np.abs(ratios - 1)
+    return Errors(float(np.median(errors)), float(np.percentile(errors, 90)), float(np.mean(covered)))
+
+
 def print_errors(table: DrawnPowerTable, label: str, rows: Sequence[Row]) -> None:
     """Print the errors of joules per token at the measured and at the predicted rate, and the coverage."""
-    at: dict[str, Callable[[Row], float]] = {
-        "measured rate": lambda row: table.watts(row.profile, row.measured) / row.watts,
-        "predicted rate": lambda row: table.watts(row.profile, row.predicted) / row.watts / row.rate_ratio,
-    }
-    own = [table.interval(row.profile) for row in rows]
-    for name, ratio in at.items():
-        ratios = np.array([ratio(row) for row in rows])
-        errors = np.abs(ratios - 1)
-        covered = np.mean(
-            [each.low <= 1 / value <= each.high for each, value in zip(own, ratios, strict=True)]
-        )
+    for measured_rate in (True, False):
+        found = errors_at(table, rows, measured_rate=measured_rate)
         configurations = len({row.configuration for row in rows})
         print(
-            f"{label:<24}{len(rows):>6}{configurations:>16}{np.median(errors):>9.1%}"
-            f"{np.percentile(errors, 90):>7.1%}{covered:>13.0%}  {name}"
+            f"{label:<24}{len(rows):>6}{configurations:>16}{found.median:>9.1%}{found.p90:>7.1%}"
+            f"{found.covered:>13.0%}  {'measured' if measured_rate else 'predicted'} rate"
         )
 
 

@@ -95,7 +95,8 @@ def _gpustack(measured: Path) -> Iterator[Figure]:
 
 
 def ml_energy_rows(measured: Path) -> Iterator[tuple[Any, ResolvedPool]]:
-    """Return the rows of ML.ENERGY's leaderboard with their servers; rows of unknown models are named and left out."""
+    """Return the rows of ML.ENERGY's leaderboard with their servers; unknown models are named once and left out."""
+    unknown = set()
     for row in pd.read_csv(measured / "ml_energy_v3_lm_arena.csv.gz").itertuples():
         split = row.tensor_parallel * row.data_parallel == row.num_gpus
         pool = Pool(
@@ -114,7 +115,9 @@ def ml_energy_rows(measured: Path) -> Iterator[tuple[Any, ResolvedPool]]:
         try:
             yield row, resolve(name, pool)
         except CapacityError as error:
-            print(f"ML.ENERGY {name}: {error}", file=sys.stderr)
+            if name not in unknown:
+                print(f"ML.ENERGY {name}: {error}", file=sys.stderr)
+            unknown.add(name)
 
 
 def _ml_energy(measured: Path) -> Iterator[Figure]:

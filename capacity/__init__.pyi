@@ -557,6 +557,7 @@ def cost(
     *,
     slo: Sequence[str] | str = ...,
     slo_window: str = ...,
+    grid_region: str | None = ...,
     workload: Workload | None = ...,
     profiles: str | Path | None = ...,
     download: bool = ...,
@@ -595,6 +596,7 @@ def estimate(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
     slo: Sequence[str] | str = ...,
+    grid_region: str | None = ...,
     profiles: str | Path | None = ...,
     download: bool = ...,
     **options: Unpack[_EstimateOptions],
@@ -629,6 +631,7 @@ class _FleetOptions(_Search, _Traffic, _Cost, _Split, total=False):
     tensor_parallel_sizes: int | str
     quantizations: str | None
     engines: str
+    grid_region: str | None
     slo_window: str
     replications: int | str
     input_len: int | str | None
@@ -691,6 +694,7 @@ class _PlanOptions(_Search, _Traffic, _Cost, total=False):
     tensor_parallel_sizes: int | str
     quantizations: str | None
     engines: str
+    grid_region: str | None
     slo_window: str
     replications: int | str
     input_len: int | str | None

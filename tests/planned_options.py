@@ -17,7 +17,7 @@ def option(objective: str = "gpus", **fields: Any) -> CandidateFamily:
     bound = Bound(min_replicas=1, work_s=1.0, ratio=0.5, reason=None)
     own = {
         "pool": Pool(gpu="h100"), "price": None, "watts_per_gpu": 1000.0,
-        "joules": lambda replicas: 2_000.0 * replicas, "quality": AS_PUBLISHED, "bound": bound,
+        "drawn": lambda replicas: 2_000.0 * replicas, "quality": AS_PUBLISHED, "bound": bound,
         "least": 1, "most": 20, "search": Search(gpus="h100", objective=objective),
     }  # fmt: skip
     return CandidateFamily(**(own | fields))

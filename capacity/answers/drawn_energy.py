@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from capacity.answers.costs import Pools, ServedLoad, stream_load
 from capacity.base.quantity import Quantity
 from capacity.hardware.coefficients import Basis
+from capacity.hardware.cost_estimate import MILLION
 from capacity.hardware.drawn_power import drawn_power_table, drawn_watts
 from capacity.hardware.server_power import server_power
 from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.resolve import ResolvedPool
 from capacity.step.gpu_use import gpu_use
+
+JOULES_PER_KWH = 3.6e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +31,8 @@ class DrawnEnergy:
 
     `gpu_watts` and `joules_per_output_token` are those of the GPUs alone. `facility_watts` and
     `facility_joules_per_output_token` add hosts, fans, losses of power supplies, and cooling (`pue`); their intervals
-    cover the GPUs only. `basis` is "fitted" if the power of these GPUs was measured, else "assumed".
+    cover the GPUs only. `basis` is "fitted" if the power of these GPUs was measured, else "assumed". The carbon of the
+    facility's energy is None without a carbon intensity.
     """
 
     gpu_watts: Quantity
@@ -37,6 +41,15 @@ class DrawnEnergy:
     facility_joules_per_output_token: Quantity
     pue: float
     basis: Basis
+    co2_g_per_kwh: float | None = None
+    co2_g_per_million_output_tokens: Quantity | None = None
+
+    def with_carbon(self, co2_g_per_kwh: float | None) -> DrawnEnergy:
+        """Return the energy with the carbon of the facility at this intensity; unchanged for None."""
+        if co2_g_per_kwh is None:
+            return self
+        grams = self.facility_joules_per_output_token.scale(co2_g_per_kwh * MILLION / JOULES_PER_KWH)
+        return replace(self, co2_g_per_kwh=co2_g_per_kwh, co2_g_per_million_output_tokens=grams)
 
 
 def drawn_energy(pools: Pools, load: ServedLoad, requests_per_s: Quantity | None = None) -> DrawnEnergy:

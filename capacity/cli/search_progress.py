@@ -74,6 +74,7 @@ def best_text(snapshot: Snapshot) -> str:
         "cost": f"${value:,.2f}/h",
         "gpus": f"{value:g} GPUs",
         "energy": f"{value:,.3f} J/output token",
+        "carbon": f"{value:,.1f} g CO2/1M output tokens",
         "latency": f"{value:.2f} of the limits",
     }[snapshot.minimised]
     return f"{snapshot.best.label}, {amount}"

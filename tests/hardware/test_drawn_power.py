@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from capacity.hardware import load_profile
 from capacity.hardware.drawn_power import TABLE, GpuUse, drawn_power_table, drawn_watts
 
+EVIDENCE = Path(__file__).parents[2] / "docs/evidence.md"
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 H100, H200, A100 = (load_profile(name) for name in ("h100", "h200", "a100-80gb"))
 USE = GpuUse(duty=1.0, kernel_fraction=0.9, bytes_per_s=2e12, flops_per_s=5e13)
@@ -69,3 +71,13 @@ def test_constants_are_those_that_the_fit_writes(
     written = tmp_path / "drawn_power.toml"
     fit.write(fit.fit_table(fitted), written, header=fit.HEADER)
     assert tomllib.loads(written.read_text()) == tomllib.loads(TABLE.read_text())
+    page = " ".join(EVIDENCE.read_text(encoding="utf-8").split())
+    for measured_rate in (True, False):
+        for chosen in (fitted, held_out):
+            found = fit.errors_at(drawn_power_table(), chosen, measured_rate=measured_rate)
+            median, p90 = f"{100 * found.median:.1f}", f"{100 * found.p90:.1f} %"
+            assert re.search(rf"{median}( %( off at the median)?)? and {p90}", page), (median, p90)
+            covered = (
+                f"{100 * found.covered:.0f} % of the {'fitted' if chosen is fitted else 'held-out'} rows"
+            )
+            assert not measured_rate or covered in page

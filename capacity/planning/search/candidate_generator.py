@@ -26,7 +26,7 @@ from capacity.planning.search.candidate_family import (
 )
 from capacity.planning.search.energy_objective import (
     EnergyObjective,
-    idle_joules_per_token,
+    idle_per_token,
     planned_load,
 )
 from capacity.planning.search.plan_request import Market
@@ -92,10 +92,15 @@ class CandidateGenerator:
             self.search,
             self.market.quotes[pool.gpu],
             gpus,
-            lambda: idle_joules_per_token(self._profile(pool.gpu), gpus, self.load),
+            lambda: idle_per_token(self._profile(pool.gpu), gpus, self.load, self._co2_g_per_kwh),
         )
         odd = complexity_penalty(pool, apart=candidate.prefill is not None)
         return UnresolvedCandidate(candidate, (objective, 0.0, odd, 1), look, self._record_candidate)
+
+    @property
+    def _co2_g_per_kwh(self) -> float | None:
+        """Return the carbon intensity for the objective carbon; None for other objectives."""
+        return self.search.co2_g_per_kwh if self.search.objective == "carbon" else None
 
     def _profile(self, gpu: str) -> HardwareProfile:
         folders = [] if self.arena.profiles is None else [str(self.arena.profiles)]
@@ -197,10 +202,11 @@ class CandidateGenerator:
             bound=replace(side.bound, ratio=max(ratios)),
             price=self.market.quotes[side.pool.gpu],
             search=self.search,
-            joules=EnergyObjective(
+            drawn=EnergyObjective(
                 lambda replicas: [*others, (engine, replicas)],
                 planned_load(engine, self.load, self.arena.workloads[0]),
                 own["least"],
+                self._co2_g_per_kwh,
             ),
             oddness=complexity_penalty(side.pool, apart=prefill is not None, router=router),
             **own,

@@ -1,7 +1,9 @@
-"""Objective `energy`: joules per output token that the GPUs of a deployment draw under the planned traffic.
+"""Objectives `energy` and `carbon`: drawn by a deployment per output token under the planned traffic.
 
-It is computed from step times, without simulation, so the search can order candidates by it. An open loop has its mean
-rate; in a closed loop all requests are in flight. A prefix cache is assumed to hold every shared prefix.
+`energy` is in joules of the GPUs, `carbon` in g CO2 of the whole facility per million tokens. The value is computed
+from step times, without simulation, so the search can order candidates by it. An open loop has its mean rate; in a
+closed loop all requests are in flight. A prefix cache is assumed to hold every shared prefix. If the SLO applies to the
+busiest window, the load is that of the window.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from capacity.answers.costs import Pools, ServedLoad, saturated_load
-from capacity.answers.drawn_energy import gpu_watts
+from capacity.answers.drawn_energy import JOULES_PER_KWH, gpu_watts
+from capacity.hardware.cost_estimate import MILLION
 from capacity.hardware.drawn_power import drawn_power_table
 from capacity.hardware.profile import HardwareProfile
+from capacity.hardware.server_power import server_power
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.pool.resolve import ResolvedPool
 from capacity.workload import Workload
@@ -23,7 +27,9 @@ BELOW_ROUNDING = 1 - 1e-9
 
 @dataclass(eq=False)
 class EnergyObjective:
-    """Joules per output token by the number of replicas, at least `least`; `pools_of` returns the deployment.
+    """Energy or carbon by the number of replicas, at least `least`; `pools_of` returns the deployment.
+
+    `co2_g_per_kwh`: carbon intensity for grams per million output tokens; None for joules per output token.
 
     The value is at least that of fewer replicas, so that it rises with their number, as the search requires.
     """
@@ -31,30 +37,41 @@ class EnergyObjective:
     pools_of: Callable[[int], Pools]
     load: ServedLoad
     least: int
+    co2_g_per_kwh: float | None = None
     _known: list[float] = field(default_factory=list, repr=False)
 
     def __call__(self, replicas: int) -> float:
-        """Return the joules per output token of this many replicas."""
+        """Return the energy or carbon per output token of this many replicas."""
         while len(self._known) <= replicas - self.least:
             pools = self.pools_of(self.least + len(self._known))
-            own = joules_per_token(pools, self.load)
+            own = per_token(pools, self.load, self.co2_g_per_kwh)
             self._known.append(max(own, self._known[-1] if self._known else 0.0))
         return self._known[max(replicas - self.least, 0)]
 
 
-def joules_per_token(pools: Pools, load: ServedLoad) -> float:
-    """Return the joules that the GPUs of `pools` draw per output token."""
+def per_token(pools: Pools, load: ServedLoad, co2_g_per_kwh: float | None = None) -> float:
+    """Return the joules that the GPUs of `pools` draw per output token, or g CO2 of the facility per million."""
     served = saturated_load(pools, load)
-    watts, _ = gpu_watts(pools, served)
-    return watts.value / (served.requests_per_s * served.output_tokens)
+    watts, tdp_watts = gpu_watts(pools, served)
+    return _of_watts(watts.value, tdp_watts, served.requests_per_s * served.output_tokens, co2_g_per_kwh)
 
 
-def idle_joules_per_token(profile: HardwareProfile, gpus: int, load: Load) -> float:
-    """Return a lower bound: the GPUs idle. It is 0 for a closed loop, whose rate is unknown."""
+def idle_per_token(
+    profile: HardwareProfile, gpus: int, load: Load, co2_g_per_kwh: float | None = None
+) -> float:
+    """Return a lower bound of `per_token`: the GPUs idle. It is 0 for a closed loop, whose rate is unknown."""
     if load.offered_per_s is None:
         return 0.0
-    watts = drawn_power_table().idle_share * profile.tdp_watts * gpus
-    return BELOW_ROUNDING * watts / (load.offered_per_s * load.output_tokens)
+    tdp_watts = profile.tdp_watts * gpus
+    watts, tokens_per_s = drawn_power_table().idle_share * tdp_watts, load.offered_per_s * load.output_tokens
+    return BELOW_ROUNDING * _of_watts(watts, tdp_watts, tokens_per_s, co2_g_per_kwh)
+
+
+def _of_watts(watts: float, tdp_watts: float, tokens_per_s: float, co2_g_per_kwh: float | None) -> float:
+    if co2_g_per_kwh is None:
+        return watts / tokens_per_s
+    joules = server_power().facility_watts(watts, tdp_watts) / tokens_per_s
+    return joules * co2_g_per_kwh * MILLION / JOULES_PER_KWH
 
 
 def planned_load(resolved: ResolvedPool, load: Load, workload: Workload) -> ServedLoad:

@@ -141,6 +141,10 @@ def check_search(search: Search, cost: Cost) -> None:
             "the objective is cost, but there is no price: give --price-tier on-demand (reserved-1y, spot, owned, "
             "...), --price h100=2.50, --price-file, or --objective gpus"
         )
+    if search.co2_g_per_kwh is None and search.objective == "carbon":
+        raise InvalidInput(
+            "--objective carbon needs the electricity of a country: add --grid-region, such as world"
+        )
     if search.budget is not None and not priced:
         raise InvalidInput("--budget needs a price: give --price-tier or --price")
 

@@ -126,7 +126,10 @@ class Ranking:
             load = replace(load, input_tokens=input_tokens, output_tokens=output_tokens)
         if load is None:
             return {"cost": None, "drawn": None}
-        return {"cost": cost_of(tried.option.price, pools, load), "drawn": drawn_energy(pools, load)}
+        return {
+            "cost": cost_of(tried.option.price, pools, load),
+            "drawn": drawn_energy(pools, load).with_carbon(self.search.co2_g_per_kwh),
+        }
 
     def misses(self, contenders: Iterable[ReplicaSearch], survey: CandidateRecord) -> tuple[Miss, ...]:
         """Return the missed SLOs of the candidate that is closest to meeting all of them."""

@@ -38,8 +38,9 @@ LOAD_ROWS: tuple[tuple[str, str, str], ...] = (
     ("provisioned kWh per 1M output tokens", "kwh_per_million_output_tokens", ",.4f"),
     ("drawn J per output token, GPUs only", "drawn.joules_per_output_token.value", ",.3f"),
     ("drawn J per output token, whole facility", "drawn.facility_joules_per_output_token.value", ",.3f"),
+    ("drawn g CO2 per 1M output tokens, facility", "drawn.co2_g_per_million_output_tokens.value", ",.1f"),
     ("output tokens/s per provisioned MW", "output_tokens_per_s_per_megawatt", ",.0f"),
-    ("g CO2 per 1M tokens, input and output", "co2_g_per_million_tokens", ",.1f"),
+    ("provisioned g CO2 per 1M tokens, input and output", "co2_g_per_million_tokens", ",.1f"),
 )  # heading, path in a `LoadCost`, format
 PRICES = {
     "input": "usd_per_million_input_tokens",
@@ -77,7 +78,8 @@ def bill_facts(bill: Bill, offers: Offers = None) -> Iterator[Fact]:
     joules = load.joules_per_output_token
     yield Fact("Provisioned energy", JOULES.texts(joules)[0] if unsteady else joules, JOULES, kwh)
     for fact in drawn_facts(load.drawn):
-        yield fact._replace(label=fact.label.strip().capitalize(), note=f"{fact.note}, {at}")
+        label = fact.label.strip().capitalize()
+        yield fact._replace(label=label, unit=JOULES, note=f"per output token; {fact.note}, {at}")
 
 
 def reason_text(bill: Bill) -> str:
@@ -138,7 +140,7 @@ def _bill_facts(bill: Bill) -> Iterator[Fact]:
     yield Fact("provisioned power", f"{bill.watts / 1e3:,.2f} kW", note=power)
     yield from drawn_facts((bill.served or bill.full).drawn)
     if bill.co2_g_per_kwh is not None:
-        yield Fact("carbon", f"{bill.co2_g_per_kwh:,.4g} g CO2 per kWh", note="as given")
+        yield Fact("carbon", f"{bill.co2_g_per_kwh:,.4g} g CO2 per kWh", note="of the electricity")
     if bill.utilization is not None:
         yield Fact("utilization", bill.utilization, units.PERCENT, "served load / full load")
 

@@ -14,8 +14,8 @@ from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.resampling import resample_traffic
 from capacity.planning.search.energy_objective import (
     EnergyObjective,
-    idle_joules_per_token,
-    joules_per_token,
+    idle_per_token,
+    per_token,
     planned_load,
 )
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -41,9 +41,7 @@ def test_value_is_that_of_the_answer_and_rises_with_the_replicas(model: str) -> 
 
 def test_value_never_falls_even_if_the_energy_does(monkeypatch: pytest.MonkeyPatch) -> None:
     energies = iter((3.0, 2.0, 4.0))
-    monkeypatch.setattr(
-        "capacity.planning.search.energy_objective.joules_per_token", lambda *_: next(energies)
-    )
+    monkeypatch.setattr("capacity.planning.search.energy_objective.per_token", lambda *_: next(energies))
     objective = EnergyObjective(lambda _: [], LOAD, least=1)
     assert [objective(replicas) for replicas in (3, 1, 2, 3)] == [4.0, 3.0, 3.0, 4.0]
 
@@ -52,17 +50,17 @@ def test_idle_gpus_are_a_lower_bound_and_a_closed_loop_has_none() -> None:
     pool = engine()
     workload = resample_traffic(Traffic(request_rate=0.001, input_len=1000, output_len=20), None, 1)[0]
     load = Load.average([workload])
-    own = joules_per_token([(pool, 1)], planned_load(pool, load, workload))
-    least = idle_joules_per_token(pool.profile, 1, load)
+    own = per_token([(pool, 1)], planned_load(pool, load, workload))
+    least = idle_per_token(pool.profile, 1, load)
     assert least <= own < 1.5 * least
     closed = resample_traffic(Traffic(concurrency=8, input_len=1000, output_len=20), None, 1)[0]
-    assert idle_joules_per_token(pool.profile, 1, Load.average([closed])) == 0.0
+    assert idle_per_token(pool.profile, 1, Load.average([closed])) == 0.0
 
 
 def test_closed_loop_has_its_requests_in_flight_and_more_of_them_need_less_energy() -> None:
     pool = engine()
     few, many = (
-        joules_per_token([(pool, 1)], replace(LOAD, requests_per_s=math.inf, in_flight=users))
+        per_token([(pool, 1)], replace(LOAD, requests_per_s=math.inf, in_flight=users))
         for users in (4.0, 64.0)
     )
     assert many < few / 4
@@ -70,7 +68,7 @@ def test_closed_loop_has_its_requests_in_flight_and_more_of_them_need_less_energ
 
 def test_separate_prefill_pool_draws_too() -> None:
     prefill, decode = engine(role="prefill"), engine(role="decode")
-    both = joules_per_token([(prefill, 1), (decode, 2)], LOAD)
-    assert both > joules_per_token([(decode, 2)], LOAD)
+    both = per_token([(prefill, 1), (decode, 2)], LOAD)
+    assert both > per_token([(decode, 2)], LOAD)
     closed = replace(LOAD, requests_per_s=math.inf, in_flight=32.0)
-    assert 0 < joules_per_token([(prefill, 1), (decode, 2)], closed) < math.inf
+    assert 0 < per_token([(prefill, 1), (decode, 2)], closed) < math.inf

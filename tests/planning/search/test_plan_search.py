@@ -148,8 +148,8 @@ def test_energy_and_gpus_are_minimised_as_told() -> None:
         "quantizations": (None,), "kv_cache_dtypes": ("auto",), "max_num_batched_tokens": (None,),
     }  # fmt: skip
     slo, traffic = "ttft:p90:600ms tpot:p90:40ms", SHORT | {"request_rate": 30.0}
-    for objective in ("gpus", "energy"):
-        spaced = {**space, **options, "objective": objective}
+    for objective in ("gpus", "carbon", "energy"):
+        spaced = {**space, **options, "objective": objective, "grid_region": "us"}
         best, _, reached = brute_force("llama-3.1-8b", slo, spaced, traffic)
         answer = plan("llama-3.1-8b", slo=slo, price=PRICES, **spaced, **traffic)
         assert answer.best is not None
