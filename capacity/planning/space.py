@@ -109,8 +109,10 @@ class Axes(FlagSpec):
 
     @property
     def co2_g_per_kwh(self) -> float | None:
-        """Return the carbon intensity of the electricity; None without a region. Raises UnknownName."""
-        return None if self.grid_region is None else co2_g_per_kwh(self.grid_region)
+        """Return the carbon intensity of the region, for the objective carbon by default that of the world; else None.
+        Raises UnknownName."""
+        region = self.grid_region or ("world" if self.objective == "carbon" else None)
+        return None if region is None else co2_g_per_kwh(region)
 
 
 SEARCHED_FIELDS = (

@@ -9,6 +9,7 @@ import pytest
 from capacity import cost, estimate, simulate
 from capacity.answers.costs import ServedLoad
 from capacity.answers.drawn_energy import drawn_energy
+from capacity.base.errors import InvalidInput, UnknownName
 from capacity.base.quantity import Quantity
 from capacity.deployment import Pool
 from capacity.hardware.server_power import server_power
@@ -77,6 +78,29 @@ def test_drawn_energy_is_below_the_provisioned_and_falls_with_the_load() -> None
     assert drawn == sorted(drawn, reverse=True)
     for each in answers:
         assert each.drawn.facility_joules_per_output_token.value < each.joules_per_output_token
+
+
+def test_lower_power_limit_draws_less_and_takes_longer() -> None:
+    load = {"input_len": 4000, "output_len": 20, "batch_size": 32}
+    usual, limited = (
+        estimate("llama-3.1-8b", gpu=gpu, **load)
+        for gpu in ("h100", "h100+tdp=400")  # type: ignore[arg-type]
+    )
+    assert limited.energy.drawn.gpu_watts.value < 400 < usual.energy.drawn.gpu_watts.value
+    assert limited.output_tokens_per_s.value < usual.output_tokens_per_s.value
+
+
+def test_grid_region_gives_grams_of_the_facility_by_hand() -> None:
+    drawn = estimate("llama-3.1-8b", **QUESTION, batch_size=8, grid_region="Germany").energy.drawn
+    grams = drawn.co2_g_per_million_output_tokens
+    assert grams is not None
+    assert grams.value == pytest.approx(drawn.facility_joules_per_output_token.value / 3.6 * 330)
+    bill = cost("llama-3.1-8b", **QUESTION, price="2", grid_region="germany")
+    assert (bill.co2_g_per_kwh, bill.full.drawn.co2_g_per_kwh) == (330, 330)  # type: ignore[union-attr]
+    with pytest.raises(UnknownName, match=r"no grid region 'germny'\. Did you mean 'germany'"):
+        estimate("llama-3.1-8b", **QUESTION, batch_size=8, grid_region="germny")
+    with pytest.raises(InvalidInput, match="both set the carbon intensity: give one"):
+        cost("llama-3.1-8b", **QUESTION, price="2", grid_region="us", co2_g_per_kwh=100.0)
 
 
 def test_loads_of_every_kind_have_a_power() -> None:

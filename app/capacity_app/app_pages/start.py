@@ -19,6 +19,7 @@ OBJECTIVES = {
     "the lowest bill": "cost",
     "the fewest GPUs": "gpus",
     "the least energy per token": "energy",
+    "the least carbon per token": "carbon",
     "speed": "latency",
 }
 LIMITS = {  # per service level: label, unit in seconds, widget of the Plan page, and its value for no limit

@@ -12,6 +12,7 @@ from capacity.deployment import Cost, Traffic
 from capacity.deployment.images import add_encoder_tokens, check_language_model_only
 from capacity.deployment.use_cases import service_levels
 from capacity.hardware import load_profile, profile_names
+from capacity.hardware.grid_carbon import co2_g_per_kwh
 from capacity.hardware.pricing import Price, find_price_for_cost
 from capacity.model import ModelSpec, load_model
 from capacity.planning.evaluation.cost_bounds import Load
@@ -123,7 +124,8 @@ def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
 
 
 def check_search(search: Search, cost: Cost) -> None:
-    """Raise InvalidInput for missing or conflicting settings that would otherwise reject all candidates."""
+    """Raise InvalidInput for missing or conflicting settings that would otherwise reject all candidates, and
+    UnknownName for an unknown region."""
     if search.draft is None and DRAFT_MODEL in search.speculators:
         raise InvalidInput("--speculators draft-model needs a draft model: add --draft MODEL")
     if search.draft is not None and search.speculators and DRAFT_MODEL not in search.speculators:
@@ -141,10 +143,8 @@ def check_search(search: Search, cost: Cost) -> None:
             "the objective is cost, but there is no price: give --price-tier on-demand (reserved-1y, spot, owned, "
             "...), --price h100=2.50, --price-file, or --objective gpus"
         )
-    if search.co2_g_per_kwh is None and search.objective == "carbon":
-        raise InvalidInput(
-            "--objective carbon needs the electricity of a country: add --grid-region, such as world"
-        )
+    if search.grid_region is not None:
+        co2_g_per_kwh(search.grid_region)
     if search.budget is not None and not priced:
         raise InvalidInput("--budget needs a price: give --price-tier or --price")
 
