@@ -94,15 +94,24 @@ def _gpustack(measured: Path) -> Iterator[Figure]:
                 )
 
 
-def _ml_energy(measured: Path) -> Iterator[Figure]:
-    table = read(measured, "ml_energy_v3_lm_arena")
-    for row in table[table.max_num_seqs <= MOST_IN_FLIGHT].itertuples():
+def ml_energy_rows(measured: Path) -> Iterator[tuple[Any, ResolvedPool]]:
+    """Return the rows of ML.ENERGY's leaderboard with their servers; unknown models are named once and left out."""
+    unknown = set()
+    for row in read(measured, "ml_energy_v3_lm_arena").itertuples():
         name = model_name(row)
         try:
-            resolved = resolve(name, published_pool(row, said=False))
+            yield row, resolve(name, published_pool(row, said=False))
         except CapacityError as error:
-            print(f"ML.ENERGY {name}: {error}", file=sys.stderr)
+            if name not in unknown:
+                print(f"ML.ENERGY {name}: {error}", file=sys.stderr)
+            unknown.add(name)
+
+
+def _ml_energy(measured: Path) -> Iterator[Figure]:
+    for row, resolved in ml_energy_rows(measured):
+        if row.max_num_seqs > MOST_IN_FLIGHT:
             continue
+        name = model_name(row)
         batch = max(round(row.avg_batch_size / resolved.independent_ranks), 1)
         lengths = RequestLengths(input_len=CHAT_PROMPT, output_len=round(row.avg_output_len))
         limits = resolved.limits_from(0.0)

@@ -1,4 +1,4 @@
-"""The spreads of intervals as the file that ships with the package."""
+"""A record of fitted constants as the TOML file that ships with the package."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from capacity.base.spec import Spec
 from capacity.base.toml_text import toml_key, toml_value
-from capacity.hardware.spreads import Spreads
+
+SPREADS = "Written by benchmarks/fit_spreads.py: deviations of the logarithm of measured over predicted."
 
 
-def write(known: Spreads, path: Path) -> None:
-    """As TOML, a table a kind."""
-    lines = [
-        "# Written by benchmarks/fit_spreads.py: deviations of the logarithm of measured over predicted."
-    ]
+def write(known: Spec, path: Path, *, header: str = SPREADS) -> None:
+    """Write the record as TOML, one table for each part; `header` is the comment in the first line."""
+    lines = [f"# {header}"]
     document = known.model_dump(mode="json", exclude_none=True)
     scalars = {name: value for name, value in document.items() if not isinstance(value, dict | list)}
     lines += [f"{name} = {toml_value(value)}" for name, value in scalars.items()]

@@ -565,6 +565,7 @@ def cost(
     *,
     slo: Sequence[str] | str = ...,
     slo_window: str = ...,
+    grid_region: str | None = ...,
     workload: Workload | None = ...,
     profiles: str | Path | None = ...,
     download: bool = ...,
@@ -603,6 +604,7 @@ def estimate(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
     slo: Sequence[str] | str = ...,
+    grid_region: str | None = ...,
     profiles: str | Path | None = ...,
     download: bool = ...,
     **options: Unpack[_EstimateOptions],
@@ -638,6 +640,7 @@ class _FleetOptions(_Search, _Traffic, _Cost, _Split, total=False):
     tensor_parallel_sizes: int | str
     quantizations: str | None
     engines: str
+    grid_region: str | None
     slo_window: str
     replications: int | str
     input_len: int | str | None
@@ -700,6 +703,7 @@ class _PlanOptions(_Search, _Traffic, _Cost, total=False):
     tensor_parallel_sizes: int | str
     quantizations: str | None
     engines: str
+    grid_region: str | None
     slo_window: str
     replications: int | str
     input_len: int | str | None

@@ -16,7 +16,8 @@ def option(objective: str = "gpus", **fields: Any) -> CandidateFamily:
     """One engine, 1 to 20 replicas of it open."""
     bound = Bound(min_replicas=1, work_s=1.0, ratio=0.5, reason=None)
     own = {
-        "pool": Pool(gpu="h100"), "price": None, "watts_per_gpu": 1000.0, "quality": AS_PUBLISHED, "bound": bound,
+        "pool": Pool(gpu="h100"), "price": None, "watts_per_gpu": 1000.0,
+        "drawn": lambda replicas: 2_000.0 * replicas, "quality": AS_PUBLISHED, "bound": bound,
         "least": 1, "most": 20, "search": Search(gpus="h100", objective=objective),
     }  # fmt: skip
     return CandidateFamily(**(own | fields))

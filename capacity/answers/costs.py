@@ -106,6 +106,23 @@ def max_requests_per_s(pools: Pools, load: ServedLoad) -> float:
     return rate
 
 
+def saturated_load(pools: Pools, load: ServedLoad) -> ServedLoad:
+    """Return a closed loop with its rate from step times: all requests in flight, none waiting.
+
+    With separate pools, the slower of prefill and decode determines the rate. An open loop is returned unchanged.
+    """
+    if not math.isinf(load.requests_per_s):
+        return load
+    replicas, rates = Counter[str](), dict[str, float]()
+    for pool, count in pools:
+        replicas[pool.pool.role] += count
+    for pool, count in pools:
+        each = _stream_request_seconds(pool, load, replicas[pool.pool.role])
+        stage = "prefill" if pool.pool.role == "prefill" else "decode"
+        rates[stage] = rates.get(stage, 0.0) + count * _streams(pool) / each.total_s
+    return load.at_rate(min(rates.values()))
+
+
 def _streams(pool: ResolvedPool) -> int:
     """Return the number of batches that step independently in an engine: independent ranks times pipeline stages."""
     return pool.independent_ranks * pool.pool.pipeline_parallel_size
@@ -116,20 +133,22 @@ def _stream_request_seconds(pool: ResolvedPool, load: ServedLoad, replicas: int)
 
     In a prefill-only pool the request has a single output token; in a decode-only pool its prompt is already computed.
     """
-    stages = pool.pool.pipeline_parallel_size
-    streams = replicas * _streams(pool)
+    steps = TokenSteps(pool)
+    return request_seconds(steps, pool.limits, stream_load(steps, load, replicas))
+
+
+def stream_load(steps: TokenSteps, load: ServedLoad, replicas: int) -> EngineLoad:
+    """Return the load of one of the independent batches of `replicas` engines that share `load` equally."""
+    pool = steps.resolved
+    streams, role = replicas * _streams(pool), pool.pool.role
     input_len, output_len = max(round(load.input_tokens), 1), max(round(load.output_tokens), 1)
-    steps, role = TokenSteps(pool), pool.pool.role
-    return request_seconds(
-        steps,
-        pool.limits,
-        EngineLoad(
-            requests_per_s=load.requests_per_s / streams,
-            input_len=input_len,
-            output_len=1 if role == "prefill" else output_len,
-            most_decoding=max(steps.largest_batch(input_len + output_len) // stages, 1),
-            in_flight=None if load.in_flight is None else load.in_flight / streams,
-            hit_fraction=1.0 if role == "decode" else load.hit_fraction,
-            ranks=pool.lockstep_ranks,
-        ),
+    most = steps.largest_batch(input_len + output_len) // pool.pool.pipeline_parallel_size
+    return EngineLoad(
+        requests_per_s=load.requests_per_s / streams,
+        input_len=input_len,
+        output_len=1 if role == "prefill" else output_len,
+        most_decoding=max(most, 1),
+        in_flight=None if load.in_flight is None else load.in_flight / streams,
+        hit_fraction=1.0 if role == "decode" else load.hit_fraction,
+        ranks=pool.lockstep_ranks,
     )

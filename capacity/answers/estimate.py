@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from capacity.answers.costs import ServedLoad, cost_of
+from capacity.answers.drawn_energy import drawn_energy
 from capacity.answers.fit import draft_memory_notes, drafting_notes, fit_with, stored_kv_format
 from capacity.answers.intervals import Latencies, predicted_latencies
 from capacity.answers.phases import Phases, is_synchronised, phases_of, request_lengths, tower_notes
@@ -50,7 +51,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     latencies = predicted_latencies(resolved, phases, traffic, lengths)
     found = predicted_latencies(resolved, phases, traffic, lengths, as_found=True)
     requests_per_s = _throughput(traffic, times, latencies, load)
-    billed = _billed_load(lengths, load).at_rate(requests_per_s.value)
+    billed = _billed_load(lengths, phases).at_rate(requests_per_s.value)
     output_rate = requests_per_s.scale(billed.output_tokens)
     in_flight = _in_flight(phases, requests_per_s, latencies)
     bill = cost_of(price, [(resolved, 1)], billed)
@@ -96,7 +97,9 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         usd_per_million_input_tokens=_price(bill, "usd_per_million_input_tokens", requests_per_s),
         usd_per_million_output_tokens=_price(bill, "usd_per_million_output_tokens", requests_per_s),
         energy=Energy(
-            watts_per_gpu=watts, joules_per_output_token=joules_per_token(watts, gpus, output_rate.value)
+            watts_per_gpu=watts,
+            joules_per_output_token=joules_per_token(watts, gpus, output_rate.value),
+            drawn=drawn_energy([(resolved, 1)], billed, requests_per_s),
         ),
         basis="assumed"
         if tower_notes(resolved, pictured=bool(lengths.images))
@@ -138,12 +141,15 @@ def _throughput(
     return latencies.e2e_s.inverse(times.requests_per_s * own_s)
 
 
-def _billed_load(lengths: RequestLengths, load: Served | None) -> ServedLoad:
+def _billed_load(lengths: RequestLengths, phases: Phases) -> ServedLoad:
     """Return the load to which the cost refers: the steady-state load of the simulated run, or the batch itself."""
-    if load is not None and load.load is not None:
-        return load.load
+    if phases.served is not None and phases.served.load is not None:
+        return phases.served.load
     return ServedLoad(
-        requests_per_s=1.0, input_tokens=float(lengths.input_len), output_tokens=float(lengths.output_len)
+        requests_per_s=1.0,
+        input_tokens=float(lengths.input_len),
+        output_tokens=float(lengths.output_len),
+        in_flight=None if phases.served is not None else float(phases.requests),
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from capacity.answers.attribution import BoundTime, ResourceEffect, Shares
+from capacity.answers.drawn_energy import DrawnEnergy
 from capacity.answers.interval_parts import ExplainedInterval
 from capacity.base.latency_metrics import FURTHER_METRICS, METRICS
 from capacity.base.quantity import Quantity as Quantity
@@ -141,10 +142,15 @@ class Intensity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """Energy per output token, including that of prompts, if GPU, host and cooling always take full power."""
+    """Energy per output token, including that of prompts.
+
+    `watts_per_gpu` and `joules_per_output_token` are provisioned: GPU, host and cooling at full power. `drawn` is the
+    power drawn at this load.
+    """
 
     watts_per_gpu: float
     joules_per_output_token: float
+    drawn: DrawnEnergy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,8 +334,8 @@ class Simulation(AnswerRecord):
     The summary's keys are those of `vllm bench serve` (capacity/simulator/metrics.py), plus simulator-only ones.
     `predicted_ms` has the means and high percentiles of latencies with their 90 % intervals, by key of the summary
     (`mean_ttft_ms`); `as_found_ms` has the same for a server with unknown settings and client. `slo_window`: the worst
-    window of a long run, to which `slos` apply. `cost` is at the steady-state load. `priorities`: classes of requests,
-    the first served first; empty if all have the same priority. `pools`: set if there are several.
+    window of a long run, to which `slos` apply. `cost` and `drawn_energy` are at the steady-state load. `priorities`:
+    classes of requests, the first served first; empty if all have the same priority. `pools`: set if there are several.
     """
 
     SCHEMA: ClassVar[str] = "capacity/simulation/v1"
@@ -354,6 +360,7 @@ class Simulation(AnswerRecord):
     predicted_ms: Mapping[str, Quantity] = field(default_factory=dict)
     as_found_ms: Mapping[str, Quantity] = field(default_factory=dict)
     cost: CostEstimate | None = None
+    drawn_energy: DrawnEnergy | None = None
     priorities: tuple[PriorityClass, ...] = ()
     pools: tuple[PoolRun, ...] = ()
 
@@ -384,7 +391,7 @@ class Simulation(AnswerRecord):
             "priorities": [each.to_dict() for each in self.priorities],
             "prediction_intervals": _intervals(self.predicted_ms),
             "prediction_intervals_as_found": _intervals(self.as_found_ms),
-            **plain_fields("cost"),
+            **plain_fields("cost", "drawn_energy"),
             **({"pools": [pool.to_dict() for pool in self.pools]} if self.pools else {}),
             **plain_fields("warnings"),
         }

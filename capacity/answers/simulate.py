@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from capacity.answers.attribution import bound_times
-from capacity.answers.costs import Prices, cost_of
+from capacity.answers.costs import Prices, ServedLoad, cost_of
 from capacity.answers.deployment_run import deployment_prices, run_service, verdict_on, with_roles
+from capacity.answers.drawn_energy import drawn_energy
 from capacity.answers.engine_setup import engine_frontend, ignored_setting_notes, offline_notes, requests_of
 from capacity.answers.fit import drafting_notes, gpu_summary, model_summary
 from capacity.answers.phases import check_length, check_output_len, equal_length_notes, tower_notes
@@ -26,7 +27,6 @@ from capacity.base.flags import ENGINE_LOOP
 from capacity.base.keywords import document_options, split
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, make_deployment
 from capacity.deployment.use_cases import service_levels, simulate_users
-from capacity.hardware.cost_estimate import CostEstimate
 from capacity.hardware.pricing import price_cautions
 from capacity.model import ModelSpec
 from capacity.pool.drafting import memory_with_draft
@@ -137,6 +137,8 @@ def simulate(
     steady = verdict is not None and verdict.is_stable
     limits = parse_slos(goodput or ())
     answer = _simulation_of(pools[0], requests, run)
+    counted = [(pool, pool.pool.replicas) for pool in with_roles(pools, service)]
+    load = _steady_load(counted, requests, run, verdict)
     held, window = evaluate_slos_in_windows(
         levels, requests, run.records, run.summary, slo_window, steady=steady
     )
@@ -145,7 +147,8 @@ def simulate(
         pools=pool_runs(pools, run, prices) if len(pools) > 1 else (),
         predicted_ms=predicted_ms(pools, requests, traffic, run, verdict),
         as_found_ms=predicted_ms(pools, requests, traffic, run, verdict, as_found=True),
-        cost=_cost(prices, pools, service, requests, run, verdict),
+        cost=None if load is None else cost_of(prices, counted, load),
+        drawn_energy=drawn_energy(counted, load) if load is not None and load.requests_per_s else None,
         replications=replicated,
         priorities=priority_classes(requests, run.records),
         verdict=verdict,
@@ -163,19 +166,14 @@ def simulate(
     )
 
 
-def _cost(
-    prices: Prices | None,
-    pools: Sequence[ResolvedPool],
-    service: Service,
+def _steady_load(
+    pools: Sequence[tuple[ResolvedPool, int]],
     requests: Workload,
     run: SimulationResult,
     verdict: Verdict | None,
-) -> CostEstimate | None:
-    """Return the cost of the deployment at the load of the run; None without a price, or if nothing was served."""
-    if prices is None or not run.records.completed.any():
-        return None
-    counted = [(pool, pool.pool.replicas) for pool in with_roles(pools, service)]
-    return cost_of(prices, counted, steady_load(run.records, verdict, requests, counted))
+) -> ServedLoad | None:
+    """Return the load to which cost and energy refer: the steady-state load of the run; None if nothing was served."""
+    return steady_load(run.records, verdict, requests, pools) if run.records.completed.any() else None
 
 
 def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:

@@ -60,6 +60,8 @@ def estimate(question: Question, *, order: str | None = None, **keywords: Any) -
 
     request = request_of(question)
     if request.pools[0].gpu == EVERY_GPU:
+        if keywords.pop("grid_region", None) is not None:
+            raise InvalidInput("--grid-region needs one GPU: add --gpu NAME in place of --gpu all")
         compared = capacity.compare_gpus(request, order=order, profiles=question.profiles, **keywords)
         show_answer(compared, question.format)
         return

@@ -73,7 +73,8 @@ def best_text(snapshot: Snapshot) -> str:
     amount = {
         "cost": f"${value:,.2f}/h",
         "gpus": f"{value:g} GPUs",
-        "energy": f"{(value or 0) / 1e3:,.1f} kW",
+        "energy": f"{value:,.3f} J/output token",
+        "carbon": f"{value:,.1f} g CO2/1M output tokens",
         "latency": f"{value:.2f} of the limits",
     }[snapshot.minimised]
     return f"{snapshot.best.label}, {amount}"

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from capacity.answers.drawn_energy import DrawnEnergy
 from capacity.base.record import NOT_WRITTEN, AnswerRecord, WrittenRecord, make_from
 from capacity.deployment import Pool
 from capacity.hardware.cost_estimate import CostEstimate
@@ -107,7 +108,8 @@ class Ranked(WrittenRecord):
 
     `trial` is the evaluation with step times at the required confidence, `predicted` that with predicted step times
     (None if not run). `launch` has a command for each kind of server; it is empty if the engine is only a baseline
-    that cannot be launched. `confidence` is the highest tested level of `step_error.LEVELS` at which the SLO is still
+    that cannot be launched. `watts` and `joules_per_output_token` are provisioned, `drawn` is the power drawn at the
+    served load. `confidence` is the highest tested level of `step_error.LEVELS` at which the SLO is still
     met.
     """
 
@@ -124,6 +126,7 @@ class Ranked(WrittenRecord):
     cost: CostEstimate | None
     watts: float
     joules_per_output_token: float | None
+    drawn: DrawnEnergy | None
     quality: QualityChange
     launch: tuple[LaunchLine, ...]
     basis: str

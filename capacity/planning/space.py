@@ -13,11 +13,12 @@ from capacity.deployment import Pool, build
 from capacity.deployment.drafts import DRAFT_FIELDS, drafting_name
 from capacity.deployment.engines import find_engine
 from capacity.deployment.field_flags import FlagSpec
+from capacity.hardware.grid_carbon import co2_g_per_kwh
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
 
-Objective = Literal["cost", "gpus", "energy", "latency"]
+Objective = Literal["cost", "gpus", "energy", "carbon", "latency"]
 Role = Literal["both", "prefill", "decode"]
 Serving = Literal["aggregated", "disaggregated"]
 DEFAULT_WORDS = ("none", "default", "checkpoint", "auto")
@@ -97,6 +98,7 @@ class Axes(FlagSpec):
     budget: float | None = None
     max_quality_loss: float | None = None
     objective: Objective = "cost"
+    grid_region: str | None = None
     slo_window: str = "15m"
     goodput_target: float = 0.99
     confidence: float = 0.9
@@ -104,6 +106,13 @@ class Axes(FlagSpec):
     alternatives: bool = True
     replications: int = 3
     time_limit_s: Annotated[float | None, BeforeValidator(_parse_time_limit)] = 120.0
+
+    @property
+    def co2_g_per_kwh(self) -> float | None:
+        """Return the carbon intensity of the region, for the objective carbon by default that of the world; else None.
+        Raises UnknownName."""
+        region = self.grid_region or ("world" if self.objective == "carbon" else None)
+        return None if region is None else co2_g_per_kwh(region)
 
 
 SEARCHED_FIELDS = (

@@ -33,9 +33,13 @@ COMMAND_WIDTH = 96
 OBJECTIVE_FORMATS = {
     "cost": "${:,.2f}/h",
     "gpus": "{:g} GPUs",
-    "energy": "{:,.0f} W provisioned",
+    "energy": "{:,.3f} J/output token drawn",
+    "carbon": "{:,.1f} g CO2/1M output tokens",
     "latency": "{:.2f} of the limits",
 }
+DRAWN_JOULES = Column(
+    "drawn J/out", lambda row: value_at(row, "drawn.joules_per_output_token.value"), Unit(2)
+)
 
 
 def plan_blocks(plan: Plan) -> Iterator[Block]:
@@ -165,6 +169,7 @@ def ranked_table(plan: Plan) -> Table:
         Column("$/month", "cost.usd_per_month", units.COUNT),
         Column("$/1M out", "cost.usd_per_million_output_tokens", units.USD_3),
         Column("provisioned J/out", "joules_per_output_token", Unit(1)),
+        DRAWN_JOULES,
         Column("% of limit", "trial.ratio", units.PERCENT_0),
         Column("confidence", confidence_text, units.TEXT),
         Column("quality loss", quality_text, units.TEXT),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from capacity.report.plan import (
     CONDITIONAL_HEADING,
+    DRAWN_JOULES,
     conditional_texts,
     confidence_text,
     describe_saving,
@@ -29,6 +30,7 @@ from capacity.report.plan import (
     share_of_limit,
     unproved_note,
 )
+from capacity.report.views.drawn_energy import drawn_facts
 from capacity.report.views.units import COUNT, PERCENT_0, TEXT, WORDS, Unit, dollars
 from capacity.report.views.view import Block, Column, Fact, Table, View
 
@@ -45,6 +47,8 @@ ALTERNATIVE_COLUMNS = (
     Column("% of limit", "trial.ratio", PERCENT_0),
     Column("quality loss", quality_text, TEXT),
 )
+DRAWN_OBJECTIVES = ("energy", "carbon")
+ENERGY_COLUMNS = (*ALTERNATIVE_COLUMNS[:3], DRAWN_JOULES, *ALTERNATIVE_COLUMNS[3:])
 LIMIT_PERCENT, LEVEL = Unit(0, 100, " %"), Unit(0, 1e3, " ms")
 
 
@@ -64,7 +68,8 @@ def _summary_blocks(plan: Plan) -> Iterator[Block]:
         yield from _best_lines(plan, plan.best)
         yield from launch_lines(plan.best)
         others = plan.ranked[1 : 1 + ALTERNATIVES]
-        yield Table("Alternatives: best deployments with other GPUs and formats", others, ALTERNATIVE_COLUMNS)
+        columns = ENERGY_COLUMNS if plan.objective in DRAWN_OBJECTIVES else ALTERNATIVE_COLUMNS
+        yield Table("Alternatives: best deployments with other GPUs and formats", others, columns)
     if plan.conditional:
         yield f"\n{CONDITIONAL_HEADING}:"
         yield from (f"  {text}" for text in conditional_texts(plan))
@@ -88,6 +93,10 @@ def _best_lines(plan: Plan, best: Ranked) -> Iterator[str]:
     if worst is not None:
         yield f"  worst window: {worst.text}"
     yield from level_lines(best.trial, best.predicted, plan.confidence)
+    drawn = drawn_facts(best.drawn)
+    for fact in drawn if plan.objective in DRAWN_OBJECTIVES else drawn[:1]:
+        value, note = fact.texts()
+        yield f"  {fact.label.strip()}: {value} ({note})"
     yield f"  meets the SLO up to {confidence_text(best)} confidence; quality loss: {quality_text(best)}"
     yield from (f"  {text}" for text in _saving_texts(plan, best))
 

@@ -37,10 +37,18 @@ class EngineLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSeconds:
-    """GPU time of one request on one engine, in seconds during which all GPUs of the engine are busy."""
+    """GPU time of one request on one engine, in seconds during which all GPUs of the engine are busy.
+
+    `decode_batch`: mean requests in a decode step of one rank; 0 if requests have a single output token.
+    """
 
     prefill_s: float
     decode_s: float
+    decode_batch: float = 0.0
+
+    @property
+    def total_s(self) -> float:
+        return self.prefill_s + self.decode_s
 
 
 def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad) -> RequestSeconds:
@@ -56,7 +64,7 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
     """
     prefill_s, seconds = _make_prefill_seconds(steps, limits, load), get_joint_seconds(steps, load.ranks)
     step_s = _interpolate_batches(
-        lambda batch: seconds([_decode_shape(max(batch, 1), limits, load)] * load.ranks)
+        lambda batch: seconds([mean_decode_shape(max(batch, 1), limits, load)] * load.ranks)
     )
     decoded = load.output_len - 1
     if not decoded:
@@ -73,7 +81,9 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
     decoding = most if math.isinf(load.requests_per_s) else _first_root(spare, most)
     batch = _mean_decode_batch(decoding, load)
     return RequestSeconds(
-        prefill_s=prefill_s(decoding), decode_s=decoded * step_s(batch) / batch / load.ranks
+        prefill_s=prefill_s(decoding),
+        decode_s=decoded * step_s(batch) / batch / load.ranks,
+        decode_batch=batch,
     )
 
 
@@ -119,7 +129,7 @@ def _make_prefill_seconds(
             limits,
             together,
             input_len=load.input_len,
-            beside=_decode_shape(mixed, limits, load),
+            beside=mean_decode_shape(mixed, limits, load),
             ranks=load.ranks,
         )
         return added_s * (1 - load.hit_fraction)
@@ -128,7 +138,7 @@ def _make_prefill_seconds(
     return lambda decoding: line(decoding * others)
 
 
-def _decode_shape(batch: int, limits: EngineLimits, load: EngineLoad) -> StepShape:
+def mean_decode_shape(batch: int, limits: EngineLimits, load: EngineLoad) -> StepShape:
     """Return the shape of a step that decodes `batch` requests, each halfway through its output."""
     if not batch:
         return NO_DECODE

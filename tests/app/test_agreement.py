@@ -29,6 +29,7 @@ from capacity.report.display import (
     with_relative_interval,
 )
 from capacity.report.replicas import replicas_text
+from capacity.report.views.cost import JOULES
 from capacity.report.views.stack import factor_text
 from capacity.simulator.verdict import UNSETTLED
 from capacity.techniques.speculate import speculate
@@ -123,6 +124,7 @@ BILLED: Figures = {
     "$ per 1k requests": lambda r: f"${r['served']['usd_per_thousand_requests']:,.4f}",
     "Utilization": lambda r: f"{r['utilization']:.0%}",
     "Provisioned energy": lambda r: f"{r['served']['joules_per_output_token']:,.2f} J",
+    "Drawn energy": lambda r: JOULES.texts(Quantity(**r["served"]["drawn"]["joules_per_output_token"]))[0],
 }
 FITTED: Figures = {
     "KV cache": lambda r: f"{r['memory']['kv_cache_bytes'] / 2**30:,.2f} GiB",

@@ -50,7 +50,8 @@ def test_of_many_searches_in_turn_lines_come_now_and_then_only(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("minimised", "words"), [("gpus", "4.5 GPUs"), ("energy", "0.0 kW"), ("latency", "4.50 of the limits")]
+    ("minimised", "words"),
+    [("gpus", "4.5 GPUs"), ("energy", "4.500 J/output token"), ("latency", "4.50 of the limits")],
 )
 def test_the_best_so_far_has_what_is_minimised(minimised: str, words: str) -> None:
     assert best_text(snapshot(ONE, minimised=minimised)).endswith(words)

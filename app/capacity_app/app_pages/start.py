@@ -18,7 +18,8 @@ from capacity_app.widgets import Field, draw_fields, show_field, widget_row
 OBJECTIVES = {
     "the lowest bill": "cost",
     "the fewest GPUs": "gpus",
-    "the least provisioned power": "energy",
+    "the least energy per token": "energy",
+    "the least carbon per token": "carbon",
     "speed": "latency",
 }
 LIMITS = {  # per service level: label, unit in seconds, widget of the Plan page, and its value for no limit

@@ -2,18 +2,19 @@
 
 All values follow from a price, a request rate and request lengths. Whole instances are billed, idle or not; a month
 has 730 hours. Input and output tokens share the bill in proportion to the GPU time of prefill and decode
-(`cost_estimate.TOKEN_PRICE_RULE`). Power and energy are provisioned, not measured: each GPU counts at full power plus
-host and cooling, idle or not.
+(`cost_estimate.TOKEN_PRICE_RULE`). Power and energy are provisioned: each GPU counts at full power plus host and
+cooling, idle or not. `drawn` has the predicted power at the load.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from capacity.answers.costs import ServedLoad
+from capacity.answers.drawn_energy import DrawnEnergy
 from capacity.answers.records import ReplicasNeeded
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord, make_from
@@ -40,17 +41,19 @@ NO_PRICE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Load in requests per second with mean lengths; `prefill_share` is the prefill fraction of busy GPU time."""
+    """Load in requests per second with mean lengths; `prefill_share` is the prefill fraction of busy GPU time, `drawn`
+    the power drawn at this load."""
 
     requests_per_s: float
     input_tokens: float
     output_tokens: float
     prefill_share: float
+    drawn: DrawnEnergy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadCost:
-    """Cost and provisioned energy of one load.
+    """Cost and provisioned energy of one load; `drawn` is the power drawn at this load.
 
     `usd_per_million_tokens`, `kwh_per_million_tokens` and `co2_g_per_million_tokens` are per million input and output
     tokens together. `prefill_share` is the fraction of the bill that is charged to input tokens.
@@ -71,6 +74,7 @@ class LoadCost:
     kwh_per_million_tokens: float
     output_tokens_per_s_per_megawatt: float
     co2_g_per_million_tokens: float | None
+    drawn: DrawnEnergy | None
 
     @property
     def kwh_per_million_output_tokens(self) -> float:
@@ -261,7 +265,13 @@ def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -
     """Return the cost of a load per request, token and user; the costs of input and output tokens sum to the bill."""
     if not rates.requests_per_s > 0:
         raise InvalidInput(f"requests_per_s is {rates.requests_per_s}: must be above 0")
-    units = unit_costs(hourly_usd, **asdict(rates))
+    units = unit_costs(
+        hourly_usd,
+        requests_per_s=rates.requests_per_s,
+        input_tokens=rates.input_tokens,
+        output_tokens=rates.output_tokens,
+        prefill_share=rates.prefill_share,
+    )
     per_request = units.usd_per_request
     output_rate = rates.requests_per_s * rates.output_tokens
     tokens_per_s = rates.requests_per_s * (rates.input_tokens + rates.output_tokens)

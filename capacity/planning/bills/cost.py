@@ -9,6 +9,7 @@ from typing import Any
 
 from capacity.answers.costs import ServedLoad, prefill_share
 from capacity.answers.deployment_run import run_service, verdict_on, with_replicas
+from capacity.answers.drawn_energy import drawn_energy
 from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.answers.full_load import full_load
 from capacity.answers.served import (
@@ -24,6 +25,7 @@ from capacity.base.keywords import document_options, split
 from capacity.base.record import make_from
 from capacity.deployment import Billing, Cost, DeploymentFile, Pool, Service, Traffic, build, make_deployment
 from capacity.deployment.use_cases import filled_notes, service_levels
+from capacity.hardware.grid_carbon import co2_g_per_kwh
 from capacity.hardware.pricing import Price, find_price_for_cost, price_cautions
 from capacity.model import ModelSpec
 from capacity.planning.bills.billing import NO_PRICE, NOTHING_SERVED, Bill, Rates, ServedRun, make_bill
@@ -42,6 +44,7 @@ def cost(
     *,
     slo: Sequence[str] | str = (),
     slo_window: str = "15m",
+    grid_region: str | None = None,
     workload: Workload | None = None,
     profiles: str | Path | None = None,
     download: bool = False,
@@ -51,9 +54,10 @@ def cost(
 
     The served load is simulated if `request_rate`, `requests_per_day`, `concurrency` or a trace gives a load; warm-up
     and drain are left out. Otherwise only the full load is billed, from `input_len` and `output_len`. If the traffic
-    is longer than `slo_window`, the worst window of this length must meet `slo`.
+    is longer than `slo_window`, the worst window of this length must meet `slo`. `grid_region` (a country, or `world`)
+    sets the carbon intensity of the electricity.
 
-    Raises DoesNotFit, and InvalidInput without a price (`price_tier`, or `price`).
+    Raises DoesNotFit, UnknownName for an unknown region, and InvalidInput without a price (`price_tier`, or `price`).
     """
     pool_fields, traffic_fields, prices, billing_fields = split(options, Pool, Traffic, Cost, Billing)
     deployment = make_deployment(
@@ -63,6 +67,10 @@ def cost(
     check_window(slo_window, slos)
     pool = deployment.pool
     billing: Billing = build(Billing, {**billing_fields, "replicas": pool.replicas})
+    if grid_region is not None:
+        if billing.co2_g_per_kwh is not None:
+            raise InvalidInput("--grid-region and --co2-g-per-kwh both set the carbon intensity: give one")
+        billing = billing.model_copy(update={"co2_g_per_kwh": co2_g_per_kwh(grid_region)})
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
     resolved.memory.require_fit()
     price = find_price_for_cost(resolved.profile.name, deployment.cost)
@@ -99,10 +107,10 @@ def cost(
         deployment=deployment_label(resolved),
         gpus_per_replica=pool.num_gpus,
         watts_per_gpu=resolved.profile.system_watts_per_gpu,
-        full=_rates_of(engines, full),
+        full=_rates_of(engines, full, billing),
         served=None
         if run.load is None
-        else _rates_of(engines, run.load.limited_to_rate(full.requests_per_s)),
+        else _rates_of(engines, run.load.limited_to_rate(full.requests_per_s), billing),
         run=run,
         needed=needed,
         apis=apis,
@@ -119,9 +127,11 @@ def cost(
     )
 
 
-def _rates_of(engines: ResolvedPool, load: ServedLoad) -> Rates:
-    """Return the rates of a served load, including the fraction of busy GPU time in prefill."""
-    return make_from(Rates, load, prefill_share=prefill_share([(engines, engines.pool.replicas)], load))
+def _rates_of(engines: ResolvedPool, load: ServedLoad, billing: Billing) -> Rates:
+    """Return the rates of a served load, with the prefill fraction of busy GPU time and the power drawn."""
+    pools = [(engines, engines.pool.replicas)]
+    drawn = drawn_energy(pools, load).with_carbon(billing.co2_g_per_kwh)
+    return make_from(Rates, load, prefill_share=prefill_share(pools, load), drawn=drawn)
 
 
 def _apis(model: str, billing: Billing) -> tuple[tuple[ApiPrice, ...], tuple[str, ...]]:

@@ -118,6 +118,8 @@ def _search(fields: Mapping[str, Any], ways: Split) -> Search:
             f"--{wrong[0]} is fixed in a fleet, which routes by request length and serves aggregated (prefill and "
             "decode on the same GPUs): leave it out"
         )
+    if fields.get("grid_region") is not None:
+        raise InvalidInput("--grid-region is not supported by fleet, which states no carbon: leave it out")
     both = tuple(dict.fromkeys((*ways.short_gpus, *ways.long_gpus)))
     search: Search = build(Search, {"gpus": both, **fields})
     if search.objective not in ("cost", "gpus"):

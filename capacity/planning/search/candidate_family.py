@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,14 +18,15 @@ from capacity.planning.space import ROUND_ROBIN, Candidate, Search
 Order = tuple[float, ...]  # lowest first: objective, quality loss, oddness, replicas
 
 
-def objective_of(search: Search, price: Price | None, watts_per_gpu: float, gpus: int) -> float:
-    """Return the value to minimise for this many GPUs; `search.objective` selects $/h, watts or number of GPUs."""
+def objective_of(search: Search, price: Price | None, gpus: int, drawn: Callable[[], float]) -> float:
+    """Return the value to minimise for this many GPUs; `search.objective` selects $/h, number of GPUs, or drawn energy
+    or carbon per output token. `drawn` is called only for the last two."""
     match search.objective:
         case "cost":
             assert price is not None
             return usd_per_hour(price, billed_gpus(price, gpus))
-        case "energy":
-            return watts_per_gpu * gpus
+        case "energy" | "carbon":
+            return drawn()
         case _:
             return float(gpus)
 
@@ -45,13 +47,15 @@ class CandidateFamily(Side):
 
     With `prefill`, the engine only decodes, and `prefill_replicas` replicas of the engine `prefill` compute the
     prompts; each number of prefill replicas is a separate family. `oddness` is the distance from the engine's
-    defaults.
+    defaults. `drawn` returns the energy or carbon per output token for a number of
+    replicas.
     """
 
     price: Price | None
     least: int
     most: int
     search: Search
+    drawn: Callable[[int], float]
     prefill: Pool | None = None
     prefill_replicas: int = 0
     router: str = ROUND_ROBIN
@@ -83,12 +87,12 @@ class CandidateFamily(Side):
         return None if self.price is None else usd_per_hour(self.price, self.billed_gpus(replicas))
 
     def watts(self, replicas: int) -> float:
-        """Return the system power of all GPUs at full load in watts."""
+        """Return the provisioned power of all GPUs in watts."""
         return self.watts_per_gpu * self.gpus(replicas)
 
     def objective(self, replicas: int) -> float:
         """Return the value to minimise, computed without simulation; it rises with the number of replicas."""
-        return objective_of(self.search, self.price, self.watts_per_gpu, self.gpus(replicas))
+        return objective_of(self.search, self.price, self.gpus(replicas), lambda: self.drawn(replicas))
 
     def order(self, replicas: int) -> Order:
         """Return the sort key among answers: objective, published quality loss, distance from defaults, replicas."""
@@ -139,7 +143,7 @@ class EvaluatedCandidate(NamedTuple):
 
     @property
     def objective(self) -> float:
-        """Return the minimised value: simulated latency divided by its limit, $/h, watts or GPUs."""
+        """Return the minimised value: simulated latency divided by its limit, $/h, energy, carbon or GPUs."""
         if self.option.search.objective == "latency":
             return self.trial.ratio
         return self.option.objective(self.replicas)
@@ -170,11 +174,13 @@ class CandidateRecord:
 
 
 def format_objective(option: CandidateFamily, value: float) -> str:
-    """Format the value of an objective with its unit ($/h, kW or GPUs)."""
+    """Format the value of an objective with its unit ($/h, J, g CO2 or GPUs)."""
     match option.search.objective:
         case "cost":
             return f"${value:,.2f}/h"
         case "energy":
-            return f"{value / 1e3:,.1f} kW"
+            return f"{value:,.3f} J/output token"
+        case "carbon":
+            return f"{value:,.1f} g CO2/1M output tokens"
         case _:
             return f"{value:.0f} GPU{'s' if value != 1 else ''}"

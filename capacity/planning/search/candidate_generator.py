@@ -11,6 +11,8 @@ from capacity.answers.engine_setup import policy_name
 from capacity.base.errors import CapacityError
 from capacity.base.record import make_from
 from capacity.deployment import Pool
+from capacity.hardware import load_profile
+from capacity.hardware.profile import HardwareProfile
 from capacity.planning.evaluation.cost_bounds import NO_DRAFTING, Drafting, Load, StepSeconds, bound_engine
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
 from capacity.planning.evaluation.step_error import ScaledSteps
@@ -23,6 +25,7 @@ from capacity.planning.search.candidate_family import (
     objective_of,
 )
 from capacity.planning.search.conditions import conditions_of
+from capacity.planning.search.energy_objective import EnergyObjective, idle_per_token, planned_load
 from capacity.planning.search.plan_request import Market
 from capacity.planning.search.replica_search import (
     FirstTokenSearch,
@@ -81,11 +84,24 @@ class CandidateGenerator:
         self.survey.engines += 1
         self.survey.points += self._points(candidate)
         pool = candidate.pool
+        gpus = candidate.num_gpus
         objective = objective_of(
-            self.search, self.market.quotes[pool.gpu], self.market.watts[pool.gpu], candidate.num_gpus
+            self.search,
+            self.market.quotes[pool.gpu],
+            gpus,
+            lambda: idle_per_token(self._profile(pool.gpu), gpus, self.load, self._co2_g_per_kwh),
         )
         odd = complexity_penalty(pool, apart=candidate.prefill is not None)
         return UnresolvedCandidate(candidate, (objective, 0.0, odd, 1), look, self._record_candidate)
+
+    @property
+    def _co2_g_per_kwh(self) -> float | None:
+        """Return the carbon intensity for the objective carbon; None for other objectives."""
+        return self.search.co2_g_per_kwh if self.search.objective == "carbon" else None
+
+    def _profile(self, gpu: str) -> HardwareProfile:
+        folders = [] if self.arena.profiles is None else [str(self.arena.profiles)]
+        return load_profile(gpu, folders)
 
     def _record_candidate(
         self, prospect: UnresolvedCandidate, seen: Sequence[ReplicaSearch] | Exclusion
@@ -172,15 +188,24 @@ class CandidateGenerator:
     def _candidate_family(self, side: Side, prefill: Side | None = None, **own: Any) -> CandidateFamily:
         """Return the candidate family of an engine in one role; `prefill` is the prefill engine of a pair."""
         router, ratios = own.get("router", ROUND_ROBIN), [side.bound.ratio]
+        engine = self.arena.resolve_pool(side.pool)
+        others = []
         if prefill is not None:
             own["prefill"] = prefill.pool
             ratios.append(prefill.bound.ratio)
+            others.append((self.arena.resolve_pool(prefill.pool), own["prefill_replicas"]))
         return make_from(
             CandidateFamily,
             side,
             bound=replace(side.bound, ratio=max(ratios)),
             price=self.market.quotes[side.pool.gpu],
             search=self.search,
+            drawn=EnergyObjective(
+                lambda replicas: [*others, (engine, replicas)],
+                planned_load(engine, self.load, self.arena.workloads[0]),
+                own["least"],
+                self._co2_g_per_kwh,
+            ),
             oddness=complexity_penalty(side.pool, apart=prefill is not None, router=router),
             **own,
         )

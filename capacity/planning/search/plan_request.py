@@ -12,6 +12,7 @@ from capacity.deployment import Cost, Traffic
 from capacity.deployment.images import add_encoder_tokens, check_language_model_only
 from capacity.deployment.use_cases import service_levels
 from capacity.hardware import load_profile, profile_names
+from capacity.hardware.grid_carbon import co2_g_per_kwh
 from capacity.hardware.pricing import Price, billed_gpus, find_price_for_cost, usd_per_hour
 from capacity.model import ModelSpec, load_model
 from capacity.planning.evaluation.cost_bounds import Load
@@ -29,7 +30,6 @@ class Market:
 
     quotes: dict[str, Price | None]
     unpriced: dict[str, str]
-    watts: dict[str, float]  # system power of one GPU at full use
 
     @classmethod
     def look_up(cls, search: Search, cost: Cost, profiles: list[str]) -> Market:
@@ -50,8 +50,7 @@ class Market:
                 cautions = {gpu: quote.caution for gpu, quote in quotes.items() if quote is not None}
                 unpriced |= {gpu: caution for gpu, caution in cautions.items() if caution is not None}
             quotes |= dict.fromkeys(unpriced)
-        watts = {gpu: load_profile(gpu, profiles).system_watts_per_gpu for gpu in quotes}
-        return cls(quotes=quotes, unpriced=unpriced, watts=watts)
+        return cls(quotes=quotes, unpriced=unpriced)
 
     def usd_per_hour(self, gpu: str, gpus: int) -> float | None:
         """Return the price of this many GPUs in $/h, rounded up to whole instances; None without a price."""
@@ -132,7 +131,8 @@ def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
 
 
 def check_search(search: Search, cost: Cost) -> None:
-    """Raise InvalidInput for missing or conflicting settings that would otherwise reject all candidates."""
+    """Raise InvalidInput for missing or conflicting settings that would otherwise reject all candidates, and
+    UnknownName for an unknown region."""
     if search.draft is None and DRAFT_MODEL in search.speculators:
         raise InvalidInput("--speculators draft-model needs a draft model: add --draft MODEL")
     if search.draft is not None and search.speculators and DRAFT_MODEL not in search.speculators:
@@ -150,6 +150,8 @@ def check_search(search: Search, cost: Cost) -> None:
             "the objective is cost, but there is no price: give --price-tier on-demand (reserved-1y, spot, owned, "
             "...), --price h100=2.50, --price-file, or --objective gpus"
         )
+    if search.grid_region is not None:
+        co2_g_per_kwh(search.grid_region)
     if search.budget is not None and not priced:
         raise InvalidInput("--budget needs a price: give --price-tier or --price")
 

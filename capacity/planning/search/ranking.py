@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from capacity.answers.costs import cost_of
+from capacity.answers.drawn_energy import drawn_energy
 from capacity.base.record import make_from
 from capacity.deployment import Pool
 from capacity.deployment.command_words import Launch
 from capacity.deployment.flag_table import find_published_release
 from capacity.deployment.launch_writers import is_launched, launch_command
-from capacity.hardware.cost_estimate import CostEstimate
 from capacity.model.layers import LatentAttention
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluate import served_load_of
@@ -106,7 +106,7 @@ class Ranking:
             num_gpus=option.gpus(replicas),
             billed_gpus=option.billed_gpus(replicas),
             objective=tried._replace(trial=trial).objective,
-            cost=self._cost(tried, look.predicted or trial),
+            **self._cost_and_energy(tried, look.predicted or trial),
             watts=watts,
             joules_per_output_token=watts / output_per_s if output_per_s else None,
             launch=launch_lines(self.arena, tried.candidate),
@@ -115,8 +115,8 @@ class Ranking:
             best_of_its_kind=is_best,
         )
 
-    def _cost(self, tried: EvaluatedCandidate, trial: Evaluation) -> CostEstimate | None:
-        """Return the cost at the served load, with idle time and whole instances included."""
+    def _cost_and_energy(self, tried: EvaluatedCandidate, trial: Evaluation) -> dict[str, object]:
+        """Return the cost, with idle time and whole instances included, and the energy drawn, at the served load."""
         pools = [(self.arena.resolve_pool(pool), pool.replicas) for pool in tried.candidate.pools]
         workload = self.arena.workloads[0]
         load = served_load_of(pools, trial, workload, offered_per_s=self.load.offered_per_s)
@@ -124,7 +124,12 @@ class Ranking:
             # the trial covers the busiest window, the bill all requests
             input_tokens, output_tokens = self.arena.whole[0].long_run_tokens
             load = replace(load, input_tokens=input_tokens, output_tokens=output_tokens)
-        return None if load is None else cost_of(tried.option.price, pools, load)
+        if load is None:
+            return {"cost": None, "drawn": None}
+        return {
+            "cost": cost_of(tried.option.price, pools, load),
+            "drawn": drawn_energy(pools, load).with_carbon(self.search.co2_g_per_kwh),
+        }
 
 
 def pin_defaults(resolved: ResolvedPool) -> Pool:

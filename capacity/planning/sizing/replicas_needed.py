@@ -166,8 +166,7 @@ def _fewest(
 ) -> tuple[EvaluatedCandidate | None, str | None]:
     """Return the planner's answer among `engines`, or the reason why none meets the SLO."""
     gpu, load = engines[0].pool.gpu, asked.load
-    watts = engines[0].profile.system_watts_per_gpu
-    market = Market(quotes={gpu: price}, unpriced={}, watts={gpu: watts})
+    market = Market(quotes={gpu: price}, unpriced={})
     busy = arena.busy_load(load)
     surveyor = CandidateGenerator(arena=arena, search=asked.search, load=busy, market=market)
     entries: list[Entry] = []

@@ -15,6 +15,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.keywords import document_options, split
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, make_deployment
 from capacity.deployment.use_cases import service_levels
+from capacity.hardware.grid_carbon import co2_g_per_kwh
 from capacity.hardware.pricing import find_price_for_cost
 from capacity.model import ModelSpec
 from capacity.pool.resolve import resolve
@@ -27,6 +28,7 @@ def estimate(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
     slo: Sequence[str] | str = (),
+    grid_region: str | None = None,
     profiles: str | Path | None = None,
     download: bool = False,
     **options: Any,
@@ -36,8 +38,10 @@ def estimate(
     A batch is computed by a closed form without queueing. Other loads are simulated as by `simulate`; the values are
     those of steady state, including queueing. `replicas_needed` is the number of replicas that serve the load within
     `slo` or the SLO of the use case; it is computed for `users`, for a rate with an `slo`, and for a rate that one
-    engine cannot serve. Raises DoesNotFit if the model or that many requests exceed the memory, and InvalidInput for
-    invalid settings.
+    engine cannot serve. `grid_region` (a country, or `world`) adds the carbon of the drawn energy.
+
+    Raises DoesNotFit if the model or that many requests exceed the memory, UnknownName for an unknown region, and
+    InvalidInput for invalid settings.
     """
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
     deployment = make_deployment(
@@ -51,6 +55,9 @@ def estimate(
     if slo and not at_a_rate:
         raise InvalidInput("--slo needs --request-rate or --users in estimate: give one of them")
     answer = estimate_of(resolved, asked, price)
+    if grid_region is not None:
+        drawn = answer.energy.drawn.with_carbon(co2_g_per_kwh(grid_region))
+        answer = replace(answer, energy=replace(answer.energy, drawn=drawn))
     if not at_a_rate or not (levels or asked.users or answer.verdict in ("saturated", "overloaded")):
         return answer
     from capacity.planning.sizing.replicas_needed import replicas_needed  # loads the planner

@@ -10,7 +10,8 @@ from capacity.base.quantity import Quantity
 from capacity.report.display import format_number, join_words, offers_text, verdict_text
 from capacity.report.replicas import replicas_text
 from capacity.report.views import units
-from capacity.report.views.units import Unit, dollars
+from capacity.report.views.drawn_energy import drawn_facts
+from capacity.report.views.units import Unit, dollars, value_at
 from capacity.report.views.view import Bars, Block, Column, Fact, Facts, Table, View
 from capacity.simulator.verdict import UNSETTLED
 
@@ -35,9 +36,12 @@ LOAD_ROWS: tuple[tuple[str, str, str], ...] = (
     ("$ per user-month", "usd_per_user_month", ",.4f"),
     ("provisioned J per output token", "joules_per_output_token", ",.3f"),
     ("provisioned kWh per 1M output tokens", "kwh_per_million_output_tokens", ",.4f"),
+    ("drawn J per output token, GPUs only", "drawn.joules_per_output_token.value", ",.3f"),
+    ("drawn J per output token, whole facility", "drawn.facility_joules_per_output_token.value", ",.3f"),
+    ("drawn g CO2 per 1M output tokens, facility", "drawn.co2_g_per_million_output_tokens.value", ",.1f"),
     ("output tokens/s per provisioned MW", "output_tokens_per_s_per_megawatt", ",.0f"),
-    ("g CO2 per 1M tokens, input and output", "co2_g_per_million_tokens", ",.1f"),
-)  # heading, field of a `LoadCost`, format
+    ("provisioned g CO2 per 1M tokens, input and output", "co2_g_per_million_tokens", ",.1f"),
+)  # heading, path in a `LoadCost`, format
 PRICES = {
     "input": "usd_per_million_input_tokens",
     "output": "usd_per_million_output_tokens",
@@ -73,6 +77,9 @@ def bill_facts(bill: Bill, offers: Offers = None) -> Iterator[Fact]:
     kwh = f"per output token; {load.kwh_per_million_output_tokens:,.3f} kWh per 1M output tokens, {at}"
     joules = load.joules_per_output_token
     yield Fact("Provisioned energy", JOULES.texts(joules)[0] if unsteady else joules, JOULES, kwh)
+    for fact in drawn_facts(load.drawn):
+        label = fact.label.strip().capitalize()
+        yield fact._replace(label=label, unit=JOULES, note=f"per output token; {fact.note}, {at}")
 
 
 def reason_text(bill: Bill) -> str:
@@ -129,10 +136,11 @@ def _bill_facts(bill: Bill) -> Iterator[Fact]:
     yield Fact("hour", bill.usd_per_hour, dollars(2))
     yield Fact("day", bill.usd_per_day, dollars(2), "24 h, busy or idle")
     yield Fact("month", bill.usd_per_month, dollars(2), "730 h")
-    power = "GPU, host and cooling at full use; drawn power is lower"
+    power = "GPU, host and cooling at full use"
     yield Fact("provisioned power", f"{bill.watts / 1e3:,.2f} kW", note=power)
+    yield from drawn_facts((bill.served or bill.full).drawn)
     if bill.co2_g_per_kwh is not None:
-        yield Fact("carbon", f"{bill.co2_g_per_kwh:,.4g} g CO2 per kWh", note="as given")
+        yield Fact("carbon", f"{bill.co2_g_per_kwh:,.4g} g CO2 per kWh", note="of the electricity")
     if bill.utilization is not None:
         yield Fact("utilization", bill.utilization, units.PERCENT, "served load / full load")
 
@@ -140,10 +148,10 @@ def _bill_facts(bill: Bill) -> Iterator[Fact]:
 def _load_table(bill: Bill) -> Table:
     loads = {"at this load": bill.served} if bill.served not in (None, bill.full) else {}
     loads["at full load"] = bill.full
-    rows = [row for row in LOAD_ROWS if any(getattr(load, row[1]) is not None for load in loads.values())]
+    rows = [row for row in LOAD_ROWS if any(value_at(load, row[1]) is not None for load in loads.values())]
 
     def figure(load: LoadCost) -> Callable[[tuple[str, str, str]], str]:
-        return lambda row: format_number(getattr(load, row[1]), row[2])
+        return lambda row: format_number(value_at(load, row[1]), row[2])
 
     columns = [Column(name, figure(load), units.TEXT) for name, load in loads.items()]
     return Table("Cost per token and request", rows, [Column("", itemgetter(0)), *columns])

@@ -25,6 +25,7 @@ from capacity.report.figures.estimates import PHASES, Phase, roofline_chart, ste
 from capacity.report.replicas import replicas_text
 from capacity.report.subject import load_text
 from capacity.report.views import units
+from capacity.report.views.drawn_energy import drawn_facts
 from capacity.report.views.memory_parts import model_headline
 from capacity.report.views.units import Unit
 from capacity.report.views.view import (
@@ -131,6 +132,7 @@ def estimate_facts(answer: Estimate, offers: tuple[float, float] | None = None) 
             JOULES,
             f"{watts:,.0f} W per GPU, including host and cooling",
         ),
+        *drawn_facts(answer.energy.drawn),
     ]
 
 

@@ -12,6 +12,7 @@ from capacity.base.latency_metrics import METRICS
 from capacity.report.display import join_words, number_text, price_text, verdict_text
 from capacity.report.figures.runs import latency_chart, state_chart
 from capacity.report.views import units
+from capacity.report.views.drawn_energy import drawn_facts
 from capacity.report.views.run_latencies import (
     goodput_table,
     latency_table,
@@ -151,6 +152,7 @@ def served_facts(answer: Simulation) -> list[Fact]:
         Fact("prefix cache hits", hits, HIT_RATE, "of prompt tokens", missing="of prompt tokens"),
         *_tier_facts(answer),
         *([] if answer.cost is None else _cost_facts(answer, answer.cost)),
+        *drawn_facts(answer.drawn_energy),
     ]
     if ranks:
         spread = f"synchronized; {min(ranks):,} to {max(ranks):,} requests each"

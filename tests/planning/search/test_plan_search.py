@@ -136,7 +136,7 @@ def test_more_gpus_that_nobody_needs_are_not_more_simulations() -> None:
 
 
 def test_energy_and_gpus_are_minimised_as_told() -> None:
-    """One B200 does what takes more A100s: fewest GPUs; the least power is a question of watts, by brute force."""
+    """One B200 does what takes more A100s: fewest GPUs; the least energy is joules drawn a token, by brute force."""
     space = {
         "gpus": "a100,l40s,b200",
         "tensor_parallel_sizes": (1,),
@@ -148,14 +148,16 @@ def test_energy_and_gpus_are_minimised_as_told() -> None:
         "quantizations": (None,), "kv_cache_dtypes": ("auto",), "max_num_batched_tokens": (None,),
     }  # fmt: skip
     slo, traffic = "ttft:p90:600ms tpot:p90:40ms", SHORT | {"request_rate": 30.0}
-    for objective in ("gpus", "energy"):
-        spaced = {**space, **options, "objective": objective}
+    for objective in ("gpus", "carbon", "energy"):
+        spaced = {**space, **options, "objective": objective, "grid_region": "us"}
         best, _, reached = brute_force("llama-3.1-8b", slo, spaced, traffic)
         answer = plan("llama-3.1-8b", slo=slo, price=PRICES, **spaced, **traffic)
         assert answer.best is not None
         assert answer.best.objective == pytest.approx(best)
         assert answer.best.candidate in reached
-    assert answer.best.watts == pytest.approx(best)
+    assert answer.proved
+    assert answer.best.drawn is not None
+    assert answer.best.drawn.joules_per_output_token.value == pytest.approx(best, rel=0.02)
 
 
 def test_the_answer_is_the_same_twice_and_with_more_workers() -> None:

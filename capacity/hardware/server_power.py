@@ -1,0 +1,45 @@
+"""Power of a server and its building in addition to its GPUs: host, fans, power supplies and cooling.
+
+The factors are in `server_power.toml`, each with its source. None of them was measured for the servers of this library,
+so they are separate from the power of the GPUs.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from capacity.base.data_files import make_row, read_data
+from capacity.base.spec import Spec
+from capacity.hardware.profile import Provenance
+
+TABLE = Path(__file__).with_name("server_power.toml")
+
+
+class PowerFactor(Provenance):
+    """A factor with its source."""
+
+    value: Annotated[float, Field(gt=0, le=5)]
+
+
+class ServerPower(Spec):
+    """Factors from the power of GPUs to that of their server and building (`server_power.toml`)."""
+
+    host_share: PowerFactor
+    fan_share: PowerFactor
+    power_supply_efficiency: PowerFactor
+    pue: PowerFactor
+
+    def facility_watts(self, gpu_watts: float, tdp_watts: float) -> float:
+        """Return the watts of the building for GPUs that draw `gpu_watts` and have `tdp_watts` in total."""
+        server = (gpu_watts + self.host_share.value * tdp_watts) * (1 + self.fan_share.value)
+        return server / self.power_supply_efficiency.value * self.pue.value
+
+
+@cache
+def server_power() -> ServerPower:
+    """Return the package's factors. Raises MalformedFile."""
+    return make_row(TABLE, "", ServerPower, read_data(TABLE))

@@ -1,0 +1,34 @@
+"""Facts of the power that a deployment draws: of its GPUs, and of servers and building with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from capacity.report.views.units import Unit
+from capacity.report.views.view import Fact
+
+if TYPE_CHECKING:
+    from capacity.answers.drawn_energy import DrawnEnergy
+
+JOULES = Unit(2, after=" J/output token")
+GRAMS = Unit(0, after=" g/1M output tokens")
+KILOWATTS = Unit(2, 1e-3, " kW")
+
+
+def drawn_facts(drawn: DrawnEnergy | None) -> list[Fact]:
+    """Return the energy per output token of the GPUs alone, and with servers and building; empty if unknown."""
+    if drawn is None:
+        return []
+    carbon = drawn.co2_g_per_million_output_tokens
+    basis = "" if drawn.basis == "fitted" else "; assumed from other GPUs"
+    gpus, facility = KILOWATTS.texts(drawn.gpu_watts.value)[0], KILOWATTS.texts(drawn.facility_watts.value)[0]
+    building = f"{facility} with hosts, fans, power supplies and PUE {drawn.pue:g}"
+    return [
+        Fact("drawn energy", drawn.joules_per_output_token, JOULES, f"GPUs only, {gpus}{basis}"),
+        Fact("  whole facility", drawn.facility_joules_per_output_token, JOULES, building),
+        *(
+            [Fact("  carbon", carbon, GRAMS, f"{drawn.co2_g_per_kwh:,.4g} g CO2 per kWh, whole facility")]
+            if carbon is not None
+            else []
+        ),
+    ]
