@@ -26,6 +26,7 @@ from capacity.simulator.schedulers import (
     schedulers_with_setting,
 )
 from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES
+from capacity.simulator.schedulers.rules import rules_without
 from capacity.simulator.step_noise import make_step_noise
 from capacity.simulator.verdict import FrontEndLimit
 from capacity.step import picoseconds
@@ -101,6 +102,7 @@ def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
         enable_chunked_prefill=resolved.chunked_prefill,
         reserve_full_isl=resolved.reserve_full_isl,
         pipeline_stages=pool.pipeline_parallel_size,
+        rules=rules_without(resolved.engine.missing_scheduling_rules),
         # encoder budget and cache of a step: the step's tokens, but at least the largest image
         max_encoder_tokens=max(step_tokens, *images) if images else 0,
     )

@@ -18,6 +18,7 @@ import simpy
 from capacity.base.clock import LATEST_S
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.external_files import parse_json, read_text
+from capacity.deployment.engines import find_engine
 from capacity.simulator.core import library
 from capacity.simulator.core.logged_run import ContentRequest, run_with_log
 from capacity.simulator.engine import Engine
@@ -29,6 +30,7 @@ from capacity.simulator.ledger import EngineLedger, Ledger
 from capacity.simulator.members import EngineLoop, parse_engine_loop
 from capacity.simulator.schedulers import SchedulerLimits, Speculation, Step
 from capacity.simulator.schedulers import Sequence as Request
+from capacity.simulator.schedulers.rules import SchedulingRules, rules_without
 from capacity.simulator.setup import EngineSetup, make_pool, make_scheduler
 from capacity.step import PS_PER_S, AffineStepTimes
 
@@ -74,14 +76,22 @@ def _documents(text: str, path: str | Path) -> Iterator[tuple[str, Any]]:
 
 
 def schedule_scenario(
-    scenario: Mapping[str, Any], policy: str = "vllm-v1", *, engine_loop: str = "auto"
+    scenario: Mapping[str, Any],
+    policy: str | None = None,
+    *,
+    engine: str | None = None,
+    engine_loop: str = "auto",
 ) -> dict[str, Any]:
     """Return the schedule of a scenario (or the trace of a radix program) in the format of reference schedules.
 
-    `status` is "ok", or "stalled" with the reason as `error`. `engine_loop`: see `simulate`; both loops give the same
-    schedule. Raises InvalidInput, UnknownName.
+    `status` is "ok", or "stalled" with the reason as `error`. `engine`: release whose scheduling rules apply, such as
+    "vllm@0.22"; None: vLLM 0.33.0. `policy`: default is the scheduler of `engine`, or "vllm-v1" without an engine.
+    `engine_loop`: see `simulate`; both loops give the same schedule. Raises InvalidInput, UnknownName.
     """
     loop = parse_engine_loop(engine_loop)
+    release = None if engine is None else find_engine(engine)
+    policy = policy or ("vllm-v1" if release is None else release.scheduler)
+    rules = SchedulingRules() if release is None else rules_without(release.missing_scheduling_rules)
     if policy not in SCHEDULE_POLICIES:
         raise UnknownName("scheduling policy", policy, SCHEDULE_POLICIES)
     check_scenario(scenario)
@@ -91,7 +101,7 @@ def schedule_scenario(
                 "spec": scenario,
                 "trace": {"engine": f"capacity {policy}", "ops": _radix_trace(scenario)},
             }
-        return _Schedule(scenario, policy).run(loop)
+        return _Schedule(scenario, policy, rules).run(loop)
     except KeyError as error:
         raise InvalidInput(f"scenario {scenario.get('name', '')!r}: {error.args[0]!r} is missing") from error
     except (TypeError, IndexError, AttributeError, OverflowError) as error:
@@ -101,10 +111,10 @@ def schedule_scenario(
 class _Schedule:
     """One run of a scenario on one engine."""
 
-    def __init__(self, scenario: Mapping[str, Any], policy: str) -> None:
+    def __init__(self, scenario: Mapping[str, Any], policy: str, rules: SchedulingRules) -> None:
         self.scenario = scenario
         self.v0 = policy == "vllm-v0"
-        self.setup = _make_setup(scenario, policy)
+        self.setup = _make_setup(scenario, policy, rules)
         self.steps: list[list[Any]] = []
         self.stalled_by: str | None = None
 
@@ -217,9 +227,9 @@ class _Schedule:
         return requests, rejected
 
 
-def _make_setup(scenario: Mapping[str, Any], policy: str) -> EngineSetup:
+def _make_setup(scenario: Mapping[str, Any], policy: str, rules: SchedulingRules) -> EngineSetup:
     v0 = policy == "vllm-v0"
-    limits, blocks, block_size = _make_limits(scenario, v0), scenario["num_blocks"], scenario["block_size"]
+    limits, blocks, block_size = _make_limits(scenario, v0, rules), scenario["num_blocks"], scenario["block_size"]
     if blocks < 1 or block_size < 1:
         raise InvalidInput(f"num_blocks and block_size must be at least 1, not {blocks} and {block_size}")
     if blocks > MAX_BLOCKS:
@@ -251,7 +261,7 @@ def _make_setup(scenario: Mapping[str, Any], policy: str) -> EngineSetup:
     )
 
 
-def _make_limits(scenario: Mapping[str, Any], v0: bool) -> SchedulerLimits:
+def _make_limits(scenario: Mapping[str, Any], v0: bool, rules: SchedulingRules) -> SchedulerLimits:
     names = {*INTEGER_FIELDS, "enable_chunked_prefill", "watermark", "reserve_full_isl"}
     names &= {field.name for field in fields(SchedulerLimits)}
     limits = {name: scenario[name] for name in names if name in scenario}
@@ -262,6 +272,7 @@ def _make_limits(scenario: Mapping[str, Any], v0: bool) -> SchedulerLimits:
         **limits,
         priority=scenario.get("policy") == "priority",
         pipeline_stages=1 if v0 else scenario.get("pp", 1),
+        rules=rules,
     )
 
 

@@ -86,6 +86,7 @@ def make_pool(setup: EngineSetup) -> KvPool:
 
 def _one_pool(setup: EngineSetup) -> KvPool:
     blocks, size, caching = setup.num_blocks, setup.block_size, setup.enable_prefix_caching
+    rules = setup.limits.rules
     if find_scheduler(setup.policy).shares_content:
         return ContentPool(blocks, size, prefix_caching=caching)
     if setup.kv_contiguous_tokens is not None:
@@ -97,6 +98,8 @@ def _one_pool(setup: EngineSetup) -> KvPool:
         windows=setup.kv_windows,
         max_model_len=setup.limits.max_model_len,
         in_flight_tokens=setup.limits.max_num_batched_tokens,
+        uncached_first=rules.reuses_uncached_first,
+        uncached_window_first=rules.reuses_uncached_window_first,
     )
 
 

@@ -69,7 +69,8 @@ class EngineSpec(Spec):
     Scheduling. `scheduler`: name of the policy. `mixes_prefill_with_decode`: one step may contain prefill and decode,
     chunked or not; otherwise prefill steps are separate. `stream_interval`: number of output tokens that are sent
     together. `batch_wait_steps`: number of decode steps that a prefill may wait for more prompts. `forks_samples`:
-    several samples of one prompt share its prefill, and its KV until they differ. `default_drafts` maps a drafting
+    several samples of one prompt share its prefill, and its KV until they differ. `missing_scheduling_rules`: rules of
+    newer releases that this release lacks (`capacity.simulator.schedulers.rules`). `default_drafts` maps a drafting
     method or kind of drafter to its default depth and number of draft tokens to verify; if this number exceeds the
     depth, the drafts form a tree.
 
@@ -165,6 +166,7 @@ class EngineSpec(Spec):
     async_scheduling: bool
     mixes_prefill_with_decode: bool
     reserve_full_isl: bool
+    missing_scheduling_rules: tuple[str, ...] = ()
     stream_interval: Count
     batch_wait_steps: Annotated[int, Field(ge=0)]
     forks_samples: bool = False

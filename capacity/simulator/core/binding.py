@@ -26,9 +26,10 @@ POLICIES = {
     "static": enums.POLICY_STATIC,
     "slots": enums.POLICY_SLOTS,
 }
-LIMIT_FIELDS = {limit.name for limit in fields(SchedulerLimits)} & {
+LIMIT_FIELDS = ({limit.name for limit in fields(SchedulerLimits)} - {"rules"}) & {
     name for name, _ in structs.core_engine._fields_
 }
+RULE_FIELDS = [name for name, _ in structs.core_rules._fields_]
 
 
 def array_address(column: npt.NDArray[Any] | None) -> int | None:
@@ -103,6 +104,7 @@ def describe(setup: EngineSetup) -> EngineDescription:
     _describe_options(e, name, {**POLICY_OPTIONS[name], **setup.policy_options}, setup)
     for limit in LIMIT_FIELDS:
         setattr(e, limit, getattr(limits, limit) or 0)
+    e.rules = structs.core_rules(**{rule: getattr(limits.rules, rule) for rule in RULE_FIELDS})
     e.watermark_blocks = int(limits.watermark * setup.num_blocks)
     e.num_blocks, e.block_size = setup.num_blocks, setup.block_size
     e.prefix_caching = setup.enable_prefix_caching and setup.kv_contiguous_tokens is None

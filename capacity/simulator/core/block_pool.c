@@ -167,12 +167,19 @@ static void cache(pool *pool, table *t, i64 tokens)
 
 /* release */
 
+/* Whether the freed blocks without content of a group are reused first. */
+static int uncached_first(const run_store *s, i64 g)
+{
+    int windowed = ((const block_pool *)s)->windows[g] >= 0;
+    return (windowed ? s->rules.reuses_uncached_window_first : s->rules.reuses_uncached_first) != 0;
+}
+
 /* Free the positions before `stop`, from the first that has a block, the last one first. */
 static void leave_blocks(run_store *s, const table *t, i64 g, i64 stop)
 {
     struct group *group = &t->groups[g];
     i64 content = content_end(t, group), named = MAX(group->named, group->first);
-    s->pool.free_blocks += MAX(stop - MAX(group->first, content), 0);
+    free_uncached(s, stop - MAX(group->first, content), uncached_first(s, g));
     free_stretch(s, t->request, g, named, MIN(stop, content));
     if (group->parts.count)
         drop_front(s, &group->parts, stop);
@@ -209,7 +216,7 @@ static void release(pool *pool, table *t)
     for (i64 g = 0; g < s->num_groups; g++) {
         struct group *group = &t->groups[g];
         i64 content = content_end(t, group), named = MAX(group->named, group->first);
-        pool->free_blocks += MAX(t->held - MAX(group->first, content), 0);
+        free_uncached(s, t->held - MAX(group->first, content), uncached_first(s, g));
         free_stretch(s, t->request, g, named, content);
         drop_parts(s, &group->parts);
         group->first = group->cached = group->named = 0;

@@ -62,13 +62,20 @@ typedef struct {
 
 typedef struct step_times step_times; /* step_times.h */
 
+/* Scheduling rules of an engine's release: see schedulers/rules.py. */
+typedef struct {
+    i64 self_preempt_continues, caches_accepted_drafts, lone_prefill_exempt, preemption_shifts_index;
+    i64 window_waits_for_steps, pads_drafts, reuses_uncached_first, reuses_uncached_window_first, admits_with_lookahead;
+} core_rules;
+
 /* One engine: the fields of `EngineSetup`. */
 typedef struct {
     i64 policy, role, asynchronous;
     /* limits */
     i64 max_num_seqs, max_num_batched_tokens, max_model_len, priority, enable_chunked_prefill;
-    i64 long_prefill_token_threshold, lone_prefill_exempt, watermark_blocks, reserve_full_isl;
-    i64 max_num_active_seqs /* 0: max_num_seqs */, prefill_schedule_interval, self_preempt_continues, pipeline_stages;
+    i64 long_prefill_token_threshold, watermark_blocks, reserve_full_isl;
+    i64 max_num_active_seqs /* 0: max_num_seqs */, prefill_schedule_interval, pipeline_stages;
+    core_rules rules;
     /* KV */
     i64 num_blocks, block_size, prefix_caching;
     i64 num_windows;

@@ -50,13 +50,13 @@ void group_init(decode_group *g, memory *m, const core_engine *setup, pool *p)
     g->window = setup->window_tokens;
     g->asynchronous = setup->asynchronous != 0;
     g->visits = !setup->answers_private;
-    i64 lag = g->asynchronous; /* computed tokens that are still in flight when a step is decided */
+    g->window_lag = g->asynchronous && setup->rules.window_waits_for_steps;
     PUSH(m, &g->places, 0);
     PUSH(m, &g->places, modulo(g->asynchronous ? 0 : -1, g->block_size)); /* a block is full when its last token is known */
     for (i64 i = 0; i < setup->num_windows; i++)
         if (setup->windows[i] >= 0) {
             g->visits = 1;
-            PUSH(m, &g->places, modulo(setup->windows[i] - 1 + lag, g->block_size));
+            PUSH(m, &g->places, modulo(setup->windows[i] - 1 + g->window_lag, g->block_size));
         }
     i64 kept = 0;
     for (i64 i = 0; i < g->places.count; i++) {
@@ -379,10 +379,10 @@ i64 group_blocks_needed(const decode_group *g)
     return needed;
 }
 
-/* Tokens of a request that the pending step computes. */
-static i64 tokens_pending(const step *pending, const sequence *r, i64 otherwise)
+/* Tokens of a request that the pending step computes and for which blocks before the window wait. */
+static i64 tokens_pending(const decode_group *g, const step *pending, const sequence *r, i64 otherwise)
 {
-    if (!pending)
+    if (!pending || !g->window_lag)
         return 0;
     for (i64 i = 0; i < pending->rows.count; i++)
         if (pending->rows.at[i].sequence == r)
@@ -417,10 +417,10 @@ void group_allocate(decode_group *g, const step *chunks, const step *pending)
         while (next < g->due.count && (!w || g->due.at[next]->ticket < w->sequence->ticket)) {
             sequence *r = g->due.at[next++];
             i64 computed = r->offset + g->clock;
-            visit(g, r, computed, 1, computed + 1 - g->asynchronous, computed - tokens_pending(pending, r, 1));
+            visit(g, r, computed, 1, computed + 1 - g->asynchronous, computed - tokens_pending(g, pending, r, 1));
         }
         if (w)
             visit(g, w->sequence, w->computed, w->tokens, w->sequence->known,
-                  w->computed - tokens_pending(pending, w->sequence, 0));
+                  w->computed - tokens_pending(g, pending, w->sequence, 0));
     }
 }

@@ -26,7 +26,7 @@ typedef struct {
     memory *memory;
     pool *pool;
     i64 block_size, window; /* of the step shapes; -1: none */
-    int asynchronous, visits; /* visits: members allocate and fill blocks one by one, otherwise as a sum */
+    int asynchronous, window_lag, visits; /* window_lag: blocks before the window wait for steps in flight; visits: members allocate and fill blocks one by one, otherwise as a sum */
     int active;
     i64 place;                /* of the clock, modulo block size */
     i64 clock;                /* decode steps that the group has been scheduled for */

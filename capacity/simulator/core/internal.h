@@ -192,7 +192,8 @@ typedef struct step {
 typedef struct {
     i64 max_num_seqs, max_num_batched_tokens, max_model_len, long_prefill_token_threshold, max_active;
     i64 watermark_blocks, prefill_schedule_interval, pipeline_stages;
-    int priority, enable_chunked_prefill, lone_prefill_exempt, reserve_full_isl, self_preempt_continues;
+    int priority, enable_chunked_prefill, reserve_full_isl;
+    core_rules rules;
 } limits;
 
 typedef struct {

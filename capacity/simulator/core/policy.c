@@ -20,9 +20,8 @@ void policy_init(policy *p, const policy_ops *ops, memory *m, const core_engine 
         .pipeline_stages = setup->pipeline_stages,
         .priority = setup->priority != 0,
         .enable_chunked_prefill = setup->enable_chunked_prefill != 0,
-        .lone_prefill_exempt = setup->lone_prefill_exempt != 0,
         .reserve_full_isl = setup->reserve_full_isl != 0,
-        .self_preempt_continues = setup->self_preempt_continues != 0,
+        .rules = setup->rules,
     };
     p->steps_in_flight = 1;
     p->window_tokens = setup->window_tokens < 0 ? NEVER : setup->window_tokens;

@@ -106,7 +106,7 @@ void run_pool_release(pool *pool, table *t)
 {
     run_store *s = &((run_pool *)pool)->runs;
     settle_runs(s);
-    pool->free_blocks += t->held - t->cached;
+    free_uncached(s, t->held - t->cached, s->rules.reuses_uncached_first != 0);
     free_stretch(s, t->request, 0, t->named, t->cached);
     drop_parts(s, &t->parts);
     t->held = t->cached = t->named = t->loaded = 0;

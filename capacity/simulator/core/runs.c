@@ -13,6 +13,7 @@ void init_runs(run_store *s, const pool_ops *ops, memory *m, const core_engine *
     s->pool.block_size = setup->block_size;
     s->pool.prefix_caching = setup->prefix_caching != 0;
     s->num_groups = num_groups;
+    s->rules = setup->rules;
     s->shift = -1;
     for (int shift = 0; shift < 62; shift++)
         if ((i64)1 << shift == setup->block_size)
@@ -427,6 +428,16 @@ void drop_front(run_store *s, part_list *held, i64 stop)
 }
 
 /* nameless stretches of blocks */
+
+/* A stretch of no request: nothing can hit it. */
+void queue_uncached(run_store *s, i64 blocks)
+{
+    run *r = unused_run(s), *last = s->queue.before;
+    *r = (run){.before = last, .after = &s->queue, .request = MISSING, .num_groups = 1, .stop = (int32_t)blocks};
+    last->after = r;
+    s->queue.before = r;
+    s->evictable += blocks;
+}
 
 void free_new_stretch(run_store *s, i64 request, i64 group, i64 start, i64 stop)
 {

@@ -58,6 +58,7 @@ typedef struct {
     i64 num_groups;
     int shift;             /* blocks have 2^shift tokens; -1: not a power of two */
     i64 evictable;         /* blocks in the queue; the other free blocks have no content */
+    core_rules rules;
     run queue;             /* sentinel of the free queue */
     run *unused, *last_unused;
     span *shared;          /* of key k and group g: k * num_groups + g */
@@ -78,6 +79,7 @@ i64 follow_back(run_store *s, i64 request, i64 group, i64 limit, i64 needed, i64
 void take_piece(run_store *s, part_list *held, piece found);
 i64 private_start(const run_store *s, i64 request);
 void register_shared_runs(run_store *s, part_list *held, i64 request, i64 group, i64 start, i64 stop);
+void queue_uncached(run_store *s, i64 blocks);
 void free_new_stretch(run_store *s, i64 request, i64 group, i64 start, i64 stop);
 void name_stretches(run_store *s, i64 request);
 void drop_part(run_store *s, part held);
@@ -150,6 +152,16 @@ static inline void free_stretch(run_store *s, i64 request, i64 group, i64 start,
         last->num_groups++;
     else
         free_new_stretch(s, request, group, start, stop);
+}
+
+/* Free blocks without content. They are reused before all blocks in the queue, or queue for reuse like these. */
+static inline void free_uncached(run_store *s, i64 blocks, int first)
+{
+    if (blocks <= 0)
+        return;
+    s->pool.free_blocks += blocks;
+    if (!first && s->pool.prefix_caching)
+        queue_uncached(s, blocks);
 }
 
 /* Called before a request looks up cached blocks. */

@@ -120,7 +120,7 @@ i64 v1_threshold(vllm_v1 *v)
 {
     const limits *l = &v->base.limits;
     i64 limit = l->long_prefill_token_threshold;
-    return limit && l->lone_prefill_exempt && policy_unfinished(&v->base) <= 1 ? 0 : limit;
+    return limit && l->rules.lone_prefill_exempt && policy_unfinished(&v->base) <= 1 ? 0 : limit;
 }
 
 /* Whether prefills wait for decodes in this step (prefill_schedule_interval). */
@@ -265,20 +265,21 @@ static i64 schedule_running(vllm_v1 *v, step *s, i64 budget, i64 threshold, int 
         tokens = MIN(MIN(tokens, budget), l->max_model_len - r->computed - 1);
         if (tokens <= 0)
             continue;
-        leave_windows(p, r, r->computed - r->in_flight_tokens);
+        leave_windows(p, r, r->computed - (l->rules.window_waits_for_steps ? r->in_flight_tokens : 0));
         int fits = 1;
         while (!has_room(v, r, tokens) && !v1_allocate_running(v, r, tokens)) {
             sequence *victim = victim_of(v);
-            i64 before;
-            budget += preempt(v, victim, s, index, &before);
-            index -= before;
+            i64 before, refund = preempt(v, victim, s, index, &before);
+            budget += refund;
+            if (refund || l->rules.preemption_shifts_index)
+                index -= before;
             if (victim == r) {
                 fits = 0;
                 break;
             }
         }
         if (!fits) {
-            if (l->priority && l->self_preempt_continues)
+            if (l->priority && l->rules.self_preempt_continues)
                 continue;
             break;
         }
@@ -314,7 +315,8 @@ static int admit(vllm_v1 *v, sequence *r, i64 tokens, const hit *h)
     if (l->watermark_blocks && p->running.count)
         free_blocks -= l->watermark_blocks;
     i64 end = h->tokens + tokens;
-    i64 slots = MIN(end + v->drafts.lookahead_slots, l->max_model_len);
+    i64 lookahead = l->rules.admits_with_lookahead ? v->drafts.lookahead_slots : 0;
+    i64 slots = MIN(end + lookahead, l->max_model_len);
     if (l->reserve_full_isl && end != r->known) {
         i64 whole = MIN(r->known, l->max_model_len);
         if (q->ops->blocks_needed(q, &r->table, whole, h, 1) > free_blocks)
@@ -350,7 +352,7 @@ i64 v1_start(vllm_v1 *v, sequence *r, step *s, i64 budget, i64 threshold)
             return 0;
         tokens = budget;
     }
-    if (v->speculates && pads_speculation(r, computed, s)) {
+    if (v->speculates && p->limits.rules.pads_drafts && pads_speculation(r, computed, s)) {
         tokens = 1 + v->drafts.k;
         if (tokens > budget)
             return 0;
@@ -712,7 +714,8 @@ static int append(vllm_v1 *v, sequence *r, const row *w, step *s)
             r->placeholders -= 1 + w->drafts;
         else if (v->speculates)
             r->drafts = v->drafts.k;
-        cache_full(v, r, MIN(r->computed - r->placeholders, r->known));
+        if (v->base.asynchronous || v->base.limits.rules.caches_accepted_drafts)
+            cache_full(v, r, MIN(r->computed - r->placeholders, r->known));
     }
     return r->known >= r->max_known;
 }

@@ -48,13 +48,14 @@ class BlockPool:
         max_model_len: int | None = None,
         in_flight_tokens: int = 0,
         uncached_first: bool = True,
+        uncached_window_first: bool = True,
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.prefix_caching = prefix_caching
         self.windows = windows
         self.window_caps = [_window_cap(w, in_flight_tokens, max_model_len, block_size) for w in windows]
-        self.uncached_first = uncached_first
+        self.uncached_first = [uncached_first if w is None else uncached_window_first for w in windows]
         self.ref_counts = [0] * num_blocks
         self._key: list[Hashable | None] = [None] * num_blocks
         self._empty = list(range(num_blocks))
@@ -188,25 +189,25 @@ class BlockPool:
             behind = min(max(0, processed_tokens - window + 1) // self.block_size, len(blocks))
             passed = table.passed[group]
             if behind > passed:
-                self._put_back(reversed(blocks[passed:behind]))
+                self._put_back(reversed(blocks[passed:behind]), uncached_first=self.uncached_first[group])
                 blocks[passed:behind] = [NULL] * (behind - passed)
                 table.passed[group] = behind
 
     def release(self, table: BlockTable) -> None:
         """Free all blocks of a request, group by group, from the last block of a group to the first."""
         for group, blocks in enumerate(table.blocks):
-            self._put_back(reversed(blocks))
+            self._put_back(reversed(blocks), uncached_first=self.uncached_first[group])
             blocks.clear()
             table.cached[group] = table.passed[group] = 0
 
-    def _put_back(self, blocks: Iterable[int]) -> None:
+    def _put_back(self, blocks: Iterable[int], *, uncached_first: bool) -> None:
         """Decrement the reference counts of these blocks and free those that reach 0."""
         for block in blocks:
             if block == NULL:
                 continue
             self.ref_counts[block] -= 1
             if self.ref_counts[block] == 0:
-                if self._key[block] is None and self.uncached_first:
+                if self._key[block] is None and uncached_first:
                     self._empty.append(block)
                 else:
                     self._cached_free[block] = None

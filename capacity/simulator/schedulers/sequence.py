@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.pool import Table
 from capacity.simulator.schedulers.acceptance import rate_table
+from capacity.simulator.schedulers.rules import NEUTRAL_SETTINGS, SchedulingRules
 
 MASK_64 = (1 << 64) - 1
 CLASS_DRAW = 1 << 40  # replaces the number of a verification, which stays below it
@@ -182,7 +183,10 @@ def mix_bits(a: int, b: int, c: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerLimits:
-    """Limits and version switches of an engine's scheduler. Defaults are those of vLLM 0.33.0."""
+    """Limits of an engine's scheduler, and the rules of its release. Defaults are those of vLLM 0.33.0.
+
+    Settings that the rules do not have get the value that means no effect.
+    """
 
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
@@ -190,11 +194,15 @@ class SchedulerLimits:
     priority: bool = False
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: int = 0
-    lone_prefill_exempt: bool = True  # False: vLLM 0.8.5, which also limited a lone request
     watermark: float = 0.0
     reserve_full_isl: bool = True
     max_num_active_seqs: int | None = None
     prefill_schedule_interval: int = 1
-    self_preempt_continues: bool = True  # with priority: try others after a request preempted itself
     pipeline_stages: int = 1
     max_encoder_tokens: int = 0  # image tokens per step and in the cache; 0: no encoder
+    rules: SchedulingRules = SchedulingRules()
+
+    def __post_init__(self) -> None:
+        for rule, (setting, neutral) in NEUTRAL_SETTINGS.items():
+            if not getattr(self.rules, rule):
+                object.__setattr__(self, setting, neutral)

@@ -61,6 +61,7 @@ class VllmV1(QueuedPolicy):
         self._threshold = NO_THRESHOLD  # most tokens of one prefill in this step
         self._admission_bound = False
         self._order_before: list[Sequence] = []  # running requests at the start of the step
+        self._passed_over = 0  # requests that this step still has to skip
         self.encoder = ImageEncoder(limits.max_encoder_tokens) if limits.max_encoder_tokens else None
 
     def add(self, sequence: Sequence) -> bool:
@@ -76,7 +77,7 @@ class VllmV1(QueuedPolicy):
     def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
         step = Step()
         limit = self.limits.long_prefill_token_threshold
-        exempt = self.limits.lone_prefill_exempt and self.unfinished <= 1
+        exempt = self.limits.rules.lone_prefill_exempt and self.unfinished <= 1
         self._threshold = NO_THRESHOLD if not limit or exempt else limit
         if self.encoder is not None:
             self.encoder.begin_step(step)
@@ -102,10 +103,14 @@ class VllmV1(QueuedPolicy):
         limits, pool = self.limits, self.pool
         budget = limits.max_num_batched_tokens
         self._order_before = list(self.running)
+        self._passed_over = 0
         for r in self._order_before:
             if budget <= 0:
                 break
             if r.status != Status.RUNNING:  # preempted for an earlier request
+                continue
+            if self._passed_over:
+                self._passed_over -= 1
                 continue
             if holds and r.computed < r.prompt_tokens:
                 continue
@@ -117,12 +122,12 @@ class VllmV1(QueuedPolicy):
                 tokens = self.encoder.schedulable_tokens(r, r.computed, tokens)
             if tokens <= 0:
                 continue
-            pool.leave_window(r.table, r.computed - r.in_flight_tokens)
+            pool.leave_window(r.table, r.computed - r.in_flight_tokens * limits.rules.window_waits_for_steps)
             end = r.computed + tokens
             if pool.blocks_needed(r.table, self._slots_needed(end)):
                 budget += self._make_room(r, end, step)
             if r.status != Status.RUNNING:  # preempted for itself
-                if limits.priority and limits.self_preempt_continues:
+                if limits.priority and limits.rules.self_preempt_continues:
                     continue
                 break
             pool.cache(r.table, min(end, r.known))
@@ -142,7 +147,12 @@ class VllmV1(QueuedPolicy):
         request itself. Return the number of scheduled tokens that the budget regains."""
         refunds = 0
         while r.status == Status.RUNNING and not self._take_blocks(r, end):
-            refunds += self._preempt(self._select_victim(), step)
+            victim = self._select_victim()
+            is_before = self.running.index(victim) < self.running.index(r)
+            refund = self._preempt(victim, step)
+            if is_before and not refund and not self.limits.rules.preemption_shifts_index:
+                self._passed_over += 1
+            refunds += refund
         return refunds
 
     def _take_blocks(self, r: Sequence, end: int) -> bool:
@@ -231,13 +241,15 @@ class VllmV1(QueuedPolicy):
     def _pads_speculation(self, r: Sequence, computed: int, rows: list[Row]) -> bool:
         """Return whether a starting request gets drafts: if it has one token to compute and none of `rows` is a
         prefill row."""
+        if not self.limits.rules.pads_drafts:
+            return False
         return r.known - computed == 1 and all(row.computed >= row.sequence.prompt_tokens for row in rows)
 
     def _admit(self, r: Sequence, tokens: int, hit: Hit) -> bool:
         pool, limits = self.pool, self.limits
         free = pool.free_blocks - (self._watermark_blocks if self.running else 0)
         end = hit[0] + tokens
-        slots = self._slots_needed(end)
+        slots = self._slots_needed(end) if limits.rules.admits_with_lookahead else end
         whole = min(r.known, limits.max_model_len)
         if limits.reserve_full_isl and pool.blocks_needed(r.table, whole, hit, capped=True) > free:
             return False
@@ -286,7 +298,8 @@ class VllmV1(QueuedPolicy):
                 r.placeholders -= 1 + drafts
             elif speculation is not None:
                 r.drafts = speculation.k
-            self.pool.cache(r.table, min(r.computed - r.placeholders, r.known))
+            if self.asynchronous or self.limits.rules.caches_accepted_drafts:
+                self.pool.cache(r.table, min(r.computed - r.placeholders, r.known))
         for r in step.finished:
             self._finish(r)
         return step.finished

@@ -1,0 +1,63 @@
+"""Scheduling rules that changed between releases of vLLM V1.
+
+Each rule is true in vLLM 0.33.0 and false in all releases before the one in its comment. The comment also names the
+changed file, relative to `vllm/v1/core`. An engine's TOML file lists the rules that are false in a release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from capacity.base.errors import UnknownName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulingRules:
+    """Scheduling rules of one release; false: an older release without this rule."""
+
+    # 0.33, sched/scheduler.py: prefill_schedule_interval applies; before, only with data-parallel ranks in lockstep
+    applies_prefill_interval: bool = True
+    # 0.33, sched/scheduler.py: with priorities, others are tried after a request preempted itself
+    self_preempt_continues: bool = True
+    # 0.33, sched/scheduler.py: synchronous scheduling caches the blocks that accepted drafts fill when a step ends;
+    # before, at the next allocation
+    caches_accepted_drafts: bool = True
+    # 0.31, sched/scheduler.py: the long-prefill threshold does not limit a request that is alone
+    lone_prefill_exempt: bool = True
+    # 0.31, sched/scheduler.py: max_num_active_seqs exists
+    applies_active_limit: bool = True
+    # 0.28, sched/scheduler.py: the request after a preempted, unscheduled one is not skipped in this step
+    preemption_shifts_index: bool = True
+    # 0.26, kv_cache_manager.py: a block before the window is freed only after the steps in flight that attend to it
+    window_waits_for_steps: bool = True
+    # 0.25, sched/scheduler.py: a request that starts with one token gets drafts if no prefill runs
+    pads_drafts: bool = True
+    # 0.24, kv_cache_manager.py: the watermark exists
+    applies_watermark: bool = True
+    # 0.24, block_pool.py: freed blocks without content are reused first; before, in the order of their release
+    reuses_uncached_first: bool = True
+    # 0.23, single_type_kv_cache_manager.py: the same for layers with a window
+    reuses_uncached_window_first: bool = True
+    # 0.23, sched/scheduler.py: a request starts only if its lookahead slots fit as well
+    admits_with_lookahead: bool = True
+    # 0.19, sched/scheduler.py: scheduler_reserve_full_isl exists
+    reserves_full_prompt: bool = True
+
+
+# settings of SchedulerLimits that have no effect without a rule, and the value that means no effect
+NEUTRAL_SETTINGS: dict[str, tuple[str, object]] = {
+    "applies_prefill_interval": ("prefill_schedule_interval", 1),
+    "applies_active_limit": ("max_num_active_seqs", None),
+    "applies_watermark": ("watermark", 0.0),
+    "reserves_full_prompt": ("reserve_full_isl", False),
+}
+
+
+def rules_without(names: Iterable[str]) -> SchedulingRules:
+    """Return the rules of a release that lacks those in `names`. Raises UnknownName."""
+    known = [field.name for field in fields(SchedulingRules)]
+    for name in names:
+        if name not in known:
+            raise UnknownName("scheduling rule", name, known)
+    return SchedulingRules(**dict.fromkeys(names, False))
