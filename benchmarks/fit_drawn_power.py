@@ -12,8 +12,8 @@ of models was left out of the fit, because configurations of one family resemble
 measured GPUs, because each has few families. That of other GPUs also covers rows of one GPU under constants of the
 other. `--write` writes `drawn_power.toml`.
 
-The requests of the leaderboard sort all logits, which keeps GPUs busy and is not in the predicted step times, so the
-time that a measured step takes longer than predicted counts as time in kernels.
+The servers sample as the leaderboard's requests ask. The time that a measured step takes longer than predicted counts
+as time in kernels. docs/evidence.md says how often the held-out rows were looked at.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def main() -> None:
 
 def read_rows(folder: Path) -> list[Row]:
     """Return the rows of models that the library has, from the folder of reference data."""
-    every = ml_energy_rows(folder / "reference" / "measured")
+    every = ml_energy_rows(folder / "reference" / "measured", said=True)
     return [Row.read(row, resolved) for row, resolved in every if NOT_READ not in row.model_id]
 
 

@@ -94,13 +94,16 @@ def _gpustack(measured: Path) -> Iterator[Figure]:
                 )
 
 
-def ml_energy_rows(measured: Path) -> Iterator[tuple[Any, ResolvedPool]]:
-    """Return the rows of ML.ENERGY's leaderboard with their servers; unknown models are named once and left out."""
+def ml_energy_rows(measured: Path, *, said: bool) -> Iterator[tuple[Any, ResolvedPool]]:
+    """Return the rows of ML.ENERGY's leaderboard with their servers; unknown models are named once and left out.
+
+    `said`: the servers sample as the requests ask.
+    """
     unknown = set()
     for row in read(measured, "ml_energy_v3_lm_arena").itertuples():
         name = model_name(row)
         try:
-            yield row, resolve(name, published_pool(row, said=False))
+            yield row, resolve(name, published_pool(row, said=said))
         except CapacityError as error:
             if name not in unknown:
                 print(f"ML.ENERGY {name}: {error}", file=sys.stderr)
@@ -108,7 +111,7 @@ def ml_energy_rows(measured: Path) -> Iterator[tuple[Any, ResolvedPool]]:
 
 
 def _ml_energy(measured: Path) -> Iterator[Figure]:
-    for row, resolved in ml_energy_rows(measured):
+    for row, resolved in ml_energy_rows(measured, said=False):
         if row.max_num_seqs > MOST_IN_FLIGHT:
             continue
         name = model_name(row)
