@@ -42,10 +42,11 @@ MODEL_RULES = "vllm/model_executor/models/config.py"
 LATENT_ATTENTION = "vllm/model_executor/layers/attention/mla_attention.py"
 QUANTIZATION = "vllm/model_executor/layers/quantization/__init__.py"
 CUDA, SAMPLER = "vllm/platforms/cuda.py", "vllm/v1/sample/ops/topk_topp_sampler.py"
+ROUTER = "vllm/model_executor/layers/fused_moe/router/gate_linear.py"
 KV_GROUPS = "vllm/v1/core/kv_cache_coordinator.py"
 FILES = (
     *(*CONFIG, ARGUMENTS, ENVIRONMENT, MODEL_RULES),
-    *(LATENT_ATTENTION, QUANTIZATION, CUDA, SAMPLER, KV_GROUPS),
+    *(LATENT_ATTENTION, QUANTIZATION, CUDA, SAMPLER, KV_GROUPS, ROUTER),
 )
 KV_FORMATS = {"fp8": "fp8", "nvfp4": "nvfp4", "int8_per_token_head": "int8", "int4_per_token_head": "int4"}
 WEIGHT_FORMATS = {
@@ -348,6 +349,14 @@ def plain_sparse_fp8_heads(source: Source) -> Value:
     return 0
 
 
+def splits_fp32_router(source: Source) -> Value:
+    """Return whether 32-bit routers are split into products of bf16 by default, on data-centre Blackwell."""
+    for node in _nodes(source.tree(ROUTER), ast.Assign):
+        if ast.unparse(node.targets[0]) == "self.allow_bf16x3_router_gemm":
+            return "is_blackwell" in _names(node.value) and "enable_bf16x3_router_gemm" not in _names(node.value)
+    return False
+
+
 def sampler(source: Source) -> Value:
     """Return the kernels of the top-k and top-p filter where FlashInfer is not asked for."""
     if _environment(source, "VLLM_USE_FLASHINFER_SAMPLER"):
@@ -470,6 +479,11 @@ FACTS: dict[str, ReleaseFact] = {
         sparse_short_prompts_dense,
         lambda engine: engine.sparse_short_prompts_dense,
         "dense prefill of short prompts",
+    ),
+    "splits_fp32_router": ReleaseFact(
+        splits_fp32_router,
+        lambda engine: set(DATACENTRE_BLACKWELL) <= set(engine.splits_fp32_router_on),
+        "32-bit routers in bf16, B200",
     ),
     "sampler": ReleaseFact(sampler, lambda engine: engine.sampler, "top-k and top-p kernels"),
     "model_runner_v2": ReleaseFact(
