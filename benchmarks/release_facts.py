@@ -21,8 +21,9 @@ import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from capacity.deployment.engines import find_engine
 from capacity.deployment.engines.engine_spec import EngineSpec
@@ -50,10 +51,17 @@ FILES = (
 )
 KV_FORMATS = {"fp8": "fp8", "nvfp4": "nvfp4", "int8_per_token_head": "int8", "int4_per_token_head": "int4"}
 WEIGHT_FORMATS = {
-    **{"gguf": "gguf", "bitsandbytes": "bitsandbytes", "modelopt_fp4": "nvfp4", "nvfp4": "nvfp4"},
-    **{"mxfp4": "mxfp4", "modelopt_mxfp8": "mxfp8"},
+    "gguf": "gguf",
+    "bitsandbytes": "bitsandbytes",
+    "modelopt_fp4": "nvfp4",
+    "nvfp4": "nvfp4",
+    "mxfp4": "mxfp4",
+    "modelopt_mxfp8": "mxfp8",
 }
-PLUGINS = {"gguf": "0.24", "bitsandbytes": "0.28"}  # formats that a plugin loads since then (PR 39612, PR 43529)
+PLUGINS = {
+    "gguf": "0.24",
+    "bitsandbytes": "0.28",
+}  # formats that a plugin loads since then (PR 39612, PR 43529)
 DATACENTRE_BLACKWELL = ("blackwell", "blackwell-ultra")
 ANY_MAX_NUM_SEQS = 512  # a factor from which max_num_seqs does not limit the graphs
 ANY_HEADS = 4096
@@ -67,11 +75,16 @@ class Source:
     files: dict[str, str]
 
     def tree(self, path: str) -> ast.Module:
-        return ast.parse(self.files.get(path, ""))
+        return _parsed(self.files.get(path, ""))
 
     def config(self) -> ast.Module:
         """Return the modules of `vllm/config` as one."""
         return ast.Module(body=[node for path in CONFIG for node in self.tree(path).body], type_ignores=[])
+
+
+@lru_cache(maxsize=len(FILES))
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
 
 
 Value = object
@@ -257,7 +270,9 @@ def _graph_limit(source: Source) -> tuple[ast.Call | None, list[int]]:
                 node for node in _nodes(code, ast.Assign) if ast.unparse(node.targets[0]) == ast.unparse(most)
             )
             choice = named.value
-            if not isinstance(choice, ast.IfExp) or "is_device_capability_family(100)" not in ast.unparse(choice):
+            if not isinstance(choice, ast.IfExp) or "is_device_capability_family(100)" not in ast.unparse(
+                choice
+            ):
                 raise KeyError(f"the largest graph of {ast.unparse(choice)}")
             return call, [ast.literal_eval(choice.body), ast.literal_eval(choice.orelse)]
     fixed = [node.value for node in _nodes(code, ast.Constant) if node.value in (512, 513)]
@@ -285,14 +300,21 @@ def graphs_count_drafts(source: Source) -> Value:
 
 
 def graphs_fit_decodes(source: Source) -> Value:
-    """Return whether the sizes include those of uniform decode batches, and max_num_seqs."""
-    return "uniform_decode_sizes" in _names(_graph_code(source))
+    """Return whether the sizes include those of uniform decode batches: never, drafting or always."""
+    assigned = [
+        ast.unparse(node.value)
+        for node in _nodes(_graph_code(source), ast.Assign)
+        if ast.unparse(node.targets[0]) == "uniform_decode_sizes"
+    ]
+    return "never" if not assigned else "always" if "[max_num_seqs]" in assigned else "drafting"
 
 
 def graph_steps(source: Source) -> Value:
     """Return the first size and the step of each range of graph sizes."""
     ranges = [call for call in _nodes(_graph_code(source), ast.Call) if ast.unparse(call.func) == "range"]
-    constant = [call.args for call in ranges if len(call.args) == 3 and isinstance(call.args[0], ast.Constant)]
+    constant = [
+        call.args for call in ranges if len(call.args) == 3 and isinstance(call.args[0], ast.Constant)
+    ]
     return sorted({(ast.literal_eval(start), ast.literal_eval(step)) for start, _, step in constant})
 
 
@@ -326,7 +348,10 @@ def sparse_kv_cache_dtype(source: Source) -> Value:
         for choice in _nodes(rule, ast.If):
             test = ast.unparse(choice.test)
             for line in choice.body if "cache_config.cache_dtype == 'auto'" in test else ():
-                if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "cache_config.cache_dtype":
+                if (
+                    isinstance(line, ast.Assign)
+                    and ast.unparse(line.targets[0]) == "cache_config.cache_dtype"
+                ):
                     places = " on Blackwell" if "is_device_capability_family(100)" in test else ""
                     found[rule.name + places] = "fp8" if "fp8" in ast.unparse(line.value) else "other"
     return found
@@ -353,7 +378,9 @@ def splits_fp32_router(source: Source) -> Value:
     """Return whether 32-bit routers are split into products of bf16 by default, on data-centre Blackwell."""
     for node in _nodes(source.tree(ROUTER), ast.Assign):
         if ast.unparse(node.targets[0]) == "self.allow_bf16x3_router_gemm":
-            return "is_blackwell" in _names(node.value) and "enable_bf16x3_router_gemm" not in _names(node.value)
+            return "is_blackwell" in _names(node.value) and "enable_bf16x3_router_gemm" not in _names(
+                node.value
+            )
     return False
 
 
@@ -424,72 +451,99 @@ class ReleaseFact:
 
     read: Fact
     entry: Callable[[EngineSpec], Value] | None
-    column: str  # heading in the handbook
+    label: str  # in the handbook
+    differs: str = ""  # the rule of our entries, where it is another on purpose
 
 
 FACTS: dict[str, ReleaseFact] = {
     "gpu_memory_utilization": ReleaseFact(
-        gpu_memory_utilization, lambda engine: engine.gpu_memory_utilization, "memory fraction"
+        gpu_memory_utilization, lambda engine: engine.gpu_memory_utilization, "gpu_memory_utilization"
     ),
     "graphs_in_budget": ReleaseFact(
-        graphs_in_budget, lambda engine: engine.graphs_in_budget, "graphs in the KV budget"
+        graphs_in_budget,
+        lambda engine: engine.graphs_in_budget,
+        "estimate of CUDA graphs subtracted from the KV budget",
     ),
-    "limits": ReleaseFact(limits, _entry_limits, "sequences and tokens per step"),
+    "limits": ReleaseFact(
+        limits, _entry_limits, "max_num_seqs, max_num_batched_tokens (server, library) by memory of the GPU"
+    ),
     "graph_max_batch": ReleaseFact(graph_max_batch, lambda engine: engine.graph_max_batch, "largest graph"),
     "graph_max_batch_blackwell": ReleaseFact(
-        graph_max_batch_blackwell, lambda engine: engine.graph_max_batch_blackwell, "largest graph, B200"
+        graph_max_batch_blackwell,
+        lambda engine: engine.graph_max_batch_blackwell,
+        "largest graph on data-centre Blackwell",
     ),
     "gpt_oss_graphs": ReleaseFact(
-        gpt_oss_graphs, lambda engine: engine.graph_max_batch_of_models.get("gpt_oss"), "largest graph, gpt-oss"
+        gpt_oss_graphs,
+        lambda engine: engine.graph_max_batch_of_models.get("gpt_oss"),
+        "own largest graph of gpt-oss",
     ),
     "graph_batch_factor": ReleaseFact(
         graph_batch_factor,
         lambda engine: None if engine.graph_batch_factor >= ANY_MAX_NUM_SEQS else engine.graph_batch_factor,
-        "graphs per sequence",
+        "limit of graphs relative to max_num_seqs",
     ),
     "graph_steps": ReleaseFact(graph_steps, _entry_graph_steps, "steps of graph sizes"),
     "graphs_count_drafts": ReleaseFact(
-        graphs_count_drafts, lambda engine: engine.graphs_count_drafts, "graphs count draft tokens"
+        graphs_count_drafts, lambda engine: engine.graphs_count_drafts, "largest graph counts draft tokens"
     ),
     "graphs_fit_decodes": ReleaseFact(
-        graphs_fit_decodes, lambda engine: engine.graphs_fit_decodes, "graphs of decode batches"
+        graphs_fit_decodes, lambda engine: engine.graphs_fit_decodes, "graphs of whole decode batches"
     ),
     "async_scheduling": ReleaseFact(
         async_scheduling, lambda engine: engine.async_scheduling, "asynchronous scheduling"
     ),
     "reserve_full_isl": ReleaseFact(
-        reserve_full_isl, lambda engine: engine.reserve_full_isl, "whole prompt must fit"
+        reserve_full_isl, lambda engine: engine.reserve_full_isl, "admission needs KV for the whole prompt"
     ),
     "stream_interval": ReleaseFact(stream_interval, lambda engine: engine.stream_interval, "stream interval"),
     "window_aware_kv": ReleaseFact(
-        window_aware_kv, lambda engine: engine.window_aware_kv, "KV of windows"
+        window_aware_kv, lambda engine: engine.window_aware_kv, "layers with a window keep only the window"
     ),
     "caches_hybrid_prefixes": ReleaseFact(
-        caches_hybrid_prefixes, lambda engine: engine.caches_hybrid_prefixes, "prefix cache of hybrid models"
+        caches_hybrid_prefixes,
+        lambda engine: engine.caches_hybrid_prefixes,
+        "prefix cache of models with recurrent states",
     ),
     "kv_cache_formats": ReleaseFact(
-        kv_cache_formats, lambda engine: list(engine.kv_cache_formats), "KV cache formats"
+        kv_cache_formats,
+        lambda engine: list(engine.kv_cache_formats),
+        "KV cache formats in addition to 16 bit",
     ),
-    "weight_formats": ReleaseFact(weight_formats, _entry_weight_formats, "further weight formats, built in"),
+    "weight_formats": ReleaseFact(
+        weight_formats,
+        _entry_weight_formats,
+        "weight formats without a plugin, in addition to 16 bit, FP8, INT8, AWQ and GPTQ",
+        "loads GGUF and bitsandbytes also in later releases, with vllm-gguf-plugin and vllm-bnb-plugin",
+    ),
     "sparse_kv_cache_dtype": ReleaseFact(
-        sparse_kv_cache_dtype, _entry_sparse_formats, "sparse latents in FP8 by default"
+        sparse_kv_cache_dtype, _entry_sparse_formats, "models whose sparse latents are in FP8 by default"
     ),
-    "plain_sparse_fp8_heads": ReleaseFact(plain_sparse_fp8_heads, _entry_plain_heads, "plain FP8 latents, heads"),
+    "plain_sparse_fp8_heads": ReleaseFact(
+        plain_sparse_fp8_heads,
+        _entry_plain_heads,
+        "sparse latents in plain FP8 on Blackwell, up to this many heads per GPU",
+    ),
     "sparse_short_prompts_dense": ReleaseFact(
         sparse_short_prompts_dense,
         lambda engine: engine.sparse_short_prompts_dense,
-        "dense prefill of short prompts",
+        "dense prefill of prompts shorter than the indexer's top-k",
     ),
     "splits_fp32_router": ReleaseFact(
         splits_fp32_router,
         lambda engine: set(DATACENTRE_BLACKWELL) <= set(engine.splits_fp32_router_on),
-        "32-bit routers in bf16, B200",
+        "32-bit routers as three products of bf16 on Blackwell",
     ),
-    "sampler": ReleaseFact(sampler, lambda engine: engine.sampler, "top-k and top-p kernels"),
+    "sampler": ReleaseFact(sampler, lambda engine: engine.sampler, "kernels of top-k and top-p"),
     "model_runner_v2": ReleaseFact(
-        model_runner_v2, lambda engine: engine.penalty_host_s == 0, "Model Runner V2 for all"
+        model_runner_v2, lambda engine: engine.penalty_host_s == 0, "Model Runner V2 for all models"
     ),
-    "fused_all_reduce": ReleaseFact(fused_all_reduce, None, "all-reduce fused with the norm"),
+    "fused_all_reduce": ReleaseFact(
+        fused_all_reduce,
+        None,
+        "all-reduce fused with the next norm, on Hopper and Blackwell",
+        "its times are used on Blackwell since 0.15, where launches enabled it by hand",
+    ),
 }
 
 
@@ -565,12 +619,13 @@ def entry_facts(release: str) -> dict[str, Value]:
     """Return the same facts as `vllm.toml` has them for this release; formats that need a plugin are left out."""
     engine = find_engine(f"vllm@{release}")
     found = {name: fact.entry(engine) for name, fact in FACTS.items() if fact.entry}
-    apart = {name for name, since in PLUGINS.items() if _order(release) >= _order(since)}
+    apart = {name for name, since in PLUGINS.items() if release_order(release) >= release_order(since)}
     found["weight_formats"] = [name for name in _entry_weight_formats(engine) if name not in apart]  # type: ignore[attr-defined]
     return dict(json.loads(json.dumps(found)))
 
 
-def _order(release: str) -> tuple[int, ...]:
+def release_order(release: str) -> tuple[int, ...]:
+    """Return the numbers of a release, to compare it with others."""
     return tuple(int(part) for part in re.findall(r"\d+", release.partition(".post")[0]))
 
 
@@ -591,8 +646,66 @@ def write_table(table: dict[str, dict[str, Value]], path: Path = TABLE) -> None:
             writer.writerows((release, name, json.dumps(value)) for name, value in facts.items())
 
 
+def _short(release: str) -> str:
+    """Return `0.20` for 0.20.0, and other releases as they are."""
+    return release.removesuffix(".0")
+
+
+def _shown(value: Value) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case None:
+            return "none"
+        case int() if value == ANY_HEADS:
+            return "any number"
+        case int() | float():
+            return f"{value:,}"
+        case [[int(), int()], *_]:
+            return ", then ".join(f"{step} from {start}" for start, step in value)
+        case [{}, *_]:
+            return ", ".join(_shown_rule(rule) for rule in value)
+        case list() | dict():
+            return ", ".join(value) or "none"
+        case _:
+            return str(value)
+
+
+def _shown_rule(rule: dict[str, Any]) -> str:
+    numbers = [rule["max_num_seqs"], rule["max_num_batched_tokens"], rule["max_num_batched_tokens_offline"]]
+    sizes = " / ".join(f"{number:,}" for number in numbers)
+    names = {"ampere": "A100", "gb10": "GB10"}
+    excepted = " and ".join(names[name] for name in rule["except"])
+    place = f"from {rule['min_memory_gib']} GiB" if rule["min_memory_gib"] else "else"
+    return f"{sizes} {place}" + (f" except {excepted}" if excepted else "")
+
+
+def handbook_table() -> str:
+    """Return the facts by release, and how our entries differ, as Markdown."""
+    table = read_table()
+    ours = {release: entry_facts(release) for release in table}
+    lines = ["| default of vLLM | by release | our entries |", "| --- | --- | --- |"]
+    for name, fact in FACTS.items():
+        changes, before = [], None
+        for release, facts in table.items():
+            if facts[name] != before or not changes:
+                shown = _shown(facts[name])
+                changes.append(f"since {_short(release)}: {shown}" if changes else shown)
+            before = facts[name]
+        other = [
+            _short(release)
+            for release, kept in ours.items()
+            if kept.get(name, table[release][name]) != table[release][name]
+        ]
+        entry = f"differs in {', '.join(other)}" if other else fact.differs or "equal"
+        lines.append(f"| {fact.label} | {'; '.join(changes)} | {entry} |")
+    return "\n".join(lines)
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Facts of vLLM releases from their source, compared with our data")
+    parser = argparse.ArgumentParser(
+        description="Facts of vLLM releases from their source, compared with our data"
+    )
     parser.add_argument("--releases", nargs="+", default=RELEASES, help="releases, as on the package index")
     parser.add_argument("--files", type=Path, help="folder that keeps the files that were read")
     parser.add_argument("--write", action="store_true", help=f"write {TABLE.name}; other releases are kept")
@@ -605,11 +718,13 @@ def main() -> int:
         for name, value in facts.items():
             differs = name in ours and ours[name] != value
             different += differs
-            print(f"  {name:<28} {json.dumps(value)}" + (f"   OURS {json.dumps(ours[name])}" if differs else ""))
+            print(
+                f"  {name:<28} {json.dumps(value)}" + (f"   OURS {json.dumps(ours[name])}" if differs else "")
+            )
     print(f"{len(table)} releases; {different} facts differ from vllm.toml")
     if arguments.write:
         kept = read_table() | table if TABLE.exists() else table
-        write_table(dict(sorted(kept.items(), key=lambda item: _order(item[0]))))
+        write_table(dict(sorted(kept.items(), key=lambda item: release_order(item[0]))))
     return 1 if different else 0
 
 

@@ -109,7 +109,7 @@ def test_what_the_pool_leaves_open_is_the_engines_and_the_checkpoints() -> None:
 def test_sparse_latents_are_kept_as_the_engine_does(
     engine: str, profile: HardwareProfile, default: str, fp8: str
 ) -> None:
-    """vLLM wheels of 0.11.0, 0.11.1, 0.16.0, 0.17.0 and 0.19.0; sgl-project/sglang issue 11989. Other models are left alone."""
+    """vLLM wheels of 0.11.0, 0.11.1, 0.16.0, 0.17.0 and 0.19.0; SGLang issue 11989. Other models are left alone."""
     sparse = load_model("deepseek-v3.2")
     assert pool_of(sparse, profile, find_engine(engine), tensor_parallel_size=8).kv_cache_dtype == default
     for asked, kept in (("bf16", "bf16"), ("fp8", fp8), ("fp8_ds_mla", "fp8_ds_mla")):

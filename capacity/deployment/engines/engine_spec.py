@@ -136,7 +136,7 @@ class EngineSpec(Spec):
     the buffers of a full step permanently, so they are in memory during sampling. `profiles_images`: at start, a
     vision model runs with its largest image, and the engine reserves that memory. `graph_bytes_*`: memory of CUDA
     graphs, for a model of `graph_reference_layers` (None: for any model). `graphs_count_drafts`: the largest graph
-    counts draft tokens. `graphs_fit_decodes`: the sizes include multiples of 1 + draft tokens, and max_num_seqs. `large_graph_reserve`: with DP attention and
+    counts draft tokens. `graphs_fit_decodes`: the sizes include decode batches (multiples of 1 + draft tokens, and of max_num_seqs). `large_graph_reserve`: with DP attention and
     graphs of batch sizes above 300, SGLang's default static fraction reserves 1.5 times as much memory for graphs.
     `graphs_in_budget`: the engine subtracts the graph estimate from the KV budget; otherwise graphs need additional
     memory.
@@ -218,7 +218,7 @@ class EngineSpec(Spec):
     graph_coarse_from: Count
     graph_coarse_step: Count
     graphs_count_drafts: bool = True
-    graphs_fit_decodes: bool = False
+    graphs_fit_decodes: Literal["never", "drafting", "always"] = "never"
 
     all_reduce_one_shot_rows: Count | None = None
     all_reduce_families: dict[str, str] = Field(default_factory=dict)
@@ -317,7 +317,8 @@ class EngineSpec(Spec):
         if most is not None:
             largest = most
         sizes = self._stepped_sizes(largest)
-        if self.graphs_fit_decodes and most is None:
+        fits = self.graphs_fit_decodes == "always" or (self.graphs_fit_decodes == "drafting" and rows > 1)
+        if fits and most is None:
             sequences = min(max_num_seqs, cap)
             batches = (*(self._stepped_sizes(sequences) if rows > 1 else ()), sequences)
             decodes = (batch * rows for batch in batches if batch * rows <= largest)
