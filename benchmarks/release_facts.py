@@ -1,4 +1,4 @@
-"""Facts of vLLM releases from their source: `python benchmarks/release_facts.py [--releases ...] [--files DIR] [--write]`.
+"""Facts of vLLM releases from their source: `python benchmarks/release_facts.py [--files DIR] [--write]`.
 
 Reads the few files that decide a default from each wheel, and prints a table of releases and facts that marks the
 values in which `capacity/deployment/engines/vllm.toml` differs. `--write` keeps the facts in

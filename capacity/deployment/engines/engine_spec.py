@@ -132,14 +132,14 @@ class EngineSpec(Spec):
     with tensor parallelism; `_tpn_without_nvls`: without NVSwitch reductions (PCIe, Ampere), None: same as `_tpn`.
     `sampler_bytes_per_logit`: peak of sampling, per element of max_num_seqs x vocabulary. `activation_*`: peak of the
     widest layer, see `capacity.pool.activations`. `rotary_value_bytes`: bytes per value of a model's rotary tables,
-    which are stored in addition to its weights. `kept_expert_rows`: weight families whose fused expert kernels keep
-    the buffers of a full step permanently, so they are in memory during sampling. `profiles_images`: at start, a
-    vision model runs with its largest image, and the engine reserves that memory. `graph_bytes_*`: memory of CUDA
-    graphs, for a model of `graph_reference_layers` (None: for any model). `graphs_count_drafts`: the largest graph
-    counts draft tokens. `graphs_fit_decodes`: the sizes include decode batches (multiples of 1 + draft tokens, and of max_num_seqs). `large_graph_reserve`: with DP attention and
-    graphs of batch sizes above 300, SGLang's default static fraction reserves 1.5 times as much memory for graphs.
-    `graphs_in_budget`: the engine subtracts the graph estimate from the KV budget; otherwise graphs need additional
-    memory.
+    which are stored in addition to its weights. `kept_expert_rows`: weight families whose fused expert kernels keep the
+    buffers of a full step permanently, so they are in memory during sampling. `profiles_images`: at start, a vision
+    model runs with its largest image, and the engine reserves that memory. `graph_bytes_*`: memory of CUDA graphs, for
+    a model of `graph_reference_layers` (None: for any model). `graphs_count_drafts`: the largest graph counts draft
+    tokens. `graphs_fit_decodes`: the sizes include decode batches (multiples of 1 + draft tokens, and of max_num_seqs).
+    `large_graph_reserve`: with DP attention and graphs of batch sizes above 300, SGLang's default static fraction
+    reserves 1.5 times as much memory for graphs. `graphs_in_budget`: the engine subtracts the graph estimate from the
+    KV budget; otherwise graphs need additional memory.
     """
 
     name: str
