@@ -2,8 +2,9 @@
 
 Reads the few files that decide a default from each wheel, and prints a table of releases and facts that marks the
 values in which `capacity/deployment/engines/vllm.toml` differs. `--write` keeps the facts in
-`tests/data/vllm_releases.csv` (release, fact, value in JSON), so tests need no network. `--files` names a folder that
-keeps the files that were read, as RELEASE/vllm/...; what it has is not fetched again.
+`tests/data/vllm_releases.csv` (release, fact, value in JSON; of later releases only what changed), so tests need no
+network. `--files` names a folder that keeps the files that were read, as RELEASE/vllm/...; what it has is not fetched
+again.
 """
 
 from __future__ import annotations
@@ -630,20 +631,29 @@ def release_order(release: str) -> tuple[int, ...]:
 
 
 def read_table(path: Path = TABLE) -> dict[str, dict[str, Value]]:
-    """Return the committed facts by release."""
-    table: dict[str, dict[str, Value]] = {}
+    """Return the committed facts of every release in `RELEASES`."""
+    changes: dict[str, dict[str, Value]] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            table.setdefault(row["release"], {})[row["fact"]] = json.loads(row["value"])
+            changes.setdefault(row["release"], {})[row["fact"]] = json.loads(row["value"])
+    table, facts = {}, dict[str, Value]()
+    for release in RELEASES:
+        facts = facts | changes.get(release, {})
+        table[release] = facts
     return table
 
 
 def write_table(table: dict[str, dict[str, Value]], path: Path = TABLE) -> None:
+    """Write the facts of the first release, and those of later ones that changed."""
+    before: dict[str, Value] = {}
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("release", "fact", "value"))
-        for release, facts in table.items():
-            writer.writerows((release, name, json.dumps(value)) for name, value in facts.items())
+        for release in RELEASES:
+            for name, value in table[release].items():
+                if name not in before or before[name] != value:
+                    writer.writerow((release, name, json.dumps(value, separators=(",", ":"))))
+            before = table[release]
 
 
 def _short(release: str) -> str:
@@ -710,7 +720,22 @@ def main() -> int:
     parser.add_argument("--files", type=Path, help="folder that keeps the files that were read")
     parser.add_argument("--write", action="store_true", help=f"write {TABLE.name}; other releases are kept")
     arguments = parser.parse_args()
-    table = {release: facts_of(read_release(release, arguments.files)) for release in arguments.releases}
+    if arguments.write and (unlisted := sorted(set(arguments.releases) - set(RELEASES))):
+        parser.error(
+            f"--write keeps releases of RELEASES only, which lacks {', '.join(unlisted)}: add them there first"
+        )
+    table: dict[str, dict[str, Value]] = {}
+    for release in arguments.releases:
+        try:
+            table[release] = facts_of(read_release(release, arguments.files))
+        except (OSError, subprocess.CalledProcessError) as error:
+            parser.error(
+                f"the wheel of vLLM {release} cannot be read ({error}): check the release and the network"
+            )
+        except KeyError as error:
+            parser.error(
+                f"the source of vLLM {release} has another form ({error}): extend the reader of that fact"
+            )
     different = 0
     for release, facts in table.items():
         ours = entry_facts(release)
@@ -723,8 +748,7 @@ def main() -> int:
             )
     print(f"{len(table)} releases; {different} facts differ from vllm.toml")
     if arguments.write:
-        kept = read_table() | table if TABLE.exists() else table
-        write_table(dict(sorted(kept.items(), key=lambda item: release_order(item[0]))))
+        write_table(read_table() | table if TABLE.exists() else table)
     return 1 if different else 0
 
 
