@@ -1,7 +1,8 @@
 """What the handbook takes from the code: `python docs/made_of_code.py` writes it into the pages.
 
 The rooms of `capacity/` and who imports whom, in docs/architecture.md; the routers, in docs/deployments.md; the claims
-of the field beside our numbers, in docs/claims.md; the verbs, in docs/api.md.
+of the field beside our numbers, in docs/claims.md; the verbs, in docs/api.md; the defaults of vLLM's releases, in
+docs/engines.md.
 
 An arrow is an import; the number beside it counts those that it stands for. Arrows that follow from longer ways (A to
 C where A to B to C is drawn) are left out of the picture and listed in the table below it. A dotted arrow is one verb
@@ -11,6 +12,7 @@ of the command line that starts the dashboard or the harness.
 from __future__ import annotations
 
 import ast
+import sys
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -129,11 +131,22 @@ def verb_table() -> str:
     )
 
 
+def release_table() -> str:
+    """Return the defaults of vLLM's releases and how our entries differ, as Markdown."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        from release_facts import handbook_table
+    finally:
+        sys.path.remove(str(ROOT / "benchmarks"))
+    return handbook_table()
+
+
 MADE: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "architecture.md": drawing,
     ROOT / "docs" / "deployments.md": router_table,
     ROOT / "docs" / "claims.md": claim_table,
     ROOT / "docs" / "api.md": verb_table,
+    ROOT / "docs" / "engines.md": release_table,
 }
 
 

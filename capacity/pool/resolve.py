@@ -308,6 +308,8 @@ def with_defaults(
     caching = pool.enable_prefix_caching
     if caching is None:
         caching = engine.prefix_caching and pool.kv_eviction is None
+        if not engine.caches_hybrid_prefixes:
+            caching = caching and not model.state_bytes_per_sequence()
     own, converted = model.checkpoint, list[str]()
     if own.quantized and scheme.name != own.name:  # engines do not requantize at load time
         converted.append(f"{model.name} is published in {own.name}; {scheme.name} needs a converted copy")

@@ -229,7 +229,11 @@ class _Schedule:
 
 def _make_setup(scenario: Mapping[str, Any], policy: str, rules: SchedulingRules) -> EngineSetup:
     v0 = policy == "vllm-v0"
-    limits, blocks, block_size = _make_limits(scenario, v0, rules), scenario["num_blocks"], scenario["block_size"]
+    limits, blocks, block_size = (
+        _make_limits(scenario, v0, rules),
+        scenario["num_blocks"],
+        scenario["block_size"],
+    )
     if blocks < 1 or block_size < 1:
         raise InvalidInput(f"num_blocks and block_size must be at least 1, not {blocks} and {block_size}")
     if blocks > MAX_BLOCKS:

@@ -98,6 +98,8 @@ def test_what_the_pool_leaves_open_is_the_engines_and_the_checkpoints() -> None:
         ("vllm@0.11", H200, "fp8_ds_mla", "fp8_ds_mla"),
         ("vllm@0.13", H200, "auto", "fp8_ds_mla"),
         ("vllm@0.19", H200, "auto", "fp8_ds_mla"),
+        ("vllm@0.17", B200, "auto", "fp8"),  # 16 heads per GPU
+        ("vllm@0.16", B200, "auto", "fp8_ds_mla"),
         ("vllm@0.19", B200, "auto", "fp8"),
         ("vllm", B200, "auto", "fp8"),
         ("sglang", H200, "auto", "fp8_ds_mla"),
@@ -107,7 +109,7 @@ def test_what_the_pool_leaves_open_is_the_engines_and_the_checkpoints() -> None:
 def test_sparse_latents_are_kept_as_the_engine_does(
     engine: str, profile: HardwareProfile, default: str, fp8: str
 ) -> None:
-    """vLLM wheels of 0.11.0, 0.11.1 and 0.19.0; sgl-project/sglang issue 11989. Other models are left alone."""
+    """vLLM wheels of 0.11.0, 0.11.1, 0.16.0, 0.17.0 and 0.19.0; SGLang issue 11989. Other models are left alone."""
     sparse = load_model("deepseek-v3.2")
     assert pool_of(sparse, profile, find_engine(engine), tensor_parallel_size=8).kv_cache_dtype == default
     for asked, kept in (("bf16", "bf16"), ("fp8", fp8), ("fp8_ds_mla", "fp8_ds_mla")):
@@ -138,14 +140,33 @@ def test_kv_bytes_per_token_of_sparse_latents_equal_those_of_the_capacity(
     assert plan.kv_block_bytes == plan.kv_block_tokens * bytes_per_token
 
 
-def test_glm_sparse_attention_is_kept_in_fp8_by_default_on_blackwell_since_vllm_0_33() -> None:
+def test_glm_sparse_attention_is_kept_in_fp8_by_default_on_blackwell_since_vllm_0_32() -> None:
     glm = load_model("glm-5")
     for engine, profile, kept in (
         ("vllm@0.33", B200, "fp8"),
-        ("vllm@0.33", H200, "auto"),
-        ("vllm@0.21", B200, "auto"),
+        ("vllm@0.32", B200, "fp8"),
+        ("vllm@0.32", H200, "auto"),
+        ("vllm@0.31", B200, "auto"),
     ):
         assert pool_of(glm, profile, find_engine(engine), tensor_parallel_size=8).kv_cache_dtype == kept
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "caching"),
+    [
+        ("vllm@0.27", "qwen3.5-27b", False),
+        ("vllm@0.28", "qwen3.5-27b", True),
+        ("vllm@0.27", "llama-3.1-8b", True),
+        ("sglang", "qwen3.5-27b", True),
+    ],
+)
+def test_prefix_cache_of_hybrid_models_is_on_by_default_since_vllm_0_28(
+    engine: str, model: str, caching: bool
+) -> None:
+    """vLLM wheels of 0.27.1 and 0.28.0, engine/arg_utils.py; a launch that asks for it has it in any release."""
+    hybrid = load_model(model)
+    assert pool_of(hybrid, H200, find_engine(engine)).prefix_caching is caching
+    assert pool_of(hybrid, H200, find_engine(engine), enable_prefix_caching=True).prefix_caching
 
 
 def test_a_draft_model_takes_no_setting_that_is_not_shared() -> None:

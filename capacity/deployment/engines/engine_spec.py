@@ -70,7 +70,8 @@ class EngineSpec(Spec):
     chunked or not; otherwise prefill steps are separate. `stream_interval`: number of output tokens that are sent
     together. `batch_wait_steps`: number of decode steps that a prefill may wait for more prompts. `forks_samples`:
     several samples of one prompt share its prefill, and its KV until they differ. `missing_scheduling_rules`: rules of
-    newer releases that this release lacks (`capacity.simulator.schedulers.rules`). `default_drafts` maps a drafting
+    newer releases that this release lacks (`capacity.simulator.schedulers.rules`). `caches_hybrid_prefixes`: the prefix
+    cache is on by default also for models with recurrent states. `default_drafts` maps a drafting
     method or kind of drafter to its default depth and number of draft tokens to verify; if this number exceeds the
     depth, the drafts form a tree.
 
@@ -132,13 +133,14 @@ class EngineSpec(Spec):
     with tensor parallelism; `_tpn_without_nvls`: without NVSwitch reductions (PCIe, Ampere), None: same as `_tpn`.
     `sampler_bytes_per_logit`: peak of sampling, per element of max_num_seqs x vocabulary. `activation_*`: peak of the
     widest layer, see `capacity.pool.activations`. `rotary_value_bytes`: bytes per value of a model's rotary tables,
-    which are stored in addition to its weights. `kept_expert_rows`: weight families whose fused expert kernels keep
-    the buffers of a full step permanently, so they are in memory during sampling. `profiles_images`: at start, a
-    vision model runs with its largest image, and the engine reserves that memory. `graph_bytes_*`: memory of CUDA
-    graphs, for a model of `graph_reference_layers` (None: for any model). `large_graph_reserve`: with DP attention and
-    graphs of batch sizes above 300, SGLang's default static fraction reserves 1.5 times as much memory for graphs.
-    `graphs_in_budget`: the engine subtracts the graph estimate from the KV budget; otherwise graphs need additional
-    memory.
+    which are stored in addition to its weights. `kept_expert_rows`: weight families whose fused expert kernels keep the
+    buffers of a full step permanently, so they are in memory during sampling. `profiles_images`: at start, a vision
+    model runs with its largest image, and the engine reserves that memory. `graph_bytes_*`: memory of CUDA graphs, for
+    a model of `graph_reference_layers` (None: for any model). `graphs_count_drafts`: the largest graph counts draft
+    tokens. `graphs_fit_decodes`: the sizes include decode batches (multiples of 1 + draft tokens, and of max_num_seqs).
+    `large_graph_reserve`: with DP attention and graphs of batch sizes above 300, SGLang's default static fraction
+    reserves 1.5 times as much memory for graphs. `graphs_in_budget`: the engine subtracts the graph estimate from the
+    KV budget; otherwise graphs need additional memory.
     """
 
     name: str
@@ -163,6 +165,7 @@ class EngineSpec(Spec):
     states_per_request: Count = 1
     chunked_prefill: bool
     prefix_caching: bool
+    caches_hybrid_prefixes: bool = True
     async_scheduling: bool
     mixes_prefill_with_decode: bool
     reserve_full_isl: bool
@@ -216,6 +219,8 @@ class EngineSpec(Spec):
     graph_fine_step: Count
     graph_coarse_from: Count
     graph_coarse_step: Count
+    graphs_count_drafts: bool = True
+    graphs_fit_decodes: Literal["never", "drafting", "always"] = "never"
 
     all_reduce_one_shot_rows: Count | None = None
     all_reduce_families: dict[str, str] = Field(default_factory=dict)
@@ -299,21 +304,32 @@ class EngineSpec(Spec):
         The sizes are 1, 2, 4, then fine steps, then coarse ones. The largest is the smaller of graph_batch_factor x
         max_num_seqs x (1 + draft tokens) and the architecture's limit. `most` (None: the engine's maximum for
         `model_type`, if any) replaces this largest size. Larger steps run eagerly. Engines whose limit is max_num_seqs
-        (SGLang, TensorRT-LLM) also capture max_num_seqs. Source: vLLM 0.33 config/vllm.py; SGLang 0.5
+        (SGLang, TensorRT-LLM) also capture max_num_seqs. Source: vLLM 0.8.5 to 0.33 config/vllm.py; SGLang 0.5
         cuda_graph_runner.py.
         """
         if not self.cuda_graphs:
             return ()
         datacentre_blackwell = architecture in ("blackwell", "blackwell-ultra")
         cap = self.graph_max_batch_blackwell if datacentre_blackwell else self.graph_max_batch
+        rows = 1 + draft_tokens if self.graphs_count_drafts else 1
         if self.graph_batch_factor <= 1:  # the limit counts sequences, not rows
-            cap *= 1 + draft_tokens
-        largest = min(int(self.graph_batch_factor * max_num_seqs * (1 + draft_tokens)), cap)
+            cap *= rows
+        largest = min(int(self.graph_batch_factor * max_num_seqs * rows), cap)
         most = self.graph_max_batch_of_models.get(model_type) if most is None else most
-        largest = largest if most is None else most
-        fine = range(self.graph_fine_step, min(self.graph_coarse_from, largest + 1), self.graph_fine_step)
-        coarse = range(self.graph_coarse_from, largest + 1, self.graph_coarse_step)
-        sizes = (*(size for size in (1, 2, 4) if size <= largest), *fine, *coarse)
+        if most is not None:
+            largest = most
+        sizes = self._stepped_sizes(largest)
+        fits = self.graphs_fit_decodes == "always" or (self.graphs_fit_decodes == "drafting" and rows > 1)
+        if fits and most is None:
+            sequences = min(max_num_seqs, cap)
+            batches = (*(self._stepped_sizes(sequences) if rows > 1 else ()), sequences)
+            decodes = (batch * rows for batch in batches if batch * rows <= largest)
+            return tuple(sorted({*sizes, *decodes}))
         if self.graph_batch_factor == 1 and largest and sizes[-1] != largest:
             return (*sizes, largest)
         return sizes
+
+    def _stepped_sizes(self, largest: int) -> tuple[int, ...]:
+        fine = range(self.graph_fine_step, min(self.graph_coarse_from, largest + 1), self.graph_fine_step)
+        coarse = range(self.graph_coarse_from, largest + 1, self.graph_coarse_step)
+        return (*(size for size in (1, 2, 4) if size <= largest), *fine, *coarse)

@@ -20,6 +20,7 @@ GIB = 2**30
         ("mi300x", 1024, 16384, 16384),
         ("h100", 1024, 8192, 16384),  # >= 70 GiB
         ("h200", 1024, 8192, 16384),
+        ("gb10-128gb", 256, 2048, 8192),  # excepted since 0.33
         ("a100-sxm-80gb", 256, 2048, 8192),  # A100 is excepted
         ("a100-sxm-40gb", 256, 2048, 8192),
         ("l40s", 256, 2048, 8192),
@@ -44,6 +45,31 @@ def test_graph_sizes_of_vllm() -> None:
     assert engine.graph_batch_sizes(4, "hopper") == (1, 2, 4, 8)
     assert engine.graph_batch_sizes(1, "hopper") == (1, 2)
     assert find_engine("hf").graph_batch_sizes(64, "hopper") == ()
+
+
+@pytest.mark.parametrize(
+    ("release", "sequences", "drafts", "largest", "added"),
+    [
+        ("0.9.2", 4, 0, 512, set()),  # whatever max_num_seqs is
+        ("0.10", 4, 0, 8, set()),
+        ("0.12", 32, 3, 64, set()),
+        ("0.13", 32, 3, 256, set()),  # 32 x 4 x 2
+        ("0.28", 30, 2, 176, set()),
+        ("0.29", 30, 2, 176, {3, 6, 12, 90}),  # 1, 2, 4 and 30 requests of 3 tokens
+        ("0.30", 100, 0, 200, set()),
+        ("0.31", 100, 0, 200, {100}),
+        ("0.31", 1000, 0, 512, set()),  # above the largest
+    ],
+)
+def test_graph_sizes_by_release_of_vllm(
+    release: str, sequences: int, drafts: int, largest: int, added: set[int]
+) -> None:
+    """As config.py and config/vllm.py of the wheels compute them, the sizes that are no step of 8 or 16 apart."""
+    sizes = find_engine(f"vllm@{release}").graph_batch_sizes(sequences, "hopper", draft_tokens=drafts)
+    assert sizes[-1] == largest
+    stepped = {1, 2, 4, *range(8, 513, 8)}
+    assert set(sizes) - stepped == added - stepped
+    assert added <= set(sizes)
 
 
 @given(sequences=st.integers(1, 4096), drafts=st.integers(0, 8), label=st.sampled_from(ALL_RELEASES))

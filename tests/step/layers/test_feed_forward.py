@@ -98,13 +98,13 @@ def router_seconds(model: str, engine: str, gpu: str = "b200-sxm-180gb", *, toke
 
 
 def test_a_router_in_32_bit_takes_long_in_prefill_and_newer_engines_split_it_on_blackwell() -> None:
-    """MiniMax-M2: 62 layers, on no tensor cores; as three products of bf16 since vLLM 0.33, on Blackwell alone."""
-    whole, split = router_seconds("minimax-m2", "vllm@0.19"), router_seconds("minimax-m2", "vllm@0.33")
+    """MiniMax-M2: 62 layers, on no tensor cores; as three products of bf16 since vLLM 0.30, on Blackwell alone."""
+    whole, split = router_seconds("minimax-m2", "vllm@0.29"), router_seconds("minimax-m2", "vllm@0.30")
     assert whole > 62 * 2 * 8192 * 3072 * 256 / 75e12
     assert split < whole / 4
     of_16_bit = router_seconds("qwen3-235b-a22b", "vllm@0.19") / 94 * 62  # half of the experts, a third wider
     assert whole > 5 * of_16_bit
-    hopper = [router_seconds("minimax-m2", engine, "h200-sxm-141gb") for engine in ("vllm@0.19", "vllm@0.33")]
+    hopper = [router_seconds("minimax-m2", engine, "h200-sxm-141gb") for engine in ("vllm@0.29", "vllm@0.30")]
     assert hopper[0] == hopper[1] > whole  # 67 TFLOP/s, of Blackwell 75
 
 
