@@ -45,6 +45,8 @@ class SchedulingRules:
     reserves_full_prompt: bool = True
 
 
+NEWEST_RULES = SchedulingRules()
+
 # settings of SchedulerLimits that have no effect without a rule, and the value that means no effect
 NEUTRAL_SETTINGS: dict[str, tuple[str, object]] = {
     "applies_prefill_interval": ("prefill_schedule_interval", 1),

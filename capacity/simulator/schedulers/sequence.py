@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.pool import Table
 from capacity.simulator.schedulers.acceptance import rate_table
-from capacity.simulator.schedulers.rules import NEUTRAL_SETTINGS, SchedulingRules
+from capacity.simulator.schedulers.rules import NEUTRAL_SETTINGS, NEWEST_RULES, SchedulingRules
 
 MASK_64 = (1 << 64) - 1
 CLASS_DRAW = 1 << 40  # replaces the number of a verification, which stays below it
@@ -200,7 +200,7 @@ class SchedulerLimits:
     prefill_schedule_interval: int = 1
     pipeline_stages: int = 1
     max_encoder_tokens: int = 0  # image tokens per step and in the cache; 0: no encoder
-    rules: SchedulingRules = SchedulingRules()
+    rules: SchedulingRules = NEWEST_RULES
 
     def __post_init__(self) -> None:
         for rule, (setting, neutral) in NEUTRAL_SETTINGS.items():
