@@ -26,7 +26,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP
 from capacity.base.keywords import document_options, split
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, make_deployment
-from capacity.deployment.use_cases import service_levels, simulate_users
+from capacity.deployment.use_cases import service_levels
 from capacity.hardware.pricing import price_cautions
 from capacity.model import ModelSpec
 from capacity.pool.drafting import memory_with_draft
@@ -88,7 +88,7 @@ def simulate(
         trace=workload,
         **{"replicas": 1 + len(other_pools)} if other_pools else {},
     )
-    traffic, service = simulate_users(deployment.traffic), deployment.service
+    traffic, service = deployment.traffic, deployment.service
     pools = [
         resolve(pool.model or deployment.model, pool, profiles=profiles, download=download)
         for pool in (*deployment.pools, *other_pools)

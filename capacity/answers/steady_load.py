@@ -50,7 +50,9 @@ def long_run_rate(
     served_share = float(records.completed.mean())
     offered = workload.offered_per_s
     if verdict is not None and verdict.capacity_requests_per_s is not None:
-        return min(offered * served_share, verdict.capacity_requests_per_s)
+        api_servers_limit = verdict.capacity_error_fraction == 0  # the engines' own maximum may be lower
+        most = min(verdict.capacity_requests_per_s, most_per_s if api_servers_limit else math.inf)
+        return min(offered * served_share, most)
     if verdict is None or verdict.verdict in ("stable", "saturated"):
         return offered * served_share
     worked_off = min(offered * (1 - (verdict.growth_fraction or 0.0)), most_per_s) * served_share

@@ -19,13 +19,6 @@ if TYPE_CHECKING:
 
 FILE = Path(__file__).with_name("use_cases.toml")
 USE_CASES = ("chat", "rag", "code", "agents", "summarise", "reasoning", "batch")
-MAX_SIMULATED_USERS = 4_000  # users of a closed loop by default: 20,000 requests, three times in a plan
-RATE_FIELDS = frozenset(
-    (
-        *("user_loop", "response_s", "arrivals", "burstiness", "trace"),
-        *("turns", "clients", "random_prefix_len", "num_prefixes"),
-    )
-)  # with any of these, users are converted to a request rate unless --user-loop is closed
 SPREAD_FIELDS = frozenset(("length_distribution", "random_range_ratio"))  # each sets the length distribution
 
 Text = Annotated[str, Field(min_length=1)]
@@ -130,21 +123,6 @@ def filled_fields(traffic: Traffic) -> FilledFields:
     if traffic.user_loop == "open":
         filled["request_rate"] = traffic.users / wait_s
     return filled
-
-
-def simulate_users(traffic: Traffic) -> Traffic:
-    """Return the traffic with a closed loop of its users instead of a request rate computed from their number.
-
-    Unchanged for more than `MAX_SIMULATED_USERS`, whose rate is an upper bound, and if the user sets the loop, the
-    response time, or arrivals that a closed loop does not have.
-    """
-    given = traffic.model_fields_set
-    users, requests = traffic.users, traffic.num_prompts
-    fewer = users is not None and requests is not None and requests < users  # than one request of each
-    if users is None or users > MAX_SIMULATED_USERS or fewer or given & RATE_FIELDS:
-        return traffic
-    fields = {name: getattr(traffic, name) for name in given}
-    return type(traffic)(**fields, user_loop="closed")
 
 
 def _use_case_fields(traffic: Traffic) -> FilledFields:

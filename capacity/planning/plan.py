@@ -44,7 +44,6 @@ def plan(
     search space; a plan without `ranked` reports what prevents an answer.
     """
     from capacity.deployment.routers import make_router
-    from capacity.deployment.use_cases import simulate_users
     from capacity.planning.search.plan_answer import run_search
     from capacity.planning.search.plan_request import PlanRequest
 
@@ -53,7 +52,7 @@ def plan(
     asked = PlanRequest.build(
         model,
         build(Search, search),
-        simulate_users(build(Traffic, traffic)),
+        build(Traffic, traffic),
         build(Cost, cost),
         slo=slo,
         workload=workload,

@@ -16,7 +16,6 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
 from capacity.deployment.command_words import PORT, PROXY_PORT, Launch
 from capacity.deployment.launch_writers import ENGINES, WITHOUT_API, engine_name, is_launched, launch_command
-from capacity.deployment.use_cases import simulate_users
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import weight_bytes
 from capacity.report.benchmark import RandomArrivals, bench_command
@@ -45,8 +44,7 @@ def write_plan_files(
         folder.mkdir(parents=True, exist_ok=True)
         texts, arrivals = dict[str, str](), list[Path]()
         if plan.best is not None:
-            asked = simulate_users(traffic)
-            files = _PlanFileWriter(plan=plan, best=plan.best, folder=folder, model=model, traffic=asked)
+            files = _PlanFileWriter(plan=plan, best=plan.best, folder=folder, model=model, traffic=traffic)
             texts, arrivals = files.texts(), files.arrivals
         texts |= {
             "report.html": answer_html(plan, view_parts(plan_view(plan), plan), files=list(texts.items())),

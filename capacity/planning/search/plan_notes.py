@@ -135,7 +135,8 @@ def response_note(arena: EvaluationContext, ranked: Sequence[Ranked]) -> list[st
     rate = traffic.users / (traffic.think_time_s + response_s)
     return [
         f"The request rate assumes that responses take no time. The predicted mean response time of the best "
-        f"deployment is {response_s:g} s: --response-s {response_s:g} plans for {rate:.4g} requests/s."
+        f"deployment is {response_s:g} s: --response-s {response_s:g} plans for {rate:.4g} requests/s, and --user-loop "
+        "closed simulates users who wait for their responses."
     ]
 
 

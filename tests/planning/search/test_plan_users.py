@@ -8,8 +8,6 @@ import pytest
 from quick_plans import PLAIN
 
 import capacity
-from capacity.deployment import Traffic
-from capacity.deployment.use_cases import MAX_SIMULATED_USERS, simulate_users
 
 LONG_ANSWERS: dict[str, Any] = {
     "users": 400, "think_time_s": 10.0, "input_len": 500, "output_len": 400, "num_prompts": 2_000,
@@ -22,7 +20,7 @@ SEARCH: dict[str, Any] = {
 
 
 def test_the_answer_for_users_meets_the_slo_in_simulate_with_the_same_users() -> None:
-    plan = capacity.plan("llama-3.1-8b", slo=SLO, **SEARCH, **LONG_ANSWERS)
+    plan = capacity.plan("llama-3.1-8b", slo=SLO, user_loop="closed", **SEARCH, **LONG_ANSWERS)
     assert plan.best is not None
     pool = plan.best.pool
 
@@ -33,6 +31,7 @@ def test_the_answer_for_users_meets_the_slo_in_simulate_with_the_same_users() ->
             replicas=replicas,
             slo=SLO.split(),
             max_model_len=pool.max_model_len,
+            user_loop="closed",
             **LONG_ANSWERS,
         )
 
@@ -49,36 +48,18 @@ def test_the_answer_for_users_meets_the_slo_in_simulate_with_the_same_users() ->
 
 
 def test_users_who_wait_need_fewer_gpus_than_the_rate_without_response_time() -> None:
-    waiting = capacity.plan("llama-3.1-8b", slo=SLO, **SEARCH, **LONG_ANSWERS)
-    fixed = capacity.plan("llama-3.1-8b", slo=SLO, user_loop="open", **SEARCH, **LONG_ANSWERS)
+    waiting = capacity.plan("llama-3.1-8b", slo=SLO, user_loop="closed", **SEARCH, **LONG_ANSWERS)
+    fixed = capacity.plan("llama-3.1-8b", slo=SLO, **SEARCH, **LONG_ANSWERS)
     assert waiting.best is not None
     assert fixed.best is not None
     assert waiting.best.num_gpus < fixed.best.num_gpus
     assert any("simulated as a closed loop" in note for note in waiting.warnings)
 
 
-def test_many_users_are_planned_at_an_upper_bound_and_the_response_time_is_named() -> None:
-    asked = {**LONG_ANSWERS, "users": MAX_SIMULATED_USERS + 1, "think_time_s": 400.0, "num_prompts": None}
-    plan = capacity.plan("llama-3.1-8b", slo=SLO, **SEARCH, **asked)
+def test_users_are_planned_at_an_upper_bound_and_the_response_time_is_named() -> None:
+    plan = capacity.plan("llama-3.1-8b", slo=SLO, **SEARCH, **{**LONG_ANSWERS, "num_prompts": None})
     assert plan.best is not None
     assert plan.best.predicted is not None
     (note,) = [note for note in plan.warnings if "plans for" in note]
     assert f"--response-s {float(f'{plan.best.predicted.mean_e2e_s:.2g}'):g} plans for" in note
-
-
-@pytest.mark.parametrize(
-    ("fields", "loop"),
-    [
-        ({}, "closed"),
-        ({"user_loop": "open"}, "open"),
-        ({"response_s": 2.0}, "open"),
-        ({"num_prompts": 5}, "open"),
-        ({"turns": 3}, "open"),
-        ({"users": MAX_SIMULATED_USERS + 1}, "open"),
-    ],
-)
-def test_the_loop_of_users_is_closed_unless_a_flag_needs_a_rate(fields: dict[str, Any], loop: str) -> None:
-    asked = Traffic(**{"users": 50, "think_time_s": 20.0, "input_len": 100, "output_len": 10, **fields})
-    found = simulate_users(asked)
-    assert found.user_loop == loop
-    assert (found.request_rate is None) == (loop == "closed")
+    assert "--user-loop closed" in note

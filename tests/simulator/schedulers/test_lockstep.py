@@ -392,6 +392,7 @@ def test_a_dense_models_ranks_are_replicas() -> None:
             output_len=100,
             concurrency=8 * n,
             random_range_ratio=0.0,
+            front_end_output_token_s=0.0,
         )
         for n in (1, 3)
     ]
