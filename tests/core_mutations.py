@@ -255,7 +255,7 @@ CORE_MUTATIONS = (
     wrong(
         "the threshold holds for a request alone",
         V1,
-        "limit && l->lone_prefill_exempt && policy_unfinished(&v->base) <= 1",
+        "limit && l->rules.lone_prefill_exempt && policy_unfinished(&v->base) <= 1",
         "0",
     ),
     wrong(
@@ -280,8 +280,8 @@ CORE_MUTATIONS = (
     wrong(
         "verification rows beside prefills",
         V1,
-        "if (v->speculates && pads_speculation(r, computed, s)) {",
-        "if (v->speculates && r->known - computed == 1) {",
+        "if (v->speculates && p->limits.rules.pads_drafts && pads_speculation(r, computed, s)) {",
+        "if (v->speculates && p->limits.rules.pads_drafts && r->known - computed == 1) {",
     ),
     # vLLM V1 by sums
     wrong(
@@ -338,8 +338,8 @@ CORE_MUTATIONS = (
     wrong(
         "blocks without content are lost",
         "run_pool.c",
-        "pool->free_blocks += t->held - t->cached;",
-        "pool->free_blocks += MAX(t->held - t->cached - 1, 0);",
+        "free_uncached(s, t->held - t->cached, s->rules",
+        "free_uncached(s, MAX(t->held - t->cached - 1, 0), s->rules",
     ),
     wrong(
         "the shallower half is evicted first",  # test_pools.py shows it

@@ -153,8 +153,8 @@ MUTATIONS = (
     Mutation(
         name="blocks behind a window freed oldest first",
         where=BLOCK_POOL,
-        old="self._put_back(reversed(blocks[passed:behind]))",
-        new="self._put_back(blocks[passed:behind])",
+        old="self._put_back(reversed(blocks[passed:behind]), ",
+        new="self._put_back(blocks[passed:behind], ",
         tests=(
             "tests/simulator/kv_cache/test_block_pool.py::"
             "test_blocks_that_a_window_leaves_are_evicted_latest_first",
@@ -265,7 +265,7 @@ MUTATIONS = (
     Mutation(
         name="long-prefill threshold on a lone request",
         where=VLLM_V1,
-        old="exempt = self.limits.lone_prefill_exempt and self.unfinished <= 1",
+        old="exempt = self.limits.rules.lone_prefill_exempt and self.unfinished <= 1",
         new="exempt = False",
         tests=(named("v1"),),
     ),
@@ -294,15 +294,15 @@ MUTATIONS = (
     Mutation(
         name="uncached blocks freed to the tail",
         where=BLOCK_POOL,
-        old="        uncached_first: bool = True,\n    ) -> None:\n        self.num_blocks = num_blocks",
-        new="        uncached_first: bool = False,\n    ) -> None:\n        self.num_blocks = num_blocks",
+        old="        uncached_first: bool = True,\n",
+        new="        uncached_first: bool = False,\n",
         tests=(named("v1"),),
     ),
     Mutation(
         name="freed head first",
         where=BLOCK_POOL,
-        old="self._put_back(reversed(blocks))",
-        new="self._put_back(blocks)",
+        old="self._put_back(reversed(blocks), ",
+        new="self._put_back(blocks, ",
         tests=(
             "tests/simulator/kv_cache/test_block_pool.py::"
             "test_released_blocks_are_evicted_tail_first_and_in_order_of_their_release",

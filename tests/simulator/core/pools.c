@@ -31,6 +31,7 @@ static pools *fill(pools *s, const i64 *values, const i64 *windows)
         .num_blocks = values[1], .block_size = values[2], .prefix_caching = values[3],
         .num_windows = values[4], .windows = windows, .max_model_len = values[5],
         .max_num_batched_tokens = values[6], .contiguous_blocks = values[7], .contents = &s->contents,
+        .rules = {.reuses_uncached_first = 1, .reuses_uncached_window_first = 1},
     };
     s->tables = take_memory(&s->memory, (size_t)values[9] * sizeof *s->tables);
     if (values[0] == RUN_POOL)
