@@ -19,7 +19,6 @@ from capacity.hardware.grid_carbon import co2_g_per_kwh
 from capacity.hardware.pricing import find_price_for_cost
 from capacity.model import ModelSpec
 from capacity.pool.resolve import resolve
-from capacity.workload import parse_slos
 
 
 @document_options(Pool, Traffic, Cost)
@@ -48,7 +47,11 @@ def estimate(
         model, pool=pool, traffic=estimate_fields(traffic), cost=cost, question="estimate"
     )
     asked = deployment.traffic
-    levels = parse_slos(service_levels(slo, asked))
+    levels = service_levels(slo, asked)
+    if levels:
+        from capacity.workload import parse_slos  # loads numpy
+
+        parse_slos(levels)  # invalid levels are reported before a missing price
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles, download=download)
     price = find_price_for_cost(resolved.profile.name, deployment.cost)
     at_a_rate = asked.request_rate is not None and asked.concurrency is None
