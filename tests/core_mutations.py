@@ -255,7 +255,7 @@ CORE_MUTATIONS = (
     wrong(
         "the threshold holds for a request alone",
         V1,
-        "limit && l->lone_prefill_exempt && policy_unfinished(&v->base) <= 1",
+        "limit && l->rules.lone_prefill_exempt && policy_unfinished(&v->base) <= 1",
         "0",
     ),
     wrong(

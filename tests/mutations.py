@@ -45,6 +45,11 @@ def named(engine: str) -> str:
     return f"tests/simulator/core/test_schedules.py::test_named_scenarios_equal_the_engine[{engine}-events]"
 
 
+def release(engine: str, version: str) -> str:
+    name = "test_named_scenarios_equal_the_release"
+    return f"tests/simulator/core/test_schedules.py::{name}[{engine}-{version}-events]"
+
+
 def retraction(case: str) -> str:
     name = "test_the_one_that_came_later_and_has_fewer_outputs_goes_back"
     return f"tests/simulator/schedulers/test_retraction.py::{name}[{case}-events]"
@@ -265,7 +270,7 @@ MUTATIONS = (
     Mutation(
         name="long-prefill threshold on a lone request",
         where=VLLM_V1,
-        old="exempt = self.limits.lone_prefill_exempt and self.unfinished <= 1",
+        old="exempt = self.limits.rules.lone_prefill_exempt and self.unfinished <= 1",
         new="exempt = False",
         tests=(named("v1"),),
     ),
@@ -290,19 +295,33 @@ MUTATIONS = (
         new="if False:",
         tests=(named("v1async"),),
     ),
+    Mutation(
+        name="a request without a row shifts the index in vLLM 0.27",
+        where=VLLM_V1,
+        old="if is_before and not refund and not self.limits.rules.preemption_shifts_index:",
+        new="if False:",
+        tests=(release("v1async", "0.27"),),
+    ),
+    Mutation(
+        name="vLLM 0.25 keeps blocks for steps in flight",
+        where=VLLM_V1,
+        old="r.in_flight_tokens * limits.rules.window_waits_for_steps",
+        new="r.in_flight_tokens",
+        tests=(release("v1async", "0.25"),),
+    ),
     # the block pool
     Mutation(
         name="uncached blocks freed to the tail",
         where=BLOCK_POOL,
-        old="        uncached_first: bool = True,\n    ) -> None:\n        self.num_blocks = num_blocks",
-        new="        uncached_first: bool = False,\n    ) -> None:\n        self.num_blocks = num_blocks",
+        old="if self._key[block] is None and uncached_first:",
+        new="if False:",
         tests=(named("v1"),),
     ),
     Mutation(
         name="freed head first",
         where=BLOCK_POOL,
-        old="self._put_back(reversed(blocks))",
-        new="self._put_back(blocks)",
+        old="self._put_back(reversed(blocks), uncached",
+        new="self._put_back(blocks, uncached",
         tests=(
             "tests/simulator/kv_cache/test_block_pool.py::"
             "test_released_blocks_are_evicted_tail_first_and_in_order_of_their_release",
