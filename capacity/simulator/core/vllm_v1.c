@@ -271,7 +271,7 @@ static i64 schedule_running(vllm_v1 *v, step *s, i64 budget, i64 threshold, int 
             sequence *victim = victim_of(v);
             i64 before, refund = preempt(v, victim, s, index, &before);
             budget += refund;
-            if (refund || l->rules.preemption_shifts_index)
+            if (refund || victim == r || l->rules.preemption_shifts_index)
                 index -= before;
             if (victim == r) {
                 fits = 0;

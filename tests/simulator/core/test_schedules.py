@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from engine_loops import HAS_CORE, LOOPS, on
 from library import SHARED
 from long_forms import mostly_slow
-from reference_schedules import NAMED, POLICIES, differs, lines
+from reference_schedules import NAMED, POLICIES, RELEASES, differs, library_lines, lines, release_lines
 from rule_scenarios import RULES, RuleScenario, departs
 
 from capacity.simulator import scenarios
@@ -17,14 +17,18 @@ from capacity.simulator.core import logged_run
 from capacity.simulator.scenarios import schedule_scenario
 
 
-def scheduled(scenario: dict[str, Any], policy: str, engine_loop: str) -> dict[str, Any]:
-    return schedule_scenario(scenario, policy, **on(schedule_scenario, engine_loop))
+def scheduled(
+    scenario: dict[str, Any], policy: str, engine_loop: str, engine: str | None = None
+) -> dict[str, Any]:
+    return schedule_scenario(scenario, policy, engine=engine, **on(schedule_scenario, engine_loop))
 
 
-def all_differences(path: Path, policy: str, engine_loop: str) -> dict[str, str]:
+def all_differences(
+    references: Iterable[dict[str, Any]], policy: str, engine_loop: str, engine: str | None = None
+) -> dict[str, str]:
     found = {}
-    for line in lines(path):
-        difference = differs(scheduled(line["scenario"], policy, engine_loop), line)
+    for line in references:
+        difference = differs(scheduled(line["scenario"], policy, engine_loop, engine), line)
         if difference:
             found[line["scenario"]["name"]] = difference
     return found
@@ -33,7 +37,7 @@ def all_differences(path: Path, policy: str, engine_loop: str) -> dict[str, str]
 @pytest.mark.parametrize("engine_loop", LOOPS)
 @pytest.mark.parametrize("engine", POLICIES)
 def test_named_scenarios_equal_the_engine(engine: str, engine_loop: str) -> None:
-    assert all_differences(NAMED / f"{engine}_named.jsonl.gz", POLICIES[engine], engine_loop) == {}
+    assert all_differences(lines(NAMED / f"{engine}_named.jsonl.gz"), POLICIES[engine], engine_loop) == {}
 
 
 @pytest.mark.skipif(SHARED is None, reason="needs the reference library")
@@ -41,7 +45,27 @@ def test_named_scenarios_equal_the_engine(engine: str, engine_loop: str) -> None
 @pytest.mark.parametrize("engine", POLICIES)
 def test_all_scenarios_equal_the_engine(engine: str, engine_loop: str) -> None:
     assert SHARED is not None
-    assert all_differences(SHARED / "oracle" / f"{engine}.jsonl.gz", POLICIES[engine], engine_loop) == {}
+    assert all_differences(lines(SHARED / "oracle" / f"{engine}.jsonl.gz"), POLICIES[engine], engine_loop) == {}
+
+
+@pytest.mark.parametrize("engine_loop", LOOPS)
+@pytest.mark.parametrize("release", ("0.33", *RELEASES))
+@pytest.mark.parametrize("engine", ["v1", "v1async"])
+def test_named_scenarios_equal_the_release(engine: str, release: str, engine_loop: str) -> None:
+    known = {line["scenario"]["name"]: line for line in lines(NAMED / f"{engine}_named.jsonl.gz")}
+    references = list(release_lines(NAMED / f"{engine}_releases.jsonl.gz", known, release))
+    assert references
+    assert all_differences(references, POLICIES[engine], engine_loop, f"vllm@{release}") == {}
+
+
+@pytest.mark.skipif(SHARED is None, reason="needs the reference library")
+@pytest.mark.parametrize("engine_loop", mostly_slow(LOOPS, LOOPS[-1:]))
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("engine", ["v1", "v1async"])
+def test_all_scenarios_equal_the_release(engine: str, release: str, engine_loop: str) -> None:
+    assert SHARED is not None
+    references = library_lines(SHARED / "oracle", engine, release)
+    assert all_differences(references, POLICIES[engine], engine_loop, f"vllm@{release}") == {}
 
 
 @pytest.mark.parametrize("engine_loop", LOOPS)
