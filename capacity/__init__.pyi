@@ -333,7 +333,6 @@ class _Search(TypedDict, total=False):
     top_p: float | str
     top_k: int | str
     repetition_penalty: float | str
-    override_generation_config: Any
     front_end_input_token_s: float | str
     front_end_request_s: float | str
     front_end_output_token_s: float | str | None

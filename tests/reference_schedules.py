@@ -11,7 +11,9 @@ from typing import Any
 NAMED = Path(__file__).parent / "data" / "oracle"
 POLICIES = {"v1": "vllm-v1", "v1async": "vllm-v1-async", "v0": "vllm-v0"}  # of ours, by the file of an engine
 RELEASES = ("0.32", "0.30", "0.27", "0.25", "0.24", "0.23", "0.22", "0.18")  # the last of each generation
-WITHOUT_LOOKAHEAD = RELEASES[2:]  # in the library these ran without the lookahead slots that scenarios ask for
+WITHOUT_LOOKAHEAD = RELEASES[
+    2:
+]  # in the library these ran without the lookahead slots that scenarios ask for
 # an arrival in these is the end of a step, which the reference's floating-point sum puts 14 as earlier
 JUST_AFTER_A_STEP = ("ext159", "fuzz159")
 PICOSECOND_S = 1e-12

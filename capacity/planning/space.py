@@ -118,8 +118,8 @@ class Axes(FlagSpec):
 SEARCHED_FIELDS = (
     "gpu", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
     "quantization", "kv_cache_dtype", "engine", "enable_chunked_prefill", "enable_prefix_caching", "speculator",
-    "speculative_config", "kv_transfer_config", "replicas", "role", "model", "route_up_to_tokens",
-    "route_up_to_requests", "route_escalation_rate",
+    "speculative_config", "kv_transfer_config", "override_generation_config", "replicas", "role", "model",
+    "route_up_to_tokens", "route_up_to_requests", "route_escalation_rate",
 )  # fmt: skip
 """Pool fields that the search sets: axes under another name, and fields derived from axes."""
 

@@ -45,7 +45,9 @@ def test_named_scenarios_equal_the_engine(engine: str, engine_loop: str) -> None
 @pytest.mark.parametrize("engine", POLICIES)
 def test_all_scenarios_equal_the_engine(engine: str, engine_loop: str) -> None:
     assert SHARED is not None
-    assert all_differences(lines(SHARED / "oracle" / f"{engine}.jsonl.gz"), POLICIES[engine], engine_loop) == {}
+    assert (
+        all_differences(lines(SHARED / "oracle" / f"{engine}.jsonl.gz"), POLICIES[engine], engine_loop) == {}
+    )
 
 
 @pytest.mark.parametrize("engine_loop", LOOPS)
