@@ -51,7 +51,7 @@ def test_all_scenarios_equal_the_engine(engine: str, engine_loop: str) -> None:
 
 
 @pytest.mark.parametrize("engine_loop", LOOPS)
-@pytest.mark.parametrize("release", ("0.33", *RELEASES))
+@pytest.mark.parametrize("release", ["0.33", *RELEASES])
 @pytest.mark.parametrize("engine", ["v1", "v1async"])
 def test_named_scenarios_equal_the_release(engine: str, release: str, engine_loop: str) -> None:
     known = {line["scenario"]["name"]: line for line in lines(NAMED / f"{engine}_named.jsonl.gz")}
