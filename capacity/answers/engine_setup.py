@@ -26,7 +26,7 @@ from capacity.simulator.schedulers import (
     schedulers_with_setting,
 )
 from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES
-from capacity.simulator.schedulers.rules import rules_without
+from capacity.simulator.schedulers.rules import NEUTRAL_SETTINGS, rules_without
 from capacity.simulator.step_noise import make_step_noise
 from capacity.simulator.verdict import FrontEndLimit
 from capacity.step import picoseconds
@@ -314,6 +314,15 @@ def _refuse_ignored_settings(resolved: ResolvedPool, policy: str) -> None:
             f"{flag} has no effect under {resolved.engine.label}, whose scheduler is {policy}; it is used by "
             f"{', '.join(schedulers_with_setting(name))}: leave {flag} out"
         )
+    for rule in resolved.engine.missing_scheduling_rules:
+        setting, neutral = NEUTRAL_SETTINGS.get(rule, ("", None))
+        for name in (setting, f"scheduler_{setting}"):
+            value = getattr(asked, name, None)
+            if name in scheduler.reads and value is not None and value != neutral:
+                flag = f"--{name.replace('_', '-')}"
+                raise InvalidInput(
+                    f"{flag} has no effect under {resolved.engine.label}, only in newer releases: leave {flag} out"
+                )
 
 
 def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:

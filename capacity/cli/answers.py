@@ -177,7 +177,8 @@ def _exit_as(answer: capacity.Simulation) -> None:
 
 def schedule(
     file: Annotated[str, typer.Argument(help="A scenario (JSON), or many (JSON lines), plain or gzipped.")],
-    policy: str = "vllm-v1",
+    policy: str | None = None,
+    engine: str | None = None,
     format: str = "jsonl",
     engine_loop: EngineLoopOption = "auto",
 ) -> None:
@@ -188,7 +189,7 @@ def schedule(
 
     check_format(format, ("jsonl", "table", "gantt"))
     for scenario in read_scenarios(file):
-        answer = schedule_scenario(scenario, policy, engine_loop=engine_loop)
+        answer = schedule_scenario(scenario, policy, engine=engine, engine_loop=engine_loop)
         if format == "jsonl":
             show(json.dumps(answer))
         elif policy == "sglang-radix":

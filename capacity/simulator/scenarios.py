@@ -28,9 +28,9 @@ from capacity.simulator.kv_cache.content import Content, chain_blocks
 from capacity.simulator.kv_cache.radix import RadixCache, RadixNode
 from capacity.simulator.ledger import EngineLedger, Ledger
 from capacity.simulator.members import EngineLoop, parse_engine_loop
-from capacity.simulator.schedulers import SchedulerLimits, Speculation, Step
+from capacity.simulator.schedulers import SchedulerLimits, Speculation, Step, find_scheduler
 from capacity.simulator.schedulers import Sequence as Request
-from capacity.simulator.schedulers.rules import SchedulingRules, rules_without
+from capacity.simulator.schedulers.rules import NEWEST_RULES, SchedulingRules, rules_without
 from capacity.simulator.setup import EngineSetup, make_pool, make_scheduler
 from capacity.step import PS_PER_S, AffineStepTimes
 
@@ -91,9 +91,13 @@ def schedule_scenario(
     loop = parse_engine_loop(engine_loop)
     release = None if engine is None else find_engine(engine)
     policy = policy or ("vllm-v1" if release is None else release.scheduler)
-    rules = SchedulingRules() if release is None else rules_without(release.missing_scheduling_rules)
+    rules = NEWEST_RULES if release is None else rules_without(release.missing_scheduling_rules)
     if policy not in SCHEDULE_POLICIES:
         raise UnknownName("scheduling policy", policy, SCHEDULE_POLICIES)
+    if release is not None:
+        scheduler = find_scheduler(release.scheduler)
+        if policy not in (release.scheduler, scheduler.asynchronous, scheduler.synchronous):
+            raise InvalidInput(f"{release.label} schedules with {release.scheduler}, not with {policy}")
     check_scenario(scenario)
     try:
         if policy == "sglang-radix":

@@ -68,6 +68,32 @@ def test_switches_reach_the_scheduler() -> None:
     assert scheduler_limits(resolve("llama-3.1-8b", Pool(gpu="h100"))).reserve_full_isl is True
 
 
+def test_rules_of_an_older_release_reach_the_scheduler() -> None:
+    rules = [
+        scheduler_limits(resolve("llama-3.1-8b", Pool(gpu="h100", engine=f"vllm@{version}"))).rules
+        for version in ("0.33", "0.30", "0.18")
+    ]
+    assert [each.lone_prefill_exempt for each in rules] == [True, False, False]
+    assert [each.reuses_uncached_first for each in rules] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("version", "setting"),
+    [
+        ("0.32", {"prefill_schedule_interval": 3}),
+        ("0.23", {"watermark": 0.1}),
+        ("0.18", {"scheduler_reserve_full_isl": True}),
+    ],
+)
+def test_setting_of_a_newer_release_is_refused(version: str, setting: dict[str, Any]) -> None:
+    def setup(engine: str) -> EngineSetup:
+        return engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100", engine=engine, **setting)))
+
+    assert setup("vllm").limits
+    with pytest.raises(InvalidInput, match="only in newer releases: leave"):
+        setup(f"vllm@{version}")
+
+
 def test_sglangs_receive_interval_reaches_its_scheduler_and_no_other() -> None:
     def setup(engine: str) -> EngineSetup:
         return engine_setup(

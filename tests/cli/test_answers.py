@@ -212,6 +212,11 @@ def test_schedule_writes_steps_as_lines_tables_and_charts(run: Any, tmp_path: Pa
     assert chart.splitlines()[-2:] == ["a PPd", "b  Pd"]
     assert "b:3@0" in run("schedule", str(path), "--format", "table").out
     assert run("schedule", str(path), "--policy", "vllm-v1", "--engine-loop", "events").json == line
+    path.write_text(
+        json.dumps({**SCENARIO, "requests": SCENARIO["requests"][:1], "long_prefill_token_threshold": 4})
+    )
+    chart = run("schedule", str(path), "--engine", "vllm@0.30", "--format", "gantt").out
+    assert chart.splitlines()[-1] == "a PPPd"  # 0.31 is the first release that does not limit a lone request
 
 
 @pytest.mark.parametrize(
@@ -222,6 +227,7 @@ def test_schedule_writes_steps_as_lines_tables_and_charts(run: Any, tmp_path: Pa
         ("{}", (), "missing"),
         ("nonsense", (), "not JSON"),
         (json.dumps(SCENARIO), ("--policy", "vllm-v2"), "Did you mean"),
+        (json.dumps(SCENARIO), ("--policy", "vllm-v0", "--engine", "vllm"), "schedules with vllm-v1-async"),
         (json.dumps(SCENARIO), ("--format", "xml"), "jsonl, table, gantt"),
         (json.dumps(SCENARIO), ("--engine-loop", "event"), "Did you mean 'events'"),
         (json.dumps({**SCENARIO, "requests": 5}), (), "must be a list"),
