@@ -2,8 +2,8 @@
 
 `published_runs.csv` and `judged_runs.csv` hold measurements that third parties published (documentation, threads,
 blogs), with what each source says of engine and settings; nothing was fitted to the second file. Each run is predicted
-as a user would ask for it: the engine's defaults stand for what the source does not say, and the interval is that of a
-server with unknown settings.
+as a user would ask for it: the engine's defaults are used for what the source does not say, and the interval is that
+of a server with unknown settings.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ FLAG = "--output"
 
 class Kind(NamedTuple):
     """A kind of file: the parameter that takes its path, the suffixes that identify the kind without `KIND=`, and the
-    only suffixes that such a file can have (empty: any), besides none. `drawn`: needs matplotlib."""
+    only suffixes that such a file can have (empty: any); it may also have none. `drawn`: needs matplotlib."""
 
     parameter: str
     suffixes: tuple[str, ...] = ()

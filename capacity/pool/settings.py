@@ -88,7 +88,7 @@ def add_grammar_cost(engine: EngineSpec, *, compiled_each: bool) -> EngineSpec:
 
 
 def add_penalty_cost(engine: EngineSpec) -> EngineSpec:
-    """Return the engine with the host time of token penalties: a table of all output tokens, built anew in each step.
+    """Return the engine with the host time of token penalties: a table of all output tokens, built again in each step.
 
     The time grows with the length of the outputs; it is that of outputs of about 600 tokens.
     """
