@@ -60,7 +60,7 @@ VALUES = {
     "draft": "llama-3.2-1b",
     "draft-layers": "16", "draft-tensor-parallel-size": "1", "dtype": "float32", "enable-chunked-prefill": "off",
     "enable-expert-parallel": "on", "enable-lora": "on", "enable-prefix-caching": "off", "end-request-rate": "30",
-    "enforce-eager": "on", "language-model-only": "on", "indexer-kv-dtype": "fp8",
+    "enforce-eager": "on", "evidence": "on", "language-model-only": "on", "indexer-kv-dtype": "fp8",
     "engine": "vllm@0.8", "front-end-input-token-s": "1e-5", "front-end-output-token-s": "1e-3",
     "front-end-request-s": "0.02",
     "gpu": "h200", "gpu-memory-utilization": "0.2", "input-len": "300", "input-len-cv": "2", "kv-cache-dtype": "fp8",

@@ -56,7 +56,7 @@ WRITTEN = {
 }
 FOLDERS = {"profiles"}  # tests/hardware/test_profile.py has what they may hold
 NO_FILES = {"format", "download", "acceptance_spread", "speculative_config", "kv_transfer_config"}
-NO_FILES |= {"num_gpu_blocks_override", "seed"}
+NO_FILES |= {"num_gpu_blocks_override", "override_generation_config", "seed"}
 NOT_HERE: set[str] = set()
 
 
