@@ -21,6 +21,7 @@ from served_data import shared_folder
 import capacity
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
+from capacity.model import load_model
 
 CHAT_PROMPT = 200  # tokens; the chats are of 100 to 300
 SAMPLING = {"top_p": 0.95, "repetition_penalty": 1.1}
@@ -107,7 +108,7 @@ def compare(measured: Path, every: int = 1) -> Iterator[Compared]:
             gpu=row.gpu_model,
             num_gpus=row.num_gpus,
             concurrency=row.max_num_seqs,
-            is_moe="-a" in model_name(row) or "llama-4" in model_name(row) or "deepseek" in model_name(row),
+            is_moe=load_model(model_name(row)).is_moe,
             held_out=row.held_out,
             measured=row.output_throughput_tokens_per_sec,
             predicted=rate.value,

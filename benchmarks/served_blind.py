@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from capacity.answers.published_runs import pool_fields
 from capacity.answers.records import Quantity, Simulation
 from capacity.answers.simulate import simulate
 from capacity.base.errors import CapacityError, InvalidInput
@@ -142,22 +143,15 @@ def lengths_of(row: Mapping[str, str]) -> tuple[Any, Any]:
     return prompts.astype(np.int64), outputs.astype(np.int64)
 
 
-def pool_fields(row: Mapping[str, str]) -> dict[str, Any]:
-    """How its server was launched, as the fields of a pool."""
-    fields: dict[str, Any] = dict(setting.split("=", 1) for setting in row["settings"].split())
-    booleans = {"true": True, "false": False}
-    fields = {name: booleans.get(value, value) for name, value in fields.items()}
-    fields |= {"gpu": row["gpu"], "engine": row["engine"]}
-    return fields | ({"quantization": row["quantization"]} if row["quantization"] else {})
-
-
 # predictions
 
 
 def judged(row: Mapping[str, str]) -> list[Judged]:
     """Every figure of a row beside what is predicted for it. Raises CapacityError where nothing can be."""
     fields = pool_fields(row)
-    replicas = {name: int(fields.pop(name)) for name in ("replicas", "prefill_replicas") if name in fields}
+    replicas = {
+        name: int(str(fields.pop(name))) for name in ("replicas", "prefill_replicas") if name in fields
+    }
     pool = Pool.model_validate(fields).model_dump(exclude_unset=True)
     answer = simulate(row["model"], workload=workload_of(row), **pool, **replicas)
     if not answer.run.records.completed.all():

@@ -110,7 +110,7 @@ def _place(row: Mapping[str, str]) -> _Place:
         engine=row["engine"].split("@")[0],
         sizes=_sizes(
             model.active_params,
-            float(str(_pool_fields(row).get("tensor_parallel_size", 1))),
+            float(str(pool_fields(row).get("tensor_parallel_size", 1))),
             in_flight,
             prompt,
             output,
@@ -123,7 +123,8 @@ def _mean_lengths(row: Mapping[str, str]) -> tuple[int, int]:
     return max(round(int(row["input_len"]) * share), 1), max(round(int(row["output_len"]) * share), 1)
 
 
-def _pool_fields(row: Mapping[str, str]) -> dict[str, object]:
+def pool_fields(row: Mapping[str, str]) -> dict[str, object]:
+    """Return how the server of a published run was launched, as fields of a pool and numbers of replicas."""
     booleans: dict[str, object] = {"true": True, "false": False}
     words = (setting.split("=", 1) for setting in row["settings"].split())
     fields = {name: booleans.get(value, value) for name, value in words}
@@ -144,7 +145,7 @@ def _predict(row: Mapping[str, str]) -> Iterator[PublishedRun]:
         random_range_ratio=0.0,
     )
     try:
-        resolved = resolve(row["model"], Pool.model_validate(_pool_fields(row)))
+        resolved = resolve(row["model"], Pool.model_validate(pool_fields(row)))
         answer = estimate_of(resolved, traffic, None)
     except CapacityError:
         return
