@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
-from interval_evidence import ALL, NOTHING, Figure
+from interval_evidence import ALL, NOTHING, OTHER_LAB, Figure
 from left_out import Judged, without_client_range
 from spread_model import COUNTED, WHOLE_SOURCE, Floats, ends_name, ends_on, usable
 
@@ -21,17 +21,20 @@ from capacity.answers.interval_parts import LAUNCH_SETTINGS, Z_90, Part, deviati
 from capacity.hardware.spreads import UnspecifiedSpread
 
 NOMINAL = 0.9
-QUANTILES = tuple(step / 200 for step in range(130, 199))
+LABORATORIES = 0.8  # the least share of their figures that is inside
+QUANTILES = tuple(step / 200 for step in range(180, 199))  # at least the nominal one
 MOST = 1.5  # of a logarithm
 KINDS = ("dense", "moe")
 
 Ends = Mapping[str, tuple[float, float]]
 
 
-def fit_quantiles(judged: Sequence[Judged], ends_without: Callable[[str], Ends]) -> dict[str, float]:
-    """By kind of model and metric; `ends_without`: the ends that sources other than one gave."""
+def fit_quantiles(
+    judged: Iterable[Judged], ends_without: Callable[[str], Ends], counts: Callable[[Judged], bool]
+) -> dict[str, float]:
+    """By kind of model and metric, of figures that count; `ends_without`: the ends that sources other than one gave."""
     found = {}
-    for name, rows in _by_name(filter(nothing_said, judged)).items():
+    for name, rows in _by_name(filter(counts, judged)).items():
         found[name] = next(filter(_LeftOut(rows, ends_without).holds_enough, QUANTILES), QUANTILES[-1])
     return found
 
@@ -44,31 +47,40 @@ def nothing_said(each: Judged) -> bool:
 
 def all_said(each: Judged) -> bool:
     """Means of a server whose release and launch settings are known."""
-    return each.figure.said != ALL or ends_on(each.figure)
+    return each.figure.said == OTHER_LAB or ends_on(each.figure)
 
 
 class _LeftOut:
-    """Figures of one kind and metric, each judged by what sources other than its own need."""
+    """Figures of one kind and metric, each judged by what others than those left out with it need."""
 
     def __init__(self, rows: Sequence[Judged], ends_without: Callable[[str], Ends]) -> None:
         self._weights = _weights(rows)
-        self._source = np.array([each.left_out for each in rows])
-        self._needed = {
-            source: np.array([_needed(each, ends_without(source)) for each in rows])
-            for source in set(self._source.tolist())
-        }
+        self._left_out = np.array([each.left_out for each in rows])
+        laboratory = np.array([each.figure.said == OTHER_LAB for each in rows])
+        several = len({campaign_of(row.figure) for row, own in zip(rows, laboratory) if own}) > 1
+        self._laboratories = laboratory if several else np.zeros(len(rows), bool)
+        self._needed = np.array([_needed(each, ends_without(each.left_out)) for each in rows])
 
     def holds_enough(self, quantile: float) -> bool:
-        """Whether that quantile of the others' is enough, of all figures and of all sources."""
+        """Whether that quantile of the others' is enough: of all figures and sources, and of several laboratories,
+        whose servers are as far from the fit as a user's. A single laboratory does not decide."""
         held = self._held(quantile)
-        return bool((held.mean() + self._weights @ held) / 2 >= NOMINAL)
+        enough = bool((held.mean() + self._weights @ held) / 2 >= NOMINAL)
+        own = held[self._laboratories]
+        return enough and (not own.size or bool(own.mean() >= LABORATORIES))
 
     def _held(self, quantile: float) -> Floats:
-        found = np.zeros(len(self._source))
-        for source, needed in self._needed.items():
-            own = self._source == source
-            found[own] = needed[own] <= _quantile(needed[~own], self._weights[~own], quantile)
+        found = np.zeros(len(self._left_out))
+        for name in set(self._left_out.tolist()):
+            own = self._left_out == name
+            limit = _quantile(self._needed[~own], self._weights[~own], quantile)
+            found[own] = self._needed[own] <= limit
         return found
+
+
+def campaign_of(figure: Figure) -> str:
+    """Return whose machines a figure is of: the first word of its source."""
+    return figure.source.split()[0]
 
 
 def spreads_of(
@@ -78,9 +90,11 @@ def spreads_of(
     return _spreads(filter(nothing_said, judged), ends, quantiles.get)
 
 
-def other_machines(judged: Iterable[Judged], ends: Ends) -> dict[str, UnspecifiedSpread]:
-    """By kind of model, of servers whose launch is known: nine in ten figures, every campaign the same weight."""
-    return _spreads(filter(all_said, judged), ends, lambda _: NOMINAL)
+def other_machines(
+    judged: Iterable[Judged], ends: Ends, quantiles: Mapping[str, float]
+) -> dict[str, UnspecifiedSpread]:
+    """By kind of model, of servers whose launch is known."""
+    return _spreads(filter(all_said, judged), ends, quantiles.get)
 
 
 def _spreads(
@@ -141,7 +155,7 @@ def _quantile(needed: Floats, weights: Floats, quantile: float) -> float:
 
 
 def _weights(rows: Sequence[Judged]) -> Floats:
-    return weights_of([each.left_out for each in rows], [each.figure.group for each in rows])
+    return weights_of([each.figure.source for each in rows], [each.figure.group for each in rows])
 
 
 def weights_of(sources: Sequence[str], groups: Sequence[str]) -> Floats:

@@ -1,14 +1,16 @@
-"""Fit the share of another chip's kernel rates that a chip without kernel tables reaches, to published served means.
+"""Fit the share of kernel rates that a chip without kernel tables reaches, to published served means.
 
-    python benchmarks/fit_chip_share.py [--check]
+    python benchmarks/fit_chip_share.py [--check | --table]
 
-The rows are `tests/data/served_amd.csv`: means of closed loops, each with source, date and settings. SGLang's
-benchmark draws lengths between 1 and its setting, so rows of it have half the setting and a ratio next to 1. The share
-makes TPOT right at the median of the sources; no constant is fitted to TTFT. It goes into `[step_time.chip_share]` of
-the chip's profiles, with `error_factor` and `ttft_error_factor`: what the next source may be off, up or down, in nine
-cases of ten, by the spread of these (Student's t); that of TTFT about no error, because nothing centres it. Chips of
-the same maker with no fit of their own (`UNFITTED`) take the larger of these factors and their assumed ones.
-`--check` says what would change.
+The rows are `tests/data/served_chips.csv`: means of closed loops, each with source, date, settings and use (`fitted`,
+`chosen by` or `judged`). SGLang's benchmark draws lengths between 1 and its setting, so rows of it have half
+the setting and a ratio next to 1. A row without TPOT has the output tokens/s of the run. The share makes TPOT (or
+throughput) right at the median of the fitted sources; no constant is fitted to TTFT. It goes into
+`[step_time.chip_share]` of the chip's profiles, with `error_factor` and `ttft_error_factor`: what the next source may
+be off, up or down, in nine cases of ten, by the spread of these (Student's t); that of TTFT about no error, because
+nothing centres it. Chips of the same maker with no fit of their own (`UNFITTED`) take the larger of these factors and
+their assumed ones. `--check` says what would change. `--table` prints the errors and interval coverage by vendor, in
+the form of docs/accuracy.md.
 """
 
 from __future__ import annotations
@@ -18,28 +20,41 @@ import math
 import sys
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median, stdev
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from fit_profiles import BUNDLED, rounded, with_section
 from scipy.stats import t as student
 
 import capacity
+from capacity.answers.records import Quantity, Simulation
 
-ROWS = Path(__file__).parent.parent / "tests" / "data" / "served_amd.csv"
-CHIPS = {"cdna3": ("mi300x-192gb", "mi325x-256gb")}
-UNFITTED = ("mi350x-288gb", "mi355x-288gb")
+ROWS = Path(__file__).parent.parent / "tests" / "data" / "served_chips.csv"
+CHIPS = {"cdna3": ("mi300x-192gb", "mi325x-256gb"), "trainium2": ("trainium2-96gb",)}
+UNFITTED = {"cdna3": ("mi350x-288gb", "mi355x-288gb")}
+VENDORS = {
+    "AMD MI300X, MI325X": ("mi300x", "mi325x"),
+    "AMD MI355X": ("mi355x",),
+    "AWS Trainium2": ("trainium2",),
+    "Google TPU v6e": ("tpu-v6e",),
+    "Intel Gaudi 3": ("gaudi3",),
+}
+SETTINGS = ("max_num_batched_tokens", "max_num_seqs", "max_model_len")
 ROUNDS = 6  # each takes away what is left of the error
 
 
-def log_errors(row: Any, profiles: Path | None) -> tuple[float, float]:
-    """ln(predicted / measured) of TPOT and TTFT of the row, on the profiles of this folder."""
-    options = {} if pd.isna(row.quantization) else {"quantization": row.quantization}
-    if not pd.isna(row.max_num_batched_tokens):
-        options["max_num_batched_tokens"] = int(row.max_num_batched_tokens)
-    run = capacity.simulate(
+def predict(row: Any, profiles: Path | None = None) -> Simulation:
+    """Return the simulated run of this row, on the profiles of this folder (None: those that ship)."""
+    options: dict[str, Any] = {
+        name: int(value) for name in SETTINGS if not pd.isna(value := getattr(row, name))
+    }
+    if not pd.isna(row.quantization):
+        options["quantization"] = row.quantization
+    return capacity.simulate(
         row.model,
         profiles=profiles,
         gpu=row.gpu,
@@ -52,11 +67,29 @@ def log_errors(row: Any, profiles: Path | None) -> tuple[float, float]:
         concurrency=row.concurrency,
         num_prompts=row.num_prompts,
         **options,
-    ).to_dict()
-    return (
-        math.log(run["mean_tpot_ms"] / row.mean_tpot_ms),
-        math.log(run["mean_ttft_ms"] / row.mean_ttft_ms),
     )
+
+
+def measured_ratios(row: Any, answer: Simulation) -> dict[str, Quantity]:
+    """Return predicted / measured times with their intervals for unknown settings: `token` and, if measured, `ttft`.
+
+    `token` is TPOT or, for a row without it, seconds per output token, as sure as the time that a request takes.
+    """
+    known = answer.as_found_ms
+    if pd.isna(row.mean_tpot_ms):
+        e2e = known["mean_e2el_ms"]
+        found = {"token": e2e.scale(row.output_tok_s / answer.run.summary.output_throughput / e2e.value)}
+    else:
+        found = {"token": known["mean_tpot_ms"].scale(1 / row.mean_tpot_ms)}
+    if not pd.isna(row.mean_ttft_ms):
+        found["ttft"] = known["mean_ttft_ms"].scale(1 / row.mean_ttft_ms)
+    return found
+
+
+def log_errors(row: Any, profiles: Path | None = None) -> tuple[float, float]:
+    """Return ln(predicted / measured) of the row's `token` time and of TTFT (NaN: not measured)."""
+    found = measured_ratios(row, predict(row, profiles))
+    return math.log(found["token"].value), math.log(found["ttft"].value) if "ttft" in found else math.nan
 
 
 def fit(rows: pd.DataFrame, cards: tuple[str, ...]) -> dict[str, Any]:
@@ -75,7 +108,7 @@ def fit(rows: pd.DataFrame, cards: tuple[str, ...]) -> dict[str, Any]:
             sources = table["TPOT"].tolist()
             if step < ROUNDS - 1:
                 share = min(1.0, share * math.exp(median(sources)))
-    factors = error_factors(sources, table["TTFT"].tolist())
+    factors = error_factors(sources, table["TTFT"].dropna().tolist())
     return section(share, rows, error_factor=factors[0], ttft_error_factor=factors[1])
 
 
@@ -83,10 +116,10 @@ def error_factors(tpot: list[float], ttft: list[float]) -> tuple[float, float]:
     """Return by what factors a further source may be off, from the median log errors of these."""
     count = len(tpot)
     spread = stdev(tpot) * math.sqrt(1 + 1 / count)
-    off = math.sqrt(sum(error**2 for error in ttft) / count)
+    off = math.sqrt(sum(error**2 for error in ttft) / len(ttft))
     return (
         math.exp(student.ppf(0.95, count - 1) * spread),
-        math.exp(student.ppf(0.95, count) * off),
+        math.exp(student.ppf(0.95, len(ttft)) * off),
     )
 
 
@@ -96,7 +129,7 @@ def section(
     """What belongs under `[step_time]`."""
     provenance = {
         "basis": "fitted",
-        "source": f"served means on AMD: {', '.join(dict.fromkeys(rows['source']))} (tests/data/{ROWS.name})",
+        "source": f"served means: {', '.join(dict.fromkeys(rows['source']))} (tests/data/{ROWS.name})",
         "date": max(rows["date"]),
         "rows": len(rows),
     }
@@ -121,16 +154,52 @@ def text_with(card: str, found: dict[str, Any]) -> str:
     return with_section(text, {**kept, **found, **own})
 
 
+def table_groups(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the rows by vendor and use, with the labels of the table of docs/accuracy.md."""
+    return {
+        f"{vendor}, {use}": own
+        for vendor, cards in VENDORS.items()
+        for use, own in rows[rows["gpu"].isin(cards)].groupby("used_for", sort=True)
+    }
+
+
+def table_cells(rows: pd.DataFrame) -> list[str]:
+    """Return one line of the table: number of sources and rows, and the errors of TPOT and TTFT with the coverage."""
+    ratios = [measured_ratios(row, predict(row)) for row in rows.itertuples()]
+    cells = [str(rows["source"].nunique()), str(len(rows))]
+    for metric in ("token", "ttft"):
+        measured = [each[metric] for each in ratios if metric in each]
+        cells.append(error_cell(measured) if measured else "")
+    return cells
+
+
+def error_cell(ratios: Sequence[Quantity]) -> str:
+    """Return median and p90 error of predicted / measured ratios, their median sign, and how many intervals hold."""
+    errors = np.array([each.value - 1 for each in ratios])
+    middle, tail = np.quantile(abs(errors), (0.5, 0.9))
+    held = sum(each.low <= 1 <= each.high for each in ratios)
+    return f"{middle:.0%} / {tail:.0%} ({np.median(errors):+.0%}), {held} of {len(ratios)}".replace("%", " %")
+
+
 def main() -> int:
     """Fit each chip; write its profiles, or compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if anything would change")
+    parser.add_argument(
+        "--table", action="store_true", help="print errors and coverage by vendor; write nothing"
+    )
     arguments = parser.parse_args()
     table = pd.read_csv(ROWS)
+    if arguments.table:
+        for label, rows in table_groups(table).items():
+            print(f"| {label} | {' | '.join(table_cells(rows))} |")
+        return 0
     changed = []
-    for cards in CHIPS.values():
-        found = fit(table[table["gpu"].isin([card.partition("-")[0] for card in cards])], cards)
-        for card in cards + UNFITTED:
+    fitted = table[table["used_for"] == "fitted"]
+    for chip, cards in CHIPS.items():
+        found = fit(fitted[fitted["gpu"].isin([card.partition("-")[0] for card in cards])], cards)
+        unfitted = UNFITTED.get(chip, ())
+        for card in cards + unfitted:
             text, path = (
                 text_with(card, found if card in cards else assumed_factors(card, found)),
                 BUNDLED / f"{card}.toml",

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 from pooled_fits import FitResult, fit_pool, group_quantile
 from reference_tables import LOCAL_ROUTING, PROFILES, Operator, operators
+from sister_fits import join_constants, part_sisters, split_constants
 from step_evidence import Evidence, all_evidence
 
 from capacity.hardware import PROFILES_VARIABLE, load_profile
@@ -50,7 +51,8 @@ BUNDLED = Path(__file__).parent.parent / "hardware_profiles"
 # scales, whose quantization is fused into the kernel before. Its product alone has this fixed latency (fits to the
 # full tables, dynamic less measured scale reduction and quantization; those are not in the sample). Of L40S no table
 # of the quantization was made: its bytes are taken off, and the dynamic fit's latency stays.
-STATIC_FP8_FIXED_S = {"h100": 4.4e-6, "h200": 4.6e-6, "b200": 4.9e-6, "l40s": 1.9e-6}
+# H100 and H200, one chip: the mean of 4.4 and 4.6 us.
+STATIC_FP8_FIXED_S = {"h100": 4.5e-6, "h200": 4.5e-6, "b200": 4.9e-6, "l40s": 1.9e-6}
 
 # Tables of a kernel that the engine does not run, and the engine whose table is of the one that it does.
 # TensorRT-LLM chooses among kernels at start-up, and would not choose that of its NVFP4 tables (three times slower at
@@ -71,9 +73,9 @@ SAME_KERNEL = (
     ("sglang", "h200", "mla_decode", "8bit", "trtllm"),
 )
 
-# Experts whose own few rows leave their rate of compute at its bound, which made a card faster than its sister with the
-# same chip and faster memory: their constants are those of both cards' rows (operator, engine, kernel: card, sister).
-WITH_SISTER = {("moe", "vllm", "mxfp4"): ("h100", "h200")}
+# Cards of one chip, by slower and faster memory: one fit for the rows of both (`part_sisters`). Two fits of few rows
+# each made the faster card up to 1.8 times slower in one kernel.
+SISTERS = {"h100": "h200"}
 
 # On Blackwell TensorRT-LLM multiplies MXFP4 experts with activations in MXFP8 (`ModelConfig.get_mxfp4_quant_algo`),
 # which no table measured. The generated kernels for FP8 stand for it, at their rate and their fraction of HBM; weights
@@ -87,10 +89,6 @@ Fits = dict[str, dict[str, Any]]
 def fit_operator(operator: Operator) -> dict[tuple[str, str, str], FitResult]:
     """Fits of all its tables, pool by pool."""
     pools: dict[Hashable, dict[Hashable, Any]] = {}
-    for (name, engine, kernel), cards in WITH_SISTER.items():
-        if name == operator.name:
-            own, sister = (operator.tables[card, engine, kernel] for card in cards)
-            operator.tables[cards[0], engine, kernel] = [*own, *sister]
     for key, rows in operator.tables.items():
         pools.setdefault(operator.pools(key), {})[key] = rows
     found: dict[Any, FitResult] = {}
@@ -265,21 +263,43 @@ def fit_all(measured: Path, profiles: Path) -> Fits:
     """`[step_time]` documents by profile name; constants that `profiles` has stay where they fit as well."""
     documents: Fits = {}
     for operator in operators(measured):
-        for key, fit in sorted(fit_operator(operator).items()):
-            gpu, engine, kernel = key
-            document = documents.setdefault(PROFILES[gpu], {})
-            value = entry(operator, key, fit, stored_constants(profiles, operator, key))
-            if operator.name == "nccl":
-                document.setdefault("nccl", {})[kernel] = value
-                continue
-            family = document.setdefault("families", {}).setdefault(engine, {})
-            if operator.name == "all_reduce":
-                family["all_reduce"] = value
-            else:
-                family.setdefault(operator.name, {})[kernel] = value
-            print(f"{operator.name:18s} {gpu:6s} {engine:7s} {kernel:10s} {summary(fit)}", file=sys.stderr)
+        apart, both = part_sisters(operator, SISTERS)
+        for key, fit in sorted(fit_operator(apart).items()):
+            add_entry(
+                documents, operator, key, entry(apart, key, fit, stored_constants(profiles, operator, key))
+            )
+            print(f"{operator.name:18s} {key[0]:9s} {key[1]:7s} {key[2]:10s} {summary(fit)}", file=sys.stderr)
+        for key, fit in sorted(fit_operator(both).items()) if both else ():
+            cards = (key, (SISTERS[key[0]], *key[1:]))
+            stored = join_constants(*(stored_constants(profiles, operator, card) for card in cards))
+            joined = entry(both, key, fit, stored)
+            for card, other in (cards, cards[::-1]):
+                value = split_constants(joined, faster=card is not key)
+                value |= {
+                    name: rounded(number) for name, number in value.items() if isinstance(number, float)
+                }
+                source = f"{operator.sources[card]}, {card[0].upper()} together with {other[0].upper()}"
+                add_entry(documents, operator, card, {**value, "fit": {**value["fit"], "source": source}})
+            print(
+                f"{operator.name:18s} {'+'.join(card[0] for card in cards)} {key[1]:7s} {key[2]:10s} {summary(fit)}",
+                file=sys.stderr,
+            )
     substitute(documents)
     return documents
+
+
+def add_entry(documents: Fits, operator: Operator, key: tuple[str, str, str], value: dict[str, Any]) -> None:
+    """Add a coefficient set to the document of its profile."""
+    gpu, engine, kernel = key
+    document = documents.setdefault(PROFILES[gpu], {})
+    if operator.name == "nccl":
+        document.setdefault("nccl", {})[kernel] = value
+        return
+    family = document.setdefault("families", {}).setdefault(engine, {})
+    if operator.name == "all_reduce":
+        family["all_reduce"] = value
+    else:
+        family.setdefault(operator.name, {})[kernel] = value
 
 
 def summary(fit: FitResult) -> str:

@@ -7,9 +7,10 @@ what each figure hangs on (`interval_evidence.py`), theta a factor on each class
 deployment. Heavy tails (a multivariate t), every deployment counting like at most `COUNTED` figures, deviations held
 near what is known of them before (`PRIOR`). What engines, kinds of model and GPUs differ by is shrunk towards the
 whole. The ends of an interval in standard deviations are those that sources left out of all this showed (a source:
-campaign, engine with its client, GPU). Coverage is of fits that saw nothing of the source, ends included.
+campaign, engine with its client, GPU). Coverage is of fits that saw nothing of the source, ends included; at three
+levels of knowledge: no settings, release given, full launch line (`by_level`).
 
-`--write` rewrites `capacity/hardware/spreads.toml`. CPU: a minute and a half.
+`--write` rewrites `capacity/hardware/spreads.toml`. CPU: nine minutes, six of them to make the figures.
 """
 
 from __future__ import annotations
@@ -22,17 +23,29 @@ from pathlib import Path
 
 import beyond_said
 import numpy as np
-from beyond_said import NOMINAL, weights_of
+from beyond_said import NOMINAL, campaign_of, weights_of
 from blind_figures import blind_figures
-from interval_evidence import ALL, NO_CLIENT, NOTHING, OTHER_LAB, PUBLISHED, Figure, all_figures, load, save
-from left_out import LEARNT_RUNS, Judged, asked_of, learnt_left_out, left_out, without_each
+from interval_evidence import (
+    ALL,
+    NOTHING,
+    OTHER_LAB,
+    PUBLISHED,
+    PUBLISHED_NOTHING,
+    PUBLISHED_RELEASE,
+    RELEASE,
+    THIRD_PARTIES,
+    Figure,
+    all_figures,
+    load,
+    save,
+)
+from left_out import LEARNT_RUNS, Judged, learnt_left_out, left_out, without_each
 from other_labs import other_labs
 from scipy.stats import t
 from served_data import shared_folder
 from spread_model import E2E_KINDS, KINDS, NO_ENDS, ends_name, ends_on, made
 from spreads_file import write
 
-from capacity.answers.interval_parts import interval_parts
 from capacity.answers.interval_parts import relative_ends as interval_ends
 from capacity.answers.intervals import add_client_latency_range
 from capacity.hardware.spreads import IntervalCoverage, MetricSpread, Spreads, UnspecifiedSpread
@@ -102,7 +115,7 @@ def fit_beyond(judged: Sequence[Judged]) -> dict[str, float]:
         source: ends_of((each for each in judged if each.left_out != source), beyond)
         for source in {each.left_out for each in judged}
     }
-    return beyond | beyond_said.fit_quantiles(judged, ends.__getitem__)
+    return beyond | beyond_said.fit_quantiles(judged, ends.__getitem__, beyond_said.nothing_said)
 
 
 def _held(rows: Sequence[Judged], name: str, beyond: Mapping[str, float]) -> bool:
@@ -120,6 +133,7 @@ class Coverage:
     held: float
     held_by_source: float
     half_width: float  # median of (high - low) / 2 over the prediction
+    p90_error: float  # of the absolute logarithm of measured over predicted: no honest interval is narrower
 
     @property
     def kept(self) -> IntervalCoverage:
@@ -135,32 +149,35 @@ class Coverage:
     def __str__(self) -> str:
         return (
             f"{self.label:58s} {self.figures:5d} {self.sources:3d}   {self.held:4.0%} {self.held_by_source:4.0%}   "
-            f"±{self.half_width:.0%}"
+            f"±{self.half_width:<11.0%}{self.p90_error:.0%}"
         )
 
 
-HEADER = f"{'':58s} {'n':>5s} {'src':>3s}   held  by source   half-width"
+HEADER = f"{'':58s} {'n':>5s} {'src':>3s}   held  by source   half-width  p90 error"
 
 
 def holds(
     judged: Sequence[Judged],
     beyond: Mapping[str, float],
-    machines: Mapping[str, UnspecifiedSpread] | None = None,
+    machines: Machines | None = None,
 ) -> list[tuple[Judged, bool, float]]:
     """Whether each interval held, its ends made without the source as well, and its half-width.
 
-    `machines`: the part for other machines, which those of the fit's own sources go without.
+    `machines`: the part for other machines, made without the source's campaign; None: without such a part.
     """
     found = []
     for source in sorted({each.left_out for each in judged}):
         others = [each for each in judged if each.left_out != source]
         ends = ends_of(others, beyond)
-        unsaid = beyond_said.spreads_of(others, ends, beyond)
+        campaign = source.split()[0]
+        elsewhere = (each for each in others if campaign_of(each.figure) != campaign)
+        unsaid = beyond_said.spreads_of(elsewhere, ends, beyond)
+        least = {} if machines is None else machines.without(campaign)
         for each in judged:
             if each.left_out == source:
                 low_end, high_end = ends[ends_name(each.figure)]
                 kind = MetricSpread(deployment=0.0, run=0.0, low=low_end, high=high_end, rows=0)
-                more = beyond_said.parts_of(each.figure, machines or {}, unsaid)
+                more = beyond_said.parts_of(each.figure, least, unsaid)
                 low, high = interval_ends((*each.parts, *more), kind)
                 if each.figure.said != ALL and each.figure.metric != "tpot":
                     low, high = add_client_latency_range(low, high, each.figure.predicted_s)
@@ -189,27 +206,47 @@ def coverage(
                 held=float(held.mean()),
                 held_by_source=float(weights @ held),
                 half_width=float(np.median([row[2] for row in own])),
+                p90_error=float(np.quantile([abs(row[0].figure.log_error) for row in own], 0.9)),
             )
         )
     return found
 
 
-SAID_IN_WORDS = {
-    ALL: "",
-    NO_CLIENT: ", client not said",
-    NOTHING: ", client and launch not said",
-    PUBLISHED: ", published by third parties",
+LEVEL_NAMES = {
+    NOTHING: "no settings",
+    PUBLISHED_NOTHING: "no settings",
+    RELEASE: "release given",
+    PUBLISHED_RELEASE: "release given",
+    ALL: "full launch line",
+    OTHER_LAB: "full launch line",
+    PUBLISHED: "full launch line",
 }
 
 
 def by_metric(figure: Figure) -> str | None:
-    metric = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E and throughput"}[figure.metric]
+    """Name figures of servers of which everything is known, client included; percentiles apart."""
+    if figure.said != ALL:
+        return None
     if figure.statistic == "throughput":
-        metric = "throughput of full engines"
+        return f"throughput of full engines, {_model_kind(figure)}"
     if figure.statistic.startswith("p"):
-        return f"{figure.statistic} of {metric}"
-    said = SAID_IN_WORDS[figure.said]
-    return f"{metric}, {'experts' if figure.is_moe else 'dense'}{said}"
+        return f"{figure.statistic} of {METRIC_NAMES[figure.metric]}"
+    return f"{METRIC_NAMES[figure.metric]}, {_model_kind(figure)}"
+
+
+METRIC_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E and throughput"}
+
+
+def _model_kind(figure: Figure) -> str:
+    return "experts" if figure.is_moe else "dense"
+
+
+def by_level(figure: Figure) -> str | None:
+    """Name means by what is known of the server, those of third parties apart."""
+    if figure.said not in LEVEL_NAMES or figure.statistic not in ("mean", "median"):
+        return None
+    whose = ", third parties" if figure.said in THIRD_PARTIES else ""
+    return f"{METRIC_NAMES[figure.metric]}, {_model_kind(figure)}, {LEVEL_NAMES[figure.said]}{whose}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,24 +260,28 @@ class Ends:
     machines: dict[str, UnspecifiedSpread]
 
 
-def campaign_of(figure: Figure) -> str:
-    """Whose machines a figure is of."""
-    return figure.source.split()[0]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """What servers of known launch differ by: figures, each judged by all other campaigns and laboratories.
 
+    `quantiles`: by kind of model and metric, the quantile of the deviations that figures need which is enough for
+    campaigns left out.
+    """
 
-def fit_machines(
-    figures: Sequence[Figure], ends: Mapping[str, tuple[float, float]]
-) -> dict[str, UnspecifiedSpread]:
-    """What servers of known launch differ by, each campaign and each laboratory judged by all others."""
-    own = [figure for figure in figures if figure.said == ALL]
-    judged = left_out(own, campaign_of)
-    whole = made(own, ends)
-    judged += [
-        Judged(f, campaign_of(f), interval_parts(f.metric, dict(f.sensitivity), asked_of(f), whole), 0.0)
-        for f in figures
-        if f.said == OTHER_LAB
-    ]
-    return beyond_said.other_machines(judged, ends)
+    judged: Sequence[Judged]
+    ends: Mapping[str, tuple[float, float]]
+    quantiles: Mapping[str, float]
+
+    @classmethod
+    def fit(cls, figures: Sequence[Figure], ends: Mapping[str, tuple[float, float]]) -> Machines:
+        judged = left_out([f for f in figures if f.said in (ALL, OTHER_LAB)], campaign_of)
+        quantiles = beyond_said.fit_quantiles(judged, lambda _: ends, beyond_said.all_said)
+        return cls(judged=judged, ends=ends, quantiles=quantiles)
+
+    def without(self, campaign: str | None = None) -> dict[str, UnspecifiedSpread]:
+        """Return the spreads without one campaign, or of all."""
+        judged = [each for each in self.judged if campaign_of(each.figure) != campaign]
+        return beyond_said.other_machines(judged, self.ends, self.quantiles)
 
 
 def report(figures: Sequence[Figure]) -> Ends:
@@ -249,15 +290,16 @@ def report(figures: Sequence[Figure]) -> Ends:
     judged, learnt = left_out(figures, _source, known), learnt_left_out(figures, _source, known)
     beyond, beyond_learnt = fit_beyond(judged), fit_beyond(learnt)
     before = ends_of(judged, beyond)
-    machines = fit_machines(figures, before)
+    machines = Machines.fit(figures, before)
     held = holds(judged, beyond, machines)
-    metrics, after = coverage(held, by_metric), after_runs(learnt, beyond_learnt)
+    metrics = [*coverage(held, by_metric), *coverage(held, by_level)]
+    after = after_runs(learnt, beyond_learnt)
     print("90 % intervals, each source (campaign, engine with its client, GPU) judged by the others'")
     print(HEADER, *metrics, *after, sep="\n")
     print("\nBy source, everything known being said", HEADER, *coverage(held, _by_source), sep="\n")
     return Ends(
         before=before,
-        machines=machines,
+        machines=machines.without(),
         beyond_said=beyond_said.spreads_of(judged, before, beyond),
         learnt=ends_of(learnt, beyond_learnt),
         held={each.label: each.kept for each in (*metrics, *after)},
@@ -280,12 +322,12 @@ def after_runs(learnt: Sequence[Judged], beyond: Mapping[str, float]) -> list[Co
 
 def _by_source(figure: Figure) -> str | None:
     if (
-        figure.said != ALL
+        figure.said not in (ALL, OTHER_LAB)
         or figure.statistic.startswith("p")
         or (figure.metric == "e2e" and figure.statistic == "mean")
     ):
         return None
-    return f"{figure.source} {figure.metric}"
+    return f"{figure.source} {figure.metric}, {_model_kind(figure)}"
 
 
 def of_others(figures: Sequence[Figure]) -> dict[str, Spreads]:

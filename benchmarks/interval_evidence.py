@@ -31,14 +31,21 @@ from capacity.answers.sensitivity import ObservedLoad, Sensitivities, sensitivit
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool, Service
 from capacity.deployment.client_latency import USUAL_S, client_latency
+from capacity.deployment.command_words import LAUNCH_DEFAULTS
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.load_means import whole_run_means
 from capacity.step.closed_form import closed_loop_times
 from capacity.step.time_classes import EFFECTS
 
 ENGINES = served_rows.ENGINES
-ALL, NO_CLIENT, NOTHING, PUBLISHED = "all", "no client", "nothing", "as published"
+ALL, NO_CLIENT, RELEASE, NOTHING = "all", "no client", "release", "nothing"
 OTHER_LAB = "other lab"  # launch and release known, the client not
+PUBLISHED = (
+    "published, launch line"  # by third parties: with their launch line, their release alone, or neither
+)
+PUBLISHED_RELEASE, PUBLISHED_NOTHING = "published, release", "published, nothing"
+THIRD_PARTIES = (PUBLISHED, PUBLISHED_RELEASE, PUBLISHED_NOTHING)
+NO_LAUNCH = " ".join(LAUNCH_DEFAULTS)  # the settings that nobody stated, as `Figure.unsaid` has them
 SETTINGS = ("engine_version", "max_num_batched_tokens", "max_num_seqs", "kv_cache_dtype", "scheduling")
 SCHEDULING = (
     "prompts_per_step",
@@ -48,6 +55,17 @@ SCHEDULING = (
     "async_scheduling",
 )
 NOT_LEFT = ("enforce_eager",)  # no setting that an interval names as left to the default
+QUESTION_FIELDS = (  # what everyone states who asks for a deployment, without its launch settings
+    "gpu",
+    "engine",
+    "quantization",
+    "tensor_parallel_size",
+    "data_parallel_size",
+    "pipeline_parallel_size",
+    "enable_expert_parallel",
+    "max_model_len",
+    "language_model_only",
+)
 UNSAID_EVERY = 3
 ROWS_OF_A_GROUP = 24  # of those with hundreds of rows, evenly picked: a group counts once
 
@@ -58,8 +76,8 @@ class Figure:
 
     `source` is whose it is: campaign, client and machine, what is left out together; `group` a deployment in it, `run`
     one run of it.
-    `said`: what the prediction knows of client and launch; as strangers published it, all but `unsaid` (names of
-    settings) and the client. `load_fraction` of open loops, `ttft_share` of an E2E. `transferred`, `error_factor`: as
+    `said`: what the prediction knows of client and launch: everything but `unsaid` (names of settings) and, except for
+    "all", the client. `load_fraction` of open loops, `ttft_share` of an E2E. `transferred`, `error_factor`: as
     in `PredictionContext`.
     """
 
@@ -73,7 +91,7 @@ class Figure:
     is_moe: bool
     metric: str  # ttft, tpot, e2e
     statistic: str  # mean, median, p99, ...
-    said: str  # all, no client, nothing, as published; or "no" and a launch setting
+    said: str  # all, no client, release, nothing, published ...; or "no" and a launch setting
     measured_s: float
     predicted_s: float
     queue_share: float
@@ -108,6 +126,12 @@ def _figures(
             sensitivity=own,
             **fields,
         )
+
+
+def without_launch(fields: Mapping[str, Any], *, release: bool) -> dict[str, Any]:
+    """Return the fields of a pool without its launch settings, and without its engine's release unless `release`."""
+    kept = {name: value for name, value in fields.items() if name in QUESTION_FIELDS}
+    return kept if release else {**kept, "engine": kept["engine"].split("@")[0]}
 
 
 # closed loops of InferenceX and gap-analysis
@@ -155,13 +179,19 @@ def _closed_loop(row: ServedRow) -> Iterator[Figure]:
         yield from _seen(row, known, client_s, said=ALL)
         yield from _seen(row, known, USUAL_S, said=NO_CLIENT)
         engine = ENGINES[row.backend]
-        left = {key: value for key, value in served_rows.launch_settings(row).items() if key in NOT_LEFT}
+        launch = served_rows.launch_settings(row)
+        left = {key: value for key, value in launch.items() if key in NOT_LEFT}
         yield from _seen(row, served_rows.server_of(row, engine=engine, launch=left), USUAL_S, said=NOTHING)
+        if row.version or "engine" in launch:
+            server = served_rows.server_of(row, engine=known.resolved.engine.label, launch=left)
+            yield from _seen(row, server, USUAL_S, said=RELEASE, unsaid=NO_LAUNCH)
     except CapacityError as error:
         print(f"{' '.join(row.group)}: {error}", file=sys.stderr)
 
 
-def _seen(row: ServedRow, server: served_rows.Server, away_s: float, *, said: str) -> Iterator[Figure]:
+def _seen(
+    row: ServedRow, server: served_rows.Server, away_s: float, *, said: str, unsaid: str = ""
+) -> Iterator[Figure]:
     means = served_rows.simulated_means(row, server, client_latency_s=away_s)
     output_len = row.output_len * row.length_scale
     e2e_s = means.ttft_s + (output_len - 1) * means.tpot_s
@@ -193,6 +223,7 @@ def _seen(row: ServedRow, server: served_rows.Server, away_s: float, *, said: st
         model=row.model,
         is_moe=not row.dense,
         said=said,
+        unsaid=unsaid,
         load_fraction=None,
         ttft_share=min(means.ttft_s / e2e_s, 1.0),
     )

@@ -14,8 +14,8 @@ from zlib import crc32
 
 import numpy as np
 from capacity_validate import posterior
-from interval_evidence import ALL, NOTHING, OTHER_LAB, PUBLISHED, SETTINGS, Figure
-from spread_model import NO_ENDS, Floats, made, usable
+from interval_evidence import ALL, NOTHING, SETTINGS, Figure
+from spread_model import NO_ENDS, Floats, fitted_on, made, usable
 
 from capacity.answers.interval_parts import (
     Part,
@@ -70,7 +70,7 @@ def asked_of(figure: Figure) -> PredictionContext:
 
 def without_each(figures: Sequence[Figure], key: Key) -> dict[str, Spreads]:
     """By source the spreads of all others, their ends those of a normal."""
-    fitted = {key(f) for f in figures if f.said not in (OTHER_LAB, PUBLISHED)}
+    fitted = {key(f) for f in figures if fitted_on(f)}
     whole = made(figures, NO_ENDS)
     return {
         source: made([f for f in figures if key(f) != source], NO_ENDS) if source in fitted else whole

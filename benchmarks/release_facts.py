@@ -1,655 +1,66 @@
-"""Facts of vLLM releases from their source: `python benchmarks/release_facts.py [--files DIR] [--write]`.
+"""Facts of engine releases from their source: `python benchmarks/release_facts.py --engine sglang [--write]`.
 
 Reads the few files that decide a default from each wheel, and prints a table of releases and facts that marks the
-values in which `capacity/deployment/engines/vllm.toml` differs. `--write` keeps the facts in
-`tests/data/vllm_releases.csv` (release, fact, value in JSON; of later releases only what changed), so tests need no
-network. `--files` names a folder that keeps the files that were read, as RELEASE/vllm/...; what it has is not fetched
-again.
+values in which the engine's file in `capacity/deployment/engines` differs. `--write` keeps the facts in
+`tests/data/ENGINE_releases.csv` (release, fact, value in JSON; of later releases only what changed), so tests need no
+network. `--files` names a folder that keeps the files that were read, as RELEASE/PACKAGE/...; what it has is not
+fetched again.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import csv
-import io
 import json
-import re
 import subprocess
 import sys
-import tempfile
-import urllib.request
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import fields
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
+
+from release_source import EngineFacts, Source, Value, read_release
+from sglang_facts import SGLANG
+from vllm_facts import ANY_HEADS, VLLM
 
 from capacity.deployment.engines import find_engine
-from capacity.deployment.engines.engine_spec import EngineSpec
+from capacity.simulator.schedulers import rules
 
-TABLE = Path(__file__).parents[1] / "tests/data/vllm_releases.csv"
-RELEASES = (
-    *("0.8.5.post1", "0.9.0", "0.9.1", "0.9.2", "0.10.0", "0.10.1", "0.10.2", "0.11.0", "0.11.1", "0.11.2"),
-    *("0.12.0", "0.13.0", "0.14.0", "0.14.1", "0.15.0", "0.15.1", "0.16.0", "0.17.0", "0.17.1", "0.18.0"),
-    *("0.18.1", "0.19.0", "0.19.1", "0.20.0", "0.20.2", "0.21.0", "0.22.0", "0.22.1", "0.23.0", "0.24.0"),
-    *("0.25.0", "0.25.1", "0.26.0", "0.27.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0"),
-    "0.33.0",
-)
-CONFIG = ("vllm/config.py", "vllm/config/__init__.py", "vllm/config/cache.py", "vllm/config/scheduler.py")
-CONFIG += ("vllm/config/vllm.py", "vllm/config/model.py")
-ARGUMENTS, ENVIRONMENT = "vllm/engine/arg_utils.py", "vllm/envs.py"
-MODEL_RULES = "vllm/model_executor/models/config.py"
-LATENT_ATTENTION = "vllm/model_executor/layers/attention/mla_attention.py"
-QUANTIZATION = "vllm/model_executor/layers/quantization/__init__.py"
-CUDA, SAMPLER = "vllm/platforms/cuda.py", "vllm/v1/sample/ops/topk_topp_sampler.py"
-ROUTER = "vllm/model_executor/layers/fused_moe/router/gate_linear.py"
-KV_GROUPS = "vllm/v1/core/kv_cache_coordinator.py"
-FILES = (
-    *(*CONFIG, ARGUMENTS, ENVIRONMENT, MODEL_RULES),
-    *(LATENT_ATTENTION, QUANTIZATION, CUDA, SAMPLER, KV_GROUPS, ROUTER),
-)
-KV_FORMATS = {"fp8": "fp8", "nvfp4": "nvfp4", "int8_per_token_head": "int8", "int4_per_token_head": "int4"}
-WEIGHT_FORMATS = {
-    "gguf": "gguf",
-    "bitsandbytes": "bitsandbytes",
-    "modelopt_fp4": "nvfp4",
-    "nvfp4": "nvfp4",
-    "mxfp4": "mxfp4",
-    "modelopt_mxfp8": "mxfp8",
-}
-PLUGINS = {
-    "gguf": "0.24",
-    "bitsandbytes": "0.28",
-}  # formats that a plugin loads since then (PR 39612, PR 43529)
-DATACENTRE_BLACKWELL = ("blackwell", "blackwell-ultra")
-ANY_MAX_NUM_SEQS = 512  # a factor from which max_num_seqs does not limit the graphs
-ANY_HEADS = 4096
+ENGINES = {engine.name: engine for engine in (VLLM, SGLANG)}
 
 
-@dataclass(frozen=True)
-class Source:
-    """Parsed files of one release; a file that the release does not have is an empty module."""
-
-    release: str
-    files: dict[str, str]
-
-    def tree(self, path: str) -> ast.Module:
-        return _parsed(self.files.get(path, ""))
-
-    def config(self) -> ast.Module:
-        """Return the modules of `vllm/config` as one."""
-        return ast.Module(body=[node for path in CONFIG for node in self.tree(path).body], type_ignores=[])
-
-
-@lru_cache(maxsize=len(FILES))
-def _parsed(text: str) -> ast.Module:
-    return ast.parse(text)
-
-
-Value = object
-Node = TypeVar("Node", bound=ast.AST)
-Fact = Callable[[Source], Value]
-
-
-def class_default(tree: ast.AST, owner: str, field: str) -> Value:
-    """Return the default of a class's field, None if it has none. Raises KeyError if there is no such field."""
-    for node in _nodes(tree, ast.ClassDef):
-        for line in node.body if node.name == owner else ():
-            if isinstance(line, ast.AnnAssign) and ast.unparse(line.target) == field:
-                return _default(line.value)
-    raise KeyError(field)
-
-
-def _default(value: ast.expr | None) -> Value:
-    if isinstance(value, ast.Call):  # Field(default=0.9, gt=0)
-        named = [keyword.value for keyword in value.keywords if keyword.arg == "default"]
-        return _default(next(iter([*named, *value.args]), None))
-    return value.value if isinstance(value, ast.Constant) else None
-
-
-def _nodes(tree: ast.AST, kind: type[Node]) -> Iterator[Node]:
-    return (node for node in ast.walk(tree) if isinstance(node, kind))
-
-
-def _function(tree: ast.AST, name: str) -> ast.AST:
-    return next((node for node in _nodes(tree, ast.FunctionDef) if node.name == name), ast.Module([], []))
-
-
-def _names(tree: ast.AST) -> set[str]:
-    names = {node.id for node in _nodes(tree, ast.Name)}
-    return names | {node.attr for node in _nodes(tree, ast.Attribute)}
-
-
-def _literal(tree: ast.Module, name: str) -> list[str]:
-    """Return the values of a `Literal` that the module assigns to `name`."""
-    for node in _nodes(tree, ast.Assign):
-        if ast.unparse(node.targets[0]) == name:
-            return [str(value.value) for value in _nodes(node.value, ast.Constant)]
-    raise KeyError(name)
-
-
-def _environment(source: Source, name: str) -> bool | None:
-    """Return the default of an environment variable; None if there is none, or no such variable."""
-    for table in _nodes(source.tree(ENVIRONMENT), ast.Dict):
-        for key, value in zip(table.keys, table.values, strict=True):
-            if isinstance(key, ast.Constant) and key.value == name:
-                constants = [node.value for node in _nodes(value, ast.Constant)]
-                if "0" in constants or False in constants:
-                    return False
-                return True if "1" in constants or True in constants else None
-    return None
-
-
-def gpu_memory_utilization(source: Source) -> Value:
-    return class_default(source.config(), "CacheConfig", "gpu_memory_utilization")
-
-
-def graphs_in_budget(source: Source) -> Value:
-    return bool(_environment(source, "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"))
-
-
-def reserve_full_isl(source: Source) -> Value:
-    return _since(source, "SchedulerConfig", "scheduler_reserve_full_isl", before=False)
-
-
-def stream_interval(source: Source) -> Value:
-    return _since(source, "SchedulerConfig", "stream_interval", before=1)
-
-
-def _since(source: Source, owner: str, field: str, *, before: Value) -> Value:
-    try:
-        return class_default(source.config(), owner, field)
-    except KeyError:
-        return before
-
-
-def async_scheduling(source: Source) -> Value:
-    """None means automatic: VllmConfig then sets True, unless an option does not support it."""
-    default = _since(source, "SchedulerConfig", "async_scheduling", before=False)
-    return default if default is not None else _assigns(source.config(), "async_scheduling", True)
-
-
-def _assigns(tree: ast.AST, attribute: str, value: Value) -> bool:
-    return any(
-        isinstance(node.targets[0], ast.Attribute)
-        and node.targets[0].attr == attribute
-        and isinstance(node.value, ast.Constant)
-        and node.value.value is value
-        for node in _nodes(tree, ast.Assign)
-    )
-
-
-def window_aware_kv(source: Source) -> Value:
-    """Return whether layers of different kinds have their own KV groups by default."""
-    disabled = _since(source, "SchedulerConfig", "disable_hybrid_kv_cache_manager", before=True)
-    classes = {node.name for node in _nodes(source.tree(KV_GROUPS), ast.ClassDef)}
-    return disabled is not True and "HybridKVCacheCoordinator" in classes
-
-
-def caches_hybrid_prefixes(source: Source) -> Value:
-    """Return whether models with recurrent states and attention use the prefix cache by default."""
-    if not _names(default := _hybrid_default(source)):
-        return False  # HybridAttentionMambaModelConfig or VllmConfig turns it off
-    if "is_hybrid" in _names(default):
-        return False
-    supported = _function(source.tree("vllm/config/model.py"), "is_prefix_caching_supported")
-    for rule in _nodes(supported, ast.If):
-        if ast.unparse(rule.test) == "attn_type == 'hybrid'":
-            answer = next(line for line in rule.body if isinstance(line, ast.Return))
-            return bool(answer.value and ast.literal_eval(answer.value))
-    raise KeyError("hybrid")
-
-
-def _hybrid_default(source: Source) -> ast.AST:
-    for node in _nodes(source.tree(ARGUMENTS), ast.Assign):
-        if ast.unparse(node.targets[0]) == "default_prefix_caching":
-            return node.value
-    return ast.Module([], [])
-
-
-def limits(source: Source) -> Value:
-    """Return the default limits by device memory, the largest first."""
-    first = next(
-        node for node in _nodes(source.tree(ARGUMENTS), ast.If) if "device_memory" in _names(node.test)
-    )
-    return list(_limit_rules(first))
-
-
-def _limit_rules(rule: ast.If) -> Iterator[dict[str, Value]]:
-    conditions = ast.unparse(rule.test)
-    memory = re.search(r"device_memory >= (\d+) \* GiB_bytes", conditions)
-    if memory is None:
-        raise KeyError(f"a limit of {conditions}")
-    excepted = [("a100", "ampere"), ("is_gb10", "gb10")]
-    architectures = [architecture for word, architecture in excepted if word in conditions]
-    yield {"min_memory_gib": int(memory[1]), "except": architectures, **_limit_values(rule.body)}
-    if len(rule.orelse) == 1 and isinstance(rule.orelse[0], ast.If):
-        yield from _limit_rules(rule.orelse[0])
-    else:
-        yield {"min_memory_gib": 0, "except": [], **_limit_values(rule.orelse)}
-
-
-def _limit_values(body: Sequence[ast.stmt]) -> dict[str, Value]:
-    values: dict[str, dict[str, int]] = {}
-    for line in body:
-        if not isinstance(line, ast.Assign):
-            continue
-        name = ast.unparse(line.targets[0])
-        if isinstance(line.value, ast.Dict):
-            pairs = zip(line.value.keys, line.value.values, strict=True)
-            values[name] = {
-                ast.unparse(key).rpartition(".")[2]: ast.literal_eval(value) for key, value in pairs if key
-            }
-        else:
-            values[name] = dict.fromkeys(("OPENAI_API_SERVER", "LLM_CLASS"), ast.literal_eval(line.value))
-    tokens, sequences = values["default_max_num_batched_tokens"], values["default_max_num_seqs"]
-    return {
-        "max_num_seqs": sequences["OPENAI_API_SERVER"],
-        "max_num_batched_tokens": tokens["OPENAI_API_SERVER"],
-        "max_num_batched_tokens_offline": tokens["LLM_CLASS"],
-    }
-
-
-def _graph_code(source: Source) -> ast.Module:
-    config = source.config()
-    owner = next((node for node in _nodes(config, ast.ClassDef) if node.name == "SchedulerConfig"), None)
-    parts = [_function(config, "_set_cudagraph_sizes"), *([owner] if owner else [])]
-    return ast.Module(body=parts, type_ignores=[])  # type: ignore[arg-type]
-
-
-def _graph_limit(source: Source) -> tuple[ast.Call | None, list[int]]:
-    """Return the `min(max_num_seqs * 2, ...)`, and the largest sizes: on data-centre Blackwell, then elsewhere."""
-    code = _graph_code(source)
-    for call in _nodes(code, ast.Call):
-        if ast.unparse(call.func) == "min" and "* 2" in ast.unparse(call) and "max_num_seqs" in _names(call):
-            most = call.args[1]
-            if isinstance(most, ast.Constant):
-                return call, [int(str(most.value))] * 2
-            named = next(
-                node for node in _nodes(code, ast.Assign) if ast.unparse(node.targets[0]) == ast.unparse(most)
-            )
-            choice = named.value
-            if not isinstance(choice, ast.IfExp) or "is_device_capability_family(100)" not in ast.unparse(
-                choice
-            ):
-                raise KeyError(f"the largest graph of {ast.unparse(choice)}")
-            return call, [ast.literal_eval(choice.body), ast.literal_eval(choice.orelse)]
-    fixed = [node.value for node in _nodes(code, ast.Constant) if node.value in (512, 513)]
-    if not fixed:
-        raise KeyError("the largest graph")
-    return None, [512, 512]
-
-
-def graph_max_batch(source: Source) -> Value:
-    return _graph_limit(source)[1][1]
-
-
-def graph_max_batch_blackwell(source: Source) -> Value:
-    return _graph_limit(source)[1][0]
-
-
-def graph_batch_factor(source: Source) -> Value:
-    """Return the graphs' largest size relative to max_num_seqs; null: it does not depend on max_num_seqs."""
-    return None if _graph_limit(source)[0] is None else 2
-
-
-def graphs_count_drafts(source: Source) -> Value:
-    call = _graph_limit(source)[0]
-    return call is not None and "decode_query_len" in _names(call)
-
-
-def graphs_fit_decodes(source: Source) -> Value:
-    """Return whether the sizes include those of uniform decode batches: never, drafting or always."""
-    assigned = [
-        ast.unparse(node.value)
-        for node in _nodes(_graph_code(source), ast.Assign)
-        if ast.unparse(node.targets[0]) == "uniform_decode_sizes"
-    ]
-    return "never" if not assigned else "always" if "[max_num_seqs]" in assigned else "drafting"
-
-
-def graph_steps(source: Source) -> Value:
-    """Return the first size and the step of each range of graph sizes."""
-    ranges = [call for call in _nodes(_graph_code(source), ast.Call) if ast.unparse(call.func) == "range"]
-    constant = [
-        call.args for call in ranges if len(call.args) == 3 and isinstance(call.args[0], ast.Constant)
-    ]
-    return sorted({(ast.literal_eval(start), ast.literal_eval(step)) for start, _, step in constant})
-
-
-def gpt_oss_graphs(source: Source) -> Value:
-    """Return the largest graph of gpt-oss; null: as other models."""
-    for rule in _nodes(source.tree(MODEL_RULES), ast.ClassDef):
-        if rule.name == "GptOssForCausalLMConfig":
-            for node in _nodes(rule, ast.Assign):
-                if ast.unparse(node.targets[0]).endswith(".max_cudagraph_capture_size"):
-                    return ast.literal_eval(node.value)
-            ranges = [call for call in _nodes(rule, ast.Call) if ast.unparse(call.func) == "range"]
-            first, stop, step = (ast.literal_eval(part) for part in ranges[-1].args)
-            return max(range(first, stop, step))
-    return None
-
-
-def kv_cache_formats(source: Source) -> Value:
-    known = _literal(source.config(), "CacheDType")
-    return [ours for theirs, ours in KV_FORMATS.items() if theirs in known]
-
-
-def weight_formats(source: Source) -> Value:
-    known = _literal(source.tree(QUANTIZATION), "QuantizationMethods")
-    return sorted({ours for theirs, ours in WEIGHT_FORMATS.items() if theirs in known})
-
-
-def sparse_kv_cache_dtype(source: Source) -> Value:
-    """Return the KV cache format that `auto` becomes for models with a sparse indexer, by class."""
-    found = {}
-    for rule in _nodes(source.tree(MODEL_RULES), ast.ClassDef):
-        for choice in _nodes(rule, ast.If):
-            test = ast.unparse(choice.test)
-            for line in choice.body if "cache_config.cache_dtype == 'auto'" in test else ():
-                if (
-                    isinstance(line, ast.Assign)
-                    and ast.unparse(line.targets[0]) == "cache_config.cache_dtype"
-                ):
-                    places = " on Blackwell" if "is_device_capability_family(100)" in test else ""
-                    found[rule.name + places] = "fp8" if "fp8" in ast.unparse(line.value) else "other"
-    return found
-
-
-def sparse_short_prompts_dense(source: Source) -> Value:
-    return "use_dense_mha" in _names(source.tree(LATENT_ATTENTION)) | {
-        node.value for node in _nodes(source.tree(LATENT_ATTENTION), ast.Constant)
-    }
-
-
-def plain_sparse_fp8_heads(source: Source) -> Value:
-    """Return the most heads for which an fp8 cache of sparse latents is FlashInfer's on data-centre Blackwell."""
-    for choice in _nodes(_function(source.tree(CUDA), "_get_backend_priorities"), ast.If):
-        chosen = ast.unparse(ast.Module(choice.body, [])).partition("SPARSE")[0]
-        if not chosen.startswith("sparse_backends") or not chosen.endswith("FLASHINFER_MLA_"):
-            continue
-        heads = re.search(r"num_heads <= (\d+)", ast.unparse(choice.test))
-        return int(heads[1]) if heads else ANY_HEADS
-    return 0
-
-
-def splits_fp32_router(source: Source) -> Value:
-    """Return whether 32-bit routers are split into products of bf16 by default, on data-centre Blackwell."""
-    for node in _nodes(source.tree(ROUTER), ast.Assign):
-        if ast.unparse(node.targets[0]) == "self.allow_bf16x3_router_gemm":
-            return "is_blackwell" in _names(node.value) and "enable_bf16x3_router_gemm" not in _names(
-                node.value
-            )
-    return False
-
-
-def sampler(source: Source) -> Value:
-    """Return the kernels of the top-k and top-p filter where FlashInfer is not asked for."""
-    if _environment(source, "VLLM_USE_FLASHINFER_SAMPLER"):
-        return "flashinfer"
-    return "triton" if "apply_top_k_top_p_triton" in _names(source.tree(SAMPLER)) else "sort"
-
-
-def model_runner_v2(source: Source) -> Value:
-    """Return whether Model Runner V2 is the default for all models."""
-    code = _function(source.config(), "use_v2_model_runner")
-    return bool(_names(code)) and "_is_default_v2_model_runner_model" not in _names(code)
-
-
-def fused_all_reduce(source: Source) -> Value:
-    """Return whether the all-reduce is fused with the next norm at the default optimization level."""
-    for node in _nodes(source.config(), ast.Assign):
-        if ast.unparse(node.targets[0]) != "OPTIMIZATION_LEVEL_02":
-            continue
-        for table in _nodes(node.value, ast.Dict):
-            for key, value in zip(table.keys, table.values, strict=True):
-                if isinstance(key, ast.Constant) and key.value == "fuse_allreduce_rms":
-                    return not isinstance(value, ast.Constant) or bool(value.value)
-    return False
-
-
-def _entry_limits(engine: EngineSpec) -> Value:
-    return [
-        {
-            "min_memory_gib": int(rule.min_memory_gib),
-            "except": list(rule.except_architectures),
-            "max_num_seqs": rule.max_num_seqs,
-            "max_num_batched_tokens": rule.max_num_batched_tokens,
-            "max_num_batched_tokens_offline": rule.max_num_batched_tokens_offline,
-        }
-        for rule in engine.limits
-    ]
-
-
-def _entry_graph_steps(engine: EngineSpec) -> Value:
-    fine, coarse = engine.graph_fine_step, engine.graph_coarse_step
-    steps = [(fine, fine), (engine.graph_coarse_from, coarse)]
-    return steps if coarse != fine else steps[:1]
-
-
-def _entry_weight_formats(engine: EngineSpec) -> Value:
-    return sorted(set(WEIGHT_FORMATS.values()) & set(engine.weight_formats))
-
-
-def _entry_sparse_formats(engine: EngineSpec) -> Value:
-    """Return the entry's rule by the class of vLLM that states it."""
-    formats = engine.sparse_kv_cache_dtype
-    glm = {formats.get(f"glm_moe_dsa:{name}") for name in DATACENTRE_BLACKWELL}
-    general = {formats.get(name) for name in ("hopper", *DATACENTRE_BLACKWELL)}
-    rules = {"DeepseekV32ForCausalLM": general, "GlmMoeDsaForCausalLM on Blackwell": glm}
-    return {name: next(iter(kept)) for name, kept in rules.items() if kept != {None}}
-
-
-def _entry_plain_heads(engine: EngineSpec) -> Value:
-    return max(engine.plain_sparse_fp8_heads.get(name, 0) for name in DATACENTRE_BLACKWELL)
-
-
-@dataclass(frozen=True)
-class ReleaseFact:
-    """A fact: how to read it from a release's source, and from an entry of our data (None: no field has it)."""
-
-    read: Fact
-    entry: Callable[[EngineSpec], Value] | None
-    label: str  # in the handbook
-    differs: str = ""  # the rule of our entries, where it is another on purpose
-
-
-FACTS: dict[str, ReleaseFact] = {
-    "gpu_memory_utilization": ReleaseFact(
-        gpu_memory_utilization, lambda engine: engine.gpu_memory_utilization, "gpu_memory_utilization"
-    ),
-    "graphs_in_budget": ReleaseFact(
-        graphs_in_budget,
-        lambda engine: engine.graphs_in_budget,
-        "estimate of CUDA graphs subtracted from the KV budget",
-    ),
-    "limits": ReleaseFact(
-        limits, _entry_limits, "max_num_seqs, max_num_batched_tokens (server, library) by memory of the GPU"
-    ),
-    "graph_max_batch": ReleaseFact(graph_max_batch, lambda engine: engine.graph_max_batch, "largest graph"),
-    "graph_max_batch_blackwell": ReleaseFact(
-        graph_max_batch_blackwell,
-        lambda engine: engine.graph_max_batch_blackwell,
-        "largest graph on data-centre Blackwell",
-    ),
-    "gpt_oss_graphs": ReleaseFact(
-        gpt_oss_graphs,
-        lambda engine: engine.graph_max_batch_of_models.get("gpt_oss"),
-        "own largest graph of gpt-oss",
-    ),
-    "graph_batch_factor": ReleaseFact(
-        graph_batch_factor,
-        lambda engine: None if engine.graph_batch_factor >= ANY_MAX_NUM_SEQS else engine.graph_batch_factor,
-        "limit of graphs relative to max_num_seqs",
-    ),
-    "graph_steps": ReleaseFact(graph_steps, _entry_graph_steps, "steps of graph sizes"),
-    "graphs_count_drafts": ReleaseFact(
-        graphs_count_drafts, lambda engine: engine.graphs_count_drafts, "largest graph counts draft tokens"
-    ),
-    "graphs_fit_decodes": ReleaseFact(
-        graphs_fit_decodes, lambda engine: engine.graphs_fit_decodes, "graphs of whole decode batches"
-    ),
-    "async_scheduling": ReleaseFact(
-        async_scheduling, lambda engine: engine.async_scheduling, "asynchronous scheduling"
-    ),
-    "reserve_full_isl": ReleaseFact(
-        reserve_full_isl, lambda engine: engine.reserve_full_isl, "admission needs KV for the whole prompt"
-    ),
-    "stream_interval": ReleaseFact(stream_interval, lambda engine: engine.stream_interval, "stream interval"),
-    "window_aware_kv": ReleaseFact(
-        window_aware_kv, lambda engine: engine.window_aware_kv, "layers with a window keep only the window"
-    ),
-    "caches_hybrid_prefixes": ReleaseFact(
-        caches_hybrid_prefixes,
-        lambda engine: engine.caches_hybrid_prefixes,
-        "prefix cache of models with recurrent states",
-    ),
-    "kv_cache_formats": ReleaseFact(
-        kv_cache_formats,
-        lambda engine: list(engine.kv_cache_formats),
-        "KV cache formats in addition to 16 bit",
-    ),
-    "weight_formats": ReleaseFact(
-        weight_formats,
-        _entry_weight_formats,
-        "weight formats without a plugin, in addition to 16 bit, FP8, INT8, AWQ and GPTQ",
-        "loads GGUF and bitsandbytes also in later releases, with vllm-gguf-plugin and vllm-bnb-plugin",
-    ),
-    "sparse_kv_cache_dtype": ReleaseFact(
-        sparse_kv_cache_dtype, _entry_sparse_formats, "models whose sparse latents are in FP8 by default"
-    ),
-    "plain_sparse_fp8_heads": ReleaseFact(
-        plain_sparse_fp8_heads,
-        _entry_plain_heads,
-        "sparse latents in plain FP8 on Blackwell, up to this many heads per GPU",
-    ),
-    "sparse_short_prompts_dense": ReleaseFact(
-        sparse_short_prompts_dense,
-        lambda engine: engine.sparse_short_prompts_dense,
-        "dense prefill of prompts shorter than the indexer's top-k",
-    ),
-    "splits_fp32_router": ReleaseFact(
-        splits_fp32_router,
-        lambda engine: set(DATACENTRE_BLACKWELL) <= set(engine.splits_fp32_router_on),
-        "32-bit routers as three products of bf16 on Blackwell",
-    ),
-    "sampler": ReleaseFact(sampler, lambda engine: engine.sampler, "kernels of top-k and top-p"),
-    "model_runner_v2": ReleaseFact(
-        model_runner_v2, lambda engine: engine.penalty_host_s == 0, "Model Runner V2 for all models"
-    ),
-    "fused_all_reduce": ReleaseFact(
-        fused_all_reduce,
-        None,
-        "all-reduce fused with the next norm, on Hopper and Blackwell",
-        "its times are used on Blackwell since 0.15, where launches enabled it by hand",
-    ),
-}
-
-
-class RangedFile(io.RawIOBase):
-    """A file behind a URL, read by HTTP ranges of at least 1 MiB."""
-
-    def __init__(self, url: str) -> None:
-        self._url, self._position, self._start, self._buffer = url, 0, 0, b""
-        request = urllib.request.Request(url, method="HEAD")
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            self._size = int(answer.headers["Content-Length"])
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = offset + (0, self._position, self._size)[whence]
-        return self._position
-
-    def readinto(self, into: bytearray | memoryview) -> int:  # type: ignore[override]
-        wanted = min(len(into), self._size - self._position)
-        first = self._position - self._start
-        if first < 0 or first + wanted > len(self._buffer):
-            last = min(self._size, self._position + max(wanted, 2**20)) - 1
-            headers = {"Range": f"bytes={self._position}-{last}"}
-            request = urllib.request.Request(self._url, headers=headers)
-            with urllib.request.urlopen(request, timeout=120) as answer:
-                self._start, self._buffer, first = self._position, answer.read(), 0
-        into[:wanted] = self._buffer[first : first + wanted]
-        self._position += wanted
-        return wanted
-
-
-def wheel_url(release: str) -> str:
-    """Return the address of a release's wheel, as pip resolves it."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.json"
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--report", str(report)]
-        command += ["--no-deps", "--ignore-installed", "--only-binary", ":all:", "--target", folder]
-        subprocess.run([*command, f"vllm=={release}"], check=True, stdout=subprocess.DEVNULL)
-        return str(json.loads(report.read_text(encoding="utf-8"))["install"][0]["download_info"]["url"])
-
-
-def read_release(release: str, folder: Path | None = None) -> Source:
-    """Return the files of a release, from `folder` or its wheel; `folder` then keeps them.
-
-    A file that the wheel does not have is kept as an empty one. Raises URLError and CalledProcessError.
-    """
-    places = {path: folder / release / path for path in FILES} if folder else {}
-    if not places or not all(place.exists() for place in places.values()):
-        with zipfile.ZipFile(io.BufferedReader(RangedFile(wheel_url(release)))) as wheel:
-            names = set(wheel.namelist())
-            files = {path: wheel.read(path).decode() if path in names else "" for path in FILES}
-        for path, place in places.items():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(files[path], encoding="utf-8")
-        return Source(release, files)
-    return Source(release, {path: place.read_text(encoding="utf-8") for path, place in places.items()})
-
-
-def facts_of(source: Source) -> dict[str, Value]:
+def facts_of(engine: EngineFacts, source: Source) -> dict[str, Value]:
     """Return every fact of a release, in JSON's types. Raises KeyError where the source has changed its form."""
-    return {name: json.loads(json.dumps(fact.read(source))) for name, fact in FACTS.items()}
+    return {name: json.loads(json.dumps(fact.read(source))) for name, fact in engine.facts.items()}
 
 
-def entry_facts(release: str) -> dict[str, Value]:
-    """Return the same facts as `vllm.toml` has them for this release; formats that need a plugin are left out."""
-    engine = find_engine(f"vllm@{release}")
-    found = {name: fact.entry(engine) for name, fact in FACTS.items() if fact.entry}
-    apart = {name for name, since in PLUGINS.items() if release_order(release) >= release_order(since)}
-    found["weight_formats"] = [name for name in _entry_weight_formats(engine) if name not in apart]  # type: ignore[attr-defined]
-    return dict(json.loads(json.dumps(found)))
+def entry_facts(engine: EngineFacts, release: str) -> dict[str, Value]:
+    """Return the same facts as our file of the engine has them for this release."""
+    spec = find_engine(f"{engine.name}@{release}")
+    found = {name: fact.entry(spec) for name, fact in engine.facts.items() if fact.entry}
+    return dict(json.loads(json.dumps(engine.adapt(release, spec, found))))
 
 
-def release_order(release: str) -> tuple[int, ...]:
-    """Return the numbers of a release, to compare it with others."""
-    return tuple(int(part) for part in re.findall(r"\d+", release.partition(".post")[0]))
-
-
-def read_table(path: Path = TABLE) -> dict[str, dict[str, Value]]:
-    """Return the committed facts of every release in `RELEASES`."""
+def read_table(engine: EngineFacts, path: Path | None = None) -> dict[str, dict[str, Value]]:
+    """Return the committed facts of each of the engine's `RELEASES`."""
     changes: dict[str, dict[str, Value]] = {}
-    with path.open(encoding="utf-8", newline="") as file:
+    with (path or engine.table).open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             changes.setdefault(row["release"], {})[row["fact"]] = json.loads(row["value"])
     table, facts = {}, dict[str, Value]()
-    for release in RELEASES:
+    for release in engine.releases:
         facts = facts | changes.get(release, {})
         table[release] = facts
     return table
 
 
-def write_table(table: dict[str, dict[str, Value]], path: Path = TABLE) -> None:
+def write_table(engine: EngineFacts, table: dict[str, dict[str, Value]], path: Path | None = None) -> None:
     """Write the facts of the first release, and those of later ones that changed."""
     before: dict[str, Value] = {}
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with (path or engine.table).open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("release", "fact", "value"))
-        for release in RELEASES:
+        for release in engine.releases:
             for name, value in table[release].items():
                 if name not in before or before[name] != value:
                     writer.writerow((release, name, json.dumps(value, separators=(",", ":"))))
@@ -675,6 +86,8 @@ def _shown(value: Value) -> str:
             return ", then ".join(f"{step} from {start}" for start, step in value)
         case [{}, *_]:
             return ", ".join(_shown_rule(rule) for rule in value)
+        case dict() if value and all(isinstance(number, float) for number in value.values()):
+            return ", ".join(f"{name} {number}" for name, number in value.items())
         case list() | dict():
             return ", ".join(value) or "none"
         case _:
@@ -682,20 +95,44 @@ def _shown(value: Value) -> str:
 
 
 def _shown_rule(rule: dict[str, Any]) -> str:
-    numbers = [rule["max_num_seqs"], rule["max_num_batched_tokens"], rule["max_num_batched_tokens_offline"]]
+    numbers = [value for name, value in rule.items() if name.startswith("max_")]
     sizes = " / ".join(f"{number:,}" for number in numbers)
     names = {"ampere": "A100", "gb10": "GB10"}
-    excepted = " and ".join(names[name] for name in rule["except"])
+    excepted = " and ".join(names[name] for name in rule.get("except", ()))
     place = f"from {rule['min_memory_gib']} GiB" if rule["min_memory_gib"] else "else"
     return f"{sizes} {place}" + (f" except {excepted}" if excepted else "")
 
 
-def handbook_table() -> str:
-    """Return the facts by release, and how our entries differ, as Markdown."""
-    table = read_table()
-    ours = {release: entry_facts(release) for release in table}
-    lines = ["| default of vLLM | by release | our entries |", "| --- | --- | --- |"]
-    for name, fact in FACTS.items():
+def handbook_tables() -> str:
+    """Return the scheduling rules of all engines, then the facts of each by release, as Markdown."""
+    return "\n\n".join(
+        [_rule_table(), *(_fact_table(engine) for engine in ENGINES.values() if engine.releases)]
+    )
+
+
+def _rule_table() -> str:
+    """Return the scheduling rules that changed between releases, with the first release that has each."""
+    lines = ["| scheduling rule | engine | changed in | our entries |", "| --- | --- | --- | --- |"]
+    text = Path(str(rules.__file__)).read_text(encoding="utf-8")
+    for rule in fields(rules.SchedulingRules):
+        lines_before = text.partition(f"    {rule.name}:")[0].rstrip().splitlines()
+        own = list(takewhile(lambda line: line.strip().startswith("#"), reversed(lines_before)))
+        comment = " ".join(line.strip("# ") for line in reversed(own))
+        place, _, description = comment.partition(": ")
+        release = place.partition(",")[0].removeprefix("SGLang ")
+        engine = SGLANG if place.startswith("SGLang") else VLLM
+        spec = find_engine(f"{engine.name}@{release}")
+        entry = "equal" if rule.name not in spec.missing_scheduling_rules else f"missing in {release}"
+        lines.append(f"| {description} | {engine.label} | {release} | {entry} |")
+    return "\n".join(lines)
+
+
+def _fact_table(engine: EngineFacts) -> str:
+    """Return the facts of an engine by release, and how our entries differ."""
+    table = read_table(engine)
+    ours = {release: entry_facts(engine, release) for release in table}
+    lines = [f"| default of {engine.label} | by release | our entries |", "| --- | --- | --- |"]
+    for name, fact in engine.facts.items():
         changes, before = [], None
         for release, facts in table.items():
             if facts[name] != before or not changes:
@@ -714,41 +151,48 @@ def handbook_table() -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description="Facts of vLLM releases from their source, compared with our data"
+        description="Facts of an engine's releases from their source, compared with our data"
     )
-    parser.add_argument("--releases", nargs="+", default=RELEASES, help="releases, as on the package index")
+    parser.add_argument("--engine", choices=ENGINES, default="vllm")
+    parser.add_argument(
+        "--releases", nargs="+", help="releases, as on the package index; default: all listed ones"
+    )
     parser.add_argument("--files", type=Path, help="folder that keeps the files that were read")
-    parser.add_argument("--write", action="store_true", help=f"write {TABLE.name}; other releases are kept")
+    parser.add_argument(
+        "--write", action="store_true", help="write the engine's table; other releases are kept"
+    )
     arguments = parser.parse_args()
-    if arguments.write and (unlisted := sorted(set(arguments.releases) - set(RELEASES))):
+    engine = ENGINES[arguments.engine]
+    releases = arguments.releases or engine.releases
+    if arguments.write and (unlisted := sorted(set(releases) - set(engine.releases))):
         parser.error(
             f"--write keeps releases of RELEASES only, which lacks {', '.join(unlisted)}: add them there first"
         )
     table: dict[str, dict[str, Value]] = {}
-    for release in arguments.releases:
+    for release in releases:
         try:
-            table[release] = facts_of(read_release(release, arguments.files))
+            table[release] = facts_of(engine, read_release(engine, release, arguments.files))
         except (OSError, subprocess.CalledProcessError) as error:
             parser.error(
-                f"the wheel of vLLM {release} cannot be read ({error}): check the release and the network"
+                f"the wheel of {engine.label} {release} cannot be read ({error}): check the release and the network"
             )
         except KeyError as error:
             parser.error(
-                f"the source of vLLM {release} has another form ({error}): extend the reader of that fact"
+                f"the source of {engine.label} {release} has another form ({error}): extend the reader of that fact"
             )
     different = 0
     for release, facts in table.items():
-        ours = entry_facts(release)
-        print(f"{release} (entry {find_engine(f'vllm@{release}').version})")
+        ours = entry_facts(engine, release)
+        print(f"{release} (entry {find_engine(f'{engine.name}@{release}').version})")
         for name, value in facts.items():
             differs = name in ours and ours[name] != value
             different += differs
             print(
                 f"  {name:<28} {json.dumps(value)}" + (f"   OURS {json.dumps(ours[name])}" if differs else "")
             )
-    print(f"{len(table)} releases; {different} facts differ from vllm.toml")
+    print(f"{len(table)} releases; {different} facts differ from {engine.name}.toml")
     if arguments.write:
-        write_table(read_table() | table if TABLE.exists() else table)
+        write_table(engine, read_table(engine) | table if engine.table.exists() else table)
     return 1 if different else 0
 
 

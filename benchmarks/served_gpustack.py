@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -164,8 +164,12 @@ def engine_of(label: str, versions: str) -> str | None:
     return f"{ENGINES[label]}@{SERVED.get(version.group(1), version.group(1))}"
 
 
-def _server(run: dict[str, Any], engine: str | None) -> ResolvedPool:
-    """As its launch command says. SGLang starts with less KV than its context, and refuses what is longer than that
+def _server(
+    run: dict[str, Any], engine: str | None, known: Callable[[dict[str, Any]], dict[str, Any]] = dict
+) -> ResolvedPool:
+    """As what is `known` of its launch command says.
+
+    SGLang starts with less KV than its context, and refuses what is longer than that
     (sgl-project/sglang issue 4048): there, the context is the longest request that fits.
     """
     settings = {"quantization": FORMATS[run["weight_precision"]], **(launch(run["notes"]) or {})}
@@ -173,7 +177,7 @@ def _server(run: dict[str, Any], engine: str | None) -> ResolvedPool:
         settings.setdefault("max_model_len", "auto")
     if engine == PARSES_TEMPLATES and run["model"] not in WITHOUT_TEMPLATE:
         settings["front_end_request_s"] = CHAT_TEMPLATE_S
-    return resolve(run["model"], build(Pool, {"gpu": GPUS[run["gpu"]], "engine": engine, **settings}))
+    return resolve(run["model"], build(Pool, known({"gpu": GPUS[run["gpu"]], "engine": engine, **settings})))
 
 
 def _closed(run: dict[str, Any]) -> bool:
@@ -185,9 +189,11 @@ def known_lengths(run: dict[str, Any]) -> bool:
     return _closed(run) or _random(run)
 
 
-def server_and_requests(run: dict[str, Any], engine: str | None) -> tuple[ResolvedPool, Workload]:
-    """Return the server and the requests of a run."""
-    return _server(run, engine), _workload(run)
+def server_and_requests(
+    run: dict[str, Any], engine: str | None, known: Callable[[dict[str, Any]], dict[str, Any]] = dict
+) -> tuple[ResolvedPool, Workload]:
+    """Return the server and the requests of a run; `known` leaves out fields of the pool that nobody stated."""
+    return _server(run, engine, known), _workload(run)
 
 
 def _random(run: dict[str, Any]) -> bool:

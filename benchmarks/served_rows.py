@@ -147,6 +147,7 @@ def server_of(
         response_latency_s=usual.response_latency_s,
         output_token_s=launch.get("output_token_s", usual.output_token_s),
         input_token_s=launch.get("input_token_s", usual.input_token_s),
+        request_s=usual.request_s,
         # message boundaries matter only to the queue: neither TTFT nor TPOT sees them otherwise
         stream_interval=1 if launch.get("output_token_s") == 0 else launch.get("stream_interval", 1),
         processes=usual.processes,

@@ -136,7 +136,8 @@ def _dashboard(sessions: int, end_s: float, wrong: list[str]) -> Iterator[int | 
     if not sessions:
         yield None
         return
-    from capacity_app.screenshots import dashboard_server
+    sys.path.append(str(Path(__file__).parent.parent / "tests"))
+    from screenshots import dashboard_server
 
     with tempfile.TemporaryDirectory() as folder, dashboard_server(Path(folder, "log.txt")) as address:
         program = [

@@ -12,7 +12,16 @@ from datetime import date
 
 import numpy as np
 import numpy.typing as npt
-from interval_evidence import ALL, NO_CLIENT, NOTHING, OTHER_LAB, PUBLISHED, SETTINGS, Figure
+from interval_evidence import (
+    ALL,
+    NO_CLIENT,
+    NOTHING,
+    OTHER_LAB,
+    RELEASE,
+    SETTINGS,
+    THIRD_PARTIES,
+    Figure,
+)
 from scipy.optimize import minimize
 
 from capacity.hardware.coefficients import Fit
@@ -61,7 +70,7 @@ CLASSES = len(EFFECTS)
 
 def usable(figure: Figure) -> bool:
     """Figures of loads that an answer speaks of."""
-    if figure.said not in (ALL, NO_CLIENT, NOTHING, PUBLISHED):
+    if figure.said not in (ALL, NO_CLIENT, RELEASE, NOTHING, OTHER_LAB, *THIRD_PARTIES):
         return False
     return figure.load_fraction is None or figure.load_fraction < STABLE_LOAD
 
@@ -282,10 +291,13 @@ SOURCE = (
     "served runs of InferenceX and gap-analysis (H100, H200, B200), IOG (H100 PCIe), inference-sim and APEX (H100), "
     "TensorRT-LLM's performance page (A100, H100, H200, L40S)"
 )
-BEYOND_SOURCE = "rows of InferenceX and gap-analysis, predicted with neither launch nor client known"
+BEYOND_SOURCE = (
+    "rows of InferenceX, gap-analysis, GPUStack's lab (docs.gpustack.ai) and ML.ENERGY's leaderboard v3 (ml.energy), "
+    "predicted with neither launch nor client known"
+)
 MACHINES_SOURCE = (
     "campaigns of known launch, each left out, with GPUStack's lab (docs.gpustack.ai) and ML.ENERGY's leaderboard v3 "
-    "(ml.energy, its sampling parameters not said): nine in ten figures, every campaign the same weight"
+    "(ml.energy, with its sampling parameters): nine in ten figures and sources of campaigns left out"
 )
 HELD_OUT_BY = "source: campaign, engine with its client, GPU"
 

@@ -6,8 +6,6 @@
 The functions have the names of the commands, and keywords in place of their flags.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from capacity.base.registry import public_names as _public_names

@@ -27,6 +27,7 @@ from capacity.model.presets import add_model as add_model
 from capacity.planning.bills.billing import Bill as Bill
 from capacity.planning.cascades.cascade_answer import CascadeAnswer
 from capacity.planning.fleets.fleet_records import FleetPlan as FleetPlan
+from capacity.planning.halls.hall_records import HallPlan as HallPlan
 from capacity.planning.load.curve import Curve as Curve
 from capacity.planning.load.curve import Progress as ProgressOfCurve
 from capacity.planning.records import Plan as Plan
@@ -57,7 +58,9 @@ from capacity.workload import Workload
 from capacity_validate.calibrating import calibrate as calibrate
 from capacity_validate.comparing import compare as compare
 from capacity_validate.suggesting import suggest_runs as suggest_runs
+from capacity_validate.watching import watch as watch
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -75,6 +78,7 @@ __all__ = [
     "Estimate",
     "Fit",
     "FleetPlan",
+    "HallPlan",
     "InvalidInput",
     "Plan",
     "Simulation",
@@ -108,6 +112,7 @@ __all__ = [
     "load_sweep",
     "models",
     "plan",
+    "plan_hall",
     "quantize",
     "scale",
     "simulate",
@@ -118,6 +123,7 @@ __all__ = [
     "sweep_results",
     "tornado",
     "use_cases",
+    "watch",
 ]
 
 class _Billing(TypedDict, total=False):
@@ -175,6 +181,7 @@ class _Cost(TypedDict, total=False):
 
 class _Pool(TypedDict, total=False):
     gpu: str
+    power_cap: Any
     tensor_parallel_size: int | str
     pipeline_parallel_size: int | str
     data_parallel_size: int | str
@@ -239,8 +246,8 @@ class _Pool(TypedDict, total=False):
     top_k: int | str
     repetition_penalty: float | str
     override_generation_config: Any
-    front_end_input_token_s: float | str
-    front_end_request_s: float | str
+    front_end_input_token_s: float | str | None
+    front_end_request_s: float | str | None
     front_end_output_token_s: float | str | None
     api_server_count: int | str
     step_noise: float | str
@@ -263,6 +270,7 @@ class _RisingLoad(TypedDict, total=False):
     hourly_rates: Any
 
 class _Search(TypedDict, total=False):
+    power_cap: Any
     pipeline_parallel_sizes: int | str
     data_parallel_sizes: int | str
     expert_parallel: bool | None
@@ -333,8 +341,8 @@ class _Search(TypedDict, total=False):
     top_p: float | str
     top_k: int | str
     repetition_penalty: float | str
-    front_end_input_token_s: float | str
-    front_end_request_s: float | str
+    front_end_input_token_s: float | str | None
+    front_end_request_s: float | str | None
     front_end_output_token_s: float | str | None
     api_server_count: int | str
     step_noise: float | str
@@ -724,6 +732,31 @@ def plan(
     **options: Unpack[_PlanOptions],
 ) -> Plan: ...
 
+class _PlanHallOptions(_Search, _Traffic, _Cost, total=False):
+    gpus: str
+    tensor_parallel_sizes: int | str
+    quantizations: str | None
+    engines: str
+    grid_region: str | None
+    slo_window: str
+    replications: int | str
+    input_len: int | str | None
+    output_len: int | str | None
+    batch_size: int | str | None
+    concurrency: int | str | None
+    price_tier: Any
+
+def plan_hall(
+    models: str | Path | Sequence[Mapping[str, Any]],
+    *,
+    power_budget: float | str,
+    slo: Sequence[str] | str = ...,
+    profiles: str | Path | None = ...,
+    download: bool = ...,
+    progress: Callable[[int, int], None] | None = ...,
+    **options: Unpack[_PlanHallOptions],
+) -> HallPlan: ...
+
 class _QuantizeOptions(_Pool, _Cost, total=False):
     price_tier: Any
 
@@ -776,6 +809,7 @@ def simulate(
     download: bool = ...,
     progress: Callable[[int, int], None] | None = ...,
     engine_loop: str = ...,
+    scheduler: str | None = ...,
     **options: Unpack[_SimulateOptions],
 ) -> Simulation: ...
 

@@ -4,8 +4,6 @@ Ctrl-C ends the command with one line, also while it is still loading. SIGTERM a
 command prints its results so far, and then ends by the signal that was received. A second signal ends it at once.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import signal
@@ -19,7 +17,7 @@ _asked: list[int] = []  # the signal that ends this command
 
 def main() -> None:
     """Run the `capacity` command."""
-    _end_when_asked()
+    atexit.register(_die)  # first of all, so that it runs last
     loads = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not where the caller ignores it
     if loads:
         signal.signal(signal.SIGINT, _leave)
@@ -27,11 +25,12 @@ def main() -> None:
 
     if loads:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    _end_when_asked()
     run()
 
 
 def _end_when_asked() -> None:
-    atexit.register(_die)  # first of all, so that it runs last
+    """Handle SIGTERM and SIGHUP from now on. While modules load, their default action ends the process silently."""
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", None)):
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # not under nohup
             signal.signal(number, _end)

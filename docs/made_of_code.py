@@ -1,8 +1,8 @@
 """What the handbook takes from the code: `python docs/made_of_code.py` writes it into the pages.
 
 The rooms of `capacity/` and who imports whom, in docs/architecture.md; the routers, in docs/deployments.md; the claims
-of the field beside our numbers, in docs/claims.md; the verbs, in docs/api.md; the defaults of vLLM's releases, in
-docs/engines.md.
+of the field beside our numbers, in docs/claims.md; the verbs, in docs/api.md; rules and defaults of engine releases,
+in docs/engines.md.
 
 An arrow is an import; the number beside it counts those that it stands for. Arrows that follow from longer ways (A to
 C where A to B to C is drawn) are left out of the picture and listed in the table below it. A dotted arrow is one verb
@@ -132,13 +132,13 @@ def verb_table() -> str:
 
 
 def release_table() -> str:
-    """Return the defaults of vLLM's releases and how our entries differ, as Markdown."""
+    """Return scheduling rules and defaults by release, and how our entries differ, as Markdown."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
     try:
-        from release_facts import handbook_table
+        from release_facts import handbook_tables
     finally:
         sys.path.remove(str(ROOT / "benchmarks"))
-    return handbook_table()
+    return handbook_tables()
 
 
 MADE: dict[Path, Callable[[], str]] = {

@@ -48,6 +48,7 @@ VERBS = {  # a short question of each verb
     "sweep": "sweep.toml --store store.sqlite", "from-vllm": "'vllm serve m' --gpu h100",
     "from-launch": "'vllm serve m' --gpu h100", "use-cases": "",
     "compare": "result.json --gpu h100", "calibrate": "absent.jsonl", "validate": "--campaign absent.toml",
+    "watch": "absent.txt --gpu h100",
     "dashboard": "--host nowhere.invalid",
 }  # fmt: skip
 NUMBERS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +40,16 @@ def vllm_result(**changes: Any) -> dict[str, Any]:
         "start_times": [100.0, 100.4, 99.5],
         **changes,
     }
+
+
+def changed(document: Any, bad: Any) -> Iterator[Any]:
+    """The document with each of its values in turn, at any depth, replaced by `bad`."""
+    if isinstance(document, dict):
+        for key, value in document.items():
+            yield {**document, key: bad}
+            for inner in changed(value, bad):
+                yield {**document, key: inner}
+    elif isinstance(document, list):
+        for index, value in enumerate(document):
+            for inner in (bad, *changed(value, bad)):
+                yield [*document[:index], inner, *document[index + 1 :]]

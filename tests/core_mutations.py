@@ -107,6 +107,18 @@ CORE_MUTATIONS = (
         "begin_ps + share",
     ),
     wrong(
+        "steps without rows take no place in the queue",
+        ENGINE,
+        "->slots += MIN(p->empty_steps, free);",
+        "->slots += 0;",
+    ),
+    wrong(
+        "a step without rows at the head of the queue allows no other",
+        ENGINE,
+        "passed = waits_early ? e->passed : 0, free;",
+        "passed = 0, free;",
+    ),
+    wrong(
         "every stage begins at once",
         ENGINE,
         "i64 begin_ps = MAX(at_ps, e->stage_free_ps[stage]);",
@@ -237,7 +249,12 @@ CORE_MUTATIONS = (
         "return running->at[0];",
     ),
     wrong("a preempted row's tokens are lost", V1, "            refund = s->rows.at[i].tokens;\n", ""),
-    wrong("a step that preempts admits", V1, "if (!s->preempted.count && !holds)", "if (!holds)"),
+    wrong(
+        "a step that preempts admits",
+        V1,
+        "    if (!s->preempted.count) {\n        v->admit_waiting",
+        "    if (1) {\n        v->admit_waiting",
+    ),
     wrong("preempted in order of preemption", V1, "if (s->preempted.count > 1)", "if (0)"),
     wrong(
         "the watermark for a request alone",
@@ -280,8 +297,8 @@ CORE_MUTATIONS = (
     wrong(
         "verification rows beside prefills",
         V1,
-        "if (v->speculates && p->limits.rules.pads_drafts && pads_speculation(r, computed, s)) {",
-        "if (v->speculates && p->limits.rules.pads_drafts && r->known - computed == 1) {",
+        "return rules->pads_drafts && !v->prefill_scheduled && (",
+        "return rules->pads_drafts && (",
     ),
     # vLLM V1 by sums
     wrong(
@@ -334,6 +351,26 @@ CORE_MUTATIONS = (
         "for (; k && list->at[k - 1]->request > r->request; k--)",
     ),
     # KV
+    wrong(
+        "kept images have no space",
+        "encoder.c",
+        "i64 room = e->free + e->kept_tokens;",
+        "i64 room = e->free;",
+    ),
+    wrong("the last kept image is evicted", "encoder.c", "evict(e, 0);", "evict(e, e->kept.count - 1);"),
+    wrong(
+        "images of a preempted request stay",
+        "encoder.c",
+        "for (i64 i = e->now.count - 1; i >= 0; i--) {",
+        "for (i64 i = -1; i >= 0; i--) {",
+    ),
+    wrong("a clip counts as an image", "encoder.c", "return r->audio_tokens && image", "return 0 && image"),
+    wrong(
+        "computed images stay in use",
+        "encoder.c",
+        "end_of(r, image) <= r->computed; image++)",
+        "end_of(r, image) < 0; image++)",
+    ),
     wrong("evictable hits are free", "run_pool.c", "if (found.run->references == 0)", "if (0)"),
     wrong(
         "blocks without content are lost",
@@ -423,8 +460,8 @@ CORE_MUTATIONS = (
     wrong(
         "SGLang chunks part of a page",
         "sglang.c",
-        "return tokens / page * page;",
-        "return tokens + 0 * page;",
+        "tokens = chunk_left / page * page;",
+        "tokens = chunk_left + 0 * page;",
     ),
     wrong(
         "TensorRT-LLM starts prompts in a step that paused",

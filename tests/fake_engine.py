@@ -69,7 +69,8 @@ def serve() -> None:
             [sys.executable, "-c", "import signal,time;signal.signal(15, signal.SIG_IGN);time.sleep(600)"]
         )
         noted(worker.pid)
-    print("INFO Model loading took 14.99 GiB memory and 31.6 seconds")
+    weights_gib = 14.99 / int(option("--tensor-parallel-size", "1"))
+    print(f"INFO Model loading took {weights_gib:.2f} GiB memory and 31.6 seconds")
     print("INFO GPU KV cache size: 422,112 tokens", flush=True)
     assert option("--host") == "127.0.0.1"
     ThreadingHTTPServer(("127.0.0.1", int(option("--port"))), Handler).serve_forever()

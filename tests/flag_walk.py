@@ -83,7 +83,7 @@ VALUES = {
     "prefix-zipf": "2", "price": "3", "price-file": "no.csv", "price-instance": "p5.48xlarge", "price-provider": "AWS",
     "price-tier": "on-demand", "quantization": "fp8", "ramp-s": "4", "random-prefix-len": "512",
     "random-range-ratio": "0.5", "recovery-s": "3", "replica-startup-s": "0.5", "replicas": "2", "request-rate": "5",
-    "requests-per-day": "200000",
+    "requests-per-day": "200000", "power-cap": "300",
     "request-timeout-s": "0.5", "requests-of-lost-replicas": "fail", "role": "decode", "router": "least-kv",
     "scale-down-delay-s": "0.5", "scheduler-reserve-full-isl": "off", "scheduling": "static",
     "scheduling-policy": "priority", "seed": "7", "speculative-config": '{"method":"ngram"}', "speculator": "ngram",

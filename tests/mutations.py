@@ -45,6 +45,11 @@ def named(engine: str) -> str:
     return f"tests/simulator/core/test_schedules.py::test_named_scenarios_equal_the_engine[{engine}-events]"
 
 
+def released(engine: str, release: str = "0.33") -> str:
+    test = "test_named_scenarios_equal_the_release"
+    return f"tests/simulator/core/test_schedules.py::{test}[{engine}-{release}-events]"
+
+
 def retraction(case: str) -> str:
     name = "test_the_one_that_came_later_and_has_fewer_outputs_goes_back"
     return f"tests/simulator/schedulers/test_retraction.py::{name}[{case}-events]"
@@ -67,9 +72,9 @@ MUTATIONS = (
     # what once survived in a clone without the reference library
     Mutation(
         name="watermark blocks rounded up",
-        where=VLLM_V1,
-        old="int(limits.watermark * pool.num_blocks)",
-        new="-int(-limits.watermark * pool.num_blocks // 1)",
+        where="**/policy.py",
+        old="int(watermark * (num_blocks + 1))",
+        new="-int(-watermark * (num_blocks + 1) // 1)",
         tests=(rule("the watermark is rounded down"),),
         short=True,
     ),
@@ -90,15 +95,15 @@ MUTATIONS = (
     Mutation(
         name="prefill cadence holds whoever is kept waiting",
         where=VLLM_V1,
-        old="self._admission_bound = len(self.waiting) > 0",
+        old="self._admission_bound = not all(r.deferred for r in self.waiting)",
         new="self._admission_bound = False",
         tests=(rule("the prefill cadence does not hold while requests are kept waiting"),),
     ),
     Mutation(
         name="prefill cadence released by an arrival",
         where=VLLM_V1,
-        old="        if not holds:\n            self._admission_bound = ",
-        new="        if True:\n            self._admission_bound = ",
+        old="            if not self._holds:\n                self._admission_bound = ",
+        new="            if True:\n                self._admission_bound = ",
         tests=(rule("the prefill cadence does not hold while requests are kept waiting"),),
     ),
     Mutation(
@@ -212,8 +217,8 @@ MUTATIONS = (
     Mutation(
         name="admit after preemption",
         where=VLLM_V1,
-        old="if not step.preempted and not holds:",
-        new="if not holds:",
+        old="if not step.preempted:",
+        new="if True:",
         tests=(rule("a step that preempts admits nobody"),),
     ),
     Mutation(
@@ -245,6 +250,125 @@ MUTATIONS = (
         old="if limits.reserve_full_isl and",
         new="if False and",
         tests=(rule("the whole prompt must fit, its last token too"), named("v1")),
+    ),
+    Mutation(
+        name="watermark without the null block",
+        where="**/policy.py",
+        old="int(watermark * (num_blocks + 1))",
+        new="int(watermark * num_blocks)",
+        tests=(rule("the watermark is kept free"), released("v1")),
+    ),
+    Mutation(
+        name="drafts for a request that starts alone",
+        where=VLLM_V1,
+        old=" and (self._some_scheduled or starts_cached)",
+        new="",
+        tests=(released("v1"), released("v1async")),
+    ),
+    Mutation(
+        name="no drafts for a request that starts alone and cached",
+        where=VLLM_V1,
+        old=" and (self._some_scheduled or starts_cached)",
+        new=" and self._some_scheduled",
+        tests=(released("v1"), released("v1async")),
+    ),
+    Mutation(
+        name="drafts beside a prefill",
+        where=VLLM_V1,
+        old="rules.pads_drafts and not self._prefill_scheduled and",
+        new="rules.pads_drafts and",
+        tests=(released("v1"),),
+    ),
+    Mutation(
+        name="drafts up to max_model_len",
+        where=VLLM_V1,
+        old="computed + padded + starts_unpadded <=",
+        new="computed + padded <=",
+        tests=(released("v1"), released("v1async")),
+    ),
+    Mutation(
+        name="prefill cadence holds a request with one token",
+        where=VLLM_V1,
+        old="if self._holds and is_prefill:",
+        new="if self._holds:",
+        tests=(released("v1"),),
+    ),
+    Mutation(
+        name="prefill cadence ignores recomputed outputs",
+        where=VLLM_V1,
+        old="not all(r.mid_prefill for r in self.running)",
+        new="any(r.computed >= r.prompt_tokens for r in self.running)",
+        tests=(released("v1"),),
+    ),
+    Mutation(
+        name="a verification caches tokens that it trimmed",
+        where=VLLM_V1,
+        old="min(r.computed - r.placeholders, r.known - 1)",
+        new="min(r.computed - r.placeholders, r.known)",
+        tests=(released("v1"), released("v1async")),
+    ),
+    Mutation(
+        name="a preempted request resumes while its token is in flight",
+        where=VLLM_V1,
+        old="self.limits.rules.waits_for_stale_output and r.in_flight_tokens > 0",
+        new="False",
+        tests=(released("v1"),),
+    ),
+    Mutation(
+        name="a skipped request is a backlog",
+        where=VLLM_V1,
+        old="r.deferred = True",
+        new="r.deferred = False",
+        tests=(released("v1"),),
+    ),
+    Mutation(
+        name="a skipped request is no backlog after its next preemption",
+        where="**/sequence.py",
+        old="        self.deferred = False\n        self.epoch",
+        new="        self.epoch",
+        tests=(released("v1"),),
+    ),
+    Mutation(
+        name="up to 0.30, a preempted request precedes skipped ones",
+        where=VLLM_V1,
+        old="if self.limits.priority or self.limits.rules.skipped_keep_place:",
+        new="if True:",
+        tests=(released("v1", "0.30"),),
+    ),
+    Mutation(
+        name="steps without rows take no place in the queue",
+        where="**/simulator/engine.py",
+        old="in_flight[-1].slots += min(policy.empty_steps, free)",
+        new="pass",
+        tests=(released("v1"),),
+    ),
+    Mutation(
+        name="up to 0.22, steps without rows fill the queue",
+        where="**/sequence.py",
+        old="if self.rules.empty_steps_fill_queue else 1",
+        new="",
+        tests=(released("v1", "0.22"),),
+    ),
+    Mutation(
+        name="up to 0.22, a step without rows at the head of the queue allows no other",
+        where="**/simulator/engine.py",
+        old="self._passed if waits_early else 0",
+        new="0",
+        tests=(released("v1", "0.22"),),
+    ),
+    Mutation(
+        name="up to 0.22, the engine does not wait after a step that only preempts",
+        where="**/simulator/engine.py",
+        old="elif is_empty or (waits_early and not (computes and in_flight[0].end > now_ps)):",
+        new="elif is_empty:",
+        tests=(released("v1", "0.22"),),
+    ),
+    Mutation(
+        name="a window's admission counts one step in flight",
+        where="**/setup.py",
+        old="in_flight_tokens=steps * setup",
+        new="in_flight_tokens=setup",
+        tests=(released("v1async"),),
     ),
     Mutation(
         name="watermark ignored",

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmark_files import vllm_result
-from capacity_validate.benchmark_results import read_results
 from capacity_validate.campaigns import load_campaign
-from capacity_validate.cases import read_measurements
+from capacity_validate.evidence import read_evidence
+from capacity_validate.kernel_files import read_kernel_file
 from capacity_validate.server_log import read_server_log
 from hf_configs import LATENT, LLAMA, MOE
 from scenario_lines import scenario
+from server_files import CONFIG, FILES
 from sweep_files import SPEC
 from trace_texts import AZURE, BURSTGPT, PLAIN, agentic, mooncake
 
@@ -22,6 +23,7 @@ import capacity
 from capacity.base.errors import CapacityError
 from capacity.base.external_files import read_text
 from capacity.deployment import read_deployment
+from capacity.deployment.launch_command import read_servers
 from capacity.hardware.pricing import read_prices
 from capacity.hardware.profile import parse_profile
 from capacity.planning.bills.hosted_prices import read_api_prices
@@ -64,6 +66,40 @@ LOG = (
     "INFO [gpu_worker.py:349] Available KV cache memory: 51.53 GiB\n"
     "INFO [kv_cache_utils.py:1229] GPU KV cache size: 422,112 tokens\n# cuda blocks: 7191, # CPU blocks: 512\n"
 )
+SCRAPE = (
+    'process_start_time_seconds 1.79e9\nvllm:request_success_total{model_name="m"} 4\n'
+    'vllm:cache_config_info{block_size="16",num_gpu_blocks="100",cache_dtype="fp8"} 1.0\n'
+    'vllm:request_prompt_tokens_bucket{le="100.0",model_name="m"} 4\n'
+    'vllm:request_prompt_tokens_sum{model_name="m"} 240\nvllm:request_prompt_tokens_count{model_name="m"} 4\n'
+    'vllm:time_to_first_token_seconds_sum{model_name="m"} 1.0\n'
+    'vllm:time_to_first_token_seconds_count{model_name="m"} 4\n'
+)
+MLPERF = (
+    "MLPerf Results Summary\nScenario : Server\nCompleted samples per second    : 264.90\n"
+    "Mean First Token latency (ns)   : 200849949\n"
+)
+LLMPERF = {"model": "m", "num_concurrent_requests": 5, "results_end_to_end_latency_s_mean": 1.2}
+TRACE = (
+    '{"deviceProperties": [{"name": "NVIDIA H100"}], "traceEvents": [{"cat": "cpu_op", "name": "aten::mm", "args": '
+    '{"External id": 1, "Input type": ["c10::Half"], "Input Dims": [[8, 64], [64, 32]]}}, {"cat": "kernel", "name": '
+    '"nvjet", "ts": 1.5, "dur": 9.5, "args": {"External id": 1, "device": 0}}]}'
+)
+NCCL_TESTS = (
+    "# nThread 1 nGpus 2 all_reduce_perf\n#       size         count      type   redop    root     time\n"
+    "     1048576        262144     float     sum      -1   339.61    3.09    3.09       0   335.85    3.12    3.12\n"
+)
+PERF_TABLE = (
+    "framework,version,device,op_name,kernel_source,gemm_dtype,m,n,k,latency\n"
+    "VLLM,0.11,X,gemm,k,bfloat16,8,64,64,0.1\n"
+)
+KERNEL_TABLE = (
+    "Time (%),Total Time (ns),Instances,Avg (ns),Name\n50.1,99385786,32,3105805.8,flash_attention\n"
+)
+NVBENCH = (
+    '{"devices": [{"name": "X"}], "benchmarks": [{"name": "b", "states": [{"axis_values": [{"name": "T", "value": '
+    '"F16"}, {"name": "M", "value": "8"}, {"name": "N", "value": "8"}, {"name": "K", "value": "8"}], "summaries": '
+    '[{"tag": "nv/cold/time/gpu/mean", "data": [{"name": "value", "value": "1e-05"}]}]}]}]}'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +120,10 @@ def _schedules(path: str) -> object:
     return [schedule_scenario(each) for each in read_scenarios(path)]
 
 
+def _launched(text: str) -> object:
+    return [server.pool("h100") for server in read_servers(text)]
+
+
 def _traced(path: str) -> object:
     return read_trace(path, limit=5000)
 
@@ -93,7 +133,7 @@ def _config(**changes: object) -> str:
 
 
 def _measured(path: str) -> object:
-    return read_measurements(Path(path))
+    return read_kernel_file(Path(path))
 
 
 LOGS = (  # of requests, of conversations, of counters, of a benchmark
@@ -165,6 +205,19 @@ PARSERS: Mapping[str, Parser] = {
         ),
         text=True,
     ),
+    "launch file": Parser(
+        _launched,
+        (
+            *(text for text, *_ in FILES.values()),
+            "#!/bin/sh\nexport A=b\nvllm serve org/m \\\n  --max-num-seqs 8 # a comment\n",
+            "services:\n  llm:\n    image: vllm/vllm-openai\n    command: --model org/m\n    deploy: {replicas: 2}\n",
+        ),
+    ),
+    "options file": Parser(lambda path: _launched(f"vllm serve org/m --config {path}"), (CONFIG,)),
+    "Modelfile": Parser(
+        lambda path: _launched(f"ollama create m -f {path}"),
+        ("# model org/m\nFROM ./m-Q4_K_M.gguf\nPARAMETER num_ctx 8192\nPARAMETER num_batch 512\n",),
+    ),
     "speculative config": Parser(
         lambda text: capacity.simulate(SMALL, speculative_config=text, **LOAD),  # type: ignore[arg-type]
         ('{"method": "eagle3", "model": "x/y", "num_speculative_tokens": 3}', '{"method": "ngram"}'),
@@ -180,7 +233,9 @@ PARSERS: Mapping[str, Parser] = {
         ("ttft:p95:500ms", "tpot:50ms"),
         text=True,
     ),
-    "benchmark result": Parser(read_results, (json.dumps(vllm_result()),)),
+    "benchmark result": Parser(
+        lambda path: read_evidence([path]), (json.dumps(vllm_result()), SCRAPE, MLPERF, json.dumps([LLMPERF]))
+    ),
     "server log": Parser(read_server_log, (LOG,)),
     "measurements": Parser(
         _measured,
@@ -189,6 +244,11 @@ PARSERS: Mapping[str, Parser] = {
             '{"operator": "gemm", "kernel": "bf16", "sizes": {"m": 8, "n": 64, "k": 64}, "status": "ok", "timing": '
             '{"seconds": 1e-5, "low_s": 9e-6, "high_s": 1e-5, "repetitions": 9, "outliers": 0, "drift": 0.0, '
             '"samples": [1e-5, 1.1e-5], "how": "events"}, "flops": 65536, "bytes": 9000}\n',
+            TRACE,
+            NCCL_TESTS,
+            PERF_TABLE,
+            KERNEL_TABLE,
+            NVBENCH,
         ),
     ),
     "campaign": Parser(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from engine_runs import COLUMNS, SETUP, KneedStepTimes, random_content, random_run
+from step_models import FunctionStepTimes
 
 from capacity.answers.engine_setup import engine_setup
 from capacity.base.errors import InvalidInput
@@ -26,7 +27,7 @@ from capacity.simulator.members import EngineLoop
 from capacity.simulator.schedulers import AdapterSlots, DrawnSpeculation, Speculation
 from capacity.simulator.step_noise import make_step_noise
 from capacity.simulator.transfer import KvLink
-from capacity.step import AffineStepTimes
+from capacity.step import AffineStepTimes, StepShape
 from capacity.workload import LognormalLengths, PromptContent, SteadyArrivals, Workload, synthetic
 
 POLICIES = ("vllm-v1", "vllm-v1-async", "vllm-v0", "sglang", "tensorrt-llm", "tgi", "static", "slots")
@@ -58,6 +59,7 @@ def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str,
     """A workload, the engines and the keywords of `simulate`; some stand one after another, as a cascade, and some
     before a router that expects first tokens in time."""
     workload, setups, keywords = _random_deployment(seed)
+    workload, setups = _pictured(random.Random(f"images {seed}"), workload, setups)
     rng = random.Random(f"cascade {seed}")
     chance = rng.random()
     if chance > 0.6 or len(setups) < 2 or setups[0].role != "both":
@@ -88,6 +90,42 @@ def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str,
         workload,
         [replace(setup, takes=PoolLimits(place)) for setup, place in zip(setups, places, strict=True)],
         keywords,
+    )
+
+
+def _pictured(
+    rng: random.Random, workload: Workload, setups: list[EngineSetup]
+) -> tuple[Workload, list[EngineSetup]]:
+    """Some prompts that share nothing get images, an audio clip or both, before an encoder that has little space."""
+    limits, policy, options = setups[0].limits, setups[0].policy, setups[0].policy_options
+    able = (
+        policy in ("vllm-v1", "vllm-v1-async") and limits.enable_chunked_prefill and "offload" not in options
+    )
+    shares = workload.content is not None or workload.sample_of is not None
+    real = hasattr(setups[0].step_times, "model")
+    if not able or shares or real or limits.pipeline_stages > 1 or rng.random() > 0.4:
+        return workload, setups
+    kinds = rng.choice([("images",), ("audio",), ("images", "audio")])
+    sizes = [rng.randint(1, 90) for _ in range(len(workload))]
+    columns: dict[str, list[int]] = {"images": [], "image_tokens": [], "audio_tokens": []}
+    for prompt, size in zip(workload.prompt_tokens.tolist(), sizes, strict=True):
+        images = min(rng.randint(0, 4), prompt // size) if "images" in kinds else 0
+        clip = min(rng.choice([0, 1, 30, 100]), prompt - images * size) if "audio" in kinds else 0
+        for column, value in zip(
+            columns.values(), (images, size if "images" in kinds else 0, clip), strict=True
+        ):
+            column.append(value)
+    largest = max(max(columns["image_tokens"]), max(columns["audio_tokens"]), 1)
+    space = round(largest * rng.choice([1, 1.5, 4]))
+
+    def step_s(shape: StepShape) -> float:
+        tokens = shape.num_tokens * 1e-4 + shape.encoder_tokens * 2e-4 + shape.audio_tokens * 3e-4
+        return 0.01 + tokens + (shape.encoder_pairs + 2 * shape.audio_pairs) * 1e-7
+
+    changed = {"step_times": FunctionStepTimes(step_s), "limits": replace(limits, max_encoder_tokens=space)}
+    return (
+        replace(workload, **{name: np.array(values) for name, values in columns.items()}),
+        [replace(setup, **changed) for setup in setups],
     )
 
 

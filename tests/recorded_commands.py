@@ -75,7 +75,7 @@ sweep quantize frontier load-sweep gpu-comparison speculate kv cache-curve scale
 speculators attention-io definition"""
 VERBS = """fit estimate explain frontier simulate schedule models gpus schema plan fleet cost cascade curve tornado
 advise diff sweep from-vllm quantize speculate scale attention-io batching charts kv cache-curve engines
-validate calibrate compare dashboard"""
+validate calibrate compare watch dashboard"""
 
 # memory
 

@@ -52,17 +52,17 @@ def request(name: str, arrival: float, prompt: int, max_tokens: int, priority: i
 RULES = (
     RuleScenario(
         name="the watermark is rounded down",
-        rule="int(0.25 x 11 blocks) = 2: b needs 4 of the 6 that are free",
+        rule="int(0.18 x 11 blocks, one of them null) = 1: b needs 4 of the 5 that are free",
         scenario=scenario(
-            num_blocks=11, watermark=0.25, requests=[request("a", 0, 16, 2), request("b", 0.005, 16, 1)]
+            num_blocks=10, watermark=0.18, requests=[request("a", 0, 16, 2), request("b", 0.005, 16, 1)]
         ),
         steps=(step({"a": 16}), step({"a": 1, "b": 16}, finished="ab")),
     ),
     RuleScenario(
         name="the watermark is kept free",
-        rule="int(0.25 x 10 blocks) = 2: b needs 4 and only 5 are free until a has ended",
+        rule="int(0.19 x 11 blocks, one of them null) = 2: b needs 4 and only 5 are free until a has ended",
         scenario=scenario(
-            num_blocks=10, watermark=0.25, requests=[request("a", 0, 16, 2), request("b", 0.005, 16, 1)]
+            num_blocks=10, watermark=0.19, requests=[request("a", 0, 16, 2), request("b", 0.005, 16, 1)]
         ),
         steps=(step({"a": 16}), step({"a": 1}, finished="a"), step({"b": 16}, finished="b")),
     ),

@@ -12,7 +12,7 @@ import pytest
 from capacity.simulator.core.interface import declare
 from capacity.simulator.core.library import load
 from capacity.simulator.core.step_data import NUM_FIELDS, StepData
-from capacity.step import TEXT_FIELDS, StepShape
+from capacity.step import StepShape
 
 
 @cache
@@ -31,7 +31,7 @@ def compiled(step_times: Any) -> StepData:
 
 def packed(shapes: Sequence[StepShape]) -> Any:
     """Shapes one after the other, as C has them."""
-    values = [value for shape in shapes for value in shape[:TEXT_FIELDS]]
+    values = [value for shape in shapes for value in shape]
     return (ctypes.c_int64 * max(1, len(values)))(*values)
 
 
@@ -50,4 +50,4 @@ def joint(data: StepData, shapes: Sequence[StepShape]) -> int:
     return found
 
 
-assert TEXT_FIELDS == NUM_FIELDS
+assert len(StepShape._fields) == NUM_FIELDS

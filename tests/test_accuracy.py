@@ -159,10 +159,13 @@ def test_the_usual_client_is_what_those_runs_lack_without_one(benchmark: object,
 def test_one_table_gives_back_its_profiles_numbers(benchmark: object, shared_dir: Path) -> None:
     """`fit_profiles.py` reproduces them all in half a minute; here one of them."""
     tables = benchmark("reference_tables").gemm(shared_dir / "reference/measured", quantized=False)  # type: ignore[operator]
-    constants = fit_constants(tables.predict, tables.tables["h100", "vllm", "bf16"], tables.parameters)
-    stored = load_profile("h100").step_time.families["vllm"].gemm["bf16"]
-    for name, value in constants.items():
-        assert getattr(stored, name) == pytest.approx(value, rel=1e-3), name
+    sisters = benchmark("sister_fits")  # type: ignore[operator]
+    _, both = sisters.part_sisters(tables, {"h100": "h200"})
+    constants = fit_constants(both.predict, both.tables["h100", "vllm", "bf16"], both.parameters)
+    for card in ("h100", "h200"):
+        stored = load_profile(card).step_time.families["vllm"].gemm["bf16"]
+        for name, value in sisters.split_constants(constants, faster=card == "h200").items():
+            assert getattr(stored, name) == pytest.approx(value, rel=1e-3), name
 
 
 def test_every_step_of_the_vllm_log(benchmark: object, shared_dir: Path) -> None:

@@ -99,6 +99,71 @@ def _names(node: ast.stmt) -> set[str]:
     return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
+READ_FILES = {  # modules that read files without `external_files`, and which: never one that a user or a file names
+    "app/capacity_app/app_pages/plan.py": "a plan that this session wrote",
+    "app/capacity_app/launch.py": "its own configuration",
+    "app/capacity_app/preload.py": "pages of the installed streamlit",
+    "app/capacity_app/quotas.py": "/proc",
+    "app/capacity_app/watch_view.py": "its own page",
+    "capacity/answers/data_version.py": "data of the package",
+    "capacity/answers/published_runs.py": "data of the package",
+    "capacity/answers/records.py": "data of the package",
+    "capacity/answers/startup.py": "data of the package",
+    "capacity/base/data_files.py": "data of the package",
+    "capacity/base/external_files.py": "everything else",
+    "capacity/base/registry.py": "data of the package",
+    "capacity/deployment/drafts.py": "data of the package",
+    "capacity/deployment/engines/files.py": "data of the package",
+    "capacity/deployment/flag_table.py": "data of the package",
+    "capacity/deployment/launch_writers.py": "data of the package",
+    "capacity/deployment/server_forms.py": "data of the package",
+    "capacity/deployment/use_cases.py": "data of the package",
+    "capacity/model/presets.py": "data of the package",
+    "capacity/planning/sweeps/store.py": "/proc",
+    "capacity/planning/sweeps/sweep_spec.py": "digest of a file that was read",
+    "capacity/planning/workers/environment_fingerprint.py": "digests of files that were read",
+    "capacity/report/figures/gantt.py": "data of the package",
+    "capacity/report/figures/picture.py": "data of the package",
+    "capacity/simulator/core/build.py": "sources of the package",
+    "capacity/simulator/core/interface.py": "sources of the package",
+    "capacity/simulator/core/library.py": "the compiled library and its lock",
+    "validate/capacity_validate/cases.py": "a mark that this process wrote",
+    "validate/capacity_validate/collective_times.py": "times that its own processes wrote",
+    "validate/capacity_validate/devices.py": "/proc and /sys",
+    "validate/capacity_validate/environment.py": "/sys and sources of the package",
+    "validate/capacity_validate/real_engine.py": "the log of a server that it started",
+    "validate/capacity_validate/submission.py": "files that it wrote",
+    "validate/capacity_validate/watch_metrics.py": "data of the package",
+}
+READS = {"read_text", "read_bytes"}
+
+
+def reads_a_file(node: ast.AST) -> bool:
+    """Whether a call reads a file by its path: `path.read_text()`, `open(path)` or `path.open()` but to write."""
+    if not isinstance(node, ast.Call):
+        return False
+    function, words = node.func, [a.value for a in node.args if isinstance(a, ast.Constant)]
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    keywords = {keyword.arg for keyword in node.keywords}
+    if name in READS:
+        return isinstance(function, ast.Attribute) and not node.args
+    if name in ("load_all", "safe_load", "safe_load_all") and ast.unparse(function).startswith("yaml."):
+        return True
+    writes = any(isinstance(word, str) and word[:1] in ("w", "a", "x") for word in words)
+    opens_path = isinstance(function, ast.Name) or not node.args or isinstance(node.args[0], ast.Constant)
+    return name == "open" and opens_path and not writes and bool(node.args or keywords)
+
+
+def test_only_external_files_reads_what_a_user_or_a_file_names() -> None:
+    reading = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("capacity", "app", "validate")
+        for path in (ROOT / folder).rglob("*.py")
+        if any(reads_a_file(node) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    }
+    assert reading == set(READ_FILES), reading ^ set(READ_FILES)
+
+
 LONGEST_WITHOUT = 100  # lines of a module that other modules' tests may cover
 
 

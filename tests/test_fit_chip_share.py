@@ -9,8 +9,21 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from long_forms import mostly_ci
+from test_served_accuracy import page_table
 
 CHEAP = 8  # requests in flight
+HEADING = "served means on other chips | sources | rows | TPOT | TTFT"
+CHEAP_GROUPS = (
+    "AMD MI300X, MI325X, judged",
+    "AWS Trainium2, fitted",
+    "AWS Trainium2, judged",
+)
+
+
+def vendor_lines() -> dict[str, list[str]]:
+    """Cells of the page's table by vendor and use."""
+    return page_table(HEADING)
 
 
 @pytest.fixture
@@ -21,7 +34,9 @@ def fit_chip_share(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_log_errors_tpot_at_the_median_of_sources_is_small(fit_chip_share: Any) -> None:
     table = pd.read_csv(fit_chip_share.ROWS)
-    rows = table[table["concurrency"] <= CHEAP]
+    rows = table[
+        (table["concurrency"] <= CHEAP) & (table["used_for"] == "fitted") & (table["gpu"] != "trainium2")
+    ]
     errors = pd.Series([fit_chip_share.log_errors(row, None)[0] for row in rows.itertuples()])
     by_source = errors.groupby(rows["source"].to_numpy()).median()
     assert abs(median(by_source)) < 0.12
@@ -42,7 +57,20 @@ def test_assumed_factors_of_an_unfitted_chip_are_at_least_the_fitted_chips(fit_c
     }
 
 
-def test_rows_served_amd_have_a_source_a_date_and_a_release(fit_chip_share: Any) -> None:
+def test_rows_of_served_chips_have_a_source_a_date_and_a_release(fit_chip_share: Any) -> None:
     table = pd.read_csv(fit_chip_share.ROWS)
-    assert table[["source", "date", "engine", "gpu", "model"]].notna().all(axis=None)
+    assert table[["source", "date", "used_for", "engine", "gpu", "model"]].notna().all(axis=None)
+    assert table[["mean_tpot_ms", "output_tok_s"]].notna().sum(axis=1).eq(1).all()
+    assert set(table["used_for"]) == {"fitted", "chosen by", "judged"}
+    assert table.groupby("source")["used_for"].nunique().eq(1).all()
     assert table["engine"].str.contains("@").all()
+
+
+@pytest.mark.parametrize("label", mostly_ci(vendor_lines(), CHEAP_GROUPS))
+def test_table_of_vendors_is_as_the_accuracy_page_says(fit_chip_share: Any, label: str) -> None:
+    rows = fit_chip_share.table_groups(pd.read_csv(fit_chip_share.ROWS))[label]
+    assert fit_chip_share.table_cells(rows) == vendor_lines()[label]
+
+
+def test_table_of_vendors_has_every_group_of_rows(fit_chip_share: Any) -> None:
+    assert set(vendor_lines()) == set(fit_chip_share.table_groups(pd.read_csv(fit_chip_share.ROWS)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -122,6 +123,37 @@ def test_a_source_unlike_all_others_is_not_held(fit: ModuleType) -> None:
     by_source = {each.label: each.held for each in fit.coverage(rows, lambda figure: figure.source)}
     assert by_source["s0 vllm gpu"] < 0.3
     assert np.mean([held for label, held in by_source.items() if label != "s0 vllm gpu"]) > 0.85
+
+
+@pytest.mark.usefixtures("fit")
+def test_a_level_of_knowledge_has_what_its_source_states() -> None:
+    """A launch line where nothing is left open, a release where it is named; never a setting that a level lacks."""
+    blind, rows = (
+        importlib.import_module("blind_figures"),
+        importlib.import_module("served_blind").read_rows(),
+    )
+    evidence, counts = importlib.import_module("interval_evidence"), Counter[str]()
+    for row in rows:
+        levels = blind.levels_of(row)
+        counts.update(list(levels))
+        nothing = levels[evidence.PUBLISHED_NOTHING]
+        assert "@" not in nothing["engine"]
+        assert not set(nothing) & {
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "kv_cache_dtype",
+            "gpu_memory_utilization",
+        }
+        if evidence.PUBLISHED_RELEASE in levels:
+            assert levels[evidence.PUBLISHED_RELEASE] == {**nothing, "engine": row["engine"]}
+        assert (evidence.PUBLISHED in levels) == (not row["not_said"])
+    assert counts[evidence.PUBLISHED_NOTHING] == len(rows)
+    assert (
+        counts[evidence.PUBLISHED_NOTHING]
+        > counts[evidence.PUBLISHED_RELEASE]
+        > counts[evidence.PUBLISHED]
+        > 0
+    )
 
 
 def test_the_file_is_what_was_fitted(fit: ModuleType, tmp_path: Path) -> None:

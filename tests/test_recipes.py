@@ -81,6 +81,7 @@ def with_sentence(checkout: Path) -> Path:
     return checkout
 
 
+@pytest.mark.slow
 def test_a_metric_is_two_files_and_shows_everywhere(with_sentence: Path) -> None:
     goals = ["--slo", "ttft:p95:1s", "sentence:p95:2s"]
     simulated = ["simulate", *MODEL, *SLO, "--goodput", "sentence:2000", "--format"]

@@ -61,6 +61,23 @@ def test_the_pages_intervals_are_those_that_were_judged(heading: str) -> None:
     assert page_table(heading) == rows
 
 
+@pytest.mark.ci
+def test_the_pages_coverage_by_vendor_is_that_of_the_rows_that_judge(benchmark: object) -> None:
+    """Rows of `judged_runs.csv`, which no fit reads; UPDATE_README=1 writes them."""
+    widths, blind = benchmark("interval_widths"), benchmark("blind_figures")  # type: ignore[operator]
+    fit, served = benchmark("fit_spreads"), benchmark("served_blind")  # type: ignore[operator]
+    judged = widths.held(blind.blind_figures(served.read_rows(served.JUDGED)))
+    heading = "90 % intervals, rows that judge"
+    rows = {each.label: judged_cells(vars_of(each)) for each in fit.coverage(judged, widths.by_vendor)}
+    if os.environ.get("UPDATE_README"):
+        write_table(heading, rows)
+    assert page_table(heading) == rows
+
+
+def vars_of(each: object) -> dict[str, float]:
+    return {key: getattr(each, key) for key in ("figures", "held", "held_by_source", "half_width")}
+
+
 OWN_RUNS_JUDGED = ("", ", 1 own runs", ", 2 own runs", ", 3 own runs")
 OWN_RUNS = "own runs | TPOT, dense | TTFT, dense | TPOT, experts | TTFT, experts"
 OWN_RUNS_LEARNT = ("none", "1", "2", "2, suggested", "3")

@@ -46,7 +46,7 @@ def test_judged_rows_are_asked_like_blind_rows_and_no_fit_reads_them() -> None:
         assert each["url"].startswith("https://"), each
         resolve(each["model"], Pool.model_validate(blind.pool_fields(each)))
     readers = [path.name for path in BENCHMARKS.glob("*.py") if "JUDGED" in path.read_text()]
-    assert sorted(readers) == ["gate.py", "served_blind.py"]
+    assert sorted(readers) == ["gate.py", "head_to_head.py", "interval_widths.py", "served_blind.py"]
 
 
 def test_judged_rows_on_mi300x_are_inside_their_intervals() -> None:

@@ -34,6 +34,30 @@ def test_every_dependency_is_in_the_list_by_hand() -> None:
     assert [each.name for each in requirements() if each.name not in text] == []
 
 
+def test_each_dependency_is_justified_with_its_size_and_uses() -> None:
+    text = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    names = re.findall(r"^\| (\w+) \| \d+ \| \d+ \| \S.+ \|$", text, re.MULTILINE)
+    assert sorted(names) == sorted(Requirement(need).name for need in PROJECT["dependencies"])
+
+
+def test_common_questions_do_not_load_the_largest_dependencies() -> None:
+    code = """
+import sys, capacity
+load = {"input_len": 100, "output_len": 10}
+capacity.fit("llama-3.1-8b", gpu="h100")
+capacity.estimate("llama-3.1-8b", gpu="h100", batch_size=8, **load)
+capacity.simulate("llama-3.1-8b", gpu="h100", request_rate=2, num_prompts=20, **load)
+capacity.plan("llama-3.1-8b", gpus=("h100",), request_rate=2, objective="gpus", slo="ttft:p95:1s", **load)
+print(sorted({"pandas", "plotly", "scipy"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_all_extras_are_those_of_users() -> None:
+    assert PROJECT["optional-dependencies"]["all"] == [f"llm-capacity[{','.join(OF_USERS)}]"]
+
+
 def test_the_bill_of_materials_names_what_is_installed() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "docs" / "sbom.py")], capture_output=True, text=True, check=True

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from long_forms import mostly_slow
 
 import capacity
 from capacity.base.errors import CapacityError
@@ -56,11 +57,15 @@ BASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # a call of each f
     "scale": ((SMALL,), {**POOL, "most_gpus": 2}),
     "simulate": ((SMALL,), {**POOL, **LOAD}),
     "speculate": ((SMALL,), {**POOL, "batches": (1,)}),
+    "plan_hall": (
+        ([{"model": SMALL, "slo": "ttft:p95:9s", "request_rate": 4, "input_len": 64, "output_len": 8}],),
+        {"power_budget": "10kW", "gpus": "l4", "power_cap": (None,)},
+    ),
     "stack": ((SMALL,), {**POOL, **LOAD, "order": ("bf16",)}),
     "sweep": (("sweep.toml", "store.sqlite"), {}),
     "tornado": ((SMALL,), {**POOL, **LOAD}),
 }  # fmt: skip
-ELSEWHERE = {"calibrate", "compare", "suggest_runs"}  # tests/validate
+ELSEWHERE = {"calibrate", "compare", "suggest_runs", "watch"}  # tests/validate
 WRONG: tuple[Any, ...] = (
     "", "x", "\0", "ü" * 400, "nan", -1, 0, 10**29, -(10**29), math.nan, math.inf, -math.inf, 1e308, True, None, 1j,
     b"x", [], {}, (), [None], ["x", 3], {"a": 1}, object(), sorted, np.arange(3), np.float64("nan"), np.array([[1.0]]),
@@ -86,6 +91,7 @@ SLOW = {  # or whose flags are those of a quick one: estimate, fit and simulate
     "load_sweep",
     "frontier",
     "compare_engines",
+    "plan_hall",
 }
 
 
@@ -158,7 +164,7 @@ def own_parameters(name: str) -> list[str]:
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("name", sorted(BASES))
+@pytest.mark.parametrize("name", mostly_slow(sorted(BASES), sorted({*BASES} - {"fleet", "plan_hall"})))
 @pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_wrong_value_is_refused_in_one_line(name: str, every: int) -> None:
     """Every sixth value, from another on for each parameter, or all of them (of slow functions every fourth)."""

@@ -5,7 +5,9 @@
 #   bash validate/on_a_gpu.sh calibrate  calibrate a profile on the standard results; needs no GPU
 #   bash validate/on_a_gpu.sh all        run the three in sequence
 # The second argument is the folder of the archive capacity-gpu-COMMAND.tar.gz, which contains all results, also after a
-# failure. Exit code: 0 measured; 1 a kernel or a model is wrong; 2 a package is missing; 3 nothing was measured.
+# failure. Exit code: the first that is not 0 of `capacity validate` (0 passed, 1 a check failed, 2 no device, 3 too
+# little was measured), of the tests (1 a kernel or a model is wrong) and of `capacity calibrate`; 2 also if a package is
+# missing.
 #
 # Runs from the checkout without installation. PYTHON is the interpreter that has torch; the folder `wheels` may contain
 # wheels of other missing packages (docs/validation.md explains how to copy them). LIMIT_S is the time limit of one
@@ -24,7 +26,7 @@ status=0
 case "$command" in
 quick | standard | calibrate | all) ;;
 *)
-    sed -n '2,11p' "$0" >&2
+    sed -n '2,13p' "$0" >&2
     exit 2
     ;;
 esac
@@ -53,7 +55,7 @@ within() { # SECONDS COMMAND...: interrupt at the time limit (a report is still 
         echo "no time left for: $*"
         return 124
     fi
-    timeout --signal=INT --kill-after=20 "$seconds" "$@"
+    timeout --preserve-status --signal=INT --kill-after=20 "$seconds" "$@"
 }
 
 count() { # FILE STATUS: print the number of cases with this status
@@ -73,21 +75,21 @@ campaign() { # NAME BUDGET: the harness itself skips kernels that break the CUDA
     local file="$results/$1/measurements.jsonl"
     within 500 "$python" -m capacity validate --device "$device" --campaign "$1" --budget "$2" --out "$results/$1" 2>&1 |
         tee "$results/$1.log"
-    echo "$1: capacity validate ended with ${PIPESTATUS[0]}, $(count "$file" ok) cases timed" | tee -a "$results/$command.status"
+    local code=${PIPESTATUS[0]}
+    echo "$1: capacity validate ended with $code, $(count "$file" ok) cases timed" | tee -a "$results/$command.status"
     if [ "$(count "$file" ok)" -eq 0 ]; then
         echo "nothing was measured: see $results/$1.log" >&2
-        worst 3
     elif [ "$(count "$file" wrong)" -ne 0 ]; then
         echo "kernels that gave wrong results: $(count "$file" wrong), see $results/$1.log" >&2
-        worst 1
     fi
+    worst "$code"
 }
 
 calibrate() {
     echo "== calibrate"
     within 120 "$python" -m capacity calibrate "$results/standard/measurements.jsonl" --name measured --out "$results" 2>&1 |
         tee "$results/calibrate.log"
-    if [ "${PIPESTATUS[0]}" -ne 0 ]; then worst 3; fi
+    worst "${PIPESTATUS[0]}"
     cat <<END
 
 Keep, and commit:

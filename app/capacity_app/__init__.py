@@ -39,5 +39,5 @@ How to add a page
    number, and `rows` with all numbers.
 
 6. Add the page to the lists in `tests/app/test_pages.py` and `tests/app/test_browser.py`, and run
-   `python -m capacity_app.screenshots`.
+   `python tests/screenshots.py`.
 """

@@ -15,12 +15,11 @@ from capacity.report.figures.frontiers import frontier_chart
 from capacity.report.views.frontier import frontier_facts, frontier_tables
 from capacity.report.views.view import View
 from capacity_app import parts, state, views
-from capacity_app.pages import LOOP, THIS_LOAD
+from capacity_app.pages import CANDIDATES, LOOP, THIS_LOAD
 from capacity_app.questions import ask_in_background
 from capacity_app.state import AS_PUBLISHED, Inputs
 from capacity_app.widgets import draw_fields, show_field, widget_row
 
-USUAL_GPUS = ["h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb"]
 # fewest: the smallest size that fits the model
 SIZES: dict[int | None, str] = {None: "fewest", **{size: str(size) for size in (1, 2, 4, 8, 16)}}
 
@@ -31,7 +30,7 @@ def draw_frontier(inputs: Inputs) -> None:
     formats = (None, *known_quantizations())
     with widget_row():
         asked = draw_fields(
-            field("gpus", "front_gpus", "GPUs", start=USUAL_GPUS),
+            field("gpus", "front_gpus", "GPUs", start=CANDIDATES["front_gpus"]),
             field(
                 "quantizations",
                 "front_weights",

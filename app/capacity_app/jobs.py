@@ -13,12 +13,14 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from capacity.base.errors import CapacityError, InvalidInput
+from capacity_app import variants
 from capacity_app.quotas import QUOTA, Quota, RecentCpuTime, group_usage, lower_priority
 from capacity_app.slots import Slot
 
@@ -44,17 +46,20 @@ class Task:
     """A function call for a worker process: `module:function` with picklable arguments. Equal tasks have equal keys.
 
     If `reports` is true, the function has a parameter `progress`; it calls this callable to report its progress.
+    `profiles`: folders that are searched for GPU profiles first, by default those of the current session's variants.
     """
 
     function: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     reports: bool = False
+    profiles: tuple[Path, ...] = field(default_factory=variants.session_folders)
 
     @property
     def key(self) -> str:
         """Return a hash of the function and its arguments."""
         arguments = json.dumps(self.arguments, sort_keys=True, default=_to_json_value)
-        return hashlib.sha256(f"{self.function} {arguments}".encode()).hexdigest()
+        folders = "".join(f" {folder}" for folder in self.profiles)
+        return hashlib.sha256(f"{self.function} {arguments}{folders}".encode()).hexdigest()
 
 
 def _to_json_value(value: Any) -> Any:

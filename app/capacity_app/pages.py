@@ -19,6 +19,12 @@ AS_SIDEBAR = "as in the sidebar"
 FLEET_SHAPES = ("lognormal", "gamma")  # length distributions of the Fleet page
 # arrivals of the benchmark page
 AS_FILE, AT_RATE, AT_CONCURRENCY = "as recorded", "by requests/s", "by concurrency"
+# initial candidate GPUs by widget
+CANDIDATES = {
+    "plan_gpus": ("h100-sxm-80gb", "l40s-48gb"),
+    "fleet_gpus": ("h100-sxm-80gb", "l40s-48gb"),
+    "front_gpus": ("h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb"),
+}
 OTHERWISE = "otherwise"  # row for all other values of a widget
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from capacity.report.figures import Chart
 from capacity_app.error_display import escape_except_code, escape_markdown, replace_flags, show_errors
 from capacity_app.jobs import Job, Task, current_session, runner
 from capacity_app.merits import meaning
+from capacity_app.variants import keep_session_folders
 
 REFRESH_S = 0.25
 MISSING = "-"  # a cell without a value
@@ -123,6 +125,7 @@ def draw_download(
 ) -> None:
     """Draw a download button that creates its file on click. `place` and file name must be unique on a page."""
     key, icon = f"{place}_{file_name}", ":material/download:"
+    content = keep_session_folders(content)
     st.download_button(label, content, file_name, mime, key=key, on_click="ignore", icon=icon)
 
 
@@ -219,12 +222,13 @@ def run_in_background(
     doing: str,
     button: str | None = None,
     reading: ReadProgress = progress_fraction,
+    keeps: bool = False,
 ) -> Answer:
     """Run a task in the background, and draw its progress, a cancel button and a mark for stale answers.
 
     The task starts immediately, or when a button with the label `button` is clicked. A new task in the same `place`
     replaces the previous one. `reading` converts a progress report to a fraction and a text. Raises the task's
-    CapacityError.
+    CapacityError; if `keeps` is true, draw the error instead, and return the previous answer as stale.
     """
     kept: dict[str, Any] = st.session_state.setdefault(f"_work_{place}", {})
     clicked = button is not None and st.button(
@@ -236,7 +240,8 @@ def run_in_background(
     if job is not None and not job.finished:
         _draw_progress(place, job, kept, doing, reading)
     elif job is not None and (job.status == "done" or job.key == task.key):
-        kept["shown"] = job.task, job.result()
+        with show_errors() if keeps else nullcontext():
+            kept["shown"] = job.task, job.result()
     elif job is None and "stopped" in kept:
         st.info("Cancelled.", icon=":material/stop:")
         if button is None and st.button("Run again", key=f"again_{place}"):

@@ -101,7 +101,8 @@ class Slot:
             answered = pipe is None
             try:
                 if pipe is not None:
-                    pipe.send((job.task.function, dict(job.task.arguments), job.task.reports))
+                    task = job.task
+                    pipe.send((task.function, dict(task.arguments), task.reports, task.profiles))
                 while not job.finished and pipe is not None:
                     kind, content = pipe.recv()
                     answered = kind != "progress"

@@ -1,7 +1,5 @@
 """Functions for worker processes that combine several library calls."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -63,7 +61,7 @@ def timeline(
 
 def acceptance_grid(
     model: str | ModelSpec, *, batch: int, options: Mapping[str, Any]
-) -> dict[int, tuple[tuple[float, SpeculationRow], ...]]:
+) -> "dict[int, tuple[tuple[float, SpeculationRow], ...]]":
     """Return speculation results of one batch size: for each draft length, pairs of acceptance and result."""
     from capacity.techniques.speculate import speculate
 
@@ -76,7 +74,7 @@ def acceptance_grid(
 
 def ways_to_draft(
     model: str | ModelSpec, *, batch: int, options: Mapping[str, Any]
-) -> tuple[dict[str, Speculating], tuple[str, ...]]:
+) -> "tuple[dict[str, Speculating], tuple[str, ...]]":
     """Return the result of each drafting method with default length and acceptance, and errors of failed methods."""
     from capacity.techniques.speculate import speculate, speculation_methods
 

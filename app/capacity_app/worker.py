@@ -7,12 +7,16 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.processes import end_with_parent
+from capacity.hardware import PROFILES_VARIABLE, user_profiles_directory
 from capacity_app.quotas import Quota, limit_memory
 
 ALLOWED = re.compile(r"capacity(_app|_validate)?[.:]")
@@ -32,8 +36,10 @@ def main(descriptor: int, most_bytes: int) -> None:
     with Connection(descriptor) as pipe:
         while True:
             try:
-                function, arguments, reports = pipe.recv()
-                pipe.send(_answer(pipe, function, arguments, reports, most_bytes))
+                function, arguments, reports, profiles = pipe.recv()
+                with _profiles_searched_first(profiles):
+                    answer = _answer(pipe, function, arguments, reports, most_bytes)
+                pipe.send(answer)
             except (EOFError, BrokenPipeError):
                 return
 
@@ -53,6 +59,22 @@ def _answer(
         return "refused", InvalidInput(Quota(job_bytes=most_bytes).memory_message())
     except Exception:
         return "crashed", traceback.format_exc()
+
+
+@contextmanager
+def _profiles_searched_first(folders: Sequence[Path]) -> Iterator[None]:
+    """Search these folders for GPU profiles first, here and in the processes that a call starts."""
+    before = os.environ.get(PROFILES_VARIABLE)
+    if folders:
+        own = user_profiles_directory()
+        others = [before] if before else [str(own)] if own.is_dir() else []
+        os.environ[PROFILES_VARIABLE] = os.pathsep.join([*map(str, folders), *others])
+    try:
+        yield
+    finally:
+        os.environ.pop(PROFILES_VARIABLE, None)
+        if before is not None:
+            os.environ[PROFILES_VARIABLE] = before
 
 
 class _Reports:

@@ -77,7 +77,7 @@ def experts(measured: Path) -> Operator:
         kernel = "w4a16" if r.quant == "int4_wo" else table.kernel
         key = (r.gpu, r.engine, kernel)
         shape = (r.hidden_size, r.inter_size / r.moe_tp_size, r.num_experts / r.moe_ep_size, r.topk)
-        collected.add(key, r, _expert_row(r, table), table="moe", group=shape)
+        collected.add(key, r, expert_row(r, table), table="moe", group=shape)
     return Operator(
         name="moe",
         parameters=(
@@ -110,7 +110,7 @@ def _is_fallback(r: Any) -> bool:
     return any(word in r.kernel_source for word in FALLBACKS.get(r.engine, ()))
 
 
-def _expert_row(r: Any, table: QuantizedTable) -> ExpertRow:
+def expert_row(r: Any, table: QuantizedTable) -> ExpertRow:
     profile = profile_of(r.gpu)
     pairs = r.num_tokens * r.topk / r.moe_ep_size
     touched = max(1.0, min(r.num_experts, r.num_tokens * r.topk) / r.moe_ep_size)

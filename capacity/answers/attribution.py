@@ -4,8 +4,6 @@ The effects are computed by repeating the estimate with one resource changed by 
 so they include changes of regime (for example from memory bound to compute bound).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -82,7 +80,7 @@ def largest_bound(parts: Shares) -> Bound:
     return max(BOUNDS, key=lambda bound: float(getattr(parts, bound)))
 
 
-def bound_times(works: Iterable[StepWork]) -> tuple[BoundTime, ...]:
+def bound_times(works: "Iterable[StepWork]") -> tuple[BoundTime, ...]:
     """Return a record for each bound: fraction of steps where this bound takes the most time, and its total busy time.
 
     Empty without steps. Times are those of the step model's operators. Waiting for KV to return from another memory

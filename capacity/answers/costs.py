@@ -4,8 +4,6 @@ A load is a rate of requests with mean lengths. The bill covers whole instances,
 share it in proportion to the GPU time of a request's prompt and output at full load (`step.time_shares`).
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -35,11 +33,11 @@ class ServedLoad:
     in_flight: float | None = None
     hit_fraction: float = 0.0
 
-    def at_rate(self, requests_per_s: float) -> ServedLoad:
+    def at_rate(self, requests_per_s: float) -> "ServedLoad":
         """Return a load of the same requests with the rate `requests_per_s`."""
         return replace(self, requests_per_s=requests_per_s)
 
-    def limited_to_rate(self, requests_per_s: float) -> ServedLoad:
+    def limited_to_rate(self, requests_per_s: float) -> "ServedLoad":
         """Return a load of the same requests with its rate limited to at most `requests_per_s`."""
         return self.at_rate(min(self.requests_per_s, requests_per_s))
 

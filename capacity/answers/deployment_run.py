@@ -1,5 +1,6 @@
 """Simulation of a whole deployment: replicas of its pools behind a router, and the verdict on the run."""
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment import Cost, Service
 from capacity.hardware import Link
 from capacity.hardware.pricing import find_price_for_cost
+from capacity.pool.drafting import memory_with_draft
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult, StepObserver, simulate
 from capacity.simulator.capacity_probe import Capacity, ProbeResults, probe_capacity
@@ -26,6 +28,7 @@ from capacity.workload.slo import parse_goodput_ms
 from capacity.workload.windows import WINDOW_S, duration_text, find_windows, take_window, window_rows
 
 NO_SERVICE = Service()
+THRASH_SHARE = 0.05  # of the computed tokens; if preemptions discard more, the verdict names them
 PROBES_KEPT = 64  # per deployment
 KEPT_FOR_PROBES = (  # fields of a service that a capacity depends on
     *("router", "router_ttft_s", "decode_router", "kv_transfer_link", "kv_transfer_bytes_per_s"),
@@ -229,7 +232,8 @@ def verdict_on(
         .add_client_latency(workload.client_latency_s or 0.0)
         .request_latency_s,
     )
-    return _in_busiest_window(verdict, run, workload, capacity)
+    verdict = _in_busiest_window(verdict, run, workload, capacity)
+    return _name_preemptions(verdict, run, pools[0]) if len(pools) == 1 else verdict
 
 
 def _in_busiest_window(
@@ -256,6 +260,22 @@ def _in_busiest_window(
         )
     share = "" if own.load_fraction is None else f", {own.load_fraction:.0%} of capacity"
     return replace(verdict, reason=f"{verdict.reason}; {where}: {busiest.requests_per_s:,.3g}/s{share}")
+
+
+def _name_preemptions(verdict: Verdict, run: SimulationResult, pool: ResolvedPool) -> Verdict:
+    """Return the verdict; if preemptions discard much work, its reason states how much, and what avoids them."""
+    share, done = run.recomputed_fraction, run.records.completed
+    if share < THRASH_SHARE or not done.any():
+        return verdict
+    length = float((run.records.prompt_tokens + run.records.output_tokens)[done].mean())
+    memory = memory_with_draft(pool)
+    blocks, tokens = memory.kv_capacity_blocks, memory.kv_capacity_tokens
+    fitting = max(blocks // math.ceil((length + 1) * blocks / tokens), 1)
+    text = (
+        f"KV cache thrash: {share:.0%} of the computed tokens are computed again after preemptions, "
+        f"{run.preemptions / len(done):.3g} per request; they stop at --max-num-seqs {fitting} or with more KV cache"
+    )
+    return replace(verdict, reason=f"{verdict.reason}; {text}")
 
 
 def measured_capacity(

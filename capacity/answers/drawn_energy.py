@@ -6,8 +6,6 @@ building.
 Provisioned power, in contrast, is that of GPUs, hosts and building at full use.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -44,7 +42,7 @@ class DrawnEnergy:
     co2_g_per_kwh: float | None = None
     co2_g_per_million_output_tokens: Quantity | None = None
 
-    def with_carbon(self, co2_g_per_kwh: float | None) -> DrawnEnergy:
+    def with_carbon(self, co2_g_per_kwh: float | None) -> "DrawnEnergy":
         """Return the energy with the carbon of the facility at this intensity; unchanged for None."""
         if co2_g_per_kwh is None:
             return self

@@ -1,7 +1,5 @@
 """Comparison of engines on one GPU: `estimate` of a load under every engine, and the features that each one lacks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +23,7 @@ from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, make_deployment
 from capacity.deployment.engines import find_engine
-from capacity.deployment.engines.engine_spec import EngineSpec
+from capacity.deployment.engines.engine_spec import EngineSpec, ranking_notes
 from capacity.model import ModelSpec, load_model
 
 DEFAULT_ENGINES = ("vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "hf-transformers")
@@ -78,6 +76,7 @@ class EngineComparison(AnswerRecord):
     input_len: int
     output_len: int
     rows: tuple[EngineOnLoad, ...]
+    notes: tuple[str, ...] = ()
 
 
 @document_options(Pool, Traffic, Cost)
@@ -122,6 +121,7 @@ def compare_engines(
         input_len=input_len,
         output_len=output_len,
         rows=rows,
+        notes=ranking_notes(find_engine(row.engine) for row in rows if row.point.fits),
     )
 
 

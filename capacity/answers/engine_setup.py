@@ -14,6 +14,7 @@ from capacity.pool.drafting import DraftedSteps, pool_speculator, speculators
 from capacity.pool.memory import GIB, MemoryPlan, adapter_bytes
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import EngineSetup, FrontendTimes
+from capacity.simulator.installed_vllm.policy import use_installed
 from capacity.simulator.kv_cache.offload import Offload, Tier
 from capacity.simulator.samples import parallel_samples
 from capacity.simulator.schedulers import (
@@ -112,19 +113,22 @@ def engine_frontend(resolved: ResolvedPool, workload: Workload | None = None) ->
     """Return the times of the front end between the client and this engine. The pool's values override the engine's
     defaults.
 
-    For an offline `workload` the engine's time per streamed token is zero.
+    For an offline `workload` the engine's CPU times per request, prompt token and streamed token are zero.
     """
     engine, pool = resolved.engine, resolved.pool
-    output_token_s = pool.front_end_output_token_s
-    if output_token_s is None:
-        output_token_s = 0.0 if workload is not None and workload.offline else engine.output_token_s
+    offline = workload is not None and workload.offline
+
+    def cpu_seconds(name: str) -> float:
+        given = getattr(pool, f"front_end_{name}")
+        if given is not None:
+            return float(given)
+        return 0.0 if offline else float(getattr(engine, name))
+
     return make_from(
         FrontendTimes,
         engine,
-        output_token_s=output_token_s,
-        input_token_s=pool.front_end_input_token_s,
-        request_s=pool.front_end_request_s,
         processes=pool.api_server_count,
+        **{name: cpu_seconds(name) for name in ("request_s", "input_token_s", "output_token_s")},
     )
 
 
@@ -135,10 +139,8 @@ def front_end_limit(pools: Sequence[ResolvedPool], workload: Workload) -> FrontE
     messages = workload.output_tokens
     if times.stream_interval > 1:
         messages = np.minimum(messages, 1 + np.ceil((messages - 1) / times.stream_interval))
-    work_s = (
-        float(messages.mean()) * times.output_token_s
-        + float(workload.prompt_tokens.mean()) * times.input_token_s
-        + times.request_s
+    work_s = float(messages.mean()) * times.output_token_s + times.work_s(
+        float(workload.prompt_tokens.mean())
     )
     if not work_s:
         return None
@@ -283,9 +285,10 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
         role=pool.role,
     )
     if pool.speculator is not None:
-        return _with_drafts(resolved, setup)
-    speculative.check_draft_settings(pool)
-    return setup
+        setup = _with_drafts(resolved, setup)
+    else:
+        speculative.check_draft_settings(pool)
+    return setup if resolved.vllm_scheduler is None else use_installed(setup, resolved.vllm_scheduler)
 
 
 def ignored_setting_notes(pools: Sequence[ResolvedPool], traffic: Traffic) -> tuple[str, ...]:

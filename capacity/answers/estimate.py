@@ -75,7 +75,9 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
             kv_cache_dtype=stored_kv_format(resolved),
         ),
         **_latencies_by_field(latencies, lengths.output_len),
-        ttft_parts_s=None if latencies is None else _ttft_parts(resolved, traffic, latencies, load),
+        ttft_parts_s=None
+        if latencies is None
+        else _ttft_parts(resolved, lengths.input_len, traffic.client_latency_s, latencies, load),
         as_found=None if found is None else _latencies_by_field(found, lengths.output_len),
         tokens_per_step=steps.tokens_per_step,
         requests_in_flight=in_flight,
@@ -174,14 +176,13 @@ def _in_flight(phases: Phases, requests_per_s: Quantity, latencies: Latencies | 
 
 
 def _ttft_parts(
-    resolved: ResolvedPool, traffic: Traffic, latencies: Latencies, load: Served | None
+    resolved: ResolvedPool, input_len: int, client_s: float, latencies: Latencies, load: Served | None
 ) -> Mapping[str, float]:
     """Return the parts of the time to first token (s), with the same names as in `simulate`."""
-    engine, client_s = resolved.engine, traffic.client_latency_s
-    server_s = engine.request_latency_s + engine.response_latency_s
+    server_s = resolved.engine.server_latency_s(input_len)
     queue_s = 0.0
     if load is not None and load.steady is not None:
-        way_s = engine.request_latency_s + client_s / 2
+        way_s = server_s - resolved.engine.response_latency_s + client_s / 2
         queue_s = max(load.steady.waiting_s - way_s, 0.0)
     return {
         "client": client_s,

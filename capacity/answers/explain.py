@@ -1,8 +1,6 @@
 """`explain`: the fraction of an estimate's time that each bound takes, the effect of more of each resource, and the
 sources of error that each interval consists of."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -83,7 +81,7 @@ def explained_intervals(
         )
         if metric != "tpot":
             adjustment = resolved.profile.adjustment
-            client = [*_client_part(quantity, traffic, adjustment)]
+            client = [*_client_part(quantity, traffic, adjustment, bands.remaining_error(metric)[1])]
             as_found += client
             parts += client if adjustment is not None and adjustment.covariance else []
         explained.append(
@@ -124,12 +122,12 @@ def _step_bands(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, 
 
 
 def _client_part(
-    quantity: Quantity, traffic: Traffic, adjustment: Adjustment | None
+    quantity: Quantity, traffic: Traffic, adjustment: Adjustment | None, remaining: float
 ) -> Iterator[tuple[Part, float, float]]:
     """Yield the interval part for an unspecified client latency; nothing if the user specified the client latency."""
     if "client_latency_s" in traffic.model_fields_set:
         return
-    nearer_s, farther_s = client_range_s(traffic, adjustment)
+    nearer_s, farther_s = (remaining * each for each in client_range_s(traffic, adjustment))
     low, high = -nearer_s / quantity.value, farther_s / quantity.value
     what = f"client and network: latency not specified, {traffic.client_latency_s * 1e3:.0f} ms assumed"
     deviation = (high - low) / (2 * Z_90)

@@ -1,7 +1,5 @@
 """`fit`: whether a model fits a pool, and the capacity of its KV cache."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

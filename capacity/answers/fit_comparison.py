@@ -1,7 +1,5 @@
 """Comparison of GPUs for a model: `fit` on the smallest pool of every GPU, the cheapest GPU first."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

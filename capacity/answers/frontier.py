@@ -1,8 +1,6 @@
 """Trade-off between tokens/s per user and tokens/s per GPU: deployments at several concurrencies, for several GPUs,
 weight formats and engines."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -26,6 +24,8 @@ from capacity.base.errors import InvalidInput
 from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, Pool, Traffic, build, make_deployment
+from capacity.deployment.engines import find_engine
+from capacity.deployment.engines.engine_spec import ranking_notes
 from capacity.model import ModelSpec, load_model
 
 MAX_LINES = 24
@@ -72,6 +72,7 @@ class Frontier(AnswerRecord):
     input_len: int
     output_len: int
     lines: tuple[FrontierLine, ...]
+    notes: tuple[str, ...] = ()
 
     def best(self, tpot_s: float) -> list[tuple[FrontierLine, LoadPoint]]:
         """Return the best point of each line within a TPOT limit (s): the one with the most output tokens/s per GPU.
@@ -153,7 +154,14 @@ def frontier(
         own = each.point.gpu, each.point.tensor_parallel_size, quantization, engine
         if own not in lines:
             lines[own] = _line(each, traffic, deployment.cost, loads, quantization, engine)
-    return Frontier(model=spec.name, input_len=input_len, output_len=output_len, lines=tuple(lines.values()))
+    ranked = [line.engine for line in lines.values() if line.points]
+    return Frontier(
+        model=spec.name,
+        input_len=input_len,
+        output_len=output_len,
+        lines=tuple(lines.values()),
+        notes=ranking_notes(find_engine(name) for name in ranked),
+    )
 
 
 def _line(

@@ -1,7 +1,5 @@
 """Full load of a deployment: always as many requests in flight as it can run. Costs per token use this load."""
 
-from __future__ import annotations
-
 from capacity.answers.costs import ServedLoad, max_requests_per_s
 from capacity.answers.deployment_run import measured_capacity
 from capacity.answers.intervals import load_bands

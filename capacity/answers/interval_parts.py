@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from capacity.answers.sensitivity import Shares
 from capacity.base.quantity import Quantity
 from capacity.hardware.adjustment import Adjustment
+from capacity.hardware.measured_loads import LoadMetric
 from capacity.hardware.spreads import RUN_TO_RUN, Metric, MetricSpread, Spreads, UnspecifiedSpread
 from capacity.step.time_classes import EFFECTS, TIME_CLASSES, Effect
 
@@ -19,6 +20,7 @@ Z_90 = 1.645  # standard deviations of a normal: 5 % and 95 %
 CALIBRATE = "capacity calibrate RESULTS (two of your own runs)"
 SCHEDULING, VERSION = "scheduling", "engine_version"
 ACCEPTANCE = "--acceptance"
+PERCENTILE = "percentile"
 MACHINE = "machine, client and build"
 LAUNCH_SETTINGS = 4  # settings that may differ on a server: the release and `LAUNCH_DEFAULTS`
 EFFECT_DESCRIPTIONS: dict[Effect, str] = {
@@ -36,6 +38,7 @@ UNMEASURED = {  # by the reason why these steps were not measured; {}: the GPU
     WEIGHT_KERNELS: "kernels of a weight format, known only from third-party measurements",
     "chip": "steps of {}, assumed because none of its kernels was measured",
     "served chip": "steps of {}, predicted with kernels of another chip; error on published servers with this chip",
+    "power cap": "clock of {} under a power cap, assumed from sweeps of other GPUs",
     "offload": "assumed rates of weights read over PCIe and of layers computed by the CPU",
 }
 
@@ -138,7 +141,7 @@ def interval_parts(
     if asked.statistic in ("p90", "p95", "p99"):
         what = f"uncertain distance of {asked.statistic} from the mean"
         tail = float(getattr(known.tails[metric], asked.statistic))
-        parts.append(Part(name="percentile", what=what, deviation=tail, judged=False))
+        parts.append(Part(name=PERCENTILE, what=what, deviation=tail, judged=False))
     kept = [part for part in parts if part.deviation > 0]
     return tuple(sorted(kept, key=lambda part: -part.deviation))
 
@@ -171,7 +174,7 @@ def kind_of(metric: Metric, asked: PredictionContext, known: Spreads) -> MetricS
     return kind.calibrated if calibrated_sensitivities(metric, asked) else kind
 
 
-def calibrated_sensitivities(metric: Metric, asked: PredictionContext) -> dict[str, float]:
+def calibrated_sensitivities(metric: Metric, asked: PredictionContext) -> dict[LoadMetric, float]:
     """Return the sensitivities of a metric to the correction factors of TTFT and TPOT, which calibration fits in
     addition to the GPU's constants; empty for a deployment without such a calibration."""
     adjustment = asked.adjustment
@@ -200,11 +203,12 @@ def _step_parts(metric: Metric, sensitivity: Shares, asked: PredictionContext, k
                 name="calibrated steps", what=what, deviation=math.sqrt(variance), narrowed_by="further runs"
             )
         ]
+    measured = {} if asked.adjustment is None else asked.adjustment.kernel_deviations
     return [
         Part(
             name=name,
             what=EFFECT_DESCRIPTIONS[name],
-            deviation=abs(sensitivity[name]) * known.classes[name],
+            deviation=abs(sensitivity[name]) * known.classes[name] * measured.get(name, 1.0),
             narrowed_by=CALIBRATE,
         )
         for name in EFFECTS

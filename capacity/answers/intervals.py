@@ -14,11 +14,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from capacity.answers.interval_parts import (
+    PERCENTILE,
     VERSION,
     Z_90,
     Part,
     PredictionContext,
     calibrated_sensitivities,
+    deviation_of,
     interval_parts,
     kind_of,
     relative_ends,
@@ -30,6 +32,7 @@ from capacity.deployment import Pool, Traffic
 from capacity.deployment.client_latency import MAX_S, MIN_S, USUAL_S
 from capacity.deployment.command_words import LAUNCH_DEFAULTS
 from capacity.hardware.adjustment import NAMES, Adjustment
+from capacity.hardware.measured_loads import remaining_error
 from capacity.hardware.spreads import Metric, MetricSpread, load_spreads
 from capacity.pool.drafting import pool_speculator
 from capacity.pool.resolve import ResolvedPool
@@ -70,19 +73,20 @@ def add_client_latency(
     adjustment: Adjustment | None = None,
     unit_s: float = 1.0,
     as_found: bool = False,
+    remaining: float = 1.0,
 ) -> Quantity:
     """Return `quantity`, a TTFT or E2E, with a wider interval if the client latency is unknown.
 
     The client latency is known if the user gave it. Its default also counts as known, except with `as_found` or in a
     calibrated profile. An unknown client latency is between `MIN_S` and `MAX_S`, as in published benchmarks, or in the
     range of the calibration runs (`adjustment`). Its error is independent of the other errors. `unit_s`: seconds per
-    unit of the quantity.
+    unit of the quantity. `remaining`: fraction of the calibrated range that runs at this load leave open.
     """
     learnt = adjustment is not None and adjustment.covariance
     if "client_latency_s" in traffic.model_fields_set or not (as_found or learnt):
         return quantity
     value = quantity.value
-    nearer, farther = (each / unit_s for each in client_range_s(traffic, adjustment))
+    nearer, farther = (each / unit_s * remaining for each in client_range_s(traffic, adjustment))
     low = None if quantity.low is None else value - math.hypot(value - quantity.low, nearer)
     high = None if quantity.high is None else value + math.hypot(quantity.high - value, farther)
     return Quantity(value=value, low=None if low is None else max(low, 0.0), high=high)
@@ -121,17 +125,16 @@ def predicted_latencies(
     Intervals apply to a server launched as predicted; with `as_found`, to one with unknown settings and client.
     """
     if phases.served is None:
+        bands: LoadBands | None = batch_bands(resolved, phases.times, lengths, phases.requests)
         found: Latencies | None = batch_latencies(resolved, phases.times, lengths, phases.requests)
     else:
+        bands = bands_of(resolved, phases.served, traffic)
         found = served_latencies(resolved, phases.served, traffic, as_found=as_found)
-    if found is None:
+    if found is None or bands is None:
         return None
-    adjustment = resolved.profile.adjustment
-    ttft, e2e = (
-        add_client_latency(each, traffic, adjustment=adjustment, as_found=as_found)
-        for each in (found.ttft_s, found.e2e_s)
-    )
-    return Latencies(ttft, found.tpot_s, e2e)
+    seen = replace(bands, as_found=as_found)
+    ttft_s = seen.add_client_latency("ttft", found.ttft_s, traffic)
+    return Latencies(ttft_s, found.tpot_s, seen.add_client_latency("e2e", found.e2e_s, traffic))
 
 
 @dataclass(frozen=True)
@@ -152,11 +155,42 @@ class LoadBands:
 
     def parts(self, metric: Metric, statistic: str = "mean") -> tuple[Part, ...]:
         """Return the parts of a metric's interval except the client latency; empty if the load has no such metric."""
+        _, remaining = self.remaining_error(metric)
+        return tuple(
+            part if part.name == PERCENTILE else replace(part, deviation=part.deviation * remaining)
+            for part in self._parts_without_loads(metric, statistic)
+        )
+
+    def _parts_without_loads(self, metric: Metric, statistic: str) -> tuple[Part, ...]:
         own = getattr(self.sensitivities, metric)
-        return (
-            ()
-            if own is None
-            else interval_parts(metric, own, self.prediction_context(statistic), load_spreads())
+        if own is None:
+            return ()
+        return interval_parts(metric, own, self.prediction_context(statistic), load_spreads())
+
+    def remaining_error(self, metric: Metric) -> tuple[float, float]:
+        """Return the expected logarithm of measured over predicted values at this load, from calibration runs at near
+        loads, and the fraction of the standard deviation that they leave; (0, 1) without such runs."""
+        adjustment = self.resolved.profile.adjustment
+        loads = () if adjustment is None else adjustment.loads_of(self.resolved.deployment_name)
+        shares = calibrated_sensitivities(metric, self.prediction_context("mean")) if loads else {}
+        if not shares:
+            return 0.0, 1.0
+        place = (self.seen.in_flight, self.seen.input_len, self.seen.output_len)
+        deviation = deviation_of(self._parts_without_loads(metric, "mean"))
+        found = [(share, remaining_error(loads, name, place, deviation)) for name, share in shares.items()]
+        return sum(share * each[0] for share, each in found), sum(share * each[1] for share, each in found)
+
+    def add_client_latency(
+        self, metric: Metric, quantity: Quantity, traffic: Traffic, *, unit_s: float = 1.0
+    ) -> Quantity:
+        """Return a TTFT or E2E with a wider interval if the client latency is unknown, as `add_client_latency`."""
+        return add_client_latency(
+            quantity,
+            traffic,
+            adjustment=self.resolved.profile.adjustment,
+            unit_s=unit_s,
+            as_found=self.as_found,
+            remaining=self.remaining_error(metric)[1],
         )
 
     def kind(self, metric: Metric) -> MetricSpread:
@@ -178,7 +212,13 @@ class LoadBands:
         if adjustment is None:
             return 1.0
         shares = calibrated_sensitivities(metric, self.prediction_context("mean"))
-        return math.exp(sum(share * adjustment.mean(name) for name, share in shares.items()))
+        known = sum(share * adjustment.mean(name) for name, share in shares.items())
+        return math.exp(known + self.remaining_error(metric)[0])
+
+    def correct(self, metric: Metric, value: float) -> Quantity:
+        """Return the predicted `value` of the metric, corrected by calibration runs if any, as an interval of width
+        0."""
+        return with_interval(value * self.calibration_factor(metric), 0.0, 0.0)
 
     def with_interval(self, metric: Metric, value: float, statistic: str = "mean") -> Quantity:
         """Return the predicted `value` of the metric, corrected by calibration runs if any, with its interval."""
@@ -201,7 +241,8 @@ class LoadBands:
             statistic=statistic,
             saturated=seen.load_fraction is None and seen.in_flight > _max_running_requests(resolved, seen),
             ttft_share=min(seen.ttft_s / seen.e2e_s, 1.0),
-            transferred=profile.step_time is None or profile.step_time.transferred_from is not None,
+            transferred=(profile.step_time is None or profile.step_time.transferred_from is not None)
+            and not resolved.step_setting.measured_on_gpu,
             unsaid=unspecified_settings(pool) if self.as_found else (),
             adjustment=profile.adjustment,
             length_spread=length_spread(resolved),
@@ -264,15 +305,17 @@ def load_bands(
     client_latency_s: float,
     load_fraction: float | None,
 ) -> LoadBands:
-    """Return the latency intervals of a load from its mean latencies and its mean prompt and output `lengths`."""
-    engine = resolved.engine
+    """Return the latency intervals of a load from its mean latencies and its mean prompt and output `lengths`.
+
+    If all requests arrive at once (an infinite `load_fraction`), their number sets the load, as in a closed loop.
+    """
     seen = make_from(
         ObservedLoad,
         means,
         input_len=lengths[0],
         output_len=lengths[1],
-        server_s=client_latency_s + engine.request_latency_s + engine.response_latency_s,
-        load_fraction=load_fraction,
+        server_s=client_latency_s + resolved.engine.server_latency_s(lengths[0]),
+        load_fraction=None if load_fraction == math.inf else load_fraction,
     )
     return LoadBands(resolved, seen)
 
@@ -306,7 +349,7 @@ def served_latencies(
         return None
     covered = _latencies(load.steady, bands.with_interval)
     if load.whole is not None:
-        whole = _latencies(load.whole, lambda _, value: with_interval(value, 0.0, 0.0))
+        whole = _latencies(load.whole, bands.correct)
         covered = Latencies(
             covered.ttft_s.cover(whole.ttft_s),
             None if covered.tpot_s is None else covered.tpot_s.cover(whole.tpot_s),
@@ -362,7 +405,7 @@ def batch_bands(
         input_len=lengths.input_len,
         output_len=lengths.output_len,
         in_flight=batch_size,
-        server_s=resolved.limits.request_latency_s,
+        server_s=resolved.engine.server_latency_s(lengths.input_len),
     )
     return LoadBands(resolved, seen)
 

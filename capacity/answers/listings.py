@@ -1,7 +1,5 @@
 """Lists of the model presets, the GPU profiles and the use cases."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TypedDict
 

@@ -1,7 +1,5 @@
 """Load sweep of one pool: `estimate` at many loads, and the load that fills its KV cache."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

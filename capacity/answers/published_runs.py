@@ -6,8 +6,6 @@ as a user would ask for it: the engine's defaults are used for what the source d
 of a server with unknown settings.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Iterator, Mapping
@@ -42,7 +40,7 @@ class _Place:
     engine: str
     sizes: tuple[float, ...]
 
-    def distance(self, other: _Place) -> float:
+    def distance(self, other: "_Place") -> float:
         """Return the distance: 1 for each doubling of a size, and fixed amounts for other names."""
         names = 0.5 * (self.model != other.model) + 2.0 * (self.is_moe != other.is_moe)
         names += 0.5 * (self.gpu != other.gpu) + 1.5 * (self.architecture != other.architecture)

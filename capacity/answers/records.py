@@ -332,9 +332,10 @@ class Simulation(AnswerRecord):
     """Latencies that users of a deployment see: `run` has the records and the time series, `to_dict()` the summary.
 
     The summary's keys are those of `vllm bench serve` (capacity/simulator/metrics.py), plus simulator-only ones.
-    `predicted_ms` has the means and high percentiles of latencies with their 90 % intervals, by key of the summary
-    (`mean_ttft_ms`); `as_found_ms` has the same for a server with unknown settings and client. `slo_window`: the worst
-    window of a long run, to which `slos` apply. `cost` and `drawn_energy` are at the steady-state load. `priorities`:
+    `predicted_ms` has the means and percentiles of latencies with their 90 % intervals, by key of the summary
+    (`mean_ttft_ms`); `as_found_ms` has the same for a server with unknown settings and client. `predicted_rates` and
+    `as_found_rates` have the duration (s) and the throughputs. `slo_window`: the worst window of a long run, to which
+    `slos` apply. `cost` and `drawn_energy` are at the steady-state load. `priorities`:
     classes of requests, the first served first; empty if all have the same priority. `pools`: set if there are several.
     """
 
@@ -359,6 +360,8 @@ class Simulation(AnswerRecord):
     step_bounds: tuple[BoundTime, ...] = ()
     predicted_ms: Mapping[str, Quantity] = field(default_factory=dict)
     as_found_ms: Mapping[str, Quantity] = field(default_factory=dict)
+    predicted_rates: Mapping[str, Quantity] = field(default_factory=dict)
+    as_found_rates: Mapping[str, Quantity] = field(default_factory=dict)
     cost: CostEstimate | None = None
     drawn_energy: DrawnEnergy | None = None
     priorities: tuple[PriorityClass, ...] = ()
@@ -389,8 +392,8 @@ class Simulation(AnswerRecord):
             **(judged if self.verdict is None else self.verdict.to_dict()),
             **plain_fields("slos", "slo_window", "replications", "goodput", "time_parts", "step_bounds"),
             "priorities": [each.to_dict() for each in self.priorities],
-            "prediction_intervals": _intervals(self.predicted_ms),
-            "prediction_intervals_as_found": _intervals(self.as_found_ms),
+            "prediction_intervals": _intervals({**self.predicted_ms, **self.predicted_rates}),
+            "prediction_intervals_as_found": _intervals({**self.as_found_ms, **self.as_found_rates}),
             **plain_fields("cost", "drawn_energy"),
             **({"pools": [pool.to_dict() for pool in self.pools]} if self.pools else {}),
             **plain_fields("warnings"),

@@ -1,23 +1,25 @@
 """90 % intervals of a simulated run: its latencies, its duration and its rates."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from capacity.answers.intervals import LoadBands, add_client_latency, load_bands, with_interval
+from capacity.answers.intervals import LoadBands, load_bands
 from capacity.answers.records import Quantity
 from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
 from capacity.deployment import Traffic
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult
+from capacity.simulator.distribution import PERCENTILES
 from capacity.simulator.load_means import LoadMeans, whole_run_means
 from capacity.simulator.metrics import MISSING
 from capacity.simulator.verdict import Verdict
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
 
-HIGH_PERCENTILES = (95, 99)
+THROUGHPUTS = ("request_throughput", "output_throughput", "total_token_throughput")
 
 
 def predicted_ms(
@@ -29,7 +31,7 @@ def predicted_ms(
     *,
     as_found: bool = False,
 ) -> dict[str, Quantity]:
-    """Return latency means and high percentiles (ms) with intervals, by summary key; empty without requests.
+    """Return latency means and percentiles (ms) with intervals, by summary key; empty without requests.
 
     By default the server is launched with the settings of the prediction; with `as_found` its settings and clients are
     unknown. If different pools complete requests, each interval covers the intervals of all these pools.
@@ -97,14 +99,14 @@ def latency_intervals(
     verdict: Verdict | None,
     *,
     names: Sequence[str] = REQUEST_METRICS,
-    percentiles: Sequence[int] = HIGH_PERCENTILES,
+    percentiles: Sequence[int] = PERCENTILES,
 ) -> dict[str, Quantity]:
     """Return mean and `percentiles` (ms) of the latencies `names` with intervals, by summary key (`p99_ttft_ms`).
 
     The interval of a mean also covers the mean of the steady part. The interval of inter-token gaps is that of TPOT.
     `traffic` sets the client latency or leaves it unspecified.
     """
-    found = {}
+    found: dict[str, Quantity] = {}
     steady = None if verdict is None else verdict.steady
     for name in names:
         latency, metric = run.summary.latencies_ms[name], METRICS[name].error
@@ -117,18 +119,50 @@ def latency_intervals(
             None if steady is None else steady.latencies_s[name if name in REQUEST_METRICS else "tpot"]
         )
         if lasting_s is not None:
-            mean = mean.cover(with_interval(lasting_s * 1e3, 0.0, 0.0))
+            mean = mean.cover(bands.correct(metric, lasting_s * 1e3))
         quantities = {f"mean_{name}_ms": mean}
         for percentile in percentiles:
             value = latency.percentiles[percentile]
             quantities[f"p{percentile}_{name}_ms"] = bands.with_interval(metric, value, f"p{percentile}")
-        for key, quantity in quantities.items():
-            if metric != "tpot":
-                adjustment = bands.resolved.profile.adjustment
-                quantity = add_client_latency(
-                    quantity, traffic, adjustment=adjustment, unit_s=1e-3, as_found=bands.as_found
-                )
-            found[key] = quantity
+        if metric != "tpot":
+            quantities = {
+                key: bands.add_client_latency(metric, each, traffic, unit_s=1e-3)
+                for key, each in quantities.items()
+            }
+        found |= quantities | _with_ordered_ends(
+            {f"p{each}_{name}_ms": quantities[f"p{each}_{name}_ms"] for each in sorted(percentiles)}
+        )
+    return found
+
+
+def _with_ordered_ends(rising: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """Return rising percentiles with interval ends that rise with them: a percentile is at least every lower one."""
+    found: dict[str, Quantity] = {}
+    low, high = 0.0, 0.0
+    for key, each in rising.items():
+        low, high = max(low, each.low or 0.0), math.inf if each.high is None else max(high, each.high)
+        found[key] = replace(each, low=low, high=None if high == math.inf else high)
+    return found
+
+
+def predicted_rates(
+    pools: Sequence[ResolvedPool],
+    requests: Workload,
+    run: SimulationResult,
+    verdict: Verdict | None,
+    *,
+    as_found: bool = False,
+) -> dict[str, Quantity]:
+    """Return the duration (s) and the throughputs of a run with intervals, like `predicted_ms`."""
+    found: dict[str, Quantity] = {}
+    for pool in _distinct_pools(pools):
+        bands = run_bands(pool, requests, run, verdict)
+        if bands is None:
+            return {}
+        for name, quantity in rate_intervals(
+            replace(bands, as_found=as_found), requests, run, verdict
+        ).items():
+            found[name] = found[name].cover(quantity) if name in found else quantity
     return found
 
 
@@ -137,26 +171,42 @@ def rate_intervals(
 ) -> dict[str, Quantity]:
     """Return the duration (s) and the throughputs of a run with intervals, by key of the summary.
 
-    In an open loop without a growing queue, the arrivals set the duration, and only the requests in flight at the last
-    arrival depend on step times. In a closed loop, and with a growing queue, the whole duration depends on step times.
+    In a closed loop, and with a growing queue, the whole duration depends on step times. In an open loop below
+    capacity, the arrivals set the duration, and only the requests in flight at the last arrival depend on step times;
+    but the part of the interval in which the engine is slower than the arrivals has the throughput of a full engine.
     """
     summary = run.summary
     arrivals = run.records.arrival_ps
     clocked_s = 0.0 if requests.is_closed_loop else float(arrivals.max() - arrivals.min()) / PS_PER_S
-    behind = verdict is not None and verdict.verdict in ("saturated", "overloaded")
-    of_engine_s = summary.duration if behind else summary.duration - clocked_s
-    whole = bands.with_interval("e2e", of_engine_s)
-    given_s = summary.duration - of_engine_s
-    duration = Quantity(
-        value=max(given_s + whole.value, clocked_s),
-        low=None if whole.low is None else max(given_s + whole.low, clocked_s),
-        high=None if whole.high is None else max(given_s + whole.high, clocked_s),
-    )
-    if not duration.low:
+    drain_s = summary.duration - clocked_s
+    load = _capacity_fraction(verdict)
+    full = replace(bands, seen=replace(bands.seen, load_fraction=None))
+    if not clocked_s or load >= 1:
+        found = full.with_interval("e2e", summary.duration)
+        seconds = [
+            None if end is None else max(end, clocked_s) for end in (found.value, found.low, found.high)
+        ]
+    else:
+        drain, engine = bands.with_interval("e2e", drain_s), full.with_interval("e2e", load)
+        seconds = [
+            None if tail is None or used is None else clocked_s * max(used, 1.0) + tail
+            for tail, used in zip(
+                (drain.value, drain.low, drain.high), (load, engine.low, engine.high), strict=True
+            )
+        ]
+    if not seconds[0] or not seconds[1]:
         return {}
-    served = {
-        "request_throughput": summary.request_throughput,
-        "output_throughput": summary.output_throughput,
-    }
-    rates = {name: duration.inverse(rate * summary.duration) for name, rate in served.items()}
+    duration = Quantity(value=seconds[0], low=seconds[1], high=seconds[2])
+    rates = {name: duration.inverse(getattr(summary, name) * summary.duration) for name in THROUGHPUTS}
     return {"duration": duration, **rates}
+
+
+def _capacity_fraction(verdict: Verdict | None) -> float:
+    """Return the offered rate of a whole open-loop run over the capacity; 0 if one of them is unknown, infinite for a
+    queue that grows without a known capacity."""
+    if verdict is None:
+        return 0.0
+    offered, capacity = verdict.offered_requests_per_s, verdict.capacity_requests_per_s
+    if offered is None or capacity is None:
+        return math.inf if verdict.verdict == "overloaded" else 0.0
+    return offered / capacity

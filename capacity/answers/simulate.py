@@ -1,7 +1,5 @@
 """`simulate`: the latencies that users of a deployment see, from a step-by-step simulation of its engines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,12 +16,12 @@ from capacity.answers.phases import check_length, check_output_len, equal_length
 from capacity.answers.pool_runs import pool_runs, priority_classes
 from capacity.answers.records import Simulation
 from capacity.answers.routes import check_routed_traffic, route_notes
-from capacity.answers.run_intervals import predicted_ms
+from capacity.answers.run_intervals import predicted_ms, predicted_rates
 from capacity.answers.served import name_longer_run
 from capacity.answers.steady_load import steady_load
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import ENGINE_LOOP
+from capacity.base.flags import ENGINE_LOOP, SCHEDULER
 from capacity.base.keywords import document_options, split
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, make_deployment
 from capacity.deployment.use_cases import service_levels
@@ -32,6 +30,7 @@ from capacity.model import ModelSpec
 from capacity.pool.drafting import memory_with_draft
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult, StepObserver
+from capacity.simulator.installed_vllm.policy import scheduler_label
 from capacity.simulator.levels import check_window, evaluate_slos_in_windows
 from capacity.simulator.levels import goodput as goodput_of
 from capacity.simulator.metrics import LatencySummary
@@ -60,6 +59,7 @@ def simulate(
     download: bool = False,
     progress: Callable[[int, int], None] | None = None,
     engine_loop: Annotated[str, ENGINE_LOOP] = "auto",
+    scheduler: Annotated[str | None, SCHEDULER] = None,
     **options: Any,
 ) -> Simulation:
     """Replay a trace, or requests generated from `traffic` keywords, through the engine's scheduler step by step.
@@ -72,7 +72,9 @@ def simulate(
     every metric's mean over the runs with its interval; the rest of the answer is the first run's. `sample_interval_s`
     adds the time series `run.series`. `observer` sees every step (`simulator.Timeline` stores them) and requires
     `engine_loop` "events", the Python engines; "core" are the compiled ones, which give the same results faster, and
-    "auto" uses those if possible. `progress(done, total)` is called as requests complete.
+    "auto" uses those if possible. `scheduler` lets the scheduler of a vLLM on this machine decide: "installed" in this
+    environment, the folder of an unpacked wheel or of a checkout, or a Python that has it. `progress(done, total)` is
+    called as requests complete.
 
     An interrupt ends the run early: `run.status` reports it, and the results so far are kept. Raises DoesNotFit, or
     InvalidInput and its subclasses.
@@ -90,7 +92,10 @@ def simulate(
     )
     traffic, service = deployment.traffic, deployment.service
     pools = [
-        resolve(pool.model or deployment.model, pool, profiles=profiles, download=download)
+        replace(
+            resolve(pool.model or deployment.model, pool, profiles=profiles, download=download),
+            vllm_scheduler=scheduler,
+        )
         for pool in (*deployment.pools, *other_pools)
     ]
     _check(pools, None if workload is not None else traffic)
@@ -147,6 +152,8 @@ def simulate(
         pools=pool_runs(pools, run, prices) if len(pools) > 1 else (),
         predicted_ms=predicted_ms(pools, requests, traffic, run, verdict),
         as_found_ms=predicted_ms(pools, requests, traffic, run, verdict, as_found=True),
+        predicted_rates=predicted_rates(pools, requests, run, verdict),
+        as_found_rates=predicted_rates(pools, requests, run, verdict, as_found=True),
         cost=None if load is None else cost_of(prices, counted, load),
         drawn_energy=drawn_energy(counted, load) if load is not None and load.requests_per_s else None,
         replications=replicated,
@@ -159,7 +166,8 @@ def simulate(
             *answer.warnings,
             *(() if workload is not None else equal_length_notes(traffic)),
             *_run_notes(run, pools, traffic, service, prices),
-            *(_loop_notes(run) if engine_loop == "auto" and observer is None else ()),
+            *(_scheduler_notes(scheduler, pools) if scheduler is not None else ()),
+            *(_loop_notes(run) if engine_loop == "auto" and observer is None and scheduler is None else ()),
             *(caution for price in (prices or {}).values() for caution in price_cautions(price)),
             *saved,
         ),
@@ -212,7 +220,7 @@ def _simulation_of(resolved: ResolvedPool, requests: Workload, run: SimulationRe
         time_parts=time_parts(
             run.records,
             run.transfer_ps,
-            api_server=engine_frontend(resolved),
+            api_server=engine_frontend(resolved, requests),
             client_latency_s=requests.client_latency_s,
             cascade=run.cascade,
         ).to_dict(),
@@ -258,6 +266,11 @@ def _run_notes(
         )
     yield from route_notes(pools, run)
     yield from ignored_setting_notes(pools, traffic)
+
+
+def _scheduler_notes(source: str, pools: Sequence[ResolvedPool]) -> Iterator[str]:
+    engines = " and ".join(dict.fromkeys(pool.engine.label for pool in pools))
+    yield f"Scheduled by {scheduler_label(source)}; step times, memory and defaults are those of {engines}."
 
 
 def _loop_notes(run: SimulationResult) -> Iterator[str]:

@@ -1,7 +1,5 @@
 """Evidence for each combination of accelerator, engine and weight format: measured, fitted, assumed or impossible."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

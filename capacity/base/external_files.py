@@ -8,22 +8,25 @@ import gzip
 import io
 import json
 import os
+import re
 import select
 import stat
 import tomllib
 import zlib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from capacity.base.errors import MalformedFile
-from capacity.base.untrusted_text import printable_values
+from capacity.base.untrusted_text import one_line, printable_values
 
 FileKind = Literal[
     "a model configuration",
     "a safetensors index",
     "a hardware profile",
     "a deployment",
+    "a hall",
     "a sweep",
     "a sweep's results",
     "a list of prices",
@@ -32,12 +35,17 @@ FileKind = Literal[
     "a measurement file",
     "a benchmark result",
     "a server log",
+    "a validation report",
+    "a submission",
+    "a watch state",
+    "a launch file",
 ]
 MAX_BYTES: Mapping[FileKind, int] = {  # uncompressed; several times the largest known file of each kind
     "a model configuration": 1_000_000,
     "a safetensors index": 1 << 26,
     "a hardware profile": 1 << 20,
     "a deployment": 1 << 18,
+    "a hall": 1 << 18,
     "a sweep": 1 << 18,
     "a sweep's results": 1 << 28,
     "a list of prices": 1 << 22,
@@ -46,7 +54,15 @@ MAX_BYTES: Mapping[FileKind, int] = {  # uncompressed; several times the largest
     "a measurement file": 1 << 28,
     "a benchmark result": 1 << 29,
     "a server log": 1 << 26,
+    "a validation report": 1 << 28,
+    "a submission": 1 << 27,
+    "a watch state": 1 << 24,
+    "a launch file": 1_000_000,
 }
+MAX_YAML_NODES = (
+    50_000  # with the nodes that aliases repeat; `helm template` of a large chart has some 10,000
+)
+MAX_YAML_DEPTH = 100
 PIPE_TIMEOUT_S = 10.0  # longest time without data from a pipe
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -72,8 +88,16 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def open_outside(name: str | os.PathLike[str]) -> io.BufferedReader:
-    """Open a file, pipe or device as bytes; the caller closes it. Raises MalformedFile, also for a silent pipe."""
+def is_inside(path: Path, folder: Path) -> bool:
+    """Return whether a path, with its links followed, is below `folder`."""
+    return outside_path(path).resolve().is_relative_to(folder.resolve())
+
+
+def open_outside(name: str | os.PathLike[str], *, pipes: bool = True) -> io.BufferedReader:
+    """Open a file as bytes; with `pipes`, also a pipe or device. The caller closes it.
+
+    Raises MalformedFile, also for a pipe without data.
+    """
     path = outside_path(name)
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -85,15 +109,18 @@ def open_outside(name: str | os.PathLike[str]) -> io.BufferedReader:
         raise MalformedFile(name, "is a folder; give a file")
     if stat.S_ISREG(mode):
         return open(descriptor, "rb")  # noqa: PTH123 - a descriptor has no path
+    if not pipes:
+        os.close(descriptor)
+        raise MalformedFile(name, "is a pipe or a device; give a file")
     return io.BufferedReader(_Pipe(descriptor, os.fspath(name)))
 
 
 def read_bytes(name: str | os.PathLike[str], kind: FileKind, *, cut: bool = False) -> bytes:
     """Return all bytes of a file, decompressed if it is gzip. A file above the size limit of its kind is truncated
-    with `cut`, else rejected."""
+    with `cut`, else rejected. Pipes and devices are read, except as a launch file."""
     most = MAX_BYTES[kind]
     try:
-        with open_outside(name) as file:
+        with open_outside(name, pipes=kind != "a launch file") as file:
             compressed = file.peek(2)[:2] == GZIP_MAGIC
             stream: Any = gzip.GzipFile(fileobj=file) if compressed else file
             raw: bytes = stream.read(most + 1)
@@ -151,6 +178,85 @@ def parse_json(text: str, origin: object, **hooks: Any) -> Any:
         raise
     except ValueError as error:
         raise MalformedFile(origin, f"not JSON: {_too_long(error)}") from None
+
+
+def parse_yaml(text: str, origin: object) -> list[Any]:
+    """Return the documents of YAML text, with printable texts and the scalars of YAML 1.2 (`yes` and `1:30` are text).
+
+    Raises MalformedFile for invalid YAML, merge keys, excessive nesting, and more than `MAX_YAML_NODES` nodes.
+    """
+    import yaml  # imported here because few commands read YAML
+
+    try:
+        _check_yaml_nodes(text, origin)
+        return [printable_values(each) for each in yaml.load_all(text, Loader=_yaml_loader())]
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or "cannot be parsed"
+        where = "" if mark is None else f"line {mark.line + 1}"
+        raise MalformedFile(origin, f"not YAML ({one_line(problem)})", where=where) from None
+    except RecursionError:
+        raise MalformedFile(origin, "not YAML: nested too deeply") from None
+    except MalformedFile:
+        raise
+    except ValueError as error:  # an integer of more digits than Python converts
+        raise MalformedFile(origin, f"not YAML: {_too_long(error)}") from None
+
+
+def _check_yaml_nodes(text: str, origin: object) -> None:
+    """Raise MalformedFile if the nodes of YAML text, counted again at each alias, exceed a limit."""
+    import yaml
+
+    sizes: dict[str, int] = {}  # nodes of an anchor's value
+    total, open_nodes = 0, list[tuple[str | None, int]]()
+    for event in yaml.parse(text, Loader=_yaml_loader()):
+        anchor = getattr(event, "anchor", None)
+        if isinstance(event, yaml.AliasEvent):
+            if anchor not in sizes:
+                raise MalformedFile(origin, f"the alias *{anchor} is inside its own value or has no anchor")
+            total += sizes[anchor]
+        elif isinstance(event, yaml.CollectionEndEvent):
+            opened, before = open_nodes.pop()
+            sizes |= {} if opened is None else {opened: total - before}
+        else:
+            total += 1
+            if isinstance(event, yaml.CollectionStartEvent):
+                open_nodes.append((anchor, total - 1))
+            elif isinstance(event, yaml.ScalarEvent):
+                sizes |= {} if anchor is None else {anchor: 1}
+                if event.value == "<<" and event.implicit[0]:
+                    raise MalformedFile(
+                        origin,
+                        "merge keys (<<) are not read; `docker compose config` writes the file without them",
+                    )
+        if total > MAX_YAML_NODES or len(open_nodes) > MAX_YAML_DEPTH:
+            raise MalformedFile(
+                origin,
+                f"has more than {MAX_YAML_NODES:,} YAML nodes or {MAX_YAML_DEPTH} levels; give a part of it",
+            )
+
+
+@cache
+def _yaml_loader() -> Any:
+    """Return a loader of plain data whose scalars are those of the YAML 1.2 core schema."""
+    import yaml
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        yaml_implicit_resolvers: ClassVar[Any] = {}
+
+    for name, pattern, first in (
+        ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
+        ("int", r"[-+]?[0-9]+|0x[0-9a-fA-F]+", "-+0123456789"),
+        ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan", "-+.0123456789"),
+        ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ):
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{name}", re.compile(f"(?:{pattern})$"), list(first))
+    Loader.add_constructor("tag:yaml.org,2002:int", _yaml_integer)
+    return Loader
+
+
+def _yaml_integer(_: Any, node: Any) -> int:
+    return int(node.value, 16 if node.value.startswith("0x") else 10)
 
 
 class _Pipe(io.RawIOBase):

@@ -46,6 +46,12 @@ ENGINE_LOOP = Flag(  # of every question that simulates
     "--engine-loop",
 )
 
+SCHEDULER = Flag(  # of `simulate` and `schedule`
+    "Let the scheduler of a vLLM on this machine decide: installed, a folder (an unpacked wheel or a checkout), or a "
+    "Python that has it.",
+    "--scheduler",
+)
+
 CLUSTER = Flag(  # of every question that distributes its simulations
     "Address of a Dask scheduler, tcp://host:port, that replaces local workers; results are bit-identical.",
     "--cluster",

@@ -3,8 +3,6 @@
 To add a metric, see CONTRIBUTING.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal

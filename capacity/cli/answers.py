@@ -3,8 +3,6 @@
 The registry describes each verb.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -16,9 +14,9 @@ import capacity
 from capacity.base.errors import InvalidInput
 from capacity.cli.options import (
     INTERRUPTED,
-    LIST_FORMATS,
     EngineLoopOption,
     ListFormatOption,
+    SchedulerOption,
     check_format,
     exit_with_message,
     progress_bar,
@@ -37,8 +35,10 @@ if TYPE_CHECKING:
 
 def fit(question: Question, *, price_tier: str | None = None) -> None:
     from capacity.answers.load_point import EVERY_GPU
+    from capacity.deployment.launch_command import read_launch
 
-    if "gpu" not in question.flags and question.deployment is None:
+    named = question.from_launch is not None and read_launch(question.from_launch).gpu is not None
+    if "gpu" not in question.flags and question.deployment is None and not named:
         question = replace(question, flags={**question.flags, "gpu": EVERY_GPU})
     request = request_of(question)
     if request.pools[0].gpu == EVERY_GPU:
@@ -160,7 +160,7 @@ def simulate(
     _exit_as(answer)
 
 
-def _write_gantt(answer: capacity.Simulation, observer: Timeline, path: str) -> None:
+def _write_gantt(answer: capacity.Simulation, observer: "Timeline", path: str) -> None:
     from capacity.report.figures.gantt import gantt_chart
 
     write_chart(path, gantt_chart(answer, observer.chrome_trace(answer.run.records)["traceEvents"]))
@@ -181,6 +181,7 @@ def schedule(
     engine: str | None = None,
     format: str = "jsonl",
     engine_loop: EngineLoopOption = "auto",
+    scheduler: SchedulerOption = None,
 ) -> None:
     import json
 
@@ -189,7 +190,9 @@ def schedule(
 
     check_format(format, ("jsonl", "table", "gantt"))
     for scenario in read_scenarios(file):
-        answer = schedule_scenario(scenario, policy, engine=engine, engine_loop=engine_loop)
+        answer = schedule_scenario(
+            scenario, policy, engine=engine, engine_loop=engine_loop, scheduler=scheduler
+        )
         if format == "jsonl":
             show(json.dumps(answer))
         elif policy == "sglang-radix":
@@ -218,7 +221,7 @@ def models(
     if not add:
         if name is not None:
             raise InvalidInput("--name has no effect without `models add`: add it, or leave --name out")
-        show(report.render_listing(capacity.models(), check_format(format, LIST_FORMATS), title="Models"))
+        show(report.render_listing(capacity.models(), format, title="Models"))
         return
     if add[0] != "add" or len(add) != 2:
         raise InvalidInput(f"unknown command {' '.join(add)!r}: use `capacity models add ORG/NAME|PATH`")
@@ -262,17 +265,13 @@ def gpus(
     if support:
         show_answer(capacity.gpu_support(gpus=None if gpu is None else (gpu,), profiles=profiles), format)
         return
-    show(
-        report.render_listing(
-            capacity.gpus(profiles=profiles), check_format(format, LIST_FORMATS), title="GPUs"
-        )
-    )
+    show(report.render_listing(capacity.gpus(profiles=profiles), format, title="GPUs"))
 
 
 def use_cases(format: ListFormatOption = "table") -> None:
     from capacity.report.use_cases import render_use_cases
 
-    show(render_use_cases(capacity.use_cases(), check_format(format, LIST_FORMATS)))
+    show(render_use_cases(capacity.use_cases(), format))
 
 
 def schema(
@@ -307,7 +306,6 @@ def frontier(
     from capacity.report.views.frontier import frontier_view
     from capacity.report.views.layout import view_parts
 
-    check_format(format)
     if gpus is None:
         raise InvalidInput("no GPU: add --gpus NAME,NAME (`capacity gpus` lists them)")
     if not 0 < tpot < float("inf"):
@@ -337,8 +335,10 @@ def _size(text: str) -> int | None:
     """Return a tensor-parallel size as a number; None for `fewest`. Raises InvalidInput."""
     if text == "fewest":
         return None
-    if not (text.isascii() and text.isdecimal()):
-        raise InvalidInput(f"--tensor-parallel-sizes {text!r}: give whole numbers such as 1,2,4, or fewest")
+    if not (text.isascii() and text.isdecimal() and len(text) < 8):
+        raise InvalidInput(
+            f"--tensor-parallel-sizes {text!r:.80}: give whole numbers such as 1,2,4, or fewest"
+        )
     return int(text)
 
 

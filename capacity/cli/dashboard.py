@@ -1,7 +1,5 @@
 """The verb that opens the dashboard in a browser. It imports `capacity_app` only when it runs."""
 
-from __future__ import annotations
-
 import typer
 
 

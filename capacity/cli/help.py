@@ -3,8 +3,6 @@
 Names are never truncated. The registry lists the flags and examples of the first page; a test runs the examples.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import textwrap

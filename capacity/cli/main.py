@@ -3,8 +3,6 @@
 Exit codes: 0 answered, 1 does not fit or SLO unmet, 2 bad input.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os
@@ -90,7 +88,7 @@ def _make_output_safe() -> None:
     """Replace characters that the terminal's encoding lacks with `?`; discard output to closed streams."""
     sys.stdout, sys.stderr = (stream or _null_stream() for stream in (sys.stdout, sys.stderr))
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+        if isinstance(stream, TextIOWrapper) and stream.errors in {"strict", "surrogateescape"}:
             stream.reconfigure(errors="replace")
 
 

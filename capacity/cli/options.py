@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 import typer
 
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import CLUSTER, ENGINE_LOOP
+from capacity.base.flags import CLUSTER, ENGINE_LOOP, SCHEDULER
 from capacity.base.untrusted_text import printable, shorten_text
 
 if TYPE_CHECKING:
@@ -28,25 +28,35 @@ CLOSED_PIPE = 141  # exit code after a closed pipe, as in shells
 FORMATS = ("table", "json", "csv", "html")
 LIST_FORMATS = FORMATS[:3]  # of output that is not an answer
 
-ModelArgument = Annotated[str, typer.Argument(help=MODEL_HELP)]
-OptionalModel = Annotated[str | None, typer.Argument(help=MODEL_HELP, show_default=False)]
-FormatOption = Annotated[str, typer.Option("--format", help="Output format: table, json, csv or html.")]
-ListFormatOption = Annotated[str, typer.Option("--format", help="Output format: table, json or csv.")]
-ClusterOption = Annotated[str | None, typer.Option(CLUSTER.spelled, help=CLUSTER.help)]
-EngineLoopOption = Annotated[str, typer.Option(ENGINE_LOOP.spelled, help=ENGINE_LOOP.help)]
-WorkersOption = Annotated[int, typer.Option("--workers", help="Number of parallel simulation processes.")]
-
-
-def with_dashes(name: str) -> str:
-    """Return the name of a flag or verb with dashes in place of underscores."""
-    return name.replace("_", "-")
-
 
 def check_format(format: str, formats: Sequence[str] = FORMATS) -> str:
     """Return the format. Raises InvalidInput if it is not one of `formats`."""
     if format not in formats:
         raise InvalidInput(f"--format is {format!r}: must be one of {', '.join(formats)}")
     return format
+
+
+def _format_option(formats: Sequence[str]) -> Any:
+    """Return the `--format` flag of a verb that writes these formats; it is checked before the answer is computed."""
+    named = f"{', '.join(formats[:-1])} or {formats[-1]}"
+    return typer.Option(
+        "--format", help=f"Output format: {named}.", callback=lambda format: check_format(format, formats)
+    )
+
+
+FormatOption = Annotated[str, _format_option(FORMATS)]
+ListFormatOption = Annotated[str, _format_option(LIST_FORMATS)]
+ModelArgument = Annotated[str, typer.Argument(help=MODEL_HELP)]
+OptionalModel = Annotated[str | None, typer.Argument(help=MODEL_HELP, show_default=False)]
+ClusterOption = Annotated[str | None, typer.Option(CLUSTER.spelled, help=CLUSTER.help)]
+EngineLoopOption = Annotated[str, typer.Option(ENGINE_LOOP.spelled, help=ENGINE_LOOP.help)]
+SchedulerOption = Annotated[str | None, typer.Option(SCHEDULER.spelled, help=SCHEDULER.help)]
+WorkersOption = Annotated[int, typer.Option("--workers", help="Number of parallel simulation processes.")]
+
+
+def with_dashes(name: str) -> str:
+    """Return the name of a flag or verb with dashes in place of underscores."""
+    return name.replace("_", "-")
 
 
 def refuse_alone(flag: str, *others: tuple[str, object]) -> None:
@@ -71,10 +81,9 @@ def show(text: str) -> None:
 def show_answer(
     answer: AnswerRecord, format: str, *, detail: bool = True, tables: Tables | None = None
 ) -> None:
-    """Print an answer; an HTML page includes the command as typed. Raises InvalidInput for an unknown format."""
+    """Print an answer; an HTML page includes the command as typed."""
     from capacity.report.tables import render
 
-    check_format(format)
     show(render(answer, format, tables=tables, detail=detail, command=command_line_text()))
 
 

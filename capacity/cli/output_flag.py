@@ -2,8 +2,6 @@
 
 The separate flag of each kind is hidden."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,6 +38,10 @@ KINDS: Mapping[str, Kind] = {
     "rows": Kind("export", (".csv", ".parquet", ".html")),
     "store": Kind("store", (".sqlite",)),
     "deployment": Kind("write_deployment", (".toml",), allowed=(".toml",)),
+    "metrics": Kind("metrics_file", (".prom",), allowed=(".prom",)),
+    "alerts": Kind("alert_rules", (".yml", ".yaml"), allowed=(".yml", ".yaml")),
+    "dashboard": Kind("grafana_dashboard", (".json",), allowed=(".json",)),
+    "report": Kind("report_file", (".html",), allowed=(".html",)),
 }
 _CHART = Kind("chart", allowed=CHART_SUFFIXES, drawn=True)
 OUTPUT_OF_VERB: Mapping[str, Kind] = {  # verbs that write one kind of file

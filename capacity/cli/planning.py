@@ -1,7 +1,5 @@
 """Planning verbs of the command line: parse, call the library, print or write. The registry describes each verb."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,7 +20,6 @@ from capacity.cli.options import (
     INTERRUPTED,
     FormatOption,
     WorkersOption,
-    check_format,
     command_line_text,
     print_message,
     progress_bar,
@@ -58,12 +55,17 @@ def plan(
     *,
     model: str,
     options: Mapping[str, Any],
+    power_budget: str | None = None,
     output: str | None = None,
     detail: bool,
     format: str,
     **keywords: Any,
 ) -> None:
-    check_format(format)
+    if power_budget is not None:
+        _plan_hall(model, power_budget, options, output=output, format=format, **keywords)
+        return
+    if model.endswith(".toml"):
+        raise InvalidInput(f"{model}: a hall needs its power: give --power-budget, such as 2MW")
     _refuse_idle("plan", options)
     if output is not None:
         from capacity.deployment.launch_writers import is_launched
@@ -89,6 +91,33 @@ def plan(
         raise typer.Exit(1)
 
 
+def _plan_hall(
+    model: str,
+    power_budget: str,
+    options: Mapping[str, Any],
+    *,
+    output: str | None,
+    format: str,
+    workers: int,
+    cluster: str | None = None,
+    **keywords: Any,
+) -> None:
+    """Print the answer for the models of a hall file, or for one model. Exit code 1 if a part of the requests is not
+    served."""
+    for flag, given in (("--output", output), ("--cluster", cluster)):
+        if given is not None:
+            raise InvalidInput(f"{flag} has no effect with --power-budget: remove it")
+    models = model if model.endswith(".toml") else [{"model": model}]
+    del workers  # each option is a small search in this process
+    with progress_bar("options") as progress:
+        answer = capacity.plan_hall(
+            models, power_budget=power_budget, progress=progress, **keywords, **options
+        )
+    show_answer(answer, format)
+    if answer.limit is not None:
+        raise typer.Exit(1)
+
+
 def fleet(
     *,
     model: str,
@@ -101,7 +130,6 @@ def fleet(
     from capacity.report.views.fleet import fleet_view
     from capacity.report.views.layout import view_parts
 
-    check_format(format)
     _refuse_idle("fleet", options)
     with search_progress(every_better=False) as progress:
         answer = capacity.fleet(model, progress=progress, **keywords, **options)
@@ -129,7 +157,6 @@ def _refuse_idle(verb: str, options: Mapping[str, Any]) -> None:
 
 
 def curve(question: Question, *, output: str | None = None, **keywords: Any) -> None:
-    check_format(question.format)
     day = {name: keywords.get(name) for name in ("peak_rate", "hourly_rates")}
     if keywords["peak_to_mean"] != PEAK_TO_MEAN:
         refuse_alone("--peak-to-mean", ("--peak-rate", day["peak_rate"]))
@@ -156,14 +183,13 @@ def diff(
     ] = None,
     **keywords: Any,
 ) -> None:
-    check_format(question.format)
     first, second = _two_deployments(question, files or [])
     with progress_bar("pairs of runs") as progress:
         answer = question.ask(capacity.diff, first, second, progress=progress, **keywords)
     show_answer(answer, question.format)
 
 
-def _two_deployments(question: Question, files: list[str]) -> tuple[DeploymentFile, DeploymentFile | str]:
+def _two_deployments(question: Question, files: list[str]) -> "tuple[DeploymentFile, DeploymentFile | str]":
     """Return the two deployments that `diff` compares; the flags of traffic and cost apply to the first.
 
     Raises InvalidInput unless exactly two are given.
@@ -217,7 +243,6 @@ def sweep(
     export: str | None = None,
     format: FormatOption = "table",
 ) -> None:
-    check_format(format)
     with progress_bar("points") as progress:
         swept = capacity.sweep(
             _over_deployment(question, spec),
@@ -237,7 +262,7 @@ def sweep(
         raise typer.Exit(2)
 
 
-def _over_deployment(question: Question, path: str) -> SweepSpec:
+def _over_deployment(question: Question, path: str) -> "SweepSpec":
     """Return a sweep file's spec; a given deployment fixes all fields that the file neither fixes nor varies."""
     from capacity.deployment.used_fields import unused_fields
     from capacity.planning.sweeps.sweep_spec import read_sweep
@@ -264,22 +289,22 @@ def from_launch(
     gpu: str | None = None,
     output: str | None = None,
 ) -> None:
-    from capacity.deployment import DeploymentFile, to_toml
-    from capacity.deployment.launch_command import read_launch
+    from capacity.deployment import to_toml
+    from capacity.deployment.launch_command import launched_deployment, read_servers
     from capacity.deployment.used_fields import unused_fields
     from capacity.hardware import load_profile
 
-    read = read_launch(command)
-    if not read.model:
-        raise InvalidInput("the launch command has no model: paste the complete command")
-    gpu = gpu or read.gpu
-    note_command(read)
-    if gpu is None:
-        raise InvalidInput(f"the launch command has {NO_GPU}")
-    load_profile(gpu)  # raises UnknownName
-    deployment = DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
-    pool = deployment.pools[0]
-    note("not used", (f"--{with_dashes(name)}" for name in unused_fields("simulate", (pool,), read.fields)))
+    servers = read_servers(command)
+    for read in servers:
+        note_command(read)
+        if gpu is None and read.gpu is None:
+            raise InvalidInput(f"the launch command has {NO_GPU}")
+        load_profile(str(gpu or read.gpu))  # raises UnknownName
+    deployment = launched_deployment(servers, gpu)
+    for pool, read in zip(deployment.pools, servers, strict=True):
+        note(
+            "not used", (f"--{with_dashes(name)}" for name in unused_fields("simulate", (pool,), read.fields))
+        )
     if output is None:
         show(to_toml(deployment))
     else:
@@ -297,7 +322,6 @@ def from_vllm(
 def cascade(
     *, model: str, options: Mapping[str, Any], chart: str | None = None, format: str, **keywords: Any
 ) -> None:
-    check_format(format)
     if chart is not None:
         refuse_alone("--output", ("--small", options.get("small")))
     answer = capacity.cascade(model, **keywords, **options)

@@ -1,7 +1,5 @@
 """Flags of a verb, generated from the signature of its Python function, the only place that declares them."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -72,7 +70,7 @@ def keywords_of(question: Callable[..., object]) -> list[Keyword]:
     flagged = {
         name: hint
         for name, hint in function.__annotations__.items()
-        if str(hint).startswith("Annotated[") or get_origin(names.get(str(hint))) is Annotated
+        if str(hint).startswith("Annotated[") or get_origin(names.get(str(hint), hint)) is Annotated
     }
     hints = get_type_hints(SimpleNamespace(__annotations__=flagged), names, include_extras=True)
     return [
@@ -82,7 +80,7 @@ def keywords_of(question: Callable[..., object]) -> list[Keyword]:
     ]
 
 
-def keywords_of_spec(spec: type[Spec]) -> list[Keyword]:
+def keywords_of_spec(spec: "type[Spec]") -> list[Keyword]:
     """Return the fields of a spec that have a help text."""
     return [
         _keyword(name, field.default, field.annotation, Flag(field.description))
@@ -163,8 +161,11 @@ def token_list(text: str, flag: str) -> list[int]:
     counts = []
     for item in text.split(","):
         digits = str(short_count(item.strip()))
-        if not (digits.isascii() and digits.isdecimal()) or not 0 < int(digits) <= 1 << 40:
-            raise InvalidInput(f"{flag} {text!r}: give whole numbers above 0, such as 4K,32K,1M")
+        if (
+            not (digits.isascii() and digits.isdecimal() and len(digits) < 14)
+            or not 0 < int(digits) <= 1 << 40
+        ):
+            raise InvalidInput(f"{flag} {text!r:.80}: give whole numbers above 0, such as 4K,32K,1M")
         counts.append(int(digits))
     return counts
 

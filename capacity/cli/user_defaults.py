@@ -4,8 +4,6 @@ They apply on the command line, to verbs about one deployment and to searches, u
 a launch command. A flag overrides its default, and one line on stderr names the defaults that apply.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args

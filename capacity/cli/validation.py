@@ -1,15 +1,24 @@
 """Verbs of the validation harness: parse, call `capacity_validate` (imported only when one of them runs), print."""
 
-from __future__ import annotations
-
 import json
+import math
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from capacity.base.errors import InvalidInput
-from capacity.cli.options import MODEL_HELP, check_format, command_line_text, progress_bar, show, with_dashes
+from capacity.cli.options import (
+    MODEL_HELP,
+    check_format,
+    command_line_text,
+    print_message,
+    progress_bar,
+    show,
+    with_dashes,
+)
 from capacity.cli.question import Question, StoredDeployment, note, stored_deployment
 
 NOT_LAUNCHED = ("gpu", "engine", "model", "replicas", "role", "route_up_to_tokens", "route_up_to_requests")
@@ -25,6 +34,7 @@ def validate(
     gpu: str | None = None,
     engine: str | None = None,
     model: str | None = None,
+    submit: bool = False,
     format: ReportFormat = "table",
     profiles: str | None = None,
     **keywords: Any,
@@ -35,6 +45,9 @@ def validate(
     from capacity_validate.report_data import replace_non_finite
 
     check_format(format, REPORT_FORMATS)
+    if submit and (Path(out) / "report.json").is_file():
+        _submit(Path(out))
+        return
     served: Mapping[str, Any] = {} if model is None else {"model": model}
     if question.deployment is not None or question.from_launch is not None:
         stored = stored_deployment(question.deployment, question.from_launch, {})
@@ -56,8 +69,21 @@ def validate(
         if format == "json"
         else "\n".join(summary_lines(report, out))
     )
+    if submit:
+        _submit(Path(out))
     if report.exit_code:
         raise typer.Exit(report.exit_code)
+
+
+def _submit(folder: Path) -> None:
+    """Pack the results in a folder, check the archive as its recipient will, and exit with 1 if it is rejected."""
+    from capacity_validate.submission import check_submission, pack_submission, submission_lines
+
+    path = pack_submission(folder)
+    checks = check_submission(path)
+    show("\n".join([*submission_lines(checks), f"written: {path}"]))
+    if not checks[-1].passed:
+        raise typer.Exit(1)
 
 
 def _launch_settings(stored: StoredDeployment, *, serving: bool) -> Mapping[str, Any]:
@@ -100,6 +126,8 @@ def calibrate(
     check_format(format, REPORT_FORMATS)
     results = results or []
     if suggest:
+        if keywords.pop("overwrite", False):
+            raise InvalidInput("--suggest writes no profile: leave --overwrite out")
         named = results or ([] if model is None else [model])
         if len(named) != 1:
             raise InvalidInput(f"--suggest takes one MODEL and its load, not {len(named)} arguments")
@@ -121,7 +149,12 @@ def _refuse_models(results: list[str]) -> None:
 
 
 def compare(
-    results: Annotated[list[str], typer.Argument(help="Result files of a benchmark client.")],
+    results: Annotated[
+        list[str],
+        typer.Argument(
+            help="Benchmark results, and optionally the engine's log and scrapes of /metrics (files or http addresses)."
+        ),
+    ],
     *,
     options: Mapping[str, Any],
     model: Annotated[str | None, typer.Option("--model", help=MODEL_HELP)] = None,
@@ -132,7 +165,84 @@ def compare(
 
     from capacity.report.tables import render
 
-    check_format(format)
     _refuse_models(results)
     answer = run(results, model=model, **keywords, **options)
     show(render(answer, format, command=command_line_text()))
+
+
+def watch(
+    source: Annotated[
+        str,
+        typer.Argument(help="Address of /metrics or of Prometheus' query_range, or a file with its answer."),
+    ],
+    *,
+    options: Mapping[str, Any],
+    slo: Annotated[
+        list[str] | None, typer.Option("--slo", help="SLO, such as ttft:p95:1s or tpot:p95:40ms.")
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", help=MODEL_HELP)] = None,
+    interval: str = "60s",
+    once: bool = False,
+    period: str | None = None,
+    listen: str | None = None,
+    state: str | None = None,
+    changed: list[str] | None = None,
+    format: str,
+    profiles: str | None = None,
+    download: bool = False,
+    window: str = "1s",
+    metrics_file: str | None = None,
+    alert_rules: str | None = None,
+    grafana_dashboard: str | None = None,
+    report_file: str | None = None,
+) -> None:
+    from capacity_validate.campaigns import parse_budget
+    from capacity_validate.scrape_history import read_state, write_atomically
+    from capacity_validate.watch_metrics import MetricsServer, prometheus_text
+    from capacity_validate.watch_metrics import alert_rules as rules
+    from capacity_validate.watch_metrics import grafana_dashboard as dashboard
+    from capacity_validate.watching import Watcher
+    from capacity_validate.watching_page import status_line
+
+    from capacity.report.tables import render
+    from capacity.workload import parse_slos
+
+    pause_s = parse_budget(interval, "--interval")
+    until_s = time.monotonic() + (math.inf if period is None else parse_budget(period, "--for"))
+    watcher = Watcher(
+        source=source,
+        slos=parse_slos(slo or ()),
+        model=model,
+        options=dict(options),
+        changed=tuple(changed or ()),
+        profiles=profiles,
+        download=download,
+        window_s=parse_budget(window, "--window"),
+        history=() if state is None else read_state(state),
+    )
+    for path, text in ((alert_rules, rules), (grafana_dashboard, dashboard)):
+        if path is not None:
+            write_atomically(path, text())
+    server = None if listen is None else MetricsServer(listen)
+    watcher.scrape(state)
+    once = once or "://" not in source
+    while True:
+        report = watcher.report()
+        if report is not None:
+            if server is not None:
+                server.text = prometheus_text(report)
+            if metrics_file is not None:
+                write_atomically(metrics_file, prometheus_text(report))
+            if report_file is not None:
+                write_atomically(report_file, render(report, "html", command=command_line_text()))
+        if once or time.monotonic() + pause_s > until_s:
+            break
+        show(watcher.missing if report is None else status_line(report))
+        time.sleep(pause_s)
+        try:
+            watcher.scrape(state)
+        except InvalidInput as error:  # the server restarts
+            print_message(str(error))
+    show(watcher.missing if report is None else render(report, format, command=command_line_text()))
+    if report is not None and not report.healthy:
+        raise typer.Exit(1)

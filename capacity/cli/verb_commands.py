@@ -17,15 +17,7 @@ import typer
 
 from capacity.base.errors import InvalidInput
 from capacity.base.registry import Verb
-from capacity.cli.options import (
-    FormatOption,
-    ModelArgument,
-    check_format,
-    progress_bar,
-    show,
-    show_answer,
-    write_chart,
-)
+from capacity.cli.options import FormatOption, ModelArgument, progress_bar, show, show_answer, write_chart
 from capacity.cli.question import NO_GPU, Question, note, request_of
 from capacity.cli.question_flags import keywords_of, option, parameter
 
@@ -83,7 +75,6 @@ def deployment_function(entry: Verb) -> Callable[..., None]:
     """Return a command function that calls a verb's function with the user's deployment and prints the answer."""
 
     def answer_question(question: Question, *, replicas: int | None = None, **keywords: Any) -> None:
-        check_format(question.format)
         request = deployment_request(question, replicas)
         keywords |= question.billing
         with progress_bar(entry.progress) if entry.progress else nullcontext() as progress:
@@ -120,12 +111,7 @@ def _check_model(entry: Verb, flags: Mapping[str, object]) -> None:
         raise InvalidInput(f"no model: name one (`capacity models` lists them), or give {ways}")
 
 
-def charts(
-    *,
-    model: ModelArgument,
-    options: dict[str, object],
-    output: str = "charts",
-) -> None:
+def charts(*, model: ModelArgument, options: dict[str, object], output: str = "charts") -> None:
     """Write the handbook's charts for your model and GPU as SVG files. Needs the charts extra."""
     from capacity.deployment import Pool
     from capacity.pool.resolve import resolve

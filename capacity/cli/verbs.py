@@ -38,10 +38,11 @@ TYPED_OPTIONS: Mapping[str, tuple[Any, object]] = {
     "cluster": (common.ClusterOption, None),
     "workers": (common.WorkersOption, 2),
     "engine_loop": (common.EngineLoopOption, "auto"),
+    "scheduler": (common.SchedulerOption, None),
 }
 QUESTION_FIELDS = {field.name for field in fields(Question)}
 SEARCH_VERBS = ("plan", "fleet")  # these choose GPUs, parallelism and formats themselves
-RESULT_VERBS = ("compare", "calibrate")  # the result files say what was sent
+RESULT_VERBS = ("compare", "calibrate", "watch")  # the result files say what was sent
 SEARCH_POOL_FIELDS = ("engine", "max_model_len", "gpu_memory_utilization", "language_model_only")
 
 

@@ -27,7 +27,7 @@ class ClientLatency:
 
 
 CLIENTS = tuple(read_rows(Path(__file__).with_suffix(".json"), ClientLatency).values())
-USUAL_S = 0.0033
+USUAL_S = 0.0014
 MIN_S, MAX_S = (limit(client.seconds for client in CLIENTS) for limit in (min, max))
 
 

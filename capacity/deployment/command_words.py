@@ -10,12 +10,14 @@ from pathlib import Path
 from types import MappingProxyType
 
 from capacity.base.errors import InvalidInput
+from capacity.base.external_files import is_inside, outside_path, parse_yaml, read_text
 from capacity.deployment.building import build
 from capacity.deployment.pool import Pool
 
 OPTION = "--from-launch"
 PORT = 8000
 PROXY_PORT = 8080
+MAX_COMMAND = 131_072  # characters of one argument in Linux (MAX_ARG_STRLEN)
 _OPERATOR = re.compile(r"\||\|\||&|&&|;|(?:\d|&)?>{1,2}.*|<.*")
 
 Fields = dict[str, object]
@@ -81,8 +83,12 @@ class LaunchCommand:
 def split_command(text: str) -> list[str]:
     """Split a command into words as a shell does, without comment lines; shell operators become separate words.
 
-    Raises InvalidInput if a quote is not closed.
+    Raises InvalidInput if a quote is not closed or the text is too long.
     """
+    if len(text) > MAX_COMMAND:
+        raise InvalidInput(
+            f"{OPTION} contains a command of {len(text):,} characters; the limit is {MAX_COMMAND:,}: remove the rest"
+        )
     lines = [line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("#")]
     try:
         reader = shlex.shlex(
@@ -188,28 +194,41 @@ def read_options_file(name: str | None, folder: Path | None, flag: str) -> dict[
     """Return the options in a YAML file, with dotted keys for nested ones (`key.key`); empty if `name` is None.
 
     `flag`: the flag that names the file, with its engine, for messages. Raises InvalidInput if the file does not exist
-    or is not YAML.
+    or is not YAML, and the errors of `read_named_file`.
     """
     if name is None:
         return {}
-    import yaml  # imported here because few commands read YAML
+    documents = parse_yaml(read_named_file(name, folder, flag), f"{flag} {name}")
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        raise InvalidInput(
+            f"{flag} is {name}, which is not a YAML mapping of options: correct it, or remove the flag"
+        )
+    return dict(flatten(documents[0]))
 
+
+def read_named_file(name: str, folder: Path | None, flag: str) -> str:
+    """Return the text of a file that a launch command names. `folder`: that of its launch file; None: pasted command.
+
+    Raises InvalidInput if the file does not exist, or is not below the folder of the launch file that names it.
+    """
     path = (folder or Path()) / name
-    try:
-        return dict(_flatten(yaml.safe_load(path.read_text(encoding="utf-8")), ""))
-    except (OSError, UnicodeDecodeError):
+    if folder is not None and not is_inside(path, folder):
+        raise InvalidInput(
+            f"{flag} is {name}, which is not below the folder of the launch file, so it is not read: copy it there, or "
+            "paste the command"
+        )
+    if not outside_path(path).exists():
         raise InvalidInput(
             f"{flag} is {name}, which does not exist: it must be next to the launch file; set {OPTION} to the path of "
             f"that file, or remove {flag.partition(' ')[0]}"
-        ) from None
-    except (yaml.YAMLError, RecursionError, ValueError):
-        raise InvalidInput(f"{flag} is {name}, which is not YAML: correct it, or remove the flag") from None
+        )
+    return read_text(path, "a launch file")
 
 
-def _flatten(node: object, name: str) -> Iterator[tuple[str, str]]:
+def flatten(node: object, name: str = "") -> Iterator[tuple[str, str]]:
     """Yield the leaf values of a YAML node with their dotted keys; a list as JSON, a boolean as true or false."""
     if isinstance(node, dict):
         for key, part in node.items():
-            yield from _flatten(part, f"{name}.{key}" if name else str(key))
+            yield from flatten(part, f"{name}.{key}" if name else str(key))
     elif name and node is not None:
         yield name, node if isinstance(node, str) else json.dumps(node, default=str)

@@ -1,7 +1,5 @@
 """Input of an analysis, from keywords or a deployment file, as validated specs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +32,7 @@ ESTIMATE_TRAFFIC = BY_NAME["estimate"].traffic_fields
 class Deployment:
     """A model on pools of GPUs, with its traffic, routing and price."""
 
-    model: str | Path | ModelSpec
+    model: "str | Path | ModelSpec"
     pools: tuple[Pool, ...]
     traffic: Traffic
     service: Service
@@ -57,7 +55,7 @@ class Deployment:
 
 
 def make_deployment(
-    model: str | Path | ModelSpec | DeploymentFile,
+    model: "str | Path | ModelSpec | DeploymentFile",
     *,
     pool: Fields = NOTHING,
     traffic: Fields = NOTHING,

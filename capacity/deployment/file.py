@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from capacity.base.errors import InvalidInput, MalformedFile
-from capacity.base.external_files import read_toml
+from capacity.base.external_files import is_file, read_bytes, read_toml
 from capacity.base.spec import Spec
 from capacity.base.toml_text import toml_value
 from capacity.deployment.building import explain
@@ -66,7 +66,7 @@ def write_deployment(deployment: DeploymentFile, path: str | Path) -> None:
     Raises InvalidInput if the file cannot be written, or if it exists and is not a deployment.
     """
     try:
-        content = Path(path).read_bytes().strip() if Path(path).is_file() else b""
+        content = read_bytes(path, "a deployment", cut=True).strip() if is_file(Path(path)) else b""
         if content and FILE_SCHEMA.rpartition("/")[0].encode() not in content:
             raise InvalidInput(f"{path} exists and is not a deployment file: use another path, or remove it")
         Path(path).write_text(to_toml(deployment), encoding="utf-8")

@@ -4,7 +4,7 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -244,6 +244,24 @@ def flag_table(engine: str) -> FlagTable:
         raise MalformedFile(path, explain(error, FlagTable)) from None
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise MalformedFile(path, f"cannot be read: {error}") from None
+
+
+def split_image(word: str) -> tuple[str, str]:
+    """Split a container image such as `registry:5000/vllm/vllm-openai:v0.11.0` into its path and its tag."""
+    folder, slash, name = word.rpartition("/")
+    name, _, tag = name.partition(":")
+    return f"{folder}{slash}{name}", tag
+
+
+def image_engine(image: str) -> str | None:
+    """Return the engine whose server is the entry point of a container image; None for other images."""
+    path = split_image(image)[0]
+    return next((name for name, images in _server_images().items() if path.endswith(images)), None)
+
+
+@cache
+def _server_images() -> dict[str, tuple[str, ...]]:
+    return {file.stem: flag_table(file.stem).images for file in sorted(FOLDER.glob("*.toml"))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

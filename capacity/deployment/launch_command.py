@@ -1,8 +1,7 @@
 """Read a pasted launch command of a supported engine as a model and a pool."""
 
-from __future__ import annotations
-
 import difflib
+import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from capacity.base.checked import validate_arguments
-from capacity.base.errors import InvalidInput
+from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.external_files import outside_path, read_text
 from capacity.deployment.command_words import (
     OPTION,
     Fields,
@@ -26,15 +26,19 @@ from capacity.deployment.command_words import (
     words_before_operator,
 )
 from capacity.deployment.file import DeploymentFile
-from capacity.deployment.flag_table import FlagTable, flag_table
+from capacity.deployment.flag_table import FlagTable, flag_table, image_engine, split_image
 from capacity.deployment.launch_dialects import DIALECTS
-from capacity.deployment.manifest import read_containers, reject_manifest, require_one_server
+from capacity.deployment.manifest import Container, read_containers, whole_number
 from capacity.deployment.pool import Pool
 
 EXAMPLES = (
     "vllm serve, python -m sglang.launch_server, trtllm-serve, text-generation-launcher, llama-server, "
     "ollama run"
 )
+OTHER_RELEASES = ("lmcache/",)  # images with an engine whose tags are releases of something else
+_MODEL = re.compile(
+    r"[\w.~/$][^\s{}\[\]\"'`<>|,]*(?<!:)"
+)  # not a key, a flag or a template of another language
 _SETTING = re.compile(r"([A-Z][A-Z0-9_]+)=(.*)", re.DOTALL)
 _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)|server-(?:\w+-)?(b\d+)")  # llama.cpp has build numbers
 # comment that a plan writes above the command
@@ -49,48 +53,93 @@ def from_launch(command: str, *, gpu: str | None = None) -> DeploymentFile:
     the GPU named in the file. Warns about flags that would change an answer but are not modelled. Raises InvalidInput
     for an unsupported command, a missing model, and a flag that the engine does not have.
     """
-    read = read_launch(command)
-    if read.unknown:
-        raise InvalidInput(f"unknown flags of this engine: {', '.join(read.unknown)}")
-    if not read.model:
-        raise InvalidInput(f"{OPTION} does not contain a model: paste the whole command")
-    if read.not_modelled:
-        warnings.warn(f"not modelled: {', '.join(read.not_modelled)}", stacklevel=2)
-    if (gpu := gpu or read.gpu) is None:
-        raise InvalidInput(f"{OPTION} does not contain a GPU: set gpu")
-    return DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
+    servers = read_servers(command)
+    for read in servers:
+        if read.unknown:
+            raise InvalidInput(f"unknown flags of this engine: {', '.join(read.unknown)}")
+        if read.not_modelled:
+            warnings.warn(f"not modelled: {', '.join(read.not_modelled)}", stacklevel=2)
+    return launched_deployment(servers, gpu)
 
 
 from_vllm = from_launch  # former name
 
 
-def read_launch(text: str) -> LaunchCommand:
-    """Read a launch command, or a file that contains one, as a model name (empty: none) and pool fields.
+def launched_deployment(servers: Sequence[LaunchCommand], gpu: str | None) -> DeploymentFile:
+    """Return the deployment of servers with one model, on `gpu` or on the GPUs that their file names.
 
-    From a Kubernetes manifest, a compose file or a SkyPilot task, reads the only server and its replicas. Accepts
-    continued lines, comments, environment variables before the program, containers and both spellings of flags. Raises
-    InvalidInput if the command cannot be read, and for any other YAML mapping.
+    Raises InvalidInput if a GPU is missing, or if the models differ.
+    """
+    models = {server.model for server in servers}
+    if len(models) > 1:
+        raise InvalidInput(
+            f"{OPTION} contains the models {', '.join(sorted(models))}: paste one of the servers"
+        )
+    gpus = [gpu or server.gpu for server in servers]
+    if None in gpus:
+        raise InvalidInput(f"{OPTION} does not contain a GPU: set gpu")
+    pools = tuple(server.pool(str(each)) for server, each in zip(servers, gpus, strict=True))
+    return DeploymentFile(schema="capacity/deployment/v1", model=models.pop(), pools=pools)
+
+
+def read_launch(text: str) -> LaunchCommand:
+    """Read a launch command, or a file that contains one, as `read_servers` does. Raises InvalidInput for two roles."""
+    servers = read_servers(text)
+    if len(servers) > 1:
+        raise InvalidInput(
+            f"{OPTION} contains a prefill and a decode server: write both with `capacity from-launch FILE --gpu GPU "
+            "--output d.toml`, and give --deployment d.toml"
+        )
+    return servers[0]
+
+
+def read_servers(text: str) -> tuple[LaunchCommand, ...]:
+    """Read a launch command, or a file that contains one, as a model name and pool fields.
+
+    Reads the server and its replicas from the formats of `server_forms.toml`; a file with a prefill and a decode
+    server gives two commands. Accepts continued lines, comments, environment variables before the program, containers
+    and both spellings of flags. Raises InvalidInput if the command cannot be read, and for any other YAML mapping.
     """
     folder = None
     if _is_file(text.strip()):
-        path = Path(text.strip())
-        try:
-            folder, text = path.parent, path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            raise InvalidInput(f"{OPTION}: {path} cannot be read as text") from None
-    servers = [container for container in read_containers(text) if _is_server(container.line, folder)]
-    if servers:
-        server = require_one_server(servers)
-        command = _add_planned_release(read_line(server.line, folder), text)
-        manifest = {"replicas": server.replicas} if server.replicas != 1 else {}
-        return replace(
-            command,
-            gpu=server.gpu,
-            fields={**command.fields, **manifest},
-            not_modelled=(*command.not_modelled, *server.not_modelled),
+        path = outside_path(text.strip())
+        folder, text = path.parent, read_text(path, "a launch file")
+    containers = read_containers(text)
+    if not containers:
+        return (_add_planned_release(read_line(text, folder), text),)
+    servers = [container for container in containers if _is_server(container, folder)]
+    if not servers:
+        raise NoServerError(f"{OPTION} must contain a command that launches a server, such as {EXAMPLES}")
+    read = [_read_container(server, text, folder) for server in servers]
+    unique = [command for place, command in enumerate(read) if command not in read[:place]]
+    if len(unique) < len(read):
+        same = f"{len(read)} servers, some of them identical (each is read once)"
+        unique = [replace(command, not_modelled=(*command.not_modelled, same)) for command in unique]
+    if len({command.fields.get("role") for command in unique}) < len(unique):
+        raise InvalidInput(
+            f"{OPTION} contains {len(unique)} different servers: paste one of them, or write each as a pool of a "
+            "deployment file"
         )
-    reject_manifest(text)
-    return _add_planned_release(read_line(text, folder), text)
+    return tuple(unique)
+
+
+def _read_container(server: Container, text: str, folder: Path | None) -> LaunchCommand:
+    command = _add_planned_release(read_line(server.line, folder, server.model), text)
+    own = {"replicas": server.replicas} if server.replicas != 1 else {}
+    role = {"role": server.role} if server.role else {}
+    ranks = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+    used = math.prod(whole_number(command.fields.get(name)) or 1 for name in ranks)
+    gpus = f"{server.gpu_count} GPUs of each replica (the command uses {used})"
+    return replace(
+        command,
+        gpu=server.gpu,
+        fields={**command.fields, **own, **role},
+        not_modelled=(
+            *command.not_modelled,
+            *server.not_modelled,
+            *((gpus,) if server.gpu_count not in (None, used) else ()),
+        ),
+    )
 
 
 def _add_planned_release(command: LaunchCommand, text: str) -> LaunchCommand:
@@ -102,10 +151,10 @@ def _add_planned_release(command: LaunchCommand, text: str) -> LaunchCommand:
     return replace(command, fields={**command.fields, "engine": engine})
 
 
-def _is_server(line: str, folder: Path | None) -> bool:
-    """Return whether the line launches a server, even if the rest of it cannot be read."""
+def _is_server(container: Container, folder: Path | None) -> bool:
+    """Return whether the container launches a server, even if the rest of its command cannot be read."""
     try:
-        read_line(line, folder)
+        read_line(container.line, folder, container.model)
     except NoServerError:
         return False
     except InvalidInput:
@@ -113,21 +162,25 @@ def _is_server(line: str, folder: Path | None) -> bool:
     return True
 
 
-def read_line(text: str, folder: Path | None = None) -> LaunchCommand:
-    """Read a launch command from its text (not a path or a manifest, and without comments). Raises InvalidInput."""
+def read_line(text: str, folder: Path | None = None, model: str = "") -> LaunchCommand:
+    """Read a launch command from its text (not a path or a manifest, and without comments).
+
+    `model`: used if the command has none or a local path. Raises InvalidInput.
+    """
     words = split_command(text)
     environment = {found[1]: found[2] for word in words if (found := _SETTING.fullmatch(word))}
 
     def read(engine: str, start: int, release: str) -> LaunchCommand:
         arguments = words_before_operator(words[start:])
-        return read_words(engine, arguments, release=release, environment=environment, folder=folder)
+        settings = {"release": release, "model": model}
+        return read_words(engine, arguments, environment=environment, folder=folder, **settings)
 
     image: tuple[str, str, int] | None = None  # engine, release, and index of the next word
     for place, word in enumerate(words):
-        path, tag = _split_image(word)
+        if image is None and (name := image_engine(word)):
+            path, tag = split_image(word)
+            image = name, "" if path.startswith(OTHER_RELEASES) else _release_in_tag(tag), place + 1
         for name in DIALECTS:
-            if image is None and path.endswith(flag_table(name).images):
-                image = name, _release_in_tag(tag), place + 1
             for program in flag_table(name).started_by:
                 first, *others = program.split()
                 start = place + 1 + len(others)
@@ -149,10 +202,14 @@ def read_words(
     release: str = "",
     environment: Mapping[str, str] = MappingProxyType({}),
     folder: Path | None = None,
+    model: str = "",
 ) -> LaunchCommand:
-    """Read the arguments after an engine's program in a command. Raises InvalidInput if they name no model."""
+    """Read the arguments after an engine's program in a command.
+
+    `model`: used if the arguments have none or a local path. Raises InvalidInput if there is no model.
+    """
     table, dialect = flag_table(engine), DIALECTS[engine]
-    flags, model = _parse_flags(table, words, folder)
+    flags, model_in_options = _parse_flags(table, words, folder)
     line = Line(flags=flags, environment=environment, folder=folder)
     line.options.update(dialect.options(line))
     values: Fields = {}
@@ -161,17 +218,25 @@ def read_words(
         if row.field is not None and value is not None:
             values.setdefault(row.field, value)
     fields = dialect.fields(values, line)
-    model = str(fields.pop("model", None) or (flags.words.pop(0) if flags.words else model))
+    own_model = str(fields.pop("model", None) or (flags.words.pop(0) if flags.words else model_in_options))
+    model = own_model if own_model and not (own_model.startswith("/") and model) else model
     if not model:
         raise InvalidInput(f"{OPTION} does not contain a model: paste the whole command")
+    if not _MODEL.fullmatch(model):
+        raise InvalidInput(
+            f"{OPTION} has {model!r} in place of the model: paste a command that names the model"
+        )
     read = {name: value for name, value in fields.items() if name in Pool.model_fields and value is not None}
     label = f"{engine}@{release}" if release else engine
     own = {} if label == Pool.model_fields["engine"].default else {"engine": label}
     left = [(name, name.partition(".")[0], text) for name, text in flags.remaining_flags()]
+    spelled = {
+        name: text.partition(" ")[0].partition("=")[0] for name, _, text in left
+    }  # a value may be a secret
     return LaunchCommand(
         model=model,
         fields=own | read,
-        ignored=tuple(text for _, key, text in left if key in table.harmless),
+        ignored=tuple(spelled[name] for name, key, _ in left if key in table.harmless),
         not_modelled=(
             *(f"{text} ({table.not_modelled[key]})" for _, key, text in left if key in table.not_modelled),
             *line.notes,
@@ -179,8 +244,8 @@ def read_words(
         unknown=(
             *flags.words,
             *(
-                text + (_suggest_flag(name) if table.reads_pool_fields else "")
-                for name, key, text in left
+                spelled[name] + (_suggest_flag(name) if table.reads_pool_fields else "")
+                for name, key, _ in left
                 if key not in table.harmless and key not in table.not_modelled
             ),
         ),
@@ -212,17 +277,11 @@ def _suggest_flag(name: str) -> str:
     return f" (did you mean --{close[0].replace('_', '-')}?)" if close else ""
 
 
-def _split_image(word: str) -> tuple[str, str]:
-    """Split a container image such as `registry:5000/vllm/vllm-openai:v0.11.0` into its path and its tag."""
-    folder, slash, name = word.rpartition("/")
-    name, _, tag = name.partition(":")
-    return f"{folder}{slash}{name}", tag
-
-
 def _is_file(text: str) -> bool:
+    """Return whether the text is the path of something that is not a folder."""
     try:
-        return bool(text) and "\n" not in text and Path(text).is_file()
-    except (OSError, ValueError):  # name too long, or with an invalid character
+        return bool(text) and "\n" not in text and (path := outside_path(text)).exists() and not path.is_dir()
+    except MalformedFile:  # name too long, or with an invalid character
         return False
 
 

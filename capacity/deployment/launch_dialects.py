@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.command_words import OPTION, Fields, Line, read_options_file
+from capacity.deployment.command_words import Fields, Line, read_named_file, read_options_file
 from capacity.deployment.drafts import TREE, supports_drafting
 from capacity.deployment.engines import find_engine
 from capacity.deployment.flag_table import GGML_CACHES, flag_table
@@ -326,24 +326,21 @@ def _modelfile(line: Line) -> dict[str, str]:
     """Return the model, the weight format and the parameters in the Modelfile that the command names."""
     if not (name := line.flags.take("file")):
         return {}
-    path = (line.folder or Path()) / Path(name.replace("$(dirname $0)/", "")).name
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        raise InvalidInput(
-            f"{name} does not exist: it must be next to the script that launches Ollama; set {OPTION} to the path of "
-            "that script"
-        ) from None
+    file = name.replace("$(dirname $0)/", "")
     found: dict[str, str] = {}
-    for text in lines:
+    has_base = False
+    for text in read_named_file(file, line.folder, "-f of ollama create").splitlines():
         kind, *values = text.split() or [""]
         if kind.upper() == "FROM" and values:
+            has_base = True
             if quantization := gguf_weight_format(values[0]):
                 found["quantization"] = quantization
         elif kind.upper() == "PARAMETER" and len(values) > 1:
             found[values[0]] = values[1]
         elif kind == "#" and values[:1] == ["model"]:
             found["model"] = values[-1]
+    if not has_base:
+        raise InvalidInput(f"{name} has no line FROM, so it is not a Modelfile: name another file")
     return found
 
 

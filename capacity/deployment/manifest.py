@@ -1,172 +1,277 @@
-"""Read the server launch commands in a Kubernetes, compose or SkyPilot manifest."""
+"""Read the server launch commands in a YAML file: manifests, Helm values, compose, tasks and option files.
 
-from __future__ import annotations
+`server_forms.toml` has the formats.
+"""
 
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import yaml
-
-from capacity.base.errors import InvalidInput
-from capacity.deployment.command_words import OPTION, NoServerError, split_command
+from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.external_files import parse_yaml
+from capacity.deployment.command_words import OPTION, NoServerError, flatten, split_command
+from capacity.deployment.flag_table import image_engine
+from capacity.deployment.server_forms import ServerForm, find, gpu_name, items, server_forms
 
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z)?sh")
 _VARIABLE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)\}|(\w+))")
-_FIRST_LINE = re.compile(r"(?:\s*(?:#.*)?\n|---.*\n)*[\w.-]+:(?:\s|$)")
-KINDS = {  # Kubernetes objects with pods that have commands, and related objects
-    *("CronJob", "DaemonSet", "Deployment", "Job", "LeaderWorkerSet", "List", "Pod", "ReplicaSet"),
-    *("ReplicationController", "StatefulSet", "ConfigMap", "HorizontalPodAutoscaler", "Ingress", "Namespace"),
-    *("PersistentVolumeClaim", "Secret", "Service", "ServiceAccount"),
-}
-PASTE_COMMAND = "paste the launch command, or use a Deployment, a compose file or a SkyPilot task"
-USE_RENDERED = "use the output of `helm template`, or paste the launch command"
-OTHER_FILE_KINDS = {  # by a key of the mapping: kind of file, and the input to give instead
-    "servingEngineSpec": ("Helm values of the vLLM production stack", USE_RENDERED),
-    "replicaCount": ("Helm values", USE_RENDERED),
-    "image": ("Helm values", USE_RENDERED),
-    "applications": ("a Ray Serve configuration", PASTE_COMMAND),
-    "model": ("a file of server options", "paste the command that reads it: `vllm serve --config FILE`"),
-}
-AMBIGUOUS_GPUS = {"a100": "a100-sxm-40gb", "v100": None}  # SkyPilot's A100 has 40 GB, its V100 16 GB
+_FIRST_LINE = re.compile(r"(?:\s*(?:#.*)?\n|---.*\n)*(?:- )?[\w.\"'-]+:(?:\s|$)")
+_KEY = re.compile(r"[\w./-]+")
+RELATED_KINDS = (  # objects next to a server, without one
+    *("ConfigMap", "Ingress", "Namespace", "PersistentVolumeClaim", "PersistentVolume", "Secret", "Service"),
+    *("ServiceAccount", "InferencePool", "HTTPRoute", "Gateway", "PodMonitor", "ServiceMonitor"),
+)
+RUNTIMES = ("ServingRuntime", "ClusterServingRuntime")
+AUTOSCALERS = ("HorizontalPodAutoscaler", "ScaledObject")
+PASTE_COMMAND = "paste the launch command"
+SCHEMES = ("hf://", "huggingface://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """One container: its environment, image and command as one line, and its number of replicas.
+    """One server: its environment, image and command as one line, and its number of replicas.
 
-    `gpu`: GPU named in the manifest. `not_modelled`: settings that are replaced by an assumption, with that
-    assumption.
+    `model`: model named outside the command, used if the command has none or a local path. `role`: prefill, decode or
+    empty. `gpu` and `gpu_count`: GPU and number of GPUs named in the file. `not_modelled`: settings that are replaced
+    by an assumption, with that assumption.
     """
 
     line: str
     replicas: int = 1
+    model: str = ""
+    role: str = ""
     gpu: str | None = None
+    gpu_count: int | None = None
     not_modelled: tuple[str, ...] = ()
 
 
 def read_containers(text: str) -> tuple[Container, ...]:
-    """Return the containers of a manifest that have a command, in order; empty if the text is not a manifest.
+    """Return the containers with a command in a YAML file, in order; empty if the text is not YAML.
 
-    Reads `command` and `args` of Kubernetes, `entrypoint` and `command` of compose, `run` of SkyPilot, `replicas`, and
-    environment variables, whose values replace `$(NAME)`, `${NAME}` and `$NAME`. Raises InvalidInput for shell text
-    that cannot be split into words.
+    Environment variables replace `$(NAME)`, `${NAME}` and `$NAME` in commands. Raises InvalidInput for a YAML file
+    whose format is not known, for YAML that cannot be parsed, and for shell text that cannot be split into words.
     """
-    found: list[Container] = []
-    for document in _documents(text):
-        if isinstance(document.get("run"), str) and "kind" not in document:
-            found.append(_skypilot(document))
-        elif "services" in document if "kind" not in document else document["kind"] in KINDS:
-            found += _containers(document, 1, set())
-    return tuple(found)
-
-
-def reject_manifest(text: str) -> None:
-    """Raise InvalidInput if the text is a YAML mapping, which is never a shell command; the message names its kind."""
     documents = _documents(text)
-    if not documents and "\n" in text.strip() and _FIRST_LINE.match(text):
-        raise InvalidInput(
-            f"{OPTION} looks like YAML and cannot be parsed as YAML: correct it, or {PASTE_COMMAND}"
-        )
+    found: list[Container] = []
+    unknown: list[dict[str, object]] = []
+    notes: list[str] = []
     for document in documents:
-        kind, way_out = _kind(document)
-        if kind not in KINDS:
-            raise InvalidInput(f"{OPTION} is {kind}, which cannot be read: {way_out}")
-    if documents:
+        kind = document.get("kind")
+        if kind in RUNTIMES and any(each.get("kind") == "InferenceService" for each in documents):
+            continue  # a service adds its own arguments
+        if (form := _form(document)) is not None:
+            found += _containers(document, form, documents)
+        elif kind in AUTOSCALERS:
+            notes.append(f"{kind} (the replicas of its target are assumed)")
+        elif kind not in RELATED_KINDS:
+            unknown.append(document)
+            notes.append(f"{kind or 'a mapping without kind'} (not read)")
+    if unknown and not found:
+        raise InvalidInput(f"{OPTION} is {_describe(unknown[0])}")
+    if documents and not found:
         raise NoServerError(
-            f"{OPTION} must contain a command that launches a server, but no container of the manifest has one in its "
+            f"{OPTION} must contain a command that launches a server, but no container of the file has one in its "
             "command or args"
         )
+    return tuple(replace(each, not_modelled=(*each.not_modelled, *notes)) for each in found)
 
 
-def _kind(document: Mapping[object, object]) -> tuple[str, str]:
-    """Return the kind of file that a YAML mapping is, and advice on what to give instead."""
-    if "kind" in document:
-        return str(document["kind"]), PASTE_COMMAND
-    if "services" in document:
-        return "Pod", PASTE_COMMAND
-    keys = ", ".join(list(map(str, document))[:3])
-    return next(
-        (known for key, known in OTHER_FILE_KINDS.items() if key in document),
-        (f"YAML of {keys}", PASTE_COMMAND),
-    )
-
-
-def _documents(text: str) -> list[dict[object, object]]:
-    """Return the mappings of a YAML text if all keys are names; empty for other text, such as a command."""
-    try:
-        documents = list(yaml.safe_load_all(text))
-    except (yaml.YAMLError, RecursionError, ValueError):
+def _documents(text: str) -> list[dict[str, object]]:
+    """Return the mappings in a YAML text, also those in lists and in text blocks; empty if the text is not YAML."""
+    if "\n" not in text:
         return []
-    mappings = [document for document in documents if isinstance(document, dict)]
-    names = (str(key) for document in mappings for key in document)
-    return mappings if all(re.fullmatch(r"[\w.-]+", name) for name in names) else []
+    try:
+        documents = parse_yaml(text, OPTION)
+    except MalformedFile as error:
+        if _FIRST_LINE.match(text):
+            raise InvalidInput(f"{error}: correct it, or {PASTE_COMMAND}") from None
+        return []
+    if not _FIRST_LINE.match(text) and not all(isinstance(each, dict | None) for each in documents):
+        return []
+    return [each for document in documents for each in _inner_documents(document)]
 
 
-def _skypilot(task: dict[object, object]) -> Container:
-    """Return a SkyPilot task as a container: its script, the minimum replicas of its service, and its accelerators."""
-    service = _mapping(task, "service")
-    policy = _mapping(service, "replica_policy")
-    fewest, most = policy.get("min_replicas"), policy.get("max_replicas")
-    notes = []
-    if fewest is not None and most is not None and fewest != most:
-        notes.append(f"replica_policy of {fewest} to {most} replicas ({_count(fewest)} assumed)")
-    choices = _accelerators(_mapping(task, "resources").get("accelerators"))
-    environment = dict(_settings(task.get("envs")))
-    if len(counts := {count for _, count in choices}) == 1:
-        environment.setdefault("SKYPILOT_NUM_GPUS_PER_NODE", counts.pop())
-    gpu = None
-    if len(choices) == 1:
-        ((name, _),) = choices
-        gpu = AMBIGUOUS_GPUS.get(name.lower(), name.lower())
-        if gpu is None:
-            notes.append(f"accelerators {name} (has several memory sizes; select one with --gpu)")
-    elif choices:
-        notes.append(f"accelerators {' or '.join(name for name, _ in choices)} (select one with --gpu)")
-    return Container(
-        line=_line(["sh", str(task["run"])], {"environment": environment}),
-        replicas=_count(service.get("replicas", fewest)),
-        gpu=gpu,
-        not_modelled=tuple(notes),
+def _inner_documents(document: object) -> Iterator[dict[str, object]]:
+    if isinstance(document, list):  # a list is not a manifest, nor a shell command
+        raise InvalidInput(f"{OPTION} is a YAML list, which cannot be read: {PASTE_COMMAND}")
+    if not isinstance(document, dict):
+        return
+    if document.get("kind") == "List":
+        for part in document.get("items") or ():
+            yield from _inner_documents(part)
+        return
+    if document.get("kind") == "RayService":
+        for config in find(document, "spec/serveConfigV2"):
+            for part in parse_yaml(str(config), f"{OPTION}, spec/serveConfigV2"):
+                yield from _inner_documents(part)
+        return
+    yield document
+
+
+def _form(document: dict[str, object]) -> ServerForm | None:
+    kind = document.get("kind")
+    for form in server_forms():
+        if kind in form.kinds if "kind" in document else any(key in document for key in form.keys):
+            return form
+    return None
+
+
+def _describe(document: dict[str, object]) -> str:
+    """Return the kind of a document whose format is not known, and what to give instead."""
+    keys = ", ".join(name for name in list(map(str, document))[:3] if _KEY.fullmatch(name))
+    known = ", ".join(form.name for form in server_forms())
+    return (
+        f"{document.get('kind') or f'YAML with {keys}'}, which cannot be read: {PASTE_COMMAND}, or give one of "
+        f"{known}; for another Helm chart, the output of `helm template`"
     )
 
 
-def _accelerators(wanted: object) -> list[tuple[str, str]]:
-    """Return names and counts of SkyPilot accelerators: `H100:2`, `{H100: 2}`, or several alternatives."""
-    if isinstance(wanted, dict):
-        return [(str(name), str(count or 1)) for name, count in wanted.items()]
-    several = wanted if isinstance(wanted, list) else [] if wanted is None else [wanted]
-    parts = [str(each).partition(":") for each in several]
-    return [(name, count or "1") for name, _, count in parts]
+def _containers(
+    document: dict[str, object], form: ServerForm, documents: list[dict[str, object]]
+) -> list[Container]:
+    """Return the containers of a document's servers, with a note on the keys that are not read."""
+    found = [
+        (server, container)
+        for path in form.servers
+        for server in find(document, path)
+        for container in _server(server, path, document, form, documents)
+    ]
+    read = [container for _, container in found]
+    if any(container.role == "prefill" for container in read):
+        read = [replace(container, role=container.role or "decode") for container in read]
+    else:
+        read = [replace(container, role="") for container in read]
+    note = () if form.options == "" else form.unread(document)
+    return [replace(container, not_modelled=(*container.not_modelled, *note)) for container in read]
 
 
-def _containers(node: object, replicas: int, seen: set[int]) -> Iterator[Container]:
-    """Yield the containers in one node of a manifest and in its nested nodes.
-
-    `replicas`: replicas of the node, which multiply those of nested nodes. A repeated node (YAML alias) counts once.
-    """
-    if not isinstance(node, list | dict) or id(node) in seen:
+def _server(
+    server: object,
+    path: str,
+    document: dict[str, object],
+    form: ServerForm,
+    documents: list[dict[str, object]],
+) -> Iterator[Container]:
+    """Yield the containers of one server, each as one line."""
+    if form.create is not None and False in find(server, form.create):
         return
-    seen.add(id(node))
-    if isinstance(node, list):
-        for part in node:
-            yield from _containers(part, replicas, seen)
+    notes: list[str] = []
+    bounds = [
+        next((n for n in find(server, name) if isinstance(n, int)), None) for name in form.replica_range
+    ]
+    replicas = next(
+        (n for name in form.replicas for n in find(_start_of_path(server, document, name), name)), None
+    )
+    if replicas is None and bounds:
+        replicas = bounds[0]
+    if len(bounds) == 2 and bounds[1] is not None and bounds[0] != bounds[1]:
+        notes.append(f"{bounds[0] or 1} to {bounds[1]} replicas ({_count(replicas)} assumed)")
+    if replicas == 0 and form.create is not None:
         return
-    replicas *= _count(node.get("replicas"))
-    replicas *= _count(_mapping(node, "deploy").get("replicas"))  # replicas in a compose file
-    started = [*_words(node.get("entrypoint")), *_words(node.get("command")), *_words(node.get("args"))]
-    if started:
-        yield Container(line=_line(started, node), replicas=replicas)
-        return
-    for part in node.values():
-        yield from _containers(part, replicas, seen)
+    model, model_notes = _model(server, document, form)
+    gpu, count, gpu_notes = _gpu(server, form)
+    roles = [str(role) for name in form.roles for role in find(server, name)]
+    role = "prefill" if path.endswith("prefill") or "prefill" in roles else ""
+    flags = list(_flags(server, form))
+    containers: list[object] = [
+        each for place in form.containers for each in find(server, place) if isinstance(each, dict)
+    ]
+    if form.runtime is not None:
+        containers = _add_runtime(containers, next(find(server, form.runtime), None), documents)
+    for container in containers or ([{}] if form.program else []):
+        line = _container_line(container, form, flags, gpu_count=count)
+        if line is not None:
+            role = "prefill" if "--is-prefill-worker" in line else role
+            gpus = count or next((n for n in map(whole_number, _gpu_limits(container)) if n), None)
+            yield Container(
+                line=line,
+                replicas=_count(replicas),
+                model=model,
+                role=role,
+                gpu=gpu,
+                gpu_count=gpus,
+                not_modelled=(*notes, *model_notes, *gpu_notes),
+            )
 
 
-def _mapping(node: Mapping[object, object], key: str) -> dict[object, object]:
-    """Return the value of `key` if it is a mapping; otherwise an empty mapping."""
-    found = node.get(key)
-    return found if isinstance(found, dict) else {}
+def _start_of_path(server: object, document: object, path: str) -> object:
+    return document if path.startswith("/") else server
+
+
+def _model(server: object, document: object, form: ServerForm) -> tuple[str, tuple[str, ...]]:
+    """Return the first model that is a Hugging Face id or a local path; and a note on other addresses."""
+    skipped: list[str] = []
+    for path in form.model:
+        for value in find(_start_of_path(server, document, path), path):
+            name = str(value)
+            for scheme in SCHEMES:
+                name = name.removeprefix(scheme)
+            if isinstance(value, str) and "://" not in name and "{{" not in name:
+                return name, tuple(f"{each} (the model is assumed to be {name})" for each in skipped)
+            if "{{" not in str(value):
+                skipped.append(path.strip("/"))
+    return "", ()
+
+
+def _gpu(server: object, form: ServerForm) -> tuple[str | None, int | None, tuple[str, ...]]:
+    """Return the GPU that a server names, its number, and a note if the file leaves the choice open."""
+    choices = [(str(label), "") for path in form.gpu_labels for label in find(server, path)]
+    for wanted in find(server, form.accelerators) if form.accelerators else ():
+        parts = wanted if isinstance(wanted, list) else [wanted]
+        named = (
+            wanted.items() if isinstance(wanted, dict) else [str(part).partition(":")[::2] for part in parts]
+        )
+        choices += [(str(name), str(count or "1")) for name, count in named]
+    counts = {whole_number(count) for _, count in choices if count and form.script}
+    counts |= {whole_number(count) for path in form.gpu_count for count in find(server, path)}
+    count = counts.pop() if len(counts) == 1 else None
+    if len(choices) > 1:
+        return None, count, (f"{' or '.join(name for name, _ in choices)} (select one with --gpu)",)
+    if choices and choices[0][0].lower() == "v100":
+        return None, count, ("V100 (has several memory sizes; select one with --gpu)",)
+    return (gpu_name(choices[0][0]) if choices else None), count, ()
+
+
+def _flags(server: object, form: ServerForm) -> Iterator[str]:
+    """Yield the vLLM flags of a server's settings outside its command."""
+    for path, flag in form.vllm_flags.items():
+        holder = path.rpartition("/")[0]
+        values = list(find(server, path))
+        if not values and path in form.absent and any(True for _ in find(server, holder)):
+            values = [form.absent[path]]
+        for value in values:
+            if isinstance(value, bool):
+                yield flag if value else flag.replace("--", "--no-", 1)
+            elif flag != "--data-parallel-size" or value != 1:
+                yield f"{flag}={value}"
+    for options in find(server, form.options) if form.options is not None else ():
+        yield from (f"--{name}={value}" for name, value in flatten(options))
+
+
+def _add_runtime(containers: list[object], name: object, documents: list[dict[str, object]]) -> list[object]:
+    """Return the containers with the image and the command of the runtime named in another document."""
+    for document in documents:
+        if document.get("kind") in RUNTIMES and name in find(document, "metadata/name"):
+            for base in find(document, "spec/containers/0"):
+                return [_merge(items(base), items(each)) for each in containers] or [base]
+    return containers
+
+
+def _merge(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
+    lists = {name: [*_words(base.get(name)), *_words(own.get(name))] for name in ("command", "args")}
+    return {**base, **own, **lists}
+
+
+def _gpu_limits(container: object) -> Iterator[object]:
+    for group in ("limits", "requests"):
+        for name in ("nvidia.com/gpu", "amd.com/gpu"):
+            yield items(items(items(container).get("resources")).get(group)).get(name)
+
+
+def whole_number(value: object) -> int | None:
+    """Return a count that a file has as a number or as text; None for anything else."""
+    return int(str(value)) if str(value).isdecimal() and len(str(value)) < 6 else None
 
 
 def _count(replicas: object) -> int:
@@ -180,22 +285,48 @@ def _words(command: object) -> list[str]:
     return [str(word) for word in command] if isinstance(command, list) else []
 
 
-def _line(words: list[str], container: dict[object, object]) -> str:
-    """Return the command of a container as one line, after its environment variables and its image.
+def _container_line(
+    container: object, form: ServerForm, flags: list[str], *, gpu_count: int | None
+) -> str | None:
+    """Return the command of a container as one line, after its environment variables and its image; None: no command.
 
     If the command is `sh -c SCRIPT`, the words of SCRIPT replace it.
     """
-    environment = dict(_settings(container.get("env", container.get("environment"))))
+    environment = {
+        key: value
+        for path in form.environment
+        for node in find(container, path)
+        for key, value in _settings(node)
+    }
+    if form.script and gpu_count:
+        environment.setdefault("SKYPILOT_NUM_GPUS_PER_NODE", str(gpu_count))
 
     def fill_variable(found: re.Match[str]) -> str:
         return environment.get(found[1] or found[2] or found[3], found[0])
 
-    said = [_VARIABLE.sub(fill_variable, word) for word in words]
-    if _SHELL.fullmatch(said[0]):
-        said = [word for script in said[1:] if not script.startswith("-") for word in _script(script)]
-    image = container.get("image")
+    given = [
+        word
+        for path in form.command
+        for node in find(container, path)
+        for word in ([node] if form.script else _words(node))
+    ]
+    words = [_VARIABLE.sub(fill_variable, str(word)) for word in given]
+    image = ":".join(str(part) for path in form.image for part in find(container, path))
+    started = not form.program or (bool(words) and not words[0].startswith("-"))
+    if started and words and (form.script or _SHELL.fullmatch(words[0])):
+        scripts = words if form.script else words[1:]
+        words = [word for script in scripts if not script.startswith("-") for word in _script(script)]
+    if form.more_arguments:
+        words += split_command(environment.pop(form.more_arguments, ""))
+    if not started and form.program:
+        program = [] if image and image_engine(image) else form.program.split()
+        words = [*program, *flags, *words]
+    elif flags:
+        words = [*words, *flags]
+    if not words and not form.program:
+        return None
     settings = [f"{name}={value}" for name, value in environment.items()]
-    return shlex.join([*settings, *([image] if isinstance(image, str) else []), *said])
+    return shlex.join([*settings, *([image] if image else []), *words])
 
 
 def _script(text: str) -> list[str]:
@@ -221,13 +352,3 @@ def _settings(environment: object) -> Iterator[tuple[str, str]]:
         elif isinstance(entry, str) and "=" in entry:
             name, _, value = entry.partition("=")
             yield name, value
-
-
-def require_one_server(servers: list[Container]) -> Container:
-    """Return the server of a manifest. Raises InvalidInput if the manifest has several different servers."""
-    if len({server.line for server in servers}) > 1:
-        raise InvalidInput(
-            f"{OPTION} contains {len(servers)} different servers: paste one of them, or write each as a pool of a "
-            "deployment file"
-        )
-    return servers[0]

@@ -1,8 +1,9 @@
 """A pool of identical engines on identical GPUs, as the user writes it. Fields have vLLM's names."""
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from capacity.deployment.drafts import DRAFT_FIELDS, drafting_name, fill_in_drafting_method
 from capacity.deployment.field_flags import FiniteOrInf, FlagSpec
@@ -13,10 +14,26 @@ MoeBackend = Literal[
 ]  # fmt: skip
 
 
+def _parse_power_cap(value: Any) -> Any:
+    """Return watts as a number, and a share of the TDP as text with a percent sign. Raises ValueError."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    share = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%|W)?", text)
+    if share is None or (share[2] == "%" and not 0 < float(share[1]) <= 100):
+        raise ValueError("must be watts, or a share of the TDP such as 70%")
+    return f"{float(share[1]):g}%" if share[2] == "%" else float(share[1])
+
+
+PowerCap = Annotated[Annotated[float, Field(gt=0)] | str, BeforeValidator(_parse_power_cap)]
+"""Power cap of a GPU in watts, or as a share of its TDP, such as "70%"."""
+
+
 class Pool(FlagSpec):
     """Identical engines on identical GPUs: hardware, parallelism, formats, limits. None: the engine's default."""
 
     gpu: str
+    power_cap: PowerCap | None = None
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
@@ -83,8 +100,8 @@ class Pool(FlagSpec):
     top_k: int = 0
     repetition_penalty: float = 1.0
     override_generation_config: str | JsonObject | None = None
-    front_end_input_token_s: float = 0.0
-    front_end_request_s: float = 0.0
+    front_end_input_token_s: float | None = None
+    front_end_request_s: float | None = None
     front_end_output_token_s: float | None = None
     api_server_count: int = 1
     step_noise: float = 0.0

@@ -12,6 +12,7 @@ from capacity.hardware.profile import (
     Provenance,
     dump_profile,
     parse_profile,
+    require_new_profile,
     write_profile,
 )
 from capacity.hardware.profile_search import (

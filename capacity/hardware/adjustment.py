@@ -10,9 +10,10 @@ as the table `[adjustment]`. Without that table the means are 0 and each standar
 
 The factors are applied when constants are looked up to build a step model (`KernelLookup`, `StepSetting.host_time`,
 the memory plan, the engine's latencies), so every step time includes them. A fraction of a peak is limited to 1,
-because a kernel cannot be faster than the roofline (`KernelLookup.capped` reports it). `ttft` and `tpot` do not change
-constants: they are the error that all TTFTs or TPOTs of a deployment share and that no constant explains. Predictions
-for that model and engine are corrected by them when the interval is computed.
+because a kernel cannot be faster than the roofline (`KernelLookup.capped` reports it). Kernels that `capacity validate`
+measured on the GPU have factors of their own in addition (`kernels`). `ttft` and `tpot` do not change constants: they
+are the error that all TTFTs or TPOTs of a deployment share and that no constant explains. Predictions for that model
+and engine are corrected by them when the interval is computed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pydantic import Field, model_validator
 
 from capacity.base.data_files import read_rows
 from capacity.base.spec import Spec
+from capacity.hardware.measured_loads import MeasuredLoad
 
 if TYPE_CHECKING:  # quick answers load no numpy
     import numpy as np
@@ -39,6 +41,7 @@ Unit = Literal["", "power", "s", "bytes"]
 MAX_LOG_FACTOR = 3.0  # a factor of 20
 MAX_TOKEN_EXPONENT = 1.0  # twice the tokens take twice the time
 SYMMETRY_TOLERANCE = 1e-6
+KernelRatio = Annotated[float, Field(ge=-MAX_LOG_FACTOR, le=MAX_LOG_FACTOR)]
 ROOFLINE_TOLERANCE = 0.03  # of a peak: GPUs exceed the clocks of their datasheets by this much
 
 
@@ -62,6 +65,12 @@ _KERNEL_PARAMETERS = {"moe": "experts", "all_reduce": "all_reduce", "nccl": "all
 """One factor for all constants of these kernels; others use "compute" for the compute fraction, else "memory"."""
 
 
+def kernel_parameters(operator: str) -> tuple[str, ...]:
+    """Return the names of the parameters that apply to the constants of an operator's kernels."""
+    whole = _KERNEL_PARAMETERS.get(operator)
+    return ("memory", "compute") if whole is None else (whole,)
+
+
 def _time_exponent(field: str) -> int:
     """Return the power of a time factor on constant `field`: 1 for times, -1 for fractions of a peak, else 0."""
     return field.endswith("_s") - field.endswith("_fraction")
@@ -77,7 +86,10 @@ def prior_covariance() -> FloatMatrix:
 class Adjustment(Spec):
     """Posterior distribution of the adjustment parameters: means, and covariance in the order of `PARAMETERS`.
 
-    `rows` is the number of measured values used; `models` and `engines` name the measured deployments.
+    `rows` is the number of measured values used; `models` and `engines` name the measured deployments. `kernels`: by
+    operator and kernel ("gemm bf16") and by parameter, the logarithm of measured over predicted times of the `cases`
+    that `capacity validate` measured on this GPU. `kernel_deviations`: by parameter, the factor on its prior standard
+    deviation after these measurements. `loads`: the loads of the calibration runs.
     """
 
     means: dict[str, float] = Field(default_factory=dict)
@@ -87,6 +99,10 @@ class Adjustment(Spec):
     rows: Annotated[int, Field(ge=0)] = 0
     models: tuple[str, ...] = ()
     engines: tuple[str, ...] = ()
+    kernels: dict[str, dict[str, KernelRatio]] = Field(default_factory=dict)
+    kernel_deviations: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)
+    cases: Annotated[int, Field(ge=0)] = 0
+    loads: tuple[MeasuredLoad, ...] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -116,6 +132,9 @@ class Adjustment(Spec):
                 raise ValueError(
                     f"{name} is {value:g}; a token exponent must be within ±{MAX_TOKEN_EXPONENT:g}"
                 )
+        for name in (*self.kernel_deviations, *(name for ratios in self.kernels.values() for name in ratios)):
+            if name not in NAMES:
+                raise ValueError(f"unknown parameter {name!r}; use one of {', '.join(NAMES)}")
         if self.covariance:
             _check_covariance(self.covariance)
         return self
@@ -128,6 +147,28 @@ class Adjustment(Spec):
         """Return the factor exp(mean) by which parameter `name`, which must have no unit, multiplies times."""
         assert not _parameter(name).unit, name
         return math.exp(self.mean(name))
+
+    def kernel_ratio(self, operator: str, kernel: str, name: str) -> float:
+        """Return the measured logarithm of the factor on the times of a kernel, or of another kernel of the same
+        operator, in addition to parameter `name`; 0 if none was measured."""
+        own = self.kernels.get(f"{operator} {kernel}".strip())
+        same = (ratios for label, ratios in self.kernels.items() if label.split()[0] == operator)
+        ratios = own if own is not None else next(same, None)
+        return 0.0 if ratios is None else ratios.get(name, 0.0)
+
+    def measures_kernels(self, *, is_moe: bool) -> bool:
+        """Return whether the main kernels of a model's steps were measured on this GPU."""
+        operators = {label.split()[0] for label in self.kernels}
+        return operators >= {"gemm", "decode_attention", *(["moe"] if is_moe else [])}
+
+    def loads_of(self, deployment: str) -> tuple[MeasuredLoad, ...]:
+        """Return the measured loads of a deployment, named as by `ResolvedPool.deployment_name`."""
+        return tuple(load for load in self.loads if load.deployment == deployment)
+
+    def keep_kernels(self, other: Adjustment) -> Adjustment:
+        """Return a copy with the kernel measurements of `other`."""
+        kept = ("kernels", "kernel_deviations", "cases")
+        return self.model_copy(update={name: getattr(other, name) for name in kept})
 
     @property
     def mean_vector(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -158,33 +199,43 @@ class Adjustment(Spec):
 
     def calibration_notes(self, model: str, engine: str) -> tuple[str, ...]:
         """Return the notes for an answer: the calibration data, and whether it covers this model and engine."""
+        notes = (
+            (
+                f"kernel times scaled to {self.cases} cases that capacity validate measured on this GPU "
+                f"({self.date})",
+            )
+            if self.cases
+            else ()
+        )
         if not self.rows:
-            return ()
+            return notes
         note = f"calibrated on {self.rows} measured values of {', '.join(self.models)} on {', '.join(self.engines)}"
         note += f" ({self.date})"
         other = [name for name, known in ((model, self.models), (engine, self.engines)) if name not in known]
         if other:
             note += f", but not on {' or '.join(other)}, whose kernel and host times may differ"
-        return (note,)
+        return (*notes, note)
 
-    def adjust(self, operator: str, constants: Constants) -> tuple[Constants, tuple[str, ...]]:
+    def adjust(
+        self, operator: str, constants: Constants, kernel: str = ""
+    ) -> tuple[Constants, tuple[str, ...]]:
         """Return a kernel's constants with the factors applied, and the names of parameters whose factor is too large.
 
-        `operator`: as in `KernelFamily`, or "nccl". A fraction of a peak is limited to 1. The names are those of
-        parameters whose factor would raise a fraction well above 1.
+        `operator`: as in `KernelFamily`, or "nccl"; `kernel`: its key there, or the kind of collective. A fraction of a
+        peak is limited to 1. The names are those of parameters whose factor would raise a fraction well above 1.
         """
         values: dict[str, float] = {}
         capped = []
         if operator == "moe" and self.mean("experts_tilt"):
             values["tilt"] = getattr(constants, "tilt", 0.0) + self.mean("experts_tilt")
-        whole = _KERNEL_PARAMETERS.get(operator)
-        for name in ("memory", "compute") if whole is None else (whole,):
-            if not self.mean(name):
+        names = kernel_parameters(operator)
+        for name in names:
+            factor = math.exp(self.mean(name) + self.kernel_ratio(operator, kernel, name))
+            if factor == 1.0:
                 continue
-            factor = self.factor(name)
             for field, before in constants:
                 power = _time_exponent(field)
-                own = whole is not None or (field == "compute_fraction") is (name == "compute")
+                own = len(names) == 1 or (field == "compute_fraction") is (name == "compute")
                 if not power or not own or before is None:
                     continue
                 value = before * factor**power

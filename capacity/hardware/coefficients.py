@@ -86,13 +86,16 @@ class MoeCoefficients(RooflineCoefficients):
     """Time of experts: `norm(F/(compute·P), B/(bandwidth·BW)) + routed bytes/(routed·BW) + fixed + per_k·K`.
 
     B: bytes of the distinct experts used. K: inner dimensions of an expert's first and last matrix multiplication,
-    over which one thread block loops. `tilt`: the whole time is multiplied by (tokens of the step / 32)**tilt; it is
-    calibrated on the user's own runs, and 0 in the fit.
+    over which one thread block loops. `tile_rows`: rows of a tile, for kernels that process a buffer with room for one
+    whole tile per expert on the rank, because the host does not know the counts: F and the routed bytes are then those
+    of `tokens·k + experts·(tile_rows - 1)` rows. `tilt`: the whole time is multiplied by (tokens of the step /
+    32)**tilt; it is calibrated on the user's own runs, and 0 in the fit.
     """
 
     routed_fraction: Fraction  # of HBM bandwidth when permuting and combining routed tokens
     per_k_s: Seconds = 0.0
     local_routing: bool = False  # only the rank's own tokens are permuted, not the whole batch
+    tile_rows: Annotated[int, Field(ge=1)] = 1  # 1: no padding
     tilt: float = 0.0
 
 

@@ -8,10 +8,9 @@ on average. `idle` and `limit` are shares of the TDP, `kernels` is the fraction 
 and `peak` is the dense 16-bit rate. Each use draws a part of the power that remains to the limit, because clocks fall
 as the power approaches it. `benchmarks/fit_drawn_power.py` fits busy, memory and compute for each measured GPU and
 writes `drawn_power.toml`. Other GPUs have the constants of the same architecture or of all measured GPUs, scaled by the
-TDP, with a wider interval.
+TDP, with a wider interval. In all published sweeps of power caps, a GPU whose steps would draw more than the cap draws
+the cap.
 """
-
-from __future__ import annotations
 
 import math
 from dataclasses import dataclass
@@ -90,7 +89,16 @@ class DrawnPowerTable(Spec):
         return self.measured if profile.name in self.gpus else self.transferred
 
     def watts(self, profile: HardwareProfile, use: GpuUse) -> float:
-        """Return the mean watts of one GPU by the formula above."""
+        """Return the mean watts of one GPU: by the formula above, and at most its power cap while steps run."""
+        watts = self.uncapped_watts(profile, use)
+        if profile.power_cap_watts is None:
+            return watts
+        return min(
+            watts, self.idle_share * profile.tdp_watts * (1 - use.duty) + profile.power_cap_watts * use.duty
+        )
+
+    def uncapped_watts(self, profile: HardwareProfile, use: GpuUse) -> float:
+        """Return the mean watts of one GPU without a power cap."""
         constants = self.constants(profile)
         peak = profile.dense_flops_per_s[profile.compute_type_16_bit]
         load = (
@@ -109,7 +117,12 @@ def drawn_power_table() -> DrawnPowerTable:
 
 
 def drawn_watts(profile: HardwareProfile, use: GpuUse) -> Quantity:
-    """Return the mean watts that one GPU draws, without its host, with the 90 % interval, which ends at the TDP."""
+    """Return the mean watts that one GPU draws, without its host, with the 90 % interval, which ends at the TDP or the
+    power cap."""
     table = drawn_power_table()
     watts, ends = table.watts(profile, use), table.interval(profile)
-    return Quantity(value=watts, low=watts * ends.low, high=min(watts * ends.high, profile.tdp_watts))
+    return Quantity(
+        value=watts,
+        low=watts * ends.low,
+        high=min(watts * ends.high, profile.power_cap_watts or profile.tdp_watts),
+    )

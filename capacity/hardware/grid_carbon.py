@@ -1,7 +1,5 @@
 """Carbon intensity of electricity by country (`grid_carbon.toml`)."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Annotated

@@ -54,7 +54,7 @@ Found = TypeVar("Found", bound=Coefficients)
 class StepConversion(Protocol):
     """Function that converts constants fitted on short runs of a kernel (operator, key) to whole engine steps."""
 
-    def __call__(self, constants: Coefficients, *, kernel: tuple[str, str]) -> Coefficients: ...
+    def __call__(self, constants: Found, *, kernel: tuple[str, str] | None) -> Found: ...
 
 
 AttentionOperator = Literal["prefill_attention", "decode_attention", "mla_prefill", "mla_decode"]
@@ -97,7 +97,7 @@ class KernelLookup:
         """Yield (family, own, transferred) in order of preference.
 
         `own`: whether the family is fitted on this GPU for this engine. `transferred`: whether it comes from another
-        card.
+        card, or is the universal one of a card that names no other.
         """
         for position, source in enumerate(self._sources):
             if self._family in source.families:
@@ -106,7 +106,7 @@ class KernelLookup:
             for name in FAMILY_ORDER:
                 if name != self._family and name in source.families:
                     yield source.families[name], False, position > 0
-        yield universal_family(), False, False
+        yield universal_family(), False, len(self._sources) < 2
 
     @overload
     def kernel(self, operator: Literal["gemm"], key: str) -> GemmCoefficients: ...
@@ -140,7 +140,7 @@ class KernelLookup:
                     constants = self._on_this_card(constants)
                 if self._in_steps is not None:
                     constants = self._in_steps(constants, kernel=(operator, name))
-                return self.adjust(operator, constants)
+                return self.adjust(operator, constants, key)
         known = ", ".join(getattr(universal_family(), operator))
         raise InvalidInput(
             f"the step model has no constants for {operator} kernel {key!r}, only for {known}; use another format, "
@@ -172,15 +172,17 @@ class KernelLookup:
         own = (s.families[self._family].elementwise for s in self._sources if self._family in s.families)
         fitted = (s.elementwise for s in self._sources_with_universal())
         found = next(entry for entry in chain(own, fitted) if entry is not None)
-        return self.adjust("elementwise", found)
+        return self.adjust(
+            "elementwise", found if self._in_steps is None else self._in_steps(found, kernel=None)
+        )
 
     def nccl(self, kind: str) -> CollectiveCoefficients:
         found = next(s.nccl[kind] for s in self._sources_with_universal() if kind in s.nccl)
-        return self.adjust("nccl", found)
+        return self.adjust("nccl", found, kind)
 
-    def adjust(self, operator: str, constants: Found) -> Found:
-        """Apply the adjustment's factors to the constants of an operator."""
-        values, capped = self._adjustment.adjust(operator, constants)
+    def adjust(self, operator: str, constants: Found, kernel: str = "") -> Found:
+        """Apply the adjustment's factors to the constants of a kernel of an operator."""
+        values, capped = self._adjustment.adjust(operator, constants, kernel)
         self.capped += [(name, operator) for name in capped]
         return values
 

@@ -9,7 +9,9 @@ x clock x voltage², and the voltage falls with the clock:
 
 u is the utilisation, s the slope of the voltage, and D follows from the source card's own limit. Memory-bound kernels
 keep their times: HBM has its own clock, and its power is in the static part. Under loads that mix prefill with decode
-the mean power determines the clock; this module treats each kernel as if it ran continuously.
+the mean power determines the clock; this module treats each kernel as if it ran continuously. A cap that the user sets
+on a card (`nvidia-smi -pl`) is in `power_cap.py`; cards sold with a lower limit are other specimens, with a higher
+voltage.
 """
 
 from pathlib import Path
@@ -73,26 +75,28 @@ def _sustained_clock(card: HardwareProfile, sister: HardwareProfile, utilisation
     per_sm = (
         sister.tdp_watts
         * (1 - POWER.static_share)
-        / (sister.sm_count * _dynamic_power(POWER.sustained_clock))
+        / (sister.sm_count * _dynamic_power(POWER.sustained_clock, POWER.voltage_slope))
     )
     static = sister.tdp_watts * POWER.static_share * card.sm_count / sister.sm_count
     left = max(card.tdp_watts - static, 0.1 * card.tdp_watts)
     own, its = (
         each.dense_flops_per_s["bf16"] / each.sm_count for each in (card, sister)
     )  # per SM, as its clock
-    return min(1.0, _clock_for_power(left / (busy * per_sm * card.sm_count)) / (own / its))
+    power = left / (busy * per_sm * card.sm_count)
+    return min(1.0, clock_for_power(power, POWER.voltage_slope) / (own / its))
 
 
-def _dynamic_power(clock: float) -> float:
-    return clock * (1 - POWER.voltage_slope * (1 - clock)) ** 2
+def _dynamic_power(clock: float, slope: float, floor: float = 0.0) -> float:
+    return clock * max(floor, 1 - slope * (1 - clock)) ** 2
 
 
-def _clock_for_power(power: float) -> float:
-    """Return the clock (at most 2) for a dynamic power; clock and power are relative to those of the source card."""
+def clock_for_power(power: float, slope: float, floor: float = 0.0) -> float:
+    """Return the clock (at most 2) for a dynamic power, both relative to a source. The voltage falls with the clock by
+    `slope`, to `floor` at least."""
     low, high = 0.0, 2.0
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if _dynamic_power(middle) < power else (low, middle)
+        low, high = (middle, high) if _dynamic_power(middle, slope, floor) < power else (low, middle)
     return low
 
 

@@ -56,7 +56,8 @@ class HardwareProfile(Spec):
     """One accelerator as sold, and its node. Rates are dense, link rates are per direction, units are SI.
 
     `platform` is the programming platform, which determines the engines that run on it; default: ROCm for AMD, CUDA
-    for other vendors. `provenance` maps the dotted name of every number, for example "dense_flops_per_s.bf16", to its
+    for other vendors. `power_cap_watts`: a limit below the TDP that the user sets; None in profile files. `provenance`
+    maps the dotted name of every number, for example "dense_flops_per_s.bf16", to its
     source.
     """
 
@@ -84,6 +85,7 @@ class HardwareProfile(Spec):
     provenance: dict[str, Provenance]
     step_time: StepCoefficients | None = None
     adjustment: Adjustment | None = None
+    power_cap_watts: Positive | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -150,6 +152,13 @@ def parse_profile(text: str, *, origin: object = "profile") -> HardwareProfile:
     return _parse_document(parse_toml(text, origin), origin)
 
 
+def require_new_profile(name: str, folder: Path) -> None:
+    """Raise InvalidInput if `folder` already has a profile of this name."""
+    path = folder / f"{name}.toml"
+    if path.exists():
+        raise InvalidInput(f"{path} exists: add --overwrite to replace it, or give another --name")
+
+
 def write_profile(profile: HardwareProfile, folder: Path, *, flag: str = "--out") -> Path:
     """Write the profile as TOML in `folder`, created if missing. Raises InvalidInput that names `flag`."""
     path = folder / f"{profile.name}.toml"
@@ -170,7 +179,7 @@ def dump_profile(profile: HardwareProfile) -> str:
     sections = ["\n".join(_toml_lines(identity))]
     if keys:
         sections.append("\n".join(["[sources]", *_toml_lines({key: text for text, key in keys.items()})]))
-    others = {*IDENTITY_FIELDS, *FACT_GROUPS, "provenance", "step_time", "adjustment"}
+    others = {*IDENTITY_FIELDS, *FACT_GROUPS, "provenance", "step_time", "adjustment", "power_cap_watts"}
     facts = [
         f"{field} = {_fact_toml(profile, field, getattr(profile, field), keys)}"
         for field in HardwareProfile.model_fields

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,6 +11,8 @@ from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.external_files import is_file, outside_path, parse_toml, read_text
 
 PROFILES_VARIABLE = "CAPACITY_PROFILES"
+FIRST_FOLDERS: list[Callable[[], Sequence[Path]]] = []
+"""Functions that return existing folders to search first, such as those of the current session of a server."""
 _COUNT_PATTERNS = (
     re.compile(r"(?P<count>\d+) ?[xX*] ?(?P<gpu>.+)"),
     re.compile(r"(?P<gpu>.+?) ?[xX*:] ?(?P<count>\d+)"),
@@ -23,7 +25,8 @@ def profile_names(directories: Sequence[Path | str] = ()) -> tuple[str, ...]:
 
 
 def _search_path(directories: Iterable[Path | str]) -> list[Path]:
-    chosen = [*map(outside_path, directories), *_environment_directories()]
+    first = [folder for find_folders in FIRST_FOLDERS for folder in find_folders()]
+    chosen = [*first, *map(outside_path, directories), *_environment_directories()]
     for directory in chosen:
         if not directory.is_dir():
             raise InvalidInput(

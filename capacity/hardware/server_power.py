@@ -4,8 +4,6 @@ The factors are in `server_power.toml`, each with its source. None of them was m
 so they are separate from the power of the GPUs.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Annotated

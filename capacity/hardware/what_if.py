@@ -2,6 +2,7 @@
 
 from __future__ import annotations  # `keywords_of` finds flags in annotations as text
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.external_files import outside_path
 from capacity.base.flags import Flag
 from capacity.hardware.coefficients import StepCoefficients
+from capacity.hardware.power_cap import limit_power
 from capacity.hardware.profile import HardwareProfile, Provenance, read_profile, write_profile
 from capacity.hardware.profile_search import find_profile, profile_paths, user_profiles_directory
 
@@ -69,10 +71,14 @@ def changed_profile(base: HardwareProfile, changes: str) -> HardwareProfile:
             raise InvalidInput(f"--change {change!r}: the value must be above 0 and below 1e9")
         for each in rates if name == ALL_RATES else [fact]:
             facts[each] = _get_fact(base, each) * value if found["times"] else value * unit
+    watts = facts.get("tdp_watts", math.inf)
+    if watts < base.tdp_watts:  # a lower limit is a power cap on the same GPU
+        del facts["tdp_watts"]
     source = f"assumed: {changes} of {base.name}"
     dates = {name: base.provenance[name].date for name in facts}
     origins = {name: Provenance(source=source, date=date, basis="assumed") for name, date in dates.items()}
-    return _replace_facts(base, f"{base.name}+{changes}", facts, {**base.provenance, **origins})
+    changed = _replace_facts(base, f"{base.name}+{changes}", facts, {**base.provenance, **origins})
+    return limit_power(changed, watts)
 
 
 def load_profile(name: str, directories: Sequence[Path | str] = ()) -> HardwareProfile:

@@ -1,7 +1,5 @@
 """Load models by name: bundled presets, a `config.json` or its folder, or a download from the Hugging Face hub."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -139,11 +139,7 @@ class ModelSpec:
             return ()
         h, layers = self.hidden_size, self.mtp.layers
         projection = matrix("eh_proj", "attention", h, 2 * h, layers, sharding="replicated")
-        return (
-            projection,
-            vector("mtp.norms", "norm", 3 * h, layers),
-            *self.group_parts(self.mtp),
-        )
+        return (projection, vector("mtp.norms", "norm", 3 * h, layers), *self.group_parts(self.mtp))
 
     def group_parts(self, group: LayerGroup) -> tuple[ParameterPart, ...]:
         """Return all parameters of the layers in `group`."""

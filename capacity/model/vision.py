@@ -41,6 +41,7 @@ class Tower:
     longest_side: str | None = None
     row_tokens: int = 0
     largest_image_tokens: int | None = None
+    video_images: int = 0
     pixels: tuple[int, int] = (65_536, 16_777_216)
 
     def matches(self, tower: Fields) -> bool:
@@ -149,6 +150,7 @@ def _encoder(form: Tower, sizes: _Sizes, mergers: int) -> VisionEncoder:
         gated=form.gated,
         windowed_layers=sizes("layers") - whole if whole else 0,
         window_patches=(sizes("window") // patch) ** 2 if form.full_layers else 0,
+        video_images=form.video_images,
         pixels=form.pixels,
         longest_side=side,
         row_tokens=form.row_tokens,

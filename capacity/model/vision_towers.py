@@ -20,7 +20,8 @@ class VisionEncoder:
     (inputs, outputs) of the projector's matrices. `image_tokens`: tokens of every image; None if they depend on the
     size of the image. In that case, a token covers a square of side `cell_pixels` (None: the tokens cannot be computed
     from the size). `largest_image_tokens`: tokens of the largest image after the model's preprocessor with its
-    published defaults. `pixels`: minimum and maximum area in pixels to which an image is scaled; `longest_side`:
+    published defaults. `video_images`: images of this size that vLLM's memory profile counts for the longest video; 0:
+    it profiles images only. `pixels`: minimum and maximum area in pixels to which an image is scaled; `longest_side`:
     maximum number of pixels of its longer side. `row_tokens`: tokens added for each row of an image. `padded_patches`:
     an image's patches are padded to a multiple of this. `assumed`: the approximation, if the tower's layers are not a
     transformer's. `row_name`: name of the tower in tables of step times.
@@ -36,6 +37,7 @@ class VisionEncoder:
     patches_per_token: int
     projections: tuple[tuple[int, int], ...]
     largest_image_tokens: int
+    video_images: int = 0
     attention_size: int | None = None
     tile_patches: int | None = None
     padded_patches: int | None = None

@@ -5,8 +5,6 @@ differ between models, tasks and quantization recipes: they are third-party meas
 predictions for yours. A format without a published score has an unknown loss, never zero.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -133,7 +131,7 @@ def quality_change(
     )
 
 
-def quality_of(resolved: ResolvedPool, model: ModelSpec) -> QualityChange:
+def quality_of(resolved: "ResolvedPool", model: "ModelSpec") -> QualityChange:
     """Return the quality loss of serving the checkpoint of `model` in the formats of the pool."""
     own = resolved.pool.kv_eviction
     return quality_change(

@@ -1,7 +1,5 @@
 """Records of the planner: ranked deployments, rejected candidates with reasons, and counts of the search."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
@@ -58,7 +56,7 @@ class Rejection:
     @classmethod
     def from_candidate(
         cls, candidate: Candidate, kind: Kind, reason: str, *, replicas: int | None
-    ) -> Rejection:
+    ) -> "Rejection":
         """Return the rejection record of an engine or of a prefill-decode pair."""
         alone = Rejection(pool=candidate.pool, replicas=replicas, kind=kind, reason=reason)
         if candidate.prefill is None:

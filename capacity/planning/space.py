@@ -13,7 +13,9 @@ from capacity.deployment import Pool, build
 from capacity.deployment.drafts import DRAFT_FIELDS, drafting_name
 from capacity.deployment.engines import find_engine
 from capacity.deployment.field_flags import FlagSpec
+from capacity.deployment.pool import PowerCap
 from capacity.hardware.grid_carbon import co2_g_per_kwh
+from capacity.hardware.power_cap import DEFAULT_CAPS, cap_text
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
@@ -42,6 +44,18 @@ def _listed_or_default(value: Any) -> Any:
     return tuple(None if isinstance(part, str) and part.lower() in DEFAULT_WORDS else part for part in listed)
 
 
+def _listed_caps(value: Any) -> Any:
+    """Return the caps of a list; `auto` means `DEFAULT_CAPS`, `none` no cap. Raises ValueError."""
+    listed = as_list(value)
+    if not isinstance(listed, (tuple, list)):
+        return listed
+    caps: list[Any] = []
+    for part in listed:
+        word = part.lower() if isinstance(part, str) else part
+        caps += DEFAULT_CAPS if word == "auto" else [None if word in DEFAULT_WORDS else part]
+    return tuple(dict.fromkeys(caps))
+
+
 def _drafting_names(ways: tuple[str | None, ...]) -> tuple[str | None, ...]:
     return tuple(None if way is None else drafting_name(way) for way in ways)
 
@@ -66,6 +80,7 @@ Drafts = Annotated[
     tuple[Annotated[int, Field(ge=1, le=64)], ...], BeforeValidator(as_list), Field(min_length=1)
 ]
 Switches = Annotated[tuple[bool | None, ...], BeforeValidator(_listed_or_default), Field(min_length=1)]
+Caps = Annotated[tuple[PowerCap | None, ...], BeforeValidator(_listed_caps), Field(min_length=1)]
 DRAFT_MODEL = "draft-model"
 
 
@@ -73,6 +88,7 @@ class Axes(FlagSpec):
     """Axes that `plan` searches, with lists as `a,b,c`; `default` in a list is the engine's own choice."""
 
     gpus: Names = ()
+    power_cap: Caps = (None,)
     tensor_parallel_sizes: Counts = (1, 2, 4, 8)
     pipeline_parallel_sizes: Counts = (1,)
     data_parallel_sizes: Counts = (1, 8)
@@ -185,10 +201,15 @@ class Candidate:
     @property
     def label(self) -> str:
         """Return a one-line label with the settings that distinguish the candidate."""
-        text = f"{self.replicas} x {self.engine}"
-        if self.prefill is not None:
-            text = f"{self.prefill_replicas} x {_engines(self.prefill)} prefill + {text} decode"
+        if self.prefill is None:
+            return f"{self.replicas} x {self.engine_label}"
+        text = f"{self.prefill_replicas} x {_engines(self.prefill)} prefill + {self.replicas} x {self.engine} decode"
         return ", ".join([text, *_settings(self.pool, self.router)])
+
+    @property
+    def engine_label(self) -> str:
+        """Return the engine with the settings that distinguish it, without its replicas."""
+        return ", ".join([self.engine, *_settings(self.pool, self.router)])
 
 
 def _engines(pool: Pool) -> str:
@@ -202,6 +223,8 @@ def _engines(pool: Pool) -> str:
 
 def _settings(pool: Pool, router: str) -> list[str]:
     parts = [pool.quantization or "checkpoint's weights"]
+    if pool.power_cap is not None:
+        parts.append(f"cap {cap_text(pool.power_cap)}")
     if pool.kv_cache_dtype != "auto":
         parts.append(f"{pool.kv_cache_dtype} KV")
     if pool.speculator is not None:
@@ -221,11 +244,12 @@ def _settings(pool: Pool, router: str) -> list[str]:
 
 
 SETTINGS = (
-    "quantization", "kv_cache_dtype", "max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill",
+    "power_cap", "quantization", "kv_cache_dtype", "max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill",
     "enable_prefix_caching", "enable_expert_parallel", "pipeline_parallel_size", "data_parallel_size",
 )  # fmt: skip
 SHARED_FIELDS = (
-    "engine", "quantization", "kv_cache_dtype", "speculator", "num_speculative_tokens", "acceptance", "draft",
+    "power_cap", "engine", "quantization", "kv_cache_dtype", "speculator", "num_speculative_tokens", "acceptance",
+    "draft",
 )  # settings that prefill and decode engines of a pair share  # fmt: skip
 DISAGGREGATED_ENGINES = ("vllm", "sglang", "tensorrt-llm")  # that support disaggregated prefill and decode
 DRAFTS, DISAGGREGATED_PENALTY, ROUTED = 4, 8, 2  # their contributions to oddness; any other setting counts 1
@@ -267,6 +291,7 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
         tuned = _without_tuning(search) if drafts else search
         axes: dict[str, Iterable[Any]] = {
             "engine": search.engines,
+            "power_cap": search.power_cap,
             "parallelism": _parallelisms(search, has_experts=model.is_moe),
             "quantization": formats,
             "kv_cache_dtype": search.kv_cache_dtypes,

@@ -93,12 +93,14 @@ def image_activation_bytes(text_bytes: float, tower: VisionEncoder, settings: Po
     """Return the activation peak of vLLM's profile run of a vision model, in bytes.
 
     `text_bytes`: peak of the language model alone. The vision encoder processes as many images of the largest size as
-    fit in the tokens of a step, and at least one. It holds five copies of a patch's hidden state and two of its
-    feed-forward layer, which tensor parallelism divides. Its output and the pixels remain in memory while the language
-    model runs. Calibrated on Qwen3.5-9B (vLLM 0.18, A100, 1.90 GiB; 1.88 here) and Qwen3.6-27B (vLLM 0.27.1, two A100,
-    1.36 GiB; 1.39 here). Source: vLLM v1/worker/gpu_model_runner.py, profile_run; 2026-11.
+    fit in the tokens of a step, and at least one, or a video as long as a request may be, if it has more tokens. It
+    holds five copies of a patch's hidden state and two of its feed-forward layer, which tensor parallelism divides. Its
+    output and the pixels remain in memory while the language model runs. Calibrated on Qwen3.5-9B (vLLM 0.18, A100,
+    1.90 GiB; 1.88 here) and Qwen3.6-27B (vLLM 0.27.1, two A100, 1.36 GiB; 1.39 here). Source: vLLM
+    v1/worker/gpu_model_runner.py, profile_run; 2026-11.
     """
-    images = max(settings.max_num_batched_tokens // tower.largest_image_tokens, 1)
+    video = min(settings.max_model_len // tower.largest_image_tokens, tower.video_images)
+    images = max(settings.max_num_batched_tokens // tower.largest_image_tokens, video, 1)
     image_tokens = images * tower.largest_image_tokens
     patches = image_tokens * tower.patches_per_token
     inner = 2 * tower.intermediate_size / settings.pool.tensor_parallel_size

@@ -338,21 +338,51 @@ def memory_fraction(settings: PoolSettings) -> float:
 def sglang_static_fraction(settings: PoolSettings) -> float:
     """Return SGLang's default --mem-fraction-static: the fraction of memory for weights and KV cache.
 
-    reserved MiB = 512 + 1.5 max(chunk, 2048) + tp·pp/8·1024 + 2·largest graph batch, and at least 10 GiB on GPUs with
-    more than 60 GiB. With DP attention, chunk and tp are totals over all ranks, and the largest graph batch adds 3 MiB
-    for each rank and request (later releases: 4.5 MiB if the batch is above 300). Source: SGLang 0.5.23,
-    srt/arg_groups/memory_hook.py, 2026-11.
+    reserved MiB = 512 + 1.5 max(chunk, 2048) + tp·pp/8·1024 + graphs, and at least 10 GiB on GPUs with more than 60
+    GiB, plus a reserve for drafts in older releases. Graphs take 2 MiB for each request of the largest decode batch.
+    With DP attention, chunk and tp are totals over all ranks, and each rank and request adds 3 MiB (4.5 MiB if the
+    batch is above 300, in later releases). Prefill graphs take 8 MiB for each size, or 1.5 GiB for models with latents.
+    Models with a vision tower get 0.76 to 1 times the result, the less the larger the tower. Source: SGLang 0.5.4 to
+    0.5.23, `handle_gpu_memory_settings`, `reserve_for_graph_mb` and `adjust_mem_fraction_for_vlm`, 2026-11.
     """
-    profile, pool, ranks = settings.profile, settings.pool, settings.lockstep_ranks
+    profile, pool, engine, ranks = settings.profile, settings.pool, settings.engine, settings.lockstep_ranks
     total_mib = profile.memory_engine_bytes / MIB
-    limits = settings.engine.default_limits(profile.memory_engine_bytes, profile.architecture)
-    graph_batch = limits.max_graph_batch or 0
+    limits = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
+    graph_batch = limits.largest_graph(pool.tensor_parallel_size * ranks) or 0
     chunk_tokens = settings.max_num_batched_tokens * ranks
     gpus = pool.tensor_parallel_size * ranks * pool.pipeline_parallel_size
     reserved_mib = 512 + 1.5 * max(chunk_tokens, 2048) + gpus / 8 * 1024 + 2 * graph_batch
     if ranks > 1:
-        large = settings.engine.large_graph_reserve and graph_batch > 300
+        large = engine.large_graph_reserve and graph_batch > 300
         reserved_mib += graph_batch * ranks * (4.5 if large else 3.0)
+    reserved_mib += _prefill_graph_mib(settings)
     if total_mib > 60 * 1024:
         reserved_mib = max(reserved_mib, 10 * 1024)
-    return round(max(total_mib - reserved_mib, 0) / total_mib, 3)
+    if pool.speculator is not None:
+        reserved_mib += engine.draft_reserve_bytes.get(pool.speculator, 0) / MIB
+    fraction = round(max(total_mib - reserved_mib, 0) / total_mib, 3)
+    return fraction * _tower_factor(settings)
+
+
+def _prefill_graph_mib(settings: PoolSettings) -> float:
+    """Return what SGLang reserves for CUDA graphs of prefill steps, which only some deployments have."""
+    pool, model = settings.pool, settings.model
+    captures = settings.engine.prefill_graph_reserve and settings.profile.platform == "cuda"
+    if pool.speculator is not None and settings.engine.draft_reserve_bytes:
+        captures = False
+    if not captures or settings.lockstep_ranks * pool.pipeline_parallel_size > 1 or model.towers:
+        return 0.0
+    if model.caches_latents:
+        return 1.5 * 1024
+    steps = ((4, 32, 4), (48, 256, 16), (288, 512, 32), (576, 1024, 64), (1280, 4096, 256), (4608, None, 512))
+    most = settings.max_num_batched_tokens
+    return 8.0 * sum(len(range(first, min(last or most, most) + 1, step)) for first, last, step in steps)
+
+
+def _tower_factor(settings: PoolSettings) -> float:
+    """Return the factor on SGLang's static fraction for models with a vision tower; 1 for others."""
+    tower = settings.model.vision
+    if tower is None:
+        return 1.0
+    size = tower.num_layers * tower.hidden_size**2 / (24 * 1024**2)
+    return 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (size - 1.0)))

@@ -15,6 +15,7 @@ from capacity.deployment.drafts import drafting_notes
 from capacity.deployment.engines import EngineSpec, find_engine
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.hardware.adjustment import Adjustment
+from capacity.hardware.power_cap import power_cap_notes, with_power_cap
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import QuantizationScheme, bits_per_weight, find_kv_cache_format, scheme_for
 from capacity.pool.defaults import kv_format, longest_request, step_limits
@@ -50,9 +51,11 @@ class ResolvedPool(PoolSettings):
     """One engine of a pool with defaults filled in, and the memory, limits and step times that result.
 
     `draft`: the draft model, as a pool on some of the same GPUs; `memory` does not include the draft model's memory.
+    `vllm_scheduler`: where the vLLM is whose scheduler decides in simulations; None: the simulator's own.
     """
 
     draft: "ResolvedPool | None" = None
+    vllm_scheduler: str | None = None
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state to pickle, without cached properties, because step models cannot be pickled."""
@@ -85,6 +88,18 @@ class ResolvedPool(PoolSettings):
         if {"quantization", "kv_cache_dtype"} & set(fields):
             check_formats(other)
         return other
+
+    @property
+    def deployment_name(self) -> str:
+        """Return what calibration runs of one deployment have in common: model, engine, formats, ranks and the
+        settings of its scheduler."""
+        pool = self.pool
+        ranks = (pool.tensor_parallel_size, pool.pipeline_parallel_size, pool.data_parallel_size)
+        formats = (pool.quantization or "checkpoint", pool.kv_cache_dtype)
+        limits = (self.max_num_seqs, self.max_num_batched_tokens)
+        switches = (pool.enforce_eager, self.prefix_caching, pool.speculator)
+        settings = (*formats, "x".join(map(str, ranks)), *limits, *switches)
+        return " ".join(map(str, (self.model.name, self.engine.label, *settings)))
 
     def adjusted_by(self, adjustment: Adjustment | None) -> "ResolvedPool":
         """Return a copy whose GPU profile has this calibration adjustment in place of its own."""
@@ -184,7 +199,10 @@ class ResolvedPool(PoolSettings):
             chunked_prefill=self.chunked_prefill,
             mixes_prefill_with_decode=self.engine.mixes_prefill_with_decode,
             window_tokens=self.model.window_tokens,
-            request_latency_s=self.engine.request_latency_s + self.engine.response_latency_s,
+            request_latency_s=self.engine.request_latency_s
+            + self.engine.request_s
+            + self.engine.response_latency_s,
+            input_token_s=self.engine.input_token_s,
         )
 
     def limits_from(self, client_latency_s: float = USUAL_S) -> EngineLimits:
@@ -204,7 +222,7 @@ def resolve(
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
     if pool.max_model_len == "auto":
         return _resolve_auto_length(spec, pool, profiles)
-    profile = load_profile(pool.gpu, [profiles] if profiles else [])
+    profile = with_power_cap(load_profile(pool.gpu, [profiles] if profiles else []), pool.power_cap)
     engine = _engine(pool, profile)
     check_settings(pool, engine)
     cpu = None if pool.n_gpu_layers is None else load_profile(pool.host_cpu, [profiles] if profiles else [])
@@ -235,7 +253,15 @@ def resolve(
 
 
 DRAFT_MODEL_FIELDS = (
-    *("gpu", "engine", "dtype", "kv_cache_dtype", "gpu_memory_utilization", "kv_cache_memory_bytes"),
+    *(
+        "gpu",
+        "power_cap",
+        "engine",
+        "dtype",
+        "kv_cache_dtype",
+        "gpu_memory_utilization",
+        "kv_cache_memory_bytes",
+    ),
     *("block_size", "max_num_seqs", "max_num_batched_tokens", "max_num_scheduled_tokens", "use_cache"),
     *("enable_chunked_prefill", "enforce_eager", "max_cudagraph_capture_size", "structured_output"),
     "num_gpu_blocks_override",
@@ -339,7 +365,7 @@ def with_defaults(
     learnt = (
         () if profile.adjustment is None else profile.adjustment.calibration_notes(model.name, engine.label)
     )
-    remarks = (*resolved.step_setting.remarks, *offload_notes(resolved))
+    remarks = (*resolved.step_setting.remarks, *power_cap_notes(profile), *offload_notes(resolved))
     return replace(resolved, notes=(*resolved.notes, *remarks, *learnt))
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import Literal
 
 from capacity.base.errors import InvalidInput
@@ -218,4 +219,29 @@ def check_experts(settings: PoolSettings) -> None:
         raise InvalidInput(
             f"--moe-backend {pool.moe_backend}: {engine.label} does not support this flag, only vllm and "
             "sglang do; leave it out"
+        )
+    if flags["--moe-backend"]:
+        _check_moe_backend(settings)
+
+
+def _check_moe_backend(settings: PoolSettings) -> None:
+    """Raise InvalidInput if the engine does not run experts of this format with `--moe-backend` on this GPU."""
+    pool, engine, profile = settings.pool, settings.engine, settings.profile
+    stored = settings.scheme.format_of("experts")
+    if stored.kernel not in engine.moe_backends:
+        return
+
+    def runs_from(lowest: float, below: float) -> bool:
+        return lowest <= profile.capability and not below <= profile.capability < inf  # infinite: unknown
+
+    running = [
+        backend
+        for backend, (lowest, below) in engine.moe_backends[stored.kernel].items()
+        if (runs_from(lowest, below) if profile.platform == "cuda" else backend == "triton")
+    ]
+    if pool.moe_backend not in running:
+        use = f"use {', '.join(running)}, or leave it out" if running else "leave it out"
+        raise InvalidInput(
+            f"--moe-backend {pool.moe_backend}: {engine.label} does not run {stored.name} experts with it on "
+            f"{profile.name}; {use}"
         )

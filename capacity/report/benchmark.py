@@ -1,7 +1,5 @@
 """The benchmark command that checks a plan: `vllm bench serve` with the arrivals of the plan or of a trace."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ bounds of the interval. A number without its own interval is rounded `like` the 
 CSV contain all digits.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -187,7 +185,7 @@ def usd_text(quantity: Quantity | None) -> str:
     return usd_and_interval(quantity)[0]
 
 
-def price_text(cost: CostEstimate) -> str:
+def price_text(cost: "CostEstimate") -> str:
     """Return the price per GPU-hour with its tier and source; also the billed GPUs if more are billed than used."""
     price = f"{cost.tier}, ${cost.usd_per_gpu_hour:.2f} per GPU-hour: {cost.source}"
     if cost.billed_gpus == cost.num_gpus:

@@ -3,8 +3,6 @@
 Source of the flags: SGLang's model gateway, vLLM's example proxy and `trtllm-serve disaggregated`, 2026-11.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Kubernetes manifests of a deployment in YAML, with notes as comments before each document."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -12,6 +10,7 @@ from capacity.deployment import Pool
 from capacity.deployment.command_words import PORT, PROXY_PORT, Launch
 from capacity.deployment.flag_table import find_published_release
 from capacity.deployment.launch_writers import engine_name
+from capacity.deployment.server_forms import gpu_product
 
 PROGRAMS = {"llama-server": "/app/llama-server"}  # location of programs that are not on the image's PATH
 HEALTH = {"ollama": "/"}  # readiness path, if not /health
@@ -24,15 +23,6 @@ TOKEN_SECRET = "hf-token"
 CPUS_PER_GPU, MEMORY_PER_GPU_GIB = 4, 32
 # room for a download next to the files of an earlier revision; assumed, 2026-11-24
 CACHE_GIB_PER_WEIGHTS = 1.5
-# nvidia.com/gpu.product of GPU feature discovery(the name that nvidia-smi prints); from memory, 2026-11-24
-PRODUCTS = {
-    "a100-sxm-80gb": "NVIDIA-A100-SXM4-80GB",
-    "h100-sxm-80gb": "NVIDIA-H100-80GB-HBM3",
-    "h200-sxm-141gb": "NVIDIA-H200",
-    "b200-sxm-180gb": "NVIDIA-B200",
-    "l40s-48gb": "NVIDIA-L40S",
-    "l4-24gb": "NVIDIA-L4",
-}
 CACHE_VARIABLES = {"ollama": "OLLAMA_MODELS", "llama.cpp": "LLAMA_CACHE"}  # other engines: HF_HOME
 METRICS = {"vllm": "vllm_num_requests_running"}  # vllm:num_requests_running, as prometheus-adapter names it
 NIXL_HOST = {"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
@@ -88,12 +78,7 @@ def kubernetes_manifest(
 
 
 def kubernetes_disaggregated(
-    name: str,
-    launches: Sequence[Launch],
-    pools: Sequence[Pool],
-    proxy: Launch,
-    *,
-    weights_gib: float = 100.0,
+    name: str, launches: Sequence[Launch], pools: Sequence[Pool], proxy: Launch, *, weights_gib: float = 100.0
 ) -> str:
     """Return prefill and decode servers that share one model cache, and their proxy with its Service.
 
@@ -167,7 +152,7 @@ def _engine_documents(
         f"a gated model needs: kubectl create secret generic {TOKEN_SECRET} --from-literal=token=$HF_TOKEN",
         "the cpu and memory requests are assumptions",
     ]
-    product = PRODUCTS.get(pool.gpu)
+    product = gpu_product(pool.gpu)
     if product is None:
         notes.append(f"add a nodeSelector with the label that your nodes use for {pool.gpu}")
     if pool.num_gpus > GPUS_PER_NODE:

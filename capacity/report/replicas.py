@@ -1,7 +1,5 @@
 """The number of replicas that serve a load, in one line."""
 
-from __future__ import annotations
-
 from capacity.answers.records import ReplicaCount, ReplicasNeeded
 
 PEAK_SHOWN_FROM = 1.05  # times the mean rate from which the busiest rate is shown

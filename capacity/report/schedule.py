@@ -1,7 +1,5 @@
 """Schedules as text: a table of steps, and a chart with a row for each request and a column for each step."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A record declares the properties that it writes in addition to its fields (`base
 answers of every command against the schemas.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pkgutil import resolve_name
 from typing import Any
@@ -83,7 +81,7 @@ def _gpu_profile_schema() -> Schema:
     rates = {"type": "object", "additionalProperties": with_source({"type": "number", "exclusiveMinimum": 0})}
     groups = {name: {**definitions["Link"], "properties": link} for name in FACT_GROUPS}
     groups["dense_flops_per_s"] = rates
-    unsourced = {*IDENTITY_FIELDS, "provenance", "step_time", "adjustment"}
+    unsourced = {*IDENTITY_FIELDS, "provenance", "step_time", "adjustment", "power_cap_watts"}
     names = [name for name in properties if name not in unsourced]
     facts = {name: with_source(properties[name]) for name in names if name not in FACT_GROUPS}
     facts |= {name: groups[name] for name in names if name in FACT_GROUPS}

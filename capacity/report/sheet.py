@@ -1,7 +1,5 @@
 """An answer on one HTML page: question, answer, charts, assumptions, sources, and the command that repeats it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date

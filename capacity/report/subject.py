@@ -1,7 +1,5 @@
 """One-line description of an answer (model, GPUs, engine, lengths, load) for exported charts and printed pages."""
 
-from __future__ import annotations
-
 from typing import Any
 
 LOADS = {

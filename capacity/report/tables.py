@@ -3,8 +3,6 @@
 The registry names the view of each answer; a view is imported when its answer is printed.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Use cases as text: the values of each use case, and their sources."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from capacity.answers.listings import UseCaseListing

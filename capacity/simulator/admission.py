@@ -1,7 +1,5 @@
 """Admission rules, checked when a request arrives. To add one, pass an `Admission` to `simulate(admission=)`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Capacity of a deployment: send all requests at once and measure the rate at which the backlog drains."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
@@ -34,7 +32,7 @@ class Capacity:
     error_fraction: float
     means: LoadMeans | None = None
 
-    def scale(self, factor: float) -> Capacity:
+    def scale(self, factor: float) -> "Capacity":
         """Return the capacity of `factor` times as many engines, or of engines that are `factor` times as fast."""
         return replace(self, requests_per_s=self.requests_per_s * factor)
 

@@ -10,8 +10,6 @@ For the client this is one request, from its arrival to the last token of the an
 of the next turn and the concurrency cap of a closed loop apply to the time in all pools together.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

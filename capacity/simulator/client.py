@@ -1,7 +1,5 @@
 """Clients: send requests at given times, after other requests complete or within a concurrency cap, and time out."""
 
-from __future__ import annotations
-
 import heapq
 from array import array
 from collections import deque

@@ -5,8 +5,6 @@ through `Engines`, and the engines report departures through `Reports`, which th
 handled together with the client arrivals of the same time (event kind ARRIVE), in the order of the reports.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence

@@ -10,8 +10,6 @@ KV that it has not sent is lost, and those requests restart from their prompt. I
 is lost; requests whose KV the prefill replica still has go to another decode replica.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Options between clients and engines: router, admission rules, client timeout, failures, KV link."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from capacity.deployment.routing import Router

@@ -1,7 +1,5 @@
 """Mean, standard deviation and percentiles of one metric over requests or gaps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +26,7 @@ class Distribution:
         return dict(zip(STATISTICS, values, strict=True))
 
     @classmethod
-    def from_values(cls, values_ms: npt.NDArray[Any], *, reorder: bool = False) -> Distribution | None:
+    def from_values(cls, values_ms: npt.NDArray[Any], *, reorder: bool = False) -> "Distribution | None":
         """Return the distribution of values in ms; None without values. `reorder`: sort the array in place."""
         if not len(values_ms):
             return None

@@ -4,8 +4,6 @@ The policy sets the number of steps in flight: one (synchronous), two (asynchron
 `StepTimes` gives the duration of each step.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Generator
 from collections.abc import Sequence as Items
@@ -57,7 +55,7 @@ class Engine:
         reports: Reports,
         new_sequence: Callable[[int, int], Sequence | None],
         number: int = 0,
-        observer: StepObserver | None = None,
+        observer: "StepObserver | None" = None,
         front_end: FrontEndProcesses | None = None,
     ) -> None:
         self.env = env
@@ -81,6 +79,7 @@ class Engine:
         self._loads: deque[tuple[Sequence, int]] = deque()  # (request, tokens to load)
         self._in_flight: deque[Step] = deque()
         self._stage_free_ps = [0] * setup.limits.pipeline_stages
+        self._passed = 0  # empty steps of vLLM's queue that the last ended step was before
         self._without_rows = 0
         self._in_vain = 0
         self._ended = False
@@ -103,6 +102,7 @@ class Engine:
                 yield Instant(env, SETTLE, self.number).schedule_at(step.end)
                 if self.alive:
                     self._record_step(step)
+                    self._passed = step.slots - 1
                     yield Instant(env, DECIDE, self.number).schedule_at(step.end)
             else:
                 yield self._sleep()
@@ -279,11 +279,24 @@ class Engine:
             self._mail.popleft()()
         self._begin_loads(now_ps)
         policy, in_flight = self.policy, self._in_flight
-        while len(in_flight) < policy.steps_in_flight and policy.unfinished and self.stalled_by is None:
-            step = policy.schedule(now_ps)
-            if not (step.rows or step.preempted or step.finished or step.held_ps):
+        waits_early = policy.empty_steps == 1  # for the oldest step, as soon as one has no rows
+        passed = self._passed if waits_early else 0
+        self._passed = 0
+        while policy.unfinished and self.stalled_by is None:
+            free = policy.steps_in_flight - passed - sum(step.slots for step in in_flight)
+            if not free:
                 break
-            self._launch(step, now_ps)
+            step = policy.schedule(now_ps)
+            computes = step.rows or step.held_ps
+            is_empty = not (computes or step.preempted or step.finished)
+            if not is_empty:
+                self._launch(step, now_ps)
+            elif in_flight:
+                in_flight[-1].slots += min(policy.empty_steps, free)
+            if passed and in_flight:
+                passed -= 1
+            elif is_empty or (waits_early and not (computes and in_flight[0].end > now_ps)):
+                break
 
     def _pool_of(self, rank: int) -> PagedPool:
         """Return the KV cache of one data-parallel rank."""

@@ -1,7 +1,5 @@
 """Choice of the engine loop: readable (every step is a SimPy event) or compiled (same results, faster)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import simpy
@@ -50,8 +48,6 @@ def readable_loop_reason(
         return 'engine_loop is "events"'
     if recording.observer is not None:
         return "an observer is set"
-    if requests.has_images:
-        return "images are not supported"
     for setup in setups:
         if not supports_setup(setup):
             return f"the scheduler {setup.policy_name} is not supported with these options"

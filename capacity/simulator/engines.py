@@ -4,8 +4,6 @@ The deployment delivers requests, the engines run up to a given time and report 
 outstanding work is always the current one. `capacity.simulator.instants` defines the order of simultaneous events.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -49,6 +47,7 @@ class EngineAccount:
     kv_peak_blocks: int
     hit_tokens: int
     queried_tokens: int
+    lost_tokens: int
     num_blocks: int
     free_blocks: int
     now_ps: int

@@ -1,7 +1,5 @@
 """Random choice of the requests that go on to the next pool of a cascade, or that a semantic cache answers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -17,13 +17,15 @@ Not modelled: the event loop's own order among ready tokens, processes that comp
 message with several tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from capacity.base.errors import InvalidInput
 from capacity.step import picoseconds
+from capacity.workload.columns import FloatArray
+
+Tokens = TypeVar("Tokens", float, FloatArray)
 
 # Hugging Face's fast tokenizers, one sequence at a time: 1.1 s for 4 MB, about a million tokens
 # (charlesxu.io/parallel-tokenizer, read 2026-11; measured there)
@@ -67,7 +69,11 @@ class FrontendTimes:
     def delays(self) -> bool:
         return self.request_latency_s > 0 or self.response_latency_s > 0 or self.streams
 
-    def add_client_latency(self, latency_s: float) -> FrontendTimes:
+    def work_s(self, prompt_tokens: Tokens) -> Tokens:
+        """Return the CPU time (s) until requests with `prompt_tokens` prompt tokens are passed on to the engine."""
+        return self.request_s + prompt_tokens * self.input_token_s
+
+    def add_client_latency(self, latency_s: float) -> "FrontendTimes":
         """Return these times plus `latency_s` of round-trip network latency, half of it in each direction."""
         return replace(
             self,

@@ -7,8 +7,6 @@ tokens of one request (the first and the last token are sent at once). With `inp
 requests wait in the same queue (see `front_end_process`).
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter
 from collections.abc import Sequence as Items

@@ -1,7 +1,5 @@
 """Counter of gaps between token deliveries (ITL) in bounded memory: mean, percentiles and data for intervals."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 
@@ -32,7 +30,7 @@ class GapBatches:
         self._of_core: tuple[IntArray, int] | None = None
 
     @classmethod
-    def from_core(cls, used: IntArray, first_bin: int, *, size: int) -> GapBatches:
+    def from_core(cls, used: IntArray, first_bin: int, *, size: int) -> "GapBatches":
         """Return batches of the compiled core: row i of `used` has the counts of batch i from bin `first_bin` on."""
         batches = cls()
         batches._of_core, batches._size = (used, first_bin), size
@@ -83,7 +81,7 @@ class GapCounter:
         resolution: float,
         total_ps: int,
         batches: GapBatches,
-    ) -> GapCounter:
+    ) -> "GapCounter":
         """Return a counter with the compiled core's data: `multiset` is (gaps in ascending order, their counts)."""
         gaps = cls()
         gaps.count, gaps.total_ps, gaps.resolution = int(multiset[1].sum()), total_ps, resolution

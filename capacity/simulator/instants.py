@@ -5,8 +5,6 @@ Order: samples of the state; changes of the deployment (failures and scaling use
 (DECIDE). Engine events of one kind are ordered by engine number, all other events by the order of scheduling.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import simpy
@@ -31,7 +29,7 @@ class Instant(simpy.Event):  # type: ignore[misc]
         self.callbacks: list[Callable[[simpy.Event], None]] = []
         self._place = (kind + 1) * RANKS + rank
 
-    def schedule_at(self, at_ps: int) -> Instant:
+    def schedule_at(self, at_ps: int) -> "Instant":
         """Schedule the event at a simulated time and return it."""
         env = self.env
         env.schedule(self, self._place, at_ps - env._now)

@@ -1,7 +1,5 @@
 """Confidence intervals of simulated metrics, from batches of one run and from runs with different seeds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -155,7 +153,7 @@ class _RankInterval:
     @classmethod
     def from_shares(
         cls, batch_shares: FloatArray, share: float, count: int, *, of_share: bool = False
-    ) -> _RankInterval:
+    ) -> "_RankInterval":
         """Return the interval of a percentile's rank from the share of values below the percentile in each batch.
 
         The interval is computed on the log-odds scale. The few values beyond a percentile occur in even fewer

@@ -1,7 +1,5 @@
 """Records of a run: columns per request and totals per engine, all as integers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as Items
@@ -99,13 +97,14 @@ class EngineLedger:
         self.steps = self.rows = self.busy_ps = 0
         self.rejected = self.completed = self.preemptions = 0
         self.kv_block_ps = self.kv_busy_ps = self.kv_peak_blocks = 0
-        self.hit_tokens = self.queried_tokens = 0
+        self.hit_tokens = self.queried_tokens = self.lost_tokens = 0
 
     def record_step(self, step: Step, now_ps: int) -> None:
         """Record the preempted requests of a scheduled step, and the requests that start or resume in it."""
         for r in step.preempted:
             self.preemptions += 1
             self.columns.preemptions[r.index] += 1
+            self.lost_tokens += r.lost
             r.stopped = True
             if r.first_token != MISSING:
                 r.preempted = now_ps

@@ -1,7 +1,5 @@
 """SLO evaluation of a run: value of each SLO's metric, share of requests within the limit, and goodput."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A whole run includes its warm-up (in a closed loop the first wave, whose request
 The longer the run, the closer its means are to those of the steady part.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

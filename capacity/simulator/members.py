@@ -1,7 +1,5 @@
 """Replicas of a deployment, options for recording a run, and the summary of each replica."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
@@ -39,7 +37,7 @@ class Recording:
     frontend: FrontendTimes | None = None
     sample_interval_s: float | None = None
     keep_work: bool = False
-    observer: StepObserver | None = None
+    observer: "StepObserver | None" = None
     progress: Callable[[int, int], None] | None = None
     check: Callable[[], None] | None = None
     engine_loop: EngineLoop = "auto"

@@ -10,8 +10,6 @@ Definitions, as in vLLM 0.33.0's benchmark client:
 Percentiles interpolate linearly (numpy's default); standard deviations are population values.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -100,7 +98,7 @@ class RequestTable(Sequence[RequestRecord]):
         counts = {name: int(getattr(self, name)[index]) for name in _COUNTS}
         return RequestRecord(index=index, **instants, **counts)
 
-    def rows(self, chosen: slice | npt.NDArray[Any]) -> RequestTable:
+    def rows(self, chosen: slice | npt.NDArray[Any]) -> "RequestTable":
         """Return the table of the chosen requests, given as a slice, a mask or row numbers."""
         columns = ((name, getattr(self, name)) for name in self.__dataclass_fields__)
         parts: Any = {name: None if column is None else column[chosen] for name, column in columns}
@@ -138,7 +136,7 @@ class RequestTable(Sequence[RequestRecord]):
         return times
 
     @classmethod
-    def from_records(cls, records: Iterable[RequestRecord]) -> RequestTable:
+    def from_records(cls, records: Iterable[RequestRecord]) -> "RequestTable":
         """Return the table of these records; records of real servers may have any time origin."""
         rows = list(records)
         columns: dict[str, IntArray] = {}

@@ -1,7 +1,5 @@
 """Intervals of a run in which more requests arrive than the deployment can serve, beyond random variation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

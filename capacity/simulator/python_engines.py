@@ -1,7 +1,5 @@
 """Python engine loop: each engine is a SimPy process, and every decision and every end of a step is an event."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import simpy

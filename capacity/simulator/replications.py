@@ -5,8 +5,6 @@ traffic does not cause the difference between two configurations, and the differ
 The seeds are independent streams.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

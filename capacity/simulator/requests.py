@@ -4,8 +4,6 @@ The key of a KV block also identifies all blocks before it. So a request shares 
 (consecutive blocks) that no other request has. Caches and prefix-aware routers treat the rest as one private text.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable
 from collections.abc import Sequence as Items
@@ -95,11 +93,11 @@ class Requests:
         self._chains: dict[int, Chains] = {}  # by block size
 
     @cached_property
-    def prompt_tokens(self) -> array[int]:
+    def prompt_tokens(self) -> "array[int]":
         return array("q", self.workload.prompt_tokens.tobytes())
 
     @cached_property
-    def asked_tokens(self) -> array[int]:
+    def asked_tokens(self) -> "array[int]":
         """Prompt tokens plus requested output tokens (max_tokens) of each request."""
         return array("q", self.workload.requested_tokens.tobytes())
 

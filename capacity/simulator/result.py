@@ -1,7 +1,5 @@
 """Result of a simulation: totals over all engines of the deployment, and the records of all requests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -70,7 +68,8 @@ class SimulationResult:
     """Totals of the engines of a deployment for a workload, and the record of each request.
 
     `status` is complete, stalled (`reason` gives the cause) or interrupted. `kv_utilization_mean` is the mean over the
-    time in which engines were busy (`busy_s`), `mean_batch_size` the mean over all steps. `prefix_cache_hit_fraction`
+    time in which engines were busy (`busy_s`), `mean_batch_size` the mean over all steps. `preempted_tokens` counts
+    computed tokens whose KV preemptions discarded, so that they were computed again. `prefix_cache_hit_fraction`
     is the share of prompt tokens that hit the GPU's prefix cache when requests were first admitted; None without
     prefix caching. `kv_tiers` has the hits in lower tiers. `data_parallel_requests` counts requests by rank; empty
     without ranks. `gaps` between deliveries are in time order. `step_work` (per engine), `series` and `load` (samples
@@ -92,6 +91,7 @@ class SimulationResult:
     reason: str | None
     steps: int
     preemptions: int
+    preempted_tokens: int
     rejected: int
     prefix_cache_hit_fraction: float | None
     kv_utilization_mean: float
@@ -123,6 +123,14 @@ class SimulationResult:
     def summary(self) -> LatencySummary:
         """Latency summary with the names of `vllm bench serve` and goodput within `goodput_ms`; computed once."""
         return summarize(self.records, gaps=self.gaps, goodput_ms=self.goodput_ms)
+
+    @property
+    def recomputed_fraction(self) -> float:
+        """Share of all computed tokens that preemptions discarded."""
+        done = self.records.completed
+        needed = self.records.prompt_tokens + self.records.output_tokens - self.records.cached_tokens
+        computed = int(needed[done].sum()) + self.preempted_tokens
+        return self.preempted_tokens / computed if computed else 0.0
 
     @property
     def duration_s(self) -> float:
@@ -183,6 +191,7 @@ def sum_engines(
         reason=reason,
         steps=steps,
         preemptions=sum(account.preemptions for account in accounts),
+        preempted_tokens=sum(account.lost_tokens for account in accounts),
         rejected=sum(account.rejected for account in accounts),
         prefix_cache_hit_fraction=hit_tokens / max(1, queried_tokens) if caching else None,
         kv_utilization_mean=sum(account.kv_block_ps for account in accounts) / capacity_ps

@@ -1,7 +1,5 @@
 """Parallel samples: a request with n > 1 is simulated as n requests that share the KV of their prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

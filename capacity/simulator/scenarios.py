@@ -4,18 +4,14 @@ A scenario defines scheduler limits, step times and requests with their tokens. 
 rows, preemptions, completions and free blocks. It is computed by the simulator's own engines, compiled or readable.
 """
 
-from __future__ import annotations
-
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import simpy
 
-from capacity.base.clock import LATEST_S
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.external_files import parse_json, read_text
 from capacity.deployment.engines import find_engine
@@ -24,10 +20,12 @@ from capacity.simulator.core.logged_run import ContentRequest, run_with_log
 from capacity.simulator.engine import Engine
 from capacity.simulator.engines import NullReports
 from capacity.simulator.gap_counter import GapCounter
+from capacity.simulator.installed_vllm.policy import scheduler_label, use_installed
 from capacity.simulator.kv_cache.content import Content, chain_blocks
 from capacity.simulator.kv_cache.radix import RadixCache, RadixNode
 from capacity.simulator.ledger import EngineLedger, Ledger
 from capacity.simulator.members import EngineLoop, parse_engine_loop
+from capacity.simulator.scenario_checks import INTEGER_FIELDS, check_scenario, check_segment
 from capacity.simulator.schedulers import SchedulerLimits, Speculation, Step, find_scheduler
 from capacity.simulator.schedulers import Sequence as Request
 from capacity.simulator.schedulers.rules import NEWEST_RULES, SchedulingRules, rules_without
@@ -81,22 +79,32 @@ def schedule_scenario(
     *,
     engine: str | None = None,
     engine_loop: str = "auto",
+    scheduler: str | None = None,
 ) -> dict[str, Any]:
     """Return the schedule of a scenario (or the trace of a radix program) in the format of reference schedules.
 
     `status` is "ok", or "stalled" with the reason as `error`. `engine`: release whose scheduling rules apply, such as
     "vllm@0.22"; None: vLLM 0.33.0. `policy`: default is the scheduler of `engine`, or "vllm-v1" without an engine.
-    `engine_loop`: see `simulate`; both loops give the same schedule. Raises InvalidInput, UnknownName.
+    `engine_loop`: see `simulate`; both loops give the same schedule. `scheduler`: the vLLM on this machine that decides
+    (`installed_vllm.process.find_process`), with policy "vllm-v1" or "vllm-v1-async". Raises InvalidInput, UnknownName.
     """
     loop = parse_engine_loop(engine_loop)
+    if scheduler is not None and engine is not None:
+        raise InvalidInput(
+            f"--scheduler {scheduler} and --engine {engine} both name a scheduler: leave one out"
+        )
+    if scheduler is not None and loop == "core":
+        raise InvalidInput(
+            f"the compiled engines cannot run --scheduler {scheduler}: leave --engine-loop out"
+        )
     release = None if engine is None else find_engine(engine)
     policy = policy or ("vllm-v1" if release is None else release.scheduler)
     rules = NEWEST_RULES if release is None else rules_without(release.missing_scheduling_rules)
     if policy not in SCHEDULE_POLICIES:
         raise UnknownName("scheduling policy", policy, SCHEDULE_POLICIES)
     if release is not None:
-        scheduler = find_scheduler(release.scheduler)
-        if policy not in (release.scheduler, scheduler.asynchronous, scheduler.synchronous):
+        own = find_scheduler(release.scheduler)
+        if policy not in (release.scheduler, own.asynchronous, own.synchronous):
             raise InvalidInput(f"{release.label} schedules with {release.scheduler}, not with {policy}")
     check_scenario(scenario)
     try:
@@ -105,7 +113,7 @@ def schedule_scenario(
                 "spec": scenario,
                 "trace": {"engine": f"capacity {policy}", "ops": _radix_trace(scenario)},
             }
-        return _Schedule(scenario, policy, rules).run(loop)
+        return _Schedule(scenario, policy, rules, scheduler).run(loop)
     except KeyError as error:
         raise InvalidInput(f"scenario {scenario.get('name', '')!r}: {error.args[0]!r} is missing") from error
     except (TypeError, IndexError, AttributeError, OverflowError) as error:
@@ -115,21 +123,29 @@ def schedule_scenario(
 class _Schedule:
     """One run of a scenario on one engine."""
 
-    def __init__(self, scenario: Mapping[str, Any], policy: str, rules: SchedulingRules) -> None:
+    def __init__(
+        self, scenario: Mapping[str, Any], policy: str, rules: SchedulingRules, scheduler: str | None
+    ) -> None:
         self.scenario = scenario
         self.v0 = policy == "vllm-v0"
         self.setup = _make_setup(scenario, policy, rules)
+        self.label = f"capacity {policy}"
+        self.installed = scheduler is not None
+        if scheduler is not None:
+            self.setup = use_installed(self.setup, scheduler)
+            self.label = f"capacity with {scheduler_label(scheduler)}"
         self.steps: list[list[Any]] = []
         self.stalled_by: str | None = None
 
     def run(self, engine_loop: EngineLoop) -> dict[str, object]:
         asked, rejected = self._requests()
         asked.sort(key=lambda r: r.arrival_ps)
-        compiled = engine_loop == "core" or (engine_loop == "auto" and library.load() is not None)
+        loads = engine_loop == "auto" and not self.installed and library.load() is not None
+        compiled = engine_loop == "core" or loads
         if asked:
             (self._run_core if compiled else self._run_readable)(asked)
         return {
-            "engine": f"capacity {self.setup.policy}",
+            "engine": self.label,
             "scenario": self.scenario,
             "status": "ok" if self.stalled_by is None else "stalled",
             "error": self.stalled_by,
@@ -341,61 +357,3 @@ def _radix_trace(program: Mapping[str, Any]) -> list[dict[str, object]]:
             }
         )
     return trace
-
-
-MAX_INTEGER = 1 << 40  # limit of counts and seeds, so that their sums fit in 64 bits
-INTEGER_FIELDS = (
-    "num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len",
-    "long_prefill_token_threshold", "max_num_active_seqs", "prefill_schedule_interval", "pp",
-    "num_cpu_blocks", "sliding_window", "hybrid_window", "page_size",
-)  # fmt: skip
-REQUEST_INTEGER_FIELDS = ("max_tokens", "priority", "out_seed")
-MAX_STEP_S = 1e5  # of a step, or per token
-
-
-def check_scenario(scenario: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for a field of the wrong type; missing fields raise KeyError when they are read."""
-    _check_integers(scenario, INTEGER_FIELDS)
-    _check_number("watermark", scenario.get("watermark", 0), 1)
-    times = scenario.get("step_time", {})
-    if not isinstance(times, Mapping):
-        raise InvalidInput(f"step_time is {times!r}: it must be an object with base and per_token")
-    for name, seconds in times.items():
-        _check_number(f"step_time.{name}", seconds, MAX_STEP_S)
-    requests = scenario.get("requests", [])
-    if not isinstance(requests, list):
-        raise InvalidInput(f"requests is a {type(requests).__name__}: it must be a list")
-    for index, request in enumerate(requests):
-        if not isinstance(request, Mapping):
-            raise InvalidInput(f"request {index} is {request!r:.60}: it must be an object")
-        _check_integers(request, REQUEST_INTEGER_FIELDS)
-        _check_number("arrival", request.get("arrival", 0), LATEST_S)
-        if isinstance(request.get("id", 0), list | dict):
-            raise InvalidInput(f"request {index}: its id must be a text or a number")
-
-
-def check_segment(segment: Any) -> int:
-    """Return the length of a segment of a prompt, [seed, length] or ["o", seed, length]. Raises InvalidInput."""
-    if not isinstance(segment, list) or len(segment) not in (2, 3):
-        raise InvalidInput(f"segment {segment!r:.60}: it must be [seed, length] or ['o', seed, length]")
-    for number in segment[-2:]:
-        if not _is_integer(number):
-            raise InvalidInput(f"segment {segment!r:.60}: {number!r:.60} must be a whole number below 2^40")
-    return int(segment[-1])
-
-
-def _check_integers(document: Mapping[str, Any], names: Iterable[str]) -> None:
-    for name in names:
-        value = document.get(name)
-        if value is not None and not _is_integer(value):
-            raise InvalidInput(f"{name} is {value!r:.60}: it must be a whole number below 2^40")
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < MAX_INTEGER
-
-
-def _check_number(name: str, value: object, most: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        shown = "nan" if isinstance(value, float) and math.isnan(value) else f"{value!r:.60}"
-        raise InvalidInput(f"{name} is {shown}: it must be a number from 0 to {most:g}")

@@ -1,10 +1,8 @@
 """Configuration of one engine, and the construction of its KV pool and scheduler."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routing import PoolLimits
@@ -86,7 +84,10 @@ def make_pool(setup: EngineSetup) -> KvPool:
 
 def _one_pool(setup: EngineSetup) -> KvPool:
     blocks, size, caching = setup.num_blocks, setup.block_size, setup.enable_prefix_caching
-    rules = setup.limits.rules
+    if own := getattr(setup.policy, "own_pool", None):
+        return cast(KvPool, own(blocks, size, prefix_caching=caching))
+    rules, is_async = setup.limits.rules, setup.policy == "vllm-v1-async"
+    steps = setup.limits.steps_in_flight(asynchronous=is_async) if rules.window_waits_for_steps else 1
     if find_scheduler(setup.policy).shares_content:
         return ContentPool(blocks, size, prefix_caching=caching)
     if setup.kv_contiguous_tokens is not None:
@@ -97,7 +98,7 @@ def _one_pool(setup: EngineSetup) -> KvPool:
         prefix_caching=caching,
         windows=setup.kv_windows,
         max_model_len=setup.limits.max_model_len,
-        in_flight_tokens=setup.limits.max_num_batched_tokens,
+        in_flight_tokens=steps * setup.limits.max_num_batched_tokens,
         uncached_first=rules.reuses_uncached_first,
         uncached_window_first=rules.reuses_uncached_window_first,
     )

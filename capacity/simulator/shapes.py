@@ -1,7 +1,5 @@
 """Sums over the rows of a step that determine the step's time (`StepShape`)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from capacity.simulator.schedulers import Row, Step

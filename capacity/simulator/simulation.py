@@ -1,7 +1,5 @@
 """Entry point of the simulator: build the deployment, run the clock, and sum up the result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace

@@ -12,8 +12,6 @@ Not modelled: steps with prompts (the log has no context lengths, so their sprea
 throttling, a slow GPU), and the accumulation of stragglers over ranks.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from statistics import NormalDist

@@ -5,8 +5,6 @@ kept. Steps with a prefill rarely repeat, so all are kept at first, then every s
 grows. Total times are exact; only their split into kinds depends on the kept shapes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -48,7 +46,7 @@ class StepWork:
         prefill_steps: int,
         prefill_ps: int,
         held_ps: int,
-    ) -> StepWork:
+    ) -> "StepWork":
         """Return statistics from the compiled core: `decodes` has (first shape, number of steps, total ps) per kind of
         decode step, `prefills` has (shape, ps) per kept prefill step."""
         work = cls(step_times)

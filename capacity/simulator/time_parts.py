@@ -1,7 +1,5 @@
 """Split of the end-to-end latency of requests into parts that sum to it exactly."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,11 +21,11 @@ class TimeParts:
     """Parts of the end-to-end latency (ps) of each completed request, in order.
 
     `client`: client and network, both directions. `api_server`: the engine's API server, in and out (HTTP, tokenizer,
-    detokenizer). `asked_before`: in a cascade, everything before the pool that answered (cache, decisions, other
-    pools). `queue`: in the engine until the request was first scheduled. `prefill`: from then to the first token,
-    without `transfer` (KV between pools). `decode`: from the first token to the last, without `preempted`, the time
-    out of the batch after a preemption (recomputation counts as decode). `judged`: in a cascade, from the last token
-    until the judge accepted the answer.
+    detokenizer), without waiting for other requests. `asked_before`: in a cascade, everything before the pool that
+    answered (cache, decisions, other pools). `queue`: in the API server and in the engine until the request was first
+    scheduled. `prefill`: from then to the first token, without `transfer` (KV between pools). `decode`: from the first
+    token to the last, without `preempted`, the time out of the batch after a preemption (recomputation counts as
+    decode). `judged`: in a cascade, from the last token until the judge accepted the answer.
     """
 
     client: IntArray
@@ -86,23 +84,28 @@ def time_parts(
     nothing = np.zeros(len(arrival), dtype=np.int64)
     transfer = nothing if transfer_ps is None else transfer_ps[done]
     preempted = nothing if records.preempted_ps is None else records.preempted_ps[done]
-    made, ended, sent_on, server_ps = first, finish, arrival, nothing + served
+    made, ended, sent_on = first, finish, arrival
+    cpu_ps = np.rint(server.work_s(records.prompt_tokens[done].astype(np.float64)) * PS_PER_S).astype(
+        np.int64
+    )
     if cascade is not None:
         judged, moved, cached = (each[done] for each in (cascade.made_ps, cascade.sent_on_ps, cascade.cached))
         made = np.where(judged != MISSING, judged, first)
         ended = np.where(judged != MISSING, finish - picoseconds(cascade.judge_s), finish)
         sent_on = np.where(moved != MISSING, moved, arrival)
-        # cached answers were in no engine and no API server
-        server_ps[cached] = 0
         shown = finish + served
         made, ended, scheduled, sent_on, finish = (
             np.where(cached, shown, each) for each in (made, ended, scheduled, sent_on, finish)
         )
+    cpu_ps = np.clip(cpu_ps, 0, scheduled - sent_on)
+    server_ps = cpu_ps + served
+    if cascade is not None:  # cached answers were in no engine and no API server
+        server_ps[cached] = cpu_ps[cached] = 0
     return TimeParts(
         client=nothing + (there + back - served),
         api_server=server_ps,
         asked_before=sent_on - arrival,
-        queue=scheduled - sent_on,
+        queue=scheduled - sent_on - cpu_ps,
         prefill=made - scheduled - transfer,
         transfer=transfer,
         decode=ended - made - preempted,

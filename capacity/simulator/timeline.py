@@ -1,7 +1,5 @@
 """Output files of a run: steps and requests as a Chrome trace for Perfetto; records as CSV."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping

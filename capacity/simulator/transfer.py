@@ -6,8 +6,6 @@ whole prompt is loaded, one token is computed again, because its output is sampl
 v1/core/sched/scheduler.py.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ backlog of the same requests, sent all at once. *Growth*: the trend of the numbe
 run. Latencies of an overloaded run depend on its length, so they are no property of the deployment.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -11,7 +11,6 @@ for the compiled simulator. Start with `shape`, then `model`.
 
 from capacity.step.shape import (
     PS_PER_S,
-    TEXT_FIELDS,
     AffineStepTimes,
     Bound,
     DecodePiece,

@@ -41,10 +41,15 @@ class EngineLimits:
     chunked_prefill: bool
     mixes_prefill_with_decode: bool
     window_tokens: int | None
-    request_latency_s: float  # client to engine and back: HTTP, tokenizer
+    request_latency_s: float  # client to engine and back, without the tokenizer
     images_per_prompt: int = 0  # at the start of each prompt, encoded in the step that begins it
     image_tokens: int = 0
     audio_tokens: int = 0  # per clip; each prompt has one clip after its images
+    input_token_s: float = 0.0  # tokenizer
+
+    def latency_s(self, input_len: int) -> float:
+        """Return the time (s) that a prompt of `input_len` tokens takes in addition to its steps."""
+        return self.request_latency_s + input_len * self.input_token_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +140,7 @@ def batch_times(
     decode = decode_shape(batch_size, input_len + (output_len + 1) // 2, window_tokens=limits.window_tokens)
     tpot_s = steps.step_seconds(decode) if output_len > 1 else None
     decode_s = (output_len - 1) * (tpot_s or 0.0)
-    ttft_s = limits.request_latency_s + prefill_s
+    ttft_s = limits.latency_s(input_len) + prefill_s
     return PhaseTimes(
         ttft_s=ttft_s,
         tpot_s=tpot_s,
@@ -187,14 +192,16 @@ def closed_loop_times(
         prolongation_s = prefill_prolongation_s(
             seconds, limits, together, input_len=input_len, beside=beside, ranks=ranks
         )
-        cycle_s = (output_len - 1) * decode_step_s + concurrency * prolongation_s + limits.request_latency_s
+        cycle_s = (
+            (output_len - 1) * decode_step_s + concurrency * prolongation_s + limits.latency_s(input_len)
+        )
         prefilling = most * prefill_s / max(cycle_s, prefill_s)
         expected = min(max(round(most - prefilling), 1), most)
         if expected == decoding:
             break
         decoding = expected
     tpot_s = decode_step_s + (concurrency - 1) * prolongation_s / output_len if output_len > 1 else None
-    ttft_s = limits.request_latency_s + prefill_s
+    ttft_s = limits.latency_s(input_len) + prefill_s
     busy_s = (output_len - 1) * decode_step_s + concurrency * prolongation_s
     return PhaseTimes(
         ttft_s=ttft_s,

@@ -99,6 +99,7 @@ class OperatorData:
     weight_bits: float = 0.0
     value_bytes: float = 0.0  # bytes per value of the hidden state, to and from an expert
     routed_rate: float = 1.0
+    tile_rows: float = 1.0
     crowding: float = 0.0  # squared expected maximum, for the busiest rank
     evenness: float = 1.0
     tilt: float = 0.0  # exponent of the tokens
@@ -355,6 +356,7 @@ def _experts(operator: Experts) -> OperatorData:
         weight_bits=operator.weight_bits * operator.weight_slowdown,
         value_bytes=operator.activation_bits / 8 + ACTIVATION_BYTES,
         routed_rate=constants.routed_fraction * bandwidth,
+        tile_rows=constants.tile_rows,
         crowding=expected_max_z_squared(ranks),
         evenness=operator.evenness,
         tilt=constants.tilt,

@@ -326,13 +326,18 @@ class Experts(Repeated):
         touched = distinct_experts(self.num_experts, self.experts_per_token, tokens, self.evenness)
         touched = busiest_rank_experts(touched, self.expert_ranks, held)
         matrix = self.hidden * self.intermediate
-        flops = 2.0 * local_pairs * self.matrices * matrix
+        rows, routed = (
+            local_pairs,
+            local_pairs if self.constants.local_routing else tokens * self.experts_per_token,
+        )
+        if self.constants.tile_rows > 1:
+            rows = routed = tokens * self.experts_per_token + held * (self.constants.tile_rows - 1)
+        flops = 2.0 * rows * self.matrices * matrix
         moved = (
             touched * self.matrices * matrix * (self.weight_bits * slowdown) / 8
             + local_pairs * self.hidden * (self.activation_bits / 8 + ACTIVATION_BYTES)
             + local_pairs * self.intermediate * self.matrices * ACTIVATION_BYTES
         )
-        routed = local_pairs if self.constants.local_routing else tokens * self.experts_per_token
         return flops, moved, routed * self.hidden * ACTIVATION_BYTES
 
     def seconds(self, shape: StepShape) -> float:

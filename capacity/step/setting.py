@@ -8,10 +8,11 @@ from typing import Literal
 from capacity.base.errors import InvalidInput
 from capacity.deployment.engines import EngineSpec
 from capacity.hardware import HardwareProfile, load_profile
-from capacity.hardware.coefficients import Coefficients, StepCoefficients
-from capacity.hardware.kernel_lookup import KernelLookup
+from capacity.hardware.coefficients import AttentionCoefficients, ChipShare, Coefficients, StepCoefficients
+from capacity.hardware.kernel_lookup import Found, KernelLookup
 from capacity.hardware.memory_rate import scale_to_memory
 from capacity.hardware.power import scale_to_halved_tensor_cores, scale_to_power_limit, sustained_constants
+from capacity.hardware.power_cap import power_cap_error, scale_to_power_cap
 from capacity.hardware.weight_kernels import weight_kernels
 from capacity.model.quantization import (
     Execution,
@@ -36,6 +37,14 @@ L40S and A100 PCIe servers rarely have such a switch."""
 READ_OVER_PCIE_ERROR = 1.5
 """Possible error of steps that read weights over PCIe, because links, pinned memory and the overlap of copies differ.
 Assumed, 2026-11-22."""
+
+
+FEWEST_COMPILED_ROWS = {"gaudi": 1, "neuron": 1, "tpu": 16}
+"""Accelerators on which a compiler writes one program for each shape of a step. So no step launches its kernels one by
+one, and no kernel runs as thread blocks of one sequence and KV head. A step is padded to the next power of two of rows,
+at least this many. Sources: tpu-inference runner/utils.py `get_token_paddings`, vllm-gaudi
+extension/bucketing/exponential.py, 2026-08; Neuron: assumed."""
+MOST_COMPILED_ROWS = 32_768
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,11 +127,20 @@ class StepSetting:
         """Return the error factors above 1 for steps of this phase; keys name the cause, such as "chip"."""
         served = self.profile.step_time is not None and self.profile.step_time.chip_share is not None
         found = {"served chip" if served else "chip": _chip_error(self.profile, phase)}
+        if self.measured_on_gpu:
+            found = {}
+        found["power cap"] = power_cap_error(self.profile, phase)
         if self.host_weight_share:
             found["offload"] = READ_OVER_PCIE_ERROR
         if self.head_on_cpu:
             found["offload"] = max(READ_OVER_PCIE_ERROR, _chip_error(self.host_cpu, phase))
         return {why: factor for why, factor in found.items() if factor > 1}
+
+    @property
+    def measured_on_gpu(self) -> bool:
+        """Return whether `capacity validate` measured the main kernels of this model's steps on this GPU."""
+        adjustment = self.profile.adjustment
+        return adjustment is not None and adjustment.measures_kernels(is_moe=self.model.is_moe)
 
     def weight_slowdown(self, bandwidth_fraction: float, *, share: float) -> float:
         """Return the time to read weights, the fraction `share` over PCIe, divided by the time if all were in HBM."""
@@ -184,30 +202,14 @@ class StepSetting:
         return KernelLookup(
             coefficient_sources(self.profile),
             family,
-            self._transfer_function(),
-            partial(sustained_constants, card=self.profile),
+            _transfer_function(self.profile),
+            self._in_steps,
             adjustment=self.profile.adjustment,
         )
 
-    def _transfer_function(self) -> Callable[[Coefficients], Coefficients] | None:
-        """Return a function that converts kernel constants of the source GPU to the clock and memory of this card.
-
-        None if the profile does not use another GPU's constants.
-        """
-        own = self.profile.step_time
-        if own is None or own.transferred_from is None:
-            return None
-        card, sister = self.profile, load_profile(own.transferred_from)
-
-        def on_this_card(constants: Coefficients) -> Coefficients:
-            if own.chip_share is not None:
-                return own.chip_share.convert_constants(constants)
-            clocked = scale_to_halved_tensor_cores(
-                scale_to_power_limit(constants, card, sister), card, sister
-            )
-            return scale_to_memory(clocked, card, sister)
-
-        return on_this_card
+    def _in_steps(self, constants: Found, *, kernel: tuple[str, str] | None) -> Found:
+        """Return constants of short kernel runs as whole steps sustain them, under the card's power cap."""
+        return scale_to_power_cap(sustained_constants(constants, self.profile, kernel), self.profile)
 
     def host_time(self) -> HostTime:
         """Return the engine's host time, with the adjustment that was calibrated on measured runs."""
@@ -235,9 +237,11 @@ class StepSetting:
             draft_tokens=self.draft_rows,
             most=self.max_graph_rows,
         )
-        if limits.max_graph_batch is not None and self.max_graph_rows is None:
-            most = limits.max_graph_batch * (1 + self.draft_rows)
-            sizes = tuple(size for size in sizes if size <= most)
+        largest_graph = limits.largest_graph(self.tensor_parallel_size)
+        if largest_graph is not None and self.max_graph_rows is None:
+            sizes = tuple(size for size in sizes if size <= largest_graph * (1 + self.draft_rows))
+        if (fewest := FEWEST_COMPILED_ROWS.get(self.profile.platform)) is not None:
+            sizes = tuple(2**n for n in range(20) if fewest <= 2**n <= MOST_COMPILED_ROWS)
         asked = self.async_scheduling
         waiting_s = waiting_seconds(self, engine.kernel_launch_s)
         return HostTime(
@@ -266,6 +270,45 @@ class StepSetting:
         )
 
 
+def short_run_lookup(profile: HardwareProfile, family: str) -> KernelLookup:
+    """Return the constants of an engine's kernels as short runs of single kernels reach them: without the lower clock
+    of sustained work, without power limits, and without the profile's adjustment."""
+    transfer = _transfer_function(profile, power_limits=False)
+    return KernelLookup(coefficient_sources(profile), family, transfer)
+
+
+def _transfer_function(
+    card: HardwareProfile, *, power_limits: bool = True
+) -> Callable[[Coefficients], Coefficients] | None:
+    """Return a function that converts kernel constants of the source GPU to the clock and memory of this card, or the
+    constants for all GPUs to a chip that is no GPU.
+
+    None if the profile needs neither.
+    """
+    own = card.step_time
+    share = None if own is None else own.chip_share
+    if card.platform in FEWEST_COMPILED_ROWS:
+        return partial(_without_thread_blocks, share=share)
+    if own is None or own.transferred_from is None:
+        return None
+    sister = load_profile(own.transferred_from)
+
+    def on_this_card(constants: Coefficients) -> Coefficients:
+        if share is not None:
+            return share.convert_constants(constants)
+        clocked = scale_to_power_limit(constants, card, sister) if power_limits else constants
+        return scale_to_memory(scale_to_halved_tensor_cores(clocked, card, sister), card, sister)
+
+    return on_this_card
+
+
+def _without_thread_blocks(constants: Coefficients, *, share: ChipShare | None) -> Coefficients:
+    """Return a kernel's constants on a chip that is no GPU."""
+    if isinstance(constants, AttentionCoefficients):
+        constants = constants.mark_assumed("no thread blocks", occupancy_s=0.0)
+    return constants if share is None else share.convert_constants(constants)
+
+
 def _chip_error(profile: HardwareProfile | None, phase: Literal["prefill", "decode"]) -> float:
     if profile is None or profile.step_time is None:
         return 1.0
@@ -283,7 +326,8 @@ def graph_sizes(largest: int) -> tuple[int, ...]:
 
 
 def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...]:
-    """Return the profile's own fit, then the fit of the GPU from which its constants are transferred.
+    """Return the profile's own fit, then the fit of the GPU from which its constants are transferred, and of the GPU
+    that this one names for what it lacks.
 
     Constants that are copies of the second fit do not count as the profile's own. Raises InvalidInput if the profile
     contains another GPU's fit.
@@ -296,7 +340,12 @@ def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...
             f"profile {profile.name} contains the step-time fit of {own.gpu}; "
             f"use transferred_from = {own.gpu!r} instead, so that it counts as assumed"
         )
-    if own.transferred_from is None:
+    others, names = list[StepCoefficients](), [profile.name]
+    following: StepCoefficients | None = own
+    while following is not None and following.transferred_from not in (None, *names):
+        names.append(str(following.transferred_from))
+        following = load_profile(names[-1]).step_time
+        others += [] if following is None else [following]
+    if not others:
         return (own,)
-    other = load_profile(own.transferred_from).step_time
-    return (own,) if other is None else (own.without_copies(other), other.transferred)
+    return (own.without_copies(others[0]), *(other.transferred for other in others))

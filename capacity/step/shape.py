@@ -50,10 +50,6 @@ class StepShape(NamedTuple):
         return self.prompts_completed + self.decode_sequences + self.draft_tokens
 
 
-# number of fields of a step without images, for compiled engines
-TEXT_FIELDS = StepShape._fields.index("encoder_tokens")
-
-
 def prefill_shape(
     prompts: int, new_tokens: int, *, cached_tokens: int = 0, window_tokens: int | None = None
 ) -> StepShape:

@@ -5,8 +5,6 @@ Naive attention writes the N x N scores and probabilities to HBM and reads them 
 M) for M values of on-chip memory. The FLOPs are the same. Source: Dao et al., arXiv 2205.14135.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

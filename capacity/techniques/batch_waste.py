@@ -6,8 +6,6 @@ equal lengths, H(B) = 1 + 1/2 + ... + 1/B for exponential ones. This counts step
 if attention still reads the KV cache of finished requests, and smaller if a step with fewer requests is shorter.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from capacity.base.errors import InvalidInput

@@ -1,7 +1,5 @@
 """Comparison of batching methods on the same arrivals: a simulation of each method, and its waste."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar

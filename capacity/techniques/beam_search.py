@@ -14,8 +14,6 @@ are selected again, so that several beams can continue the output of the same be
 Left out: early stopping, and common beginnings of outputs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -51,6 +49,7 @@ ENGINE_IMPLEMENTATION = {"tensorrt-llm": "engine", "hf-transformers": "reordered
 # Host time of a beam that is submitted again, a step: what 100 prompts of 256 tokens with 4 beams took beyond their GPU
 # time, Llama-3-8B on one H100, 256 steps at 1.08 requests/s: 362 ms a step of 400 beams, 100 of them the GPU's. vLLM
 # 0.6.1 with its prefix cache (vllm-project/vllm pull request 8726, 2024-09-23). Not used: 0.10 requests/s without it.
+MAX_WIDTHS = 100
 RESUBMIT_S = 0.65e-3
 RESUBMIT_ERROR = 2.0  # error factor on other machines and releases: assumed, 2026-11-23
 
@@ -109,6 +108,7 @@ def beam_search(
     deployment = make_deployment(model, pool=split(options, Pool)[0], question="beam-search")
     resolved = resolve(deployment.model, require_one_rank(deployment.pool, "beam-search"))
     resolved.memory.require_fit()
+    beam_widths = tuple(dict.fromkeys(beam_widths))
     _check_request(resolved, beam_widths, input_len, output_len, batch_size)
     search = _Search(resolved, input_len, output_len, batch_size)
     own: Any = ENGINE_IMPLEMENTATION.get(resolved.engine.name, "resubmitted")
@@ -135,10 +135,10 @@ def _check_request(
 ) -> None:
     if resolved.model.task == "embed":
         raise InvalidInput(f"{resolved.model.name} generates no tokens, so beam search does not apply to it")
-    if not len(widths) or min(widths) < 1 or max(widths) > resolved.model.vocab_size:
-        raise InvalidInput(
-            f"beam widths {list(widths)}: give at least one, each from 1 to {resolved.model.vocab_size}"
-        )
+    if not 1 <= len(widths) <= MAX_WIDTHS:
+        raise InvalidInput(f"{len(widths)} different beam widths: give 1 to {MAX_WIDTHS}")
+    if min(widths) < 1 or max(widths) > resolved.model.vocab_size:
+        raise InvalidInput(f"beam widths {list(widths)}: each must be from 1 to {resolved.model.vocab_size}")
     if input_len < 1 or output_len < 2 or batch_size < 1:
         raise InvalidInput(
             f"input_len {input_len}, output_len {output_len}, requests {batch_size}: must be at least 1, 2 and 1"
@@ -168,9 +168,10 @@ class _Search:
 
     def _row(self, width: int, way: Way, greedy_s: float) -> BeamRow:
         steps, limits = self.resolved.step_model, self.resolved.limits
+        latency_s = limits.latency_s(self.input_len)
         prefill_s = sum(map(steps.step_seconds, prefill_steps(self.batch_size, self.input_len, limits)))
         step_s = self.step_s(width, way)
-        ttft = self._add_band(limits.request_latency_s + prefill_s, "prefill", 1.0)
+        ttft = self._add_band(latency_s + prefill_s, "prefill", 1.0)
         tpot = self._add_band(step_s, "decode", RESUBMIT_ERROR if way in SUBMITTED else 1.0)
         count = self.output_len - 1
         e2e = _add_quantities(ttft, tpot.scale(count))
@@ -182,9 +183,7 @@ class _Search:
             ttft_s=ttft,
             tpot_s=tpot,
             e2e_s=e2e,
-            requests_per_s=_add_quantities(ttft, tpot.scale(count), -limits.request_latency_s).inverse(
-                self.batch_size
-            ),
+            requests_per_s=_add_quantities(ttft, tpot.scale(count), -latency_s).inverse(self.batch_size),
             times_greedy=step_s / greedy_s,
             kv_tokens=held,
             most_requests=most,

@@ -1,7 +1,5 @@
 """Prefix caching: a trace's hit rates by cache size and routing, the saved prefill, and costs at API providers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Table of the engines as the simulator models them, and comparison of published speed claims with physical bounds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -158,7 +156,7 @@ def breakdown_claims() -> tuple[Claim, ...]:
     least_step_ms = decode.bytes / profile.hbm_bytes_per_s * 1e3
     decode_ms = decode.seconds * 1e3
     sampling = sum(op.seconds for op in decode.operators if op.name in ("lm_head", "sampling"))
-    network_ms = (resolved.engine.request_latency_s + resolved.engine.response_latency_s) * 1e3
+    network_ms = resolved.engine.server_latency_s(512) * 1e3
     rows: tuple[tuple[str, float, float, float | None, str], ...] = (
         (
             "prefill of 512 tokens",

@@ -1,7 +1,5 @@
 """Size of the KV cache by model, context and attention kind, and the context that each GPU holds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar

@@ -1,7 +1,5 @@
 """KV bytes by kind of attention, and with windows, sinks and chunks, in closed form."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from capacity.base.errors import InvalidInput

@@ -1,7 +1,5 @@
 """KV eviction and compression methods: KV bytes, decode time, requests that fit, scoring time and quality loss."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

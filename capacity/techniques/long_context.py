@@ -3,8 +3,6 @@
 The formulas are in closed form; times are those of the step model where a fitted kernel exists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

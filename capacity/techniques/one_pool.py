@@ -1,7 +1,5 @@
 """Shared parts of the answers about one pool: the pool's fields, and the check that it has one data-parallel rank."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any

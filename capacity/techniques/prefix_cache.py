@@ -5,8 +5,6 @@ block is hit at capacity C exactly if fewer than C other blocks were used since 
 pass over the trace therefore gives the hit rate at all capacities, without a simulation.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

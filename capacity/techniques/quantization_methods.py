@@ -1,7 +1,5 @@
 """Catalogue of quantization methods with published quality; each published result has its source and date."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path

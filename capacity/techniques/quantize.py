@@ -1,7 +1,5 @@
 """Comparison of quantization methods for one model and GPU: memory, batch, latency, cost, and published quality."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache

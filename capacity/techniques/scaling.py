@@ -1,7 +1,5 @@
 """Parallelism: the speedup and efficiency of more GPUs, and the cheapest layout that meets a TPOT limit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Speculative decoding with batching: the engine's scheduler, token budget and KV blocks, with and without drafts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar

@@ -1,7 +1,5 @@
 """Waste of a simulated engine: decode tokens, prompt tokens and KV slots that served no request."""
 
-from __future__ import annotations
-
 from typing import cast
 
 from capacity.simulator.engine import Engine

@@ -1,7 +1,5 @@
 """Checks of a workload's columns against each other: links between requests, contents and images."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +11,7 @@ if TYPE_CHECKING:
     from capacity.workload.workload import Workload
 
 
-def check_links(workload: Workload) -> None:
+def check_links(workload: "Workload") -> None:
     """Raise InvalidInput if links between requests, prompt contents or the concurrency are inconsistent."""
     after, think_s, content = workload.after_request, workload.think_s, workload.content
     if (after is None) != (think_s is None):
@@ -51,7 +49,7 @@ def relink(after_request: IntArray, rows: IntArray) -> IntArray:
         trigger = np.where(lost, after_request[trigger], trigger)
 
 
-def check_images(workload: Workload) -> None:
+def check_images(workload: "Workload") -> None:
     """Raise InvalidInput if image columns are incomplete, images exceed their prompts, or prompts share content."""
     images, tokens = workload.images, workload.image_tokens
     if (images is None) != (tokens is None):

@@ -186,11 +186,11 @@ def test_a_load_over_ranks_is_estimated() -> None:
 
 
 def test_a_request_that_ends_in_its_first_decode_step_is_answered() -> None:
-    """Both drafts and the token beside them come at once: a TPOT of 0."""
+    """Beside others, a prompt of one token starts with its drafts: all three tokens come at once, a TPOT of 0."""
     options: dict[str, Any] = {"speculator": "ngram", "num_speculative_tokens": 2, "acceptance": "1"}
-    lengths = {"input_len": 1, "output_len": 3, "random_range_ratio": 0.0, "num_prompts": 1}
+    lengths = {"input_len": 1, "output_len": 3, "random_range_ratio": 0.0, "num_prompts": 50}
     answer = capacity.simulate(
-        "llama-3.1-8b", gpu="l4", tensor_parallel_size=4, **options, **lengths, request_rate=math.inf
+        "llama-3.1-8b", gpu="l4", tensor_parallel_size=4, **options, **lengths, request_rate=200.0
     )
     assert answer.run.summary.tpot_ms is not None
-    assert answer.run.summary.tpot_ms.mean == 0
+    assert answer.run.summary.tpot_ms.percentiles[50] == 0

@@ -44,7 +44,7 @@ def test_interval_of_energy_covers_that_of_the_rate_too() -> None:
     wide = drawn_energy([(pool, 1)], LOAD, Quantity(value=8.0, low=4.0, high=16.0)).joules_per_output_token
     assert exact.low is not None
     assert wide.low is not None
-    assert exact.low / exact.value > 0.8
+    assert exact.low / exact.value > 0.7  # the fit: 0.74 to 1.28 of the prediction
     assert wide.low / wide.value == pytest.approx(
         math.exp(-math.hypot(math.log(2), math.log(exact.value / exact.low)))
     )

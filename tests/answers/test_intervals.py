@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import capacity
-from capacity.answers.interval_parts import LAUNCH_SETTINGS, MACHINE, VERSION
+from capacity.answers.interval_parts import LAUNCH_SETTINGS, MACHINE, VERSION, Z_90
 from capacity.answers.intervals import (
     add_client_latency,
     add_client_latency_range,
@@ -21,6 +21,7 @@ from capacity.answers.phases import batch_over_ranks, request_lengths
 from capacity.answers.records import Quantity
 from capacity.deployment import Pool, Traffic
 from capacity.deployment.client_latency import MAX_S, MIN_S, USUAL_S
+from capacity.hardware.spreads import load_spreads
 from capacity.pool.resolve import resolve
 
 LOAD = {"input_len": 800, "output_len": 100, "concurrency": 16, "random_range_ratio": 0.5}
@@ -61,7 +62,7 @@ def test_a_client_whom_nobody_placed_widens_in_quadrature() -> None:
     assert add_client_latency(own, Traffic(client_latency_s=USUAL_S)) == own
     low, high = add_client_latency_range(0.7, 1.4, 0.1)
     assert (wider.low, wider.high) == (pytest.approx(0.1 * low), pytest.approx(0.1 * high))
-    nearest = add_client_latency(Quantity(value=0.004, low=0.001, high=0.005), Traffic(), as_found=True)
+    nearest = add_client_latency(Quantity(value=0.0015, low=0.0005, high=0.005), Traffic(), as_found=True)
     assert nearest.low == 0.0  # no first token before its request
 
 
@@ -112,7 +113,9 @@ def test_interval_with_all_settings_given_keeps_a_floor() -> None:
         found = capacity.explain(model, gpu="h100", **LOAD, **KNOWN)
         tpot = next(each for each in found.intervals if each.metric == "TPOT")
         part = next(each for each in tpot.parts if each.name == MACHINE)
-        assert part.high > 0.1
+        floor = load_spreads().other_machines["moe" if model == "qwen3-30b-a3b" else "dense"].tpot
+        assert part.high == pytest.approx(math.expm1(Z_90 * floor))
+        assert part.high > 0.04
 
 
 def test_what_is_less_known_is_wider() -> None:

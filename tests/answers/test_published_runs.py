@@ -21,6 +21,7 @@ def test_a_published_run_is_its_own_nearest() -> None:
         input_len=int(row["input_len"]),
         output_len=int(row["output_len"]),
         random_range_ratio=0.0,
+        num_prompts=int(row["prompts"]),
         evidence=True,
     )
     nearest = answer.evidence[0]

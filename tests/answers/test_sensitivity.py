@@ -47,7 +47,8 @@ def test_a_slower_class_of_seconds_does_what_its_sensitivity_says(
     """TPOT within a tenth of the whole, TTFT (which queues as it likes) within a quarter; as much for each factor of e
     in tokens that a tilt of experts is applied over."""
     resolved = resolve(model, Pool.model_validate(pool))
-    traffic = Traffic.model_validate({**LENGTHS, "random_range_ratio": 0.0, **load, "num_prompts": 400})
+    sized = {"random_range_ratio": 0.0, "num_prompts": 400, "client_latency_s": 0.0033}
+    traffic = Traffic.model_validate({**LENGTHS, **sized, **load})
     means, load_fraction = means_of(resolved, traffic)
     engine = resolved.engine
     found = sensitivities(
@@ -58,7 +59,7 @@ def test_a_slower_class_of_seconds_does_what_its_sensitivity_says(
             ttft_s=means.ttft_s,
             tpot_s=means.tpot_s,
             e2e_s=means.e2e_s,
-            server_s=traffic.client_latency_s + engine.request_latency_s + engine.response_latency_s,
+            server_s=traffic.client_latency_s + engine.server_latency_s(traffic.input_len),
             waiting_s=means.waiting_s,
             load_fraction=load_fraction if "request_rate" in load else None,
         ),
@@ -102,7 +103,7 @@ def test_arrivals_that_go_on_amplify_slower_steps(rate: float, busy: float) -> N
             ttft_s=means.ttft_s,
             tpot_s=means.tpot_s,
             e2e_s=means.e2e_s,
-            server_s=resolved.engine.request_latency_s + resolved.engine.response_latency_s,
+            server_s=resolved.engine.server_latency_s(800),
             waiting_s=means.waiting_s,
             load_fraction=load_fraction,
         ),

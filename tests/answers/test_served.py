@@ -98,6 +98,7 @@ def test_an_overloaded_rate_has_no_latency() -> None:
         capacity.explain(MODEL, **POOL, **LENGTHS, request_rate=500.0)
 
 
+@pytest.mark.ci
 def test_a_rate_whose_requests_stay_long_is_run_for_long(pool: ResolvedPool) -> None:
     """1,000 arrivals are over in a few of a request's stays: more of them are sent, until it can be told."""
     for rate, output_len, steady in ((3.0, 3000, True), (12.0, 1500, False)):

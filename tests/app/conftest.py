@@ -104,7 +104,7 @@ def dashboard() -> Callable[..., Dashboard]:
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     """A headless Chromium; its tests are skipped without one, or fail where CAPACITY_BROWSER says that it must be."""
-    from capacity_app import screenshots
+    import screenshots
 
     missing = None if screenshots.chromium_path() else "no Chromium on the path, and CHROMIUM names none"
     if missing is None and importlib.util.find_spec("playwright") is None:
@@ -126,7 +126,7 @@ def log_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(chromium: Any, log_path: Path) -> Iterator[str]:
     """The address of a dashboard that runs as `capacity dashboard` runs it."""
-    from capacity_app.screenshots import dashboard_server
+    from screenshots import dashboard_server
 
     assert chromium.is_connected()
     with dashboard_server(log_path) as address:

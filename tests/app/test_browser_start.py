@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capacity_app.screenshots import open_page, wait_until_drawn
+from screenshots import open_page, wait_until_drawn
 
 import capacity
 

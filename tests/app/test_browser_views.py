@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from capacity_app.screenshots import open_page, wait_until_drawn
+from screenshots import open_page, wait_until_drawn
 
 import capacity
 from capacity.report.display import time_and_interval
@@ -41,6 +41,7 @@ def test_a_click_on_the_frontier_opens_the_deployment(chromium: Any, server: str
     page.context.close()
 
 
+@pytest.mark.slow
 def test_the_question_of_a_meeting_takes_one_action_and_its_link_restores_it(
     chromium: Any, server: str
 ) -> None:
@@ -87,6 +88,7 @@ def test_the_question_of_a_meeting_takes_one_action_and_its_link_restores_it(
     again.context.close()
 
 
+@pytest.mark.slow
 def test_what_is_pinned_is_in_the_link(chromium: Any, server: str) -> None:
     page = open_page(chromium, "light", 1440, 1000)
     page.goto(f"{server}/estimate?batch=8&weights=fp8")

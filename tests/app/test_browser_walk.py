@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from capacity_app.error_display import INTERNAL_ERROR
 from capacity_app.pages import EVERY_ENGINE, EVERY_GPU, FRONTIER, OVER_LOADS, PAGES, RATE
-from capacity_app.screenshots import open_page, wait_until_drawn
+from screenshots import open_page, wait_until_drawn
 
 pytestmark = pytest.mark.slow
 

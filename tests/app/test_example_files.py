@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from capacity_app.screenshots import example_sweep, example_trace
+from screenshots import example_sweep, example_trace
 
 import capacity
 

@@ -57,6 +57,7 @@ def test_a_limit_that_none_meets_offers_none(dashboard: Open) -> None:
     assert links(opened) == []
 
 
+@pytest.mark.slow
 def test_no_choice_is_one_line(dashboard: Open) -> None:
     opened = dashboard("estimate", **FEW)
     opened.at.multiselect(key="front_gpus").set_value([]).run()

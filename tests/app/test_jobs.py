@@ -194,6 +194,7 @@ def seconds(runner: Runner, task: Task, session: str) -> float:
     return time.monotonic() - began_s
 
 
+@pytest.mark.slow
 def test_two_sessions_with_four_heavy_jobs_each_do_not_keep_a_third_waiting(
     shared: Callable[..., Runner],
 ) -> None:

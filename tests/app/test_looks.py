@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from capacity_app.pages import PAGES
-from capacity_app.screenshots import SCREENSHOTS, Screenshot, open_page, wait_until_drawn
 from long_forms import mostly_slow
+from screenshots import SCREENSHOTS, Screenshot, open_page, wait_until_drawn
 from slowness import slowness
 
 pytestmark = pytest.mark.ci  # many seconds
@@ -212,6 +212,7 @@ def edit(page: Any) -> None:
     next(each for each in page.get_by_role("radio", checked=False).all() if each.is_enabled()).click()
 
 
+@pytest.mark.slow
 def test_the_script_of_charts_is_there_before_a_chart_asks_for_it(chromium: Any, server: str) -> None:
     page = open_page(chromium, "light", 1440, 1000)
     page.goto(f"{server}/cost")

@@ -69,7 +69,7 @@ def test_two_plans_stand_beside_each_other_and_a_link_restores_both(dashboard: O
     assert rows_of(again) == rows
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_plan_page_lists_what_is_not_recommended_with_its_saving(dashboard: Open) -> None:
     """As the command line does, below a recommendation without it; its launch line is the plan's."""
     opened = dashboard("plan", **{**FEW, "plan_n": "60", "plan_tpot": "8", "rate": "40"})

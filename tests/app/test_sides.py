@@ -123,7 +123,7 @@ def test_an_overloaded_side_has_no_price_to_compare(dashboard: Open) -> None:
     assert any("neither meets the SLO" in text and "less than A" in text for text in shown)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_the_same_traffic_is_paired_request_by_request(dashboard: Open) -> None:
     opened = pinned(dashboard)
     opened.inputs()["kv"].set_value("fp8")

@@ -1,4 +1,4 @@
-"""How long a click can be kept waiting, in CPU seconds: a loaded machine does not make them more."""
+"""How long a click can be kept waiting, in CPU seconds of a machine whose plain Python calls take `CALL_S`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from capacity_app.pages import PAGES
 from long_forms import mostly_slow
+from slowness import cpu_slowness
 from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
 
 import capacity
@@ -26,6 +27,7 @@ CHANGES = (  # of the sidebar: a page answers to the first that is live on it
 )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("page", mostly_slow([page.name for page in PAGES], ["simulate"]))
 def test_a_click_is_heard_within_100_ms(
     dashboard: Callable[..., Any], page: str, monkeypatch: pytest.MonkeyPatch
@@ -48,9 +50,11 @@ def test_a_click_is_heard_within_100_ms(
     key, values = live[0]
     for value in values:
         heard_s.clear()
+        slow_before = cpu_slowness()
         opened.inputs()[key].set_value(value).run()
-        stretches.append(max(after - before for before, after in pairwise(heard_s)))
-        reruns.append(heard_s[-1] - heard_s[0])
+        slow = (slow_before + cpu_slowness()) / 2
+        stretches.append(max(after - before for before, after in pairwise(heard_s)) / slow)
+        reruns.append((heard_s[-1] - heard_s[0]) / slow)
     print(f"{page}: longest stretch {min(stretches) * 1e3:.0f} ms, run {min(reruns) * 1e3:.0f} ms")
     assert min(stretches) < BLOCKED_S
     assert min(reruns) < RERUN_S

@@ -91,6 +91,7 @@ def test_beams_of_two_engines_stand_beside_each_other(dashboard: Open) -> None:
     assert "vs. A" in next(metric.delta for metric in opened.at.metric if metric.label == "TPOT")
 
 
+@pytest.mark.slow
 def test_what_is_pinned_elsewhere_is_asked_as_this_page_asks(dashboard: Open) -> None:
     other = Side(
         page="estimate",

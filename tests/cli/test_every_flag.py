@@ -26,6 +26,7 @@ NOT_WALKED = {
         ("detail", "help-all", "interval"), "how much of the same answer, or of the help, is shown"
     ),
     "cluster": "the same numbers by other machines, which is tested",
+    "scheduler": "needs a vLLM; test_installed_vllm.py",
     "engine-loop": "the same numbers by another loop, which is tested",
     "list": "another question, which is tested",
     "order": "of the GPUs of `--gpu all`, which is tested",

@@ -133,6 +133,26 @@ def test_a_signal_ends_all_of_it(verb: str, name: str, folder: Path) -> None:
             assert store.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.2, 0.4])
+def test_a_signal_while_modules_load_prints_no_traceback(name: str, after_s: float, folder: Path) -> None:
+    working = began("frontier llama-3.1-8b --gpu h100", folder)
+    time.sleep(after_s)
+    working.send_signal(getattr(signal, name))
+    said, complained = working.communicate(timeout=60)
+    assert "Traceback" not in said + complained
+    assert working.returncode == -getattr(signal, name)
+
+
+def test_an_ascii_terminal_gets_question_marks(folder: Path) -> None:
+    """With LC_ALL=C and without UTF-8 mode, Python's output fails on other characters."""
+    settings = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    working = began("gpus", folder, env=os.environ | settings)
+    said, complained = working.communicate(timeout=60)
+    assert (working.returncode, complained) == (0, "")
+    assert "?" in said
+
+
 def descendants(ancestor: int) -> set[int]:
     """All processes that it has started, and those have, in whatever session."""
     parents = {}

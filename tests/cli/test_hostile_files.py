@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from benchmark_files import vllm_result
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -23,6 +27,7 @@ LOAD = "--isl 60 --osl 6 --request-rate 3 --num-prompts 5"
 READERS = {  # what takes a file: `{}` is its path
     "model": "fit {} --gpu h100",
     "gpu": "fit llama-3.1-8b --gpu {}",
+    "hall": "plan {} --power-budget 1MW --gpus h100",
     "draft": f"simulate {SMALL} {LOAD} --draft {{}}",
     "deployment": "estimate --deployment {}",
     "price_file": f"estimate {SMALL} --isl 60 --osl 6 --batch-size 2 --price-file {{}}",
@@ -37,7 +42,34 @@ READERS = {  # what takes a file: `{}` is its path
     "campaign": "validate --device cpu --campaign {}",
     "measurements": "calibrate {}",
     "results": "compare {} --gpu h100",
+    "source": "watch {} --gpu h100",
+    "state": "watch result.json --gpu h100 --state {}",
     "server_log": "compare result.json --gpu h100 --server-log {}",
+    # files that a launch command names
+    "--config": "from-launch 'vllm serve org/m --config {}' --gpu h100",
+    "--extra_llm_api_options": "from-launch 'trtllm-serve org/m --extra_llm_api_options {}' --gpu h100",
+    "Modelfile": "from-launch 'ollama create m -f {}' --gpu h100",
+}
+KINDS = {  # of files, by the reader that reads them here
+    "a model configuration": "model",
+    "a hardware profile": "gpu",
+    "a deployment": "deployment",
+    "a hall": "hall",
+    "a sweep": "spec",
+    "a list of prices": "price_file",
+    "a scenario": "file",
+    "a campaign": "campaign",
+    "a benchmark result": "results",
+    "a server log": "server_log",
+    "a watch state": "state",
+    "a launch file": "--config",
+}
+ELSEWHERE = {
+    "a measurement file": "validate/test_cases.py",  # kinds of files that no command names, with their tests
+    "a safetensors index": "model/test_safetensors.py",
+    "a sweep's results": "planning/sweeps/test_sweep_results.py",
+    "a validation report": "validate/test_submission.py",
+    "a submission": "validate/test_submission.py",
 }
 WRITTEN = {
     "write_deployment",
@@ -51,12 +83,17 @@ WRITTEN = {
     "output",
     "store",
     "export",
+    "metrics_file",
+    "alert_rules",
+    "grafana_dashboard",
+    "report_file",
     "out",
     "name",
 }
 FOLDERS = {"profiles"}  # tests/hardware/test_profile.py has what they may hold
 NO_FILES = {"format", "download", "acceptance_spread", "speculative_config", "kv_transfer_config"}
-NO_FILES |= {"num_gpu_blocks_override", "override_generation_config", "seed"}
+NO_FILES |= {"scheduler"}  # a folder or a Python; test_installed_vllm.py
+NO_FILES |= {"num_gpu_blocks_override", "override_generation_config", "seed", "power_budget"}
 NOT_HERE: set[str] = set()
 
 
@@ -99,6 +136,8 @@ def _takes_files() -> Iterator[tuple[str, str]]:
 
 def test_no_reader_is_left_out() -> None:
     named = {name for _, name in _takes_files()}
+    assert {*KINDS, *ELSEWHERE} == set(get_args(external_files.FileKind))
+    assert all((Path(__file__).parents[1] / file).is_file() for file in ELSEWHERE.values())
     assert named - {*READERS, *WRITTEN, *FOLDERS, *NO_FILES} == set()
 
 
@@ -109,14 +148,27 @@ def test_every_file_that_is_none(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(external_files, "PIPE_TIMEOUT_S", 0.1)
-    smaller = {kind: min(most, 1 << 20) for kind, most in external_files.MAX_BYTES.items()}
+    smaller = _Limits((kind, min(most, 1 << 20)) for kind, most in external_files.MAX_BYTES.items())
     monkeypatch.setattr(external_files, "MAX_BYTES", smaller)  # the same refusals, in less time
-    (tmp_path / "result.json").write_text('{"model_id": "m", "completed": 1}')
+    (tmp_path / "result.json").write_text(json.dumps(vllm_result()))
     for wrong, path in hostile.items():
-        words = [word.replace("{}", str(path)) for word in READERS[reader].split()]
+        words = [word.replace("{}", str(path)) for word in shlex.split(READERS[reader])]
         with pytest.raises(CapacityError) as refused:
             CliRunner().invoke(app, words, standalone_mode=False, catch_exceptions=False)
         text = str(refused.value)
         assert refused.value.exit_code == 2, (wrong, text)
         assert not {"\n", "\x1b"} & set(text), (wrong, text)
         assert len(text) < 600, (wrong, text)
+    assert {kind for kind, name in KINDS.items() if name == reader} <= smaller.used
+
+
+class _Limits(dict[str, int]):
+    """Limits by the kind of file, and the kinds that were read."""
+
+    def __init__(self, limits: Iterable[tuple[str, int]]) -> None:
+        super().__init__(limits)
+        self.used: set[str] = set()
+
+    def __getitem__(self, kind: str) -> int:
+        self.used.add(kind)
+        return super().__getitem__(kind)

@@ -8,7 +8,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+
+from capacity.report.schemas import json_schema
 
 PLAN = (
     "plan", "llama-3.1-8b", "--gpus", "h100", "--tensor-parallel-sizes", "1", "--quantizations", "default",
@@ -225,7 +228,7 @@ def test_diff_of_two_files(run: Any, tmp_path: Path) -> None:
         str(second),
     )
     assert (code, out) == (0, "")
-    assert "--served-model-name x" in err
+    assert "--served-model-name" in err
     code, out, _ = run("diff", str(first), str(second))
     assert code == 0
     assert "quantization" in out
@@ -246,7 +249,7 @@ def test_a_pasted_command_in_place_of_flags(run: Any) -> None:
         "json",
     )
     assert code == 0
-    assert "ignored because it does not change any answer: --seed 7" in err
+    assert "ignored because it does not change any answer: --seed" in err
     assert json.loads(out)["num_gpus"] == 2
 
 
@@ -301,3 +304,48 @@ def test_a_comparison_without_traffic_says_where_traffic_goes(run: Any, tmp_path
     code, out, err = run("diff", str(file), str(file))
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "add [traffic]" in err
+
+
+def test_hall_file_is_planned_within_a_power_budget(run: Any, tmp_path: Path) -> None:
+    hall = tmp_path / "hall.toml"
+    hall.write_text(
+        '[[models]]\nmodel = "llama-3.1-8b"\nslo = ["ttft:p95:1s"]\n'
+        "request_rate = 60\ninput_len = 500\noutput_len = 50\n"
+    )
+    space = (
+        "--gpus",
+        "h100",
+        "--tensor-parallel-sizes",
+        "1",
+        "--quantizations",
+        "default",
+        "--power-cap",
+        "65%",
+    )
+    code, out, _ = run("plan", str(hall), "--power-budget", "50kW", *space, "--format", "json")
+    answer = json.loads(out)
+    assert (code, answer["schema"], answer["served_share"]) == (0, "capacity/hall/v1", 1.0)
+    jsonschema.validate(answer, json_schema("hall"))
+    one = (
+        "llama-3.1-8b",
+        "--slo",
+        "ttft:p95:1s",
+        "--request-rate",
+        "60",
+        "--input-len",
+        "500",
+        "--output-len",
+        "50",
+    )
+    code, out, _ = run("plan", *one, "--power-budget", "50kW", *space, "--format", "json")
+    assert json.loads(out)["models"] == answer["models"]
+    code, _, _ = run("plan", *one, "--request-rate", "400", "--power-budget", "4kW", *space)
+    assert code == 1
+    for words, said in (
+        ((str(hall), *space), "give --power-budget"),
+        ((str(hall), "--power-budget", "2", *space), "such as 2MW"),
+        ((str(hall), "--power-budget", "2MW", "--output", "x", *space), "--output has no effect"),
+    ):
+        code, _, err = run("plan", *words)
+        assert code == 2
+        assert said in err

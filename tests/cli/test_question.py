@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from server_files import KSERVE_RUNTIME
 
 from capacity.base.errors import InvalidInput
 from capacity.cli.question import Question, request_of
@@ -88,7 +89,7 @@ def test_a_pasted_command_is_taken_and_flags_win(run: Any) -> None:
     ran = run("fit", "--from-vllm", pasted, "--gpu", "h100", "--format", "json")
     assert ran.json["gpu"]["count"] == 2
     assert ran.json["max_model_len"] == 8192
-    assert ran.err == "ignored because it does not change any answer: --port 8000\n"
+    assert ran.err == "ignored because it does not change any answer: --port\n"
     ran = run(
         "estimate",
         "--from-vllm",
@@ -128,3 +129,10 @@ def test_api_server_count_is_taken_and_noted_where_it_changes_nothing(
         ):
             assert request_of(question).pools[0].api_server_count == 4
             assert capsys.readouterr().err == "not used: --api-server-count\n"
+
+
+def test_fit_uses_the_gpu_that_a_launch_file_names(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "service.yaml"
+    file.write_text(KSERVE_RUNTIME.replace("org/m", "meta-llama/Llama-3.1-8B-Instruct"), encoding="utf-8")
+    ran = run("fit", "--from-launch", str(file), "--format", "json")
+    assert (ran.json["gpu"]["name"], ran.json["gpu"]["count"]) == ("l40s-48gb", 2)

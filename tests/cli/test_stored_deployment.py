@@ -53,7 +53,15 @@ WITHOUT_MODEL = {  # verbs that ask nothing of one deployment, and why
     "from-vllm": "the same",
     "dashboard": "starts a server",
 }
-OWN_TEST = ("charts", "diff", "sweep", "validate", "compare", "calibrate")  # no flags that say the same
+OWN_TEST = (
+    "charts",
+    "diff",
+    "sweep",
+    "validate",
+    "compare",
+    "calibrate",
+    "watch",
+)  # no flags that say the same
 ENGINE = f"--gpu h100 {POOL}"
 LENGTHS = "--input-len 400 --output-len 40"
 SERVED = f"{LOAD} --replicas 2"
@@ -244,7 +252,7 @@ def test_compare_takes_the_server_from_the_deployment_and_the_load_from_the_resu
 ) -> None:
     pool = Pool(gpu="h100", tensor_parallel_size=2, quantization="fp8", max_num_seqs=64)
     results = result_file(tmp_path / "r.json", resolve("llama-3.1-8b", pool), 8, model_id="chat")
-    for verb, more in (("compare", ""), ("calibrate", f"--out {tmp_path}")):
+    for verb, more in (("compare", ""), ("calibrate", f"--out {tmp_path} --overwrite")):
         said = ask(f"{verb} {results} --deployment {file} {more}")
         assert said.answer == ask(f"{verb} {results} --model llama-3.1-8b {ENGINE} {more}").answer
     assert said.answer["figures"]

@@ -79,5 +79,5 @@ def test_a_file_of_options_is_flat_whatever_its_depth(tmp_path: Path) -> None:
     found = read_options_file("o.yaml", tmp_path, "--config of x")
     assert found == {"a": "1", "b.c.d": "true", "b.e": "[1, 2]", "g h": "x"}
     (tmp_path / "o.yaml").write_text("a: [\n", encoding="utf-8")
-    with pytest.raises(InvalidInput, match=r"--config of x is o\.yaml, which is not YAML"):
+    with pytest.raises(InvalidInput, match=r"--config of x o\.yaml, line 2: not YAML"):
         read_options_file("o.yaml", tmp_path, "--config of x")

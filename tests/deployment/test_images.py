@@ -86,7 +86,6 @@ def test_what_is_not_known_is_refused(model: str, words: dict[str, Any], why: st
         ({"num_samples": 2}, "without shared content"),
         ({"images_per_prompt": 0, "image_tokens": 5}, "has no effect without --images-per-prompt"),
         ({"images_per_prompt": 600, "max_model_len": 4096}, "exceeds max_model_len 4096"),
-        ({"engine_loop": "core"}, "the compiled engines cannot run this: images are not supported"),
     ],
 )
 def test_a_simulation_refuses_what_is_not_modelled(words: dict[str, Any], why: str) -> None:

@@ -115,7 +115,7 @@ def test_servers_that_differ_are_not_one() -> None:
 
 
 def test_what_starts_no_server_is_refused() -> None:
-    for text in (pod("args: [--port, 80]", "nginx:1"), pod("tty: true"), "- --model\n- org/m\n", "x: [\n"):
+    for text in (pod("args: [--port, 80]", "nginx:1"), pod("tty: true"), "- --model\n- org/m\n"):
         with pytest.raises(InvalidInput, match="must contain a command that launches a server"):
             read_launch(text)
     with pytest.raises(InvalidInput, match="does not contain a model"):
@@ -153,36 +153,15 @@ def test_skypilot_task_gives_replicas_and_accelerators(
     assert dict(read.fields) == {"tensor_parallel_size": ranks, "replicas": 2}
 
 
-HELM = """
-servingEngineSpec:
-  modelSpec:
-  - repository: vllm/vllm-openai
-    tag: latest
-    modelURL: org/m
-"""
-LLM_INFERENCE_SERVICE = """
-apiVersion: serving.kserve.io/v1alpha1
-kind: LLMInferenceService
-spec:
-  model: {uri: "hf://org/m"}
-  template:
-    containers:
-    - image: vllm/vllm-openai:v0.10.2
-      args: [--model, org/m]
-      resources: {limits: {nvidia.com/gpu: 1}}
-"""
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (HELM, "is Helm values of the vLLM production stack, .* `helm template`"),
-        ("image:\n  repository: vllm/vllm-openai\n  command: [vllm, serve, /data]\n", "is Helm values"),
-        (LLM_INFERENCE_SERVICE, "is LLMInferenceService, which cannot be read: paste the launch command"),
-        ("kind: DynamoGraphDeployment\nspec: {image: vllm/vllm-openai}\n", "is DynamoGraphDeployment, which"),
-        ("model: org/m\ntensor-parallel-size: 2\n", "`vllm serve --config FILE`"),
-        ("image: {{ .Values.image }}\nargs:\n- vllm/vllm-openai --model org/m\n", "looks like YAML and cannot be"),
-        ("a: {b: [1]}\n", "is YAML of a, which cannot be read"),
+        ("image:\n  repository: vllm/vllm-openai\n  command: [vllm, serve, /data]\n", "is YAML with image, which"),
+        ("kind: Pipeline\nspec: {image: vllm/vllm-openai}\n", "is Pipeline, which cannot be read: paste"),
+        ("kind: DynamoGraphDeployment\nspec: {image: vllm/vllm-openai}\n", "no container of the file has one"),
+        ("image: {{ .Values.image }}\nargs:\n- vllm/vllm-openai --model org/m\n", "not YAML .*: correct it, or paste"),
+        ("- image: vllm/vllm-openai\n  tag: latest\n", "is a YAML list, which cannot be read: paste"),
+        ("a: {b: [1]}\n", "is YAML with a, which cannot be read"),
     ],
 )  # fmt: skip
 def test_mapping_of_yaml_is_refused_by_its_kind_not_read_as_a_line(text: str, words: str) -> None:
@@ -195,8 +174,14 @@ def test_a_line_is_no_manifest() -> None:
         assert read_containers(text) == ()
 
 
-def test_aliases_are_followed_once() -> None:
-    """A file of a few lines that names itself, or a billion of its parts, is read as quickly as another."""
+def test_aliases_and_merge_keys_that_explode_are_rejected() -> None:
+    """A file of a few lines that names itself, or a billion of its parts, is rejected as quickly as another."""
     lines = ["a0: &a0 [1]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30))]
-    assert read_containers("\n".join(lines)) == ()
-    assert read_containers("a: &a\n  b: *a\n") == ()
+    for text, words in (
+        ("\n".join(lines), "more than 50,000 YAML nodes"),
+        ("a: &a\n  b: *a\n", r"the alias \*a is inside its own value"),
+        ("a: &a {b: 1}\nc:\n  <<: *a\n", "merge keys .* are not read"),
+        ("a: " + "[" * 200 + "]" * 200 + "\n", "100 levels"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            read_containers(text)

@@ -131,8 +131,8 @@ def test_switches_are_those_of_the_pool() -> None:
 
 def test_a_slip_of_the_pen_is_named_beside_what_is_ignored() -> None:
     found = read_vllm_command("vllm serve org/name --tensor-paralel-size 2 --served-model-name x")
-    assert found.ignored == ("--served-model-name x",)
-    assert found.unknown == ("--tensor-paralel-size 2 (did you mean --tensor-parallel-size?)",)
+    assert found.ignored == ("--served-model-name",)
+    assert found.unknown == ("--tensor-paralel-size (did you mean --tensor-parallel-size?)",)
 
 
 def test_what_is_not_read_is_told_apart() -> None:
@@ -140,13 +140,13 @@ def test_what_is_not_read_is_told_apart() -> None:
     found = read_vllm_command(
         "vllm serve m --port 80 --hf-overrides {} --bogus-flag 3 --enable-eplb --seed 0 --max-lora-rank 64"
     )
-    assert found.ignored == ("--port 80", "--seed 0")
+    assert found.ignored == ("--port", "--seed")
     assert [text.partition(" (")[0] for text in found.not_modelled] == [
         "--hf-overrides {}",
         "--enable-eplb",
         "--max-lora-rank 64",
     ]
-    assert found.unknown == ("--bogus-flag 3",)
+    assert found.unknown == ("--bogus-flag",)
     assert found.fields == {}
 
 
@@ -216,7 +216,7 @@ def test_the_file_of_config_is_read_beside_the_line(tmp_path: Path) -> None:
         False,
     )
     assert found.max_num_seqs == 128  # the line overrules the file
-    assert read.ignored == ("--port 8000",)
+    assert read.ignored == ("--port",)
     assert [each.partition(" (")[0] for each in read.not_modelled] == [
         "--compilation-config.cudagraph_mode FULL"
     ]

@@ -56,7 +56,7 @@ def test_intervals_hold_after_runs_of_ones_own_too(known: Spreads, kind: str, me
 
 def test_nothing_said_is_wider_and_still_held(known: Spreads) -> None:
     for metric in ("TTFT", "TPOT"):
-        said, unsaid = (known.held[f"{metric}, dense{more}"] for more in ("", ", client and launch not said"))
+        said, unsaid = (known.held[f"{metric}, dense{more}"] for more in ("", ", no settings"))
         assert unsaid.half_width > 1.2 * said.half_width
         assert unsaid.held >= 0.8
 

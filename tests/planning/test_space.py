@@ -133,3 +133,14 @@ def test_engines_apart_draft_and_have_ranks_where_that_is_asked_for(
 def test_an_axis_has_the_bounds_of_what_it_sets(axis: str, value: int) -> None:
     with pytest.raises(InvalidInput, match=rf"{axis}.*must be"):
         build(Search, {"gpus": ("h100",), axis: (value,)})
+
+
+def test_power_caps_are_an_axis_and_auto_has_the_uncapped_gpu_first() -> None:
+    search = Search(gpus=("h100",), power_cap="500, 65%,none")  # type: ignore[arg-type]
+    assert search.power_cap == (500, "65%", None)
+    assert Search(gpus=("h100",), power_cap="auto").power_cap == (None, "80%", "65%", "50%")  # type: ignore[arg-type]
+    spanned = {pool.power_cap for pool in pools(search, "h100", load_model("llama-3.1-8b"))}
+    assert spanned == {500, "65%", None}
+    assert "cap 500 W" in Candidate(pool=Pool(gpu="h100", power_cap=500), replicas=1).label
+    with pytest.raises(InvalidInput, match="must be watts, or a share of the TDP"):
+        build(Search, {"gpus": "h100", "power_cap": "some"})

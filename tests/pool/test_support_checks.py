@@ -135,6 +135,40 @@ def test_what_is_of_experts_is_refused_of_a_model_without_them(asked: dict[str, 
     assert resolve("qwen3-30b-a3b", pool).model.is_moe
 
 
+@pytest.mark.parametrize(
+    ("gpu", "quantization", "backend", "use"),
+    [
+        (
+            "h100",
+            "fp8-block",
+            "flashinfer_trtllm",
+            "use triton, deep_gemm, flashinfer_cutlass, marlin, or leave it out",
+        ),
+        (
+            "b200",
+            "nvfp4",
+            "triton",
+            "use cutlass, flashinfer_trtllm, flashinfer_cutlass, marlin, or leave it out",
+        ),
+        ("b200", "bf16", "deep_gemm", "use triton, flashinfer_trtllm, flashinfer_cutlass, or leave it out"),
+        ("rtx-pro-6000", "fp8-block", "flashinfer_trtllm", "use triton, marlin, or leave it out"),
+        ("a100", "fp8-block", "triton", "use marlin, or leave it out"),
+        ("mi300x", "bf16", "flashinfer_cutlass", "use triton, or leave it out"),
+    ],
+)
+def test_moe_backend_that_vllm_does_not_run_is_refused(
+    gpu: str, quantization: str, backend: str, use: str
+) -> None:
+    asked = Pool(gpu=gpu, engine="vllm", quantization=quantization, moe_backend=backend)
+    with pytest.raises(
+        InvalidInput, match=rf"^--moe-backend {backend}: vllm@\S+ does not run .* with it on .*; {use}$"
+    ):
+        resolve("qwen3-30b-a3b", asked)
+    resolve(
+        "qwen3-30b-a3b", asked.model_copy(update={"engine": "sglang", "gpu": "b200", "quantization": "bf16"})
+    )
+
+
 @pytest.mark.parametrize("engine", ["llama.cpp", "tgi", "tensorrt-llm"])
 def test_expert_kernels_are_no_choice_of_engines_without_such_a_flag(engine: str) -> None:
     choice = "does not support this flag, only vllm and sglang do; leave it out"

@@ -149,8 +149,8 @@ def test_a_container_waits_for_its_weights_and_shares_memory() -> None:
         ("vllm", "vllm/vllm-openai:v0.33.0"),
         ("vllm@0.11", "vllm/vllm-openai:v0.11.0"),
         ("vllm@0.10.2", "vllm/vllm-openai:v0.10.2"),
-        ("sglang", "lmsysorg/sglang:v0.5.10"),
-        ("tensorrt-llm", "nvcr.io/nvidia/tensorrt-llm/release:1.1.0"),
+        ("sglang", "lmsysorg/sglang:v0.5.23"),
+        ("tensorrt-llm", "nvcr.io/nvidia/tensorrt-llm/release:1.2.0"),
         ("llama.cpp", "ghcr.io/ggml-org/llama.cpp:server-cuda-b7000"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 
@@ -272,25 +273,29 @@ def test_prefill_steps_are_rounded_once() -> None:
     assert own.step_ps(StepShape()) >= 1
 
 
-# speed: measured 3 to 5 and 0.17 microseconds on two cores of 2.8 GHz; the bounds are what a user may count on
+# speed, as a multiple of a plain Python call: the same machine takes 5 to 9 and 8 to 17 microseconds, by its load
 
 
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "gpt-oss-120b"])
 def test_a_step_costs_microseconds(model: str) -> None:
+    """A step takes less than 100 plain calls (measured: 38 and 62), and less than 3 if its shape is known (1.4)."""
     own = steps(model, tp=4, engine="vllm", host=None)
     shapes = [decode_shape(64, 1000 + i, window_tokens=128) for i in range(300)]
 
-    def best_of(call: object, repeats: int = 30) -> float:
-        times = []
-        for _ in range(repeats):
+    def plain_call(shape: StepShape) -> float:
+        return (shape.decode_sequences * 1.5 + 2.0) / 3.0
+
+    calls = (plain_call, own._step_seconds, own.step_seconds)
+    best = [math.inf] * 3
+    for _ in range(30):
+        for position, call in enumerate(calls):
             start = time.process_time()
             for shape in shapes:
-                call(shape)  # type: ignore[operator]
-            times.append((time.process_time() - start) / len(shapes))
-        return min(times)
-
-    assert best_of(own._step_seconds) < 15e-6
-    assert best_of(own.step_seconds) < 0.5e-6
+                call(shape)
+            best[position] = min(best[position], (time.process_time() - start) / len(shapes))
+    plain, uncached, cached = best
+    assert uncached < 100 * plain
+    assert cached < 3 * plain
 
 
 def test_settings_are_small_enough_to_build_in_a_blink() -> None:

@@ -99,7 +99,7 @@ def test_chip_share_slows_every_rate_and_latency_of_the_other_chip_alike() -> No
 
 @pytest.mark.parametrize("gpu", ["mi300x", "mi325x"])
 def test_chip_share_of_the_profile_makes_steps_slower_by_it(gpu: str) -> None:
-    """Steps without it were 37 % too fast at the median of four sources (tests/data/served_amd.csv)."""
+    """Steps without it were 37 % too fast at the median of four sources (tests/data/served_chips.csv)."""
     setting = step_setting("llama-3.1-8b", gpu, "vllm@0.20")
     own = setting.profile.step_time
     assert own is not None

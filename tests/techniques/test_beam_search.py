@@ -98,6 +98,7 @@ def test_each_engine_has_its_way(engine: str, way: str) -> None:
     "asked",
     [
         {"beam_widths": ()},
+        {"beam_widths": tuple(range(1, 102))},
         {"beam_widths": (0,)},
         {"output_len": 1},
         {"input_len": 200_000},
@@ -109,6 +110,11 @@ def test_bad_questions_are_refused_in_one_line(asked: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput) as refused:
         beam_search(MODEL, **({"gpu": "h100"} | asked))
     assert "\n" not in str(refused.value)
+
+
+def test_repeated_widths_are_computed_once() -> None:
+    rows = beam_search(MODEL, gpu="h100", beam_widths=(2, 1, 2)).rows
+    assert [found.beam_width for found in rows] == [2] * 4 + [1] * 4
 
 
 def test_a_model_that_makes_no_tokens_has_no_beams() -> None:

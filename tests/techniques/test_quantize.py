@@ -36,10 +36,17 @@ def break_even(resolved: ResolvedPool, method: str, context_tokens: int) -> int 
 
 @lru_cache(maxsize=8)
 def options(
-    gpu: str = "h100", model: str = "llama-3.1-8b", *, input_len: int = 1000
+    gpu: str = "h100",
+    model: str = "llama-3.1-8b",
+    *,
+    input_len: int = 1000,
+    output_len: int = 200,
+    methods: tuple[str, ...] | None = None,
 ) -> dict[str, QuantizedOption]:
     price = find_price(gpu, override="2.50")
-    found = quantization_options(pool(model, gpu), input_len=input_len, output_len=200, price=price)
+    found = quantization_options(
+        pool(model, gpu), input_len=input_len, output_len=output_len, price=price, methods=methods
+    )
     return {option.method: option for option in found}
 
 
@@ -82,7 +89,7 @@ def test_weight_only_pays_at_small_batch_and_not_at_large() -> None:
 
 def test_the_table_says_from_which_batch_weight_only_stops_paying() -> None:
     """As asked one by one; W8A8 on a GPU with INT8 tensor cores always pays, and a KV format has no such batch."""
-    found = {o.method: o for o in quantization_options(pool(), input_len=1000, output_len=100)}
+    found = options(methods=("bf16", "awq-int4", "smoothquant", "kv-fp8"))
     awq = found["awq-int4"].pays_below_batch
     assert awq == break_even(pool(), "awq-int4", 1000)
     assert awq is not None
@@ -102,7 +109,7 @@ def test_kernels_reach_a_part_of_their_own_roof() -> None:
     assert all(0.1 < option.kernel_roof_fraction < 1 for name, option in found.items() if name not in own)
     assert all(0.001 < found[name].kernel_roof_fraction <= found["bf16"].kernel_roof_fraction for name in own)
     assert found["fp8-tensor"].min_compute_capability == 8.9
-    assert options("a100")["fp8-tensor"].kernel == "w8a16"
+    assert options("a100", methods=("fp8-tensor",))["fp8-tensor"].kernel == "w8a16"
     assert all(option.calibration for option in found.values())
 
 
@@ -119,7 +126,8 @@ def test_a_gpu_without_fp8_dequantizes_it() -> None:
 
     Prompts of 4,000 tokens: launching the kernels of shorter ones takes longer than computing them.
     """
-    a100, h100 = options("a100", input_len=4000), options("h100", input_len=4000)
+    three = ("bf16", "fp8-tensor", "smoothquant")
+    a100, h100 = (options(gpu, input_len=4000, methods=three) for gpu in ("a100", "h100"))
     assert h100["fp8-tensor"].native
     assert not a100["fp8-tensor"].native
     assert a100["fp8-tensor"].compute == "bf16"
@@ -130,8 +138,8 @@ def test_a_gpu_without_fp8_dequantizes_it() -> None:
 
 def test_a_smaller_kv_cache_holds_more_requests() -> None:
     """Llama-3.1-8B: 8 bits hold twice, INT4 with 32 bits of scale per 128 values 16/4.25 times as many."""
-    found = quantization_options(pool(), input_len=6000, output_len=1200)  # long: max_num_seqs must not bind
-    table = {option.method: option for option in found}
+    formats = ("bf16", "kv-fp8", "kv-int4")
+    table = options(input_len=6000, output_len=1200, methods=formats)  # long: max_num_seqs must not bind
     plain = table["bf16"].max_batch
     assert table["kv-fp8"].max_batch == pytest.approx(2 * plain, abs=2)  # whole requests: rounded down
     assert table["kv-int4"].max_batch == pytest.approx(16 / 4.25 * plain, abs=4)

@@ -1,12 +1,11 @@
 """Result files of load generators: which one it is, and how what is none is refused."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from benchmark_files import vllm_result, write
+from benchmark_files import changed, vllm_result, write
 from capacity_validate import calibrate, compare
 from capacity_validate.benchmark_results import read_results
 
@@ -41,6 +40,19 @@ KNOWN: dict[str, Any] = {
         {"start_time": 1.0, "end_time": 2.0,
          "info": {"input_tokens": 5, "output_tokens": 2, "output_token_times": [1.5, 2.0]}}
     ],
+    "llmperf": {
+        "model": "m", "num_concurrent_requests": 5, "results_end_to_end_latency_s_mean": 1.2,
+        "results_ttft_s_quantiles_p99": 0.5, "results_num_completed_requests": 50,
+    },
+    "llmperf requests": [
+        {"error_code": None, "ttft_s": 0.1, "end_to_end_latency_s": 1.0, "number_input_tokens": 5,
+         "number_output_tokens": 3},
+    ],
+    "inferencex": [
+        {"hw": "b200", "tp": 4, "ep": 1, "dp_attention": "false", "conc": 4, "model": "m", "framework": "trt",
+         "precision": "fp4", "tput_per_gpu": 9.0, "median_ttft": 0.12, "isl": 1024, "osl": 1024},
+    ],
+    "vllm list": [vllm_result()],
 }  # fmt: skip
 HOSTILE = (
     None,
@@ -58,19 +70,6 @@ HOSTILE = (
     {"a": []},
     [[1]],
 )
-
-
-def changed(document: Any, bad: Any) -> Iterator[Any]:
-    """The document with each of its values in turn, at any depth, replaced by `bad`."""
-    if isinstance(document, dict):
-        for key, value in document.items():
-            yield {**document, key: bad}
-            for inner in changed(value, bad):
-                yield {**document, key: inner}
-    elif isinstance(document, list):
-        for index, value in enumerate(document):
-            for inner in (bad, *changed(value, bad)):
-                yield [*document[:index], inner, *document[index + 1 :]]
 
 
 @pytest.mark.parametrize("tool", KNOWN)
@@ -103,7 +102,8 @@ def test_no_value_of_a_wrong_kind_gets_further_than_one_line(tmp_path: Path, too
         ("42", "a value of type int, not a benchmark result"),
         ("{}", "not a supported benchmark result"),
         ("[[" * 100_000, "not JSON"),
-        ('[{"a": 1}]', "not requests of inference-perf"),
+        ('[{"a": 1}]', "not a supported benchmark result"),
+        ('[{"start_time": 1.0, "end_time": 2.0}, 3]', "not requests of inference-perf"),
     ],
 )
 def test_what_is_no_result_is_refused_in_one_line(tmp_path: Path, text: str, problem: str) -> None:

@@ -189,3 +189,54 @@ def test_intervals_narrow_where_runs_were_made_and_for_others_only_by_what_they_
         )
         assert own < 0.9, metric
         assert own < other < 1.0 + 1e-9, metric
+
+
+def width(quantity: Any) -> float:
+    return float(np.log(quantity.high / quantity.low))
+
+
+def test_the_measured_load_is_predicted_within_its_scatter_and_others_as_before(tmp_path: Path) -> None:
+    """A server that is 9 % slower at 16 requests in flight than any constant says: one run tells that, three tell it
+    better, and a load at four times the concurrency keeps its interval."""
+    run = result_file(tmp_path / "16.json", server(**PLANTED), 16)
+    raw = json.loads(run.read_text())
+    again = [tmp_path / f"again-{n}.json" for n in range(3)]
+    for path, scatter in zip(again, (1.0, 1.01, 0.99), strict=True):
+        slower = {name: 1.09 * scatter * raw[name] for name in raw if name.endswith(("_tpot_ms", "_itl_ms"))}
+        path.write_text(json.dumps(raw | slower))
+    learnt(again[:1], tmp_path, name="one")
+    learnt(again, tmp_path, name="three")
+    lengths = json.loads(run.read_text())
+    load = {
+        "input_len": round(lengths["total_input_tokens"] / lengths["completed"]),
+        "output_len": round(lengths["total_output_tokens"] / lengths["completed"]),
+        "tensor_parallel_size": RANKS,
+        "profiles": tmp_path,
+    }
+    same, far = (
+        {name: estimate(MODEL, gpu=GPU + name, concurrency=at, **load) for name in ("", "@one", "@three")}
+        for at in (16, 64)
+    )
+    tpot = {name: each.tpot_s for name, each in same.items()}
+    assert width(tpot["@three"]) < 0.75 * width(tpot["@one"])
+    assert width(tpot["@one"]) < 0.5 * width(tpot[""])
+    write_profile(make_variant(load_profile(GPU), "truth", NO_ADJUSTMENT.shift_means(PLANTED)), tmp_path)
+    true_s = 1.09 * estimate(MODEL, gpu=f"{GPU}@truth", concurrency=16, **load).tpot_s.value
+    assert tpot["@one"].value == pytest.approx(true_s, rel=0.02)
+    assert tpot["@one"].low < true_s < tpot["@one"].high
+    assert width(same["@one"].ttft_s) < 0.6 * width(same[""].ttft_s)
+    assert width(far["@one"].tpot_s) > 2 * width(tpot["@one"])
+    other = estimate(MODEL, gpu=f"{GPU}@one", concurrency=16, max_num_seqs=64, **load)  # was not measured
+    assert width(other.tpot_s) > 2 * width(tpot["@one"])
+
+
+def test_existing_variant_is_replaced_only_with_overwrite(tmp_path: Path) -> None:
+    run = result_file(tmp_path / "16.json", server(), 16)
+    learnt([run], tmp_path)
+    before = adjustment(tmp_path)
+    with pytest.raises(InvalidInput, match=r"@mine.toml exists: add --overwrite .* --name") as refused:
+        learnt([run], tmp_path)
+    assert "\n" not in str(refused.value)
+    assert adjustment(tmp_path) == before
+    learnt([run], tmp_path, overwrite=True)
+    learnt([run], tmp_path, name="other")

@@ -1,8 +1,12 @@
 """Collectives: bus bandwidth by nccl-tests' definition, and what one rank would have hidden from the others."""
 
 import math
+import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,14 +15,23 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from capacity_validate.campaigns import load_campaign  # noqa: E402
+from capacity_validate.cases import Case, MeasuredCase, MeasurementLog  # noqa: E402
 from capacity_validate.collective_times import (  # noqa: E402
     CALLS,
     KINDS,
+    CollectiveRun,
+    TimedCollective,
     bus_bytes,
+    collective_cases,
     make_message,
     rank_counts,
+    shared_memory_hint,
     time_on_all_ranks,
 )
+from capacity_validate.stages import StageResults, checks  # noqa: E402
+from capacity_validate.telemetry import Reading, Telemetry  # noqa: E402
+from capacity_validate.timing import summarise_samples  # noqa: E402
 from fake_cuda import FakeCuda  # noqa: E402
 
 from capacity.step.collectives import ring_all_reduce_bytes  # noqa: E402
@@ -47,67 +60,91 @@ class OtherRanks:
     ReduceOp = SimpleNamespace(MIN="min", MAX="max", SUM="sum")
     isend, irecv = "isend", "irecv"
 
-    def __init__(self, fake: FakeCuda, *, wrong_there: bool = False, slower_there: float = 1.0) -> None:
-        self.fake, self.wrong_there, self.slower_there = fake, wrong_there, slower_there
+    def __init__(
+        self,
+        fake: FakeCuda,
+        *,
+        wrong_there: bool = False,
+        slower_there: float = 1.0,
+        captured_there: bool = True,
+    ) -> None:
+        self.fake, self.slower_there = fake, slower_there
+        self.there = [not wrong_there, captured_there]  # the other rank's part of each verdict, in order
         self.calls = 0
 
     def get_rank(self) -> int:
         return 0
 
-    def get_world_size(self) -> int:
+    def get_world_size(self, group: Any) -> int:
+        assert group == "both"
         return 2
 
-    def barrier(self) -> None:
+    def barrier(self, group: Any) -> None:
+        assert group == "both"
         self.fake.now_s += 0.5  # whatever the skew: it must not be in the time
 
-    def all_reduce(self, values: Any, op: str = "sum") -> None:
+    def _takes_a_tenth_of_a_millisecond(self, work: Callable[[], object]) -> None:
+        def counted() -> None:
+            self.calls += 1
+            work()
+
+        self.fake.kernel(1e-4, work=counted)()
+
+    def all_reduce(self, values: Any, op: str = "sum", group: Any = None) -> None:
+        assert group == "both"
         if op == "min":
-            values.fill_(0.0 if self.wrong_there else float(values))
+            values.fill_(float(values) if self.there.pop(0) else 0.0)
         elif op == "max":
             values.mul_(self.slower_there)
         else:
-            self.calls += 1
-            self.fake.now_s += 1e-4
-            values.mul_(3.0)
+            self._takes_a_tenth_of_a_millisecond(lambda: values.mul_(3.0))
 
-    def all_gather_into_tensor(self, out: Any, own: Any) -> None:
+    def all_gather_into_tensor(self, out: Any, own: Any, group: Any) -> None:
+        assert group == "both"
         assert own.data_ptr() == out.data_ptr(), "not in place"
-        self.fake.now_s += 1e-4
-        out.view(2, -1)[1].copy_(own * 2)
+        self._takes_a_tenth_of_a_millisecond(lambda: out.view(2, -1)[1].copy_(own * 2))
 
-    def P2POp(self, kind: str, values: Any, peer: int) -> tuple[str, Any]:  # noqa: N802
-        assert peer == 1
+    def P2POp(self, kind: str, values: Any, peer: int, group: Any) -> tuple[str, Any]:  # noqa: N802
+        assert (peer, group) == (1, "both")
         return kind, values
 
     def batch_isend_irecv(self, operations: list[tuple[str, Any]]) -> list[Any]:
         (_, sent), (_, received) = operations
-        self.fake.now_s += 1e-4
-        received.copy_(sent * 2)
+        self._takes_a_tenth_of_a_millisecond(lambda: received.copy_(sent * 2))
         return [SimpleNamespace(wait=lambda: None)]
 
 
 class Device(SimpleNamespace):
     type = "cuda"
 
+    def __str__(self) -> str:
+        return "cuda:0"
+
 
 def run(kind: str, others: OtherRanks) -> dict[str, Any]:
     fake_torch = SimpleNamespace(
         cuda=others.fake.torch.cuda,
+        _C=others.fake.torch._C,
         tensor=lambda values, device: torch.tensor(values),  # noqa: ARG005
     )
-    one = make_message(torch, others, kind, 4096, torch.device("cpu"))
-    played = type(one)(
-        **{name: getattr(one, name) for name in ("kind", "bytes", "fill", "call", "right")}, device=Device()
-    )
-    return time_on_all_ranks(fake_torch, others, played)
+    one = make_message(torch, others, kind, 4096, torch.device("cpu"), group="both")
+    return time_on_all_ranks(fake_torch, others, replace(one, device=Device()))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_time_is_of_the_calls_alone(kind: str) -> None:
-    """Not of the barrier, of filling buffers, or of launches from the host: 0.1 ms each on the device."""
-    record = run(kind, OtherRanks(FakeCuda()))
-    assert record["right"]
-    assert record["seconds"] == pytest.approx([1e-4] * len(record["seconds"]))
+    """Not of the barrier, of filling buffers, or of launches from the host, which take as long as the calls."""
+    record = run(kind, OtherRanks(FakeCuda(launch_s=1e-4)))
+    assert (record["right"], record["how"]) == (True, "graph")
+    assert record["seconds"] == pytest.approx([1e-4 * (1 + 1 / CALLS)] * len(record["seconds"]))
+
+
+@pytest.mark.parametrize("refused_here", [True, False])
+def test_a_graph_that_any_rank_cannot_capture_is_used_by_none(refused_here: bool) -> None:
+    others = OtherRanks(FakeCuda(launch_s=1e-4, capture_fails=refused_here), captured_there=refused_here)
+    record = run("all_reduce", others)
+    assert (record["right"], record["how"]) == (True, "events")
+    assert record["seconds"] == pytest.approx([2e-4] * len(record["seconds"]))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -117,7 +154,8 @@ def test_a_wrong_result_on_another_rank_is_not_timed_here(kind: str) -> None:
 
 
 def test_the_slowest_rank_counts() -> None:
-    assert run("all_reduce", OtherRanks(FakeCuda(), slower_there=2.0))["seconds"][0] == pytest.approx(2e-4)
+    slower = OtherRanks(FakeCuda(launch_s=0.0), slower_there=2.0)
+    assert run("all_reduce", slower)["seconds"][0] == pytest.approx(2e-4)
 
 
 def test_many_calls_make_a_sample() -> None:
@@ -126,19 +164,127 @@ def test_many_calls_make_a_sample() -> None:
     assert others.calls >= 5 * CALLS
 
 
-def test_collectives_between_two_processes() -> None:
-    """For real, with gloo; in a process of its own: torch's workers import the main module."""
-    code = (
-        "from capacity_validate.collective_times import measure_collectives\n"
-        "if __name__ == '__main__':\n"
-        "    cases = measure_collectives(ranks=2, on_cuda=False, message_bytes=[4096, 65536])\n"
-        "    print(len(cases), {c.status for c in cases}, min(c.seconds for c in cases), sum(c.bytes for c in cases))\n"
-    )
+def test_cases_are_of_the_largest_group_first() -> None:
+    cases = collective_cases((2, 4), (1024, 4096), on_cuda=True)
+    assert [case["ranks"] for case in cases] == [4] * 6 + [2] * 6
+    assert cases[0].id == "collective/nccl/all_reduce/bytes=1024,ranks=4"
+
+
+def play(code: str) -> str:
+    """Run code in a process of its own, because torch's workers import the main module."""
     path = Path(__file__).parent.parent.parent
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=path, check=False
     )
-    words = done.stdout.split()
-    assert words[:2] == ["6", "{'ok'}"], done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_collectives_among_two_and_three_processes_start_once() -> None:
+    """For real, with gloo: the group of two is part of the group of three."""
+    words = play(
+        "import time\n"
+        "from capacity_validate.collective_times import collective_cases, measure_collectives\n"
+        "if __name__ == '__main__':\n"
+        "    cases = collective_cases((2, 3), [4096, 65536], on_cuda=False)\n"
+        "    run = measure_collectives(cases, devices=None, deadline=time.monotonic() + 60)\n"
+        "    done = [one.measured for one in run.timed]\n"
+        "    print(len(done), {c.status for c in done}, min(c.seconds for c in done))\n"
+        "    print([c.case for c in done] == cases)\n"
+        "    print(sum(c.bytes for c in done if c.case['ranks'] == 2), repr(run.failure))\n"
+    ).split()
+    assert words[:2] == ["12", "{'ok'}"]
     assert 0 < float(words[2]) < 1
-    assert math.isclose(float(words[3]), 3 * (4096 + 65536))
+    assert words[3] == "True"
+    assert math.isclose(float(words[4]), 3 * (4096 + 65536))
+    assert words[5:] == ["''"]
+
+
+@pytest.mark.ci  # seconds of imports
+def test_no_collective_begins_after_the_deadline_and_a_worker_that_fails_is_one_line() -> None:
+    words = play(
+        "import time\n"
+        "from capacity_validate.collective_times import collective_cases, make_case, measure_collectives\n"
+        "if __name__ == '__main__':\n"
+        "    cases = collective_cases((2,), [4096], on_cuda=False)\n"
+        "    late = measure_collectives(cases, devices=None, deadline=time.monotonic())\n"
+        "    print(len(late.timed), repr(late.failure))\n"
+        "    wrong = [*cases[:1], make_case('collective', 'gloo', variant='all_gather', ranks=2, bytes=2**60)]\n"
+        "    run = measure_collectives(wrong, devices=None, deadline=time.monotonic() + 60)\n"
+        "    print(len(run.timed), run.failure)\n"
+    ).splitlines()
+    assert words[0] == "0 ''"
+    assert words[1].startswith("1 ")  # what was measured before is kept
+    assert "memory" in words[1]
+    assert len(words) == 2
+
+
+@pytest.mark.parametrize(("mib", "hinted"), [(64, True), (8192, False)])
+def test_a_small_shared_memory_is_named_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, mib: int, hinted: bool
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=mib * 2**20))
+    hint = shared_memory_hint()
+    assert hint == ("; /dev/shm has 64 MiB, and NCCL needs more: docker run --shm-size=1g" if hinted else "")
+
+
+class Opened(SimpleNamespace):
+    def time_left_s(self) -> float:
+        return 100.0
+
+    def announce(self, stage: str) -> None: ...
+
+
+def staged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: tuple[int, ...], *, failure: str = ""
+) -> tuple[StageResults, list[Any], MeasurementLog]:
+    """Run the stage on a node where `devices` were chosen; return what it did, and the devices that it used."""
+    asked: list[Any] = []
+
+    def measure(cases: list[Case], *, devices: Any, deadline: float) -> CollectiveRun:
+        asked.append((devices, len(cases), deadline > time.monotonic()))
+        one = MeasuredCase(case=cases[0], status="ok", timing=summarise_samples([1e-4] * 5, "graph"))
+        return CollectiveRun(
+            timed=(TimedCollective(measured=one, began_s=0.0, ended_s=1.0),), failure=failure
+        )
+
+    monkeypatch.setattr(checks, "measure_collectives", measure)
+    monkeypatch.setattr(
+        checks, "make_telemetry", lambda _: Telemetry(lambda: Reading(at_s=0.5, sm_clock_hz=1.7e9))
+    )
+    log = MeasurementLog(tmp_path / "m.jsonl", {"environment": {}, "profile": "h200"})
+    session = Opened(
+        plan=load_campaign("standard").cuda,
+        on_gpu=True,
+        log=log,
+        slowdown=1.0,
+        facts=SimpleNamespace(collective_devices=devices),
+    )
+    results = StageResults()
+    checks.collective_stage(session, results)  # type: ignore[arg-type]
+    return results, asked, log
+
+
+def test_collectives_use_the_chosen_devices_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, asked, log = staged(tmp_path, monkeypatch, (1, 3, 4))
+    assert asked == [((1, 3, 4), 2 * 3 * 16, True)]  # groups of 2 and 3
+    assert results.broken == []
+    assert results.remarks == ["the budget covered 1 of 96 collectives"]
+    (found,) = log.done.values()
+    assert found.conditions is not None
+    assert found.conditions["clock_hz"] == 1.7e9
+    _, asked, _ = staged(tmp_path, monkeypatch, (1, 3, 4), failure="no space left on device")
+    assert asked == [((1, 3, 4), 2 * 3 * 16 - 1, True)]  # what was measured is not measured again
+
+
+def test_one_chosen_device_measures_no_collective_and_a_failure_keeps_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, asked, _ = staged(tmp_path, monkeypatch, (3,))
+    assert asked == []
+    assert "--device cuda:0,1 chooses two" in results.remarks[0]
+    results, _, log = staged(tmp_path, monkeypatch, (0, 1), failure="no space left on device")
+    assert results.broken == ["collectives failed: no space left on device"]
+    assert len(log.done) == 1

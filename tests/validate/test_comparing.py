@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from capacity_validate import compare
 from capacity_validate.benchmark_results import read_results
 from capacity_validate.comparison import RunComparison
 from capacity_validate.comparison_page import inside_text
+from capacity_validate.replaying import rebuild_workload, replay_metrics
 
 import capacity
 from capacity.answers.deployment_run import run_service
@@ -51,7 +53,7 @@ def served(path: Path, *, slower: float = 1.0, later_s: float = 0.0, concurrency
         "total_output_tokens": sum(r.output_tokens for r in rows), "request_throughput": len(rows) / duration,
         "output_throughput": sum(r.output_tokens for r in rows) / duration,
         "input_lens": [r.prompt_tokens for r in rows], "output_lens": [r.output_tokens for r in rows],
-        "start_times": [r.arrival_s for r in rows], "ttfts": ttfts, "itls": gaps,
+        "start_times": [r.arrival_s for r in rows], "ttfts": ttfts, "itls": gaps, "label": path.stem,
     }  # fmt: skip
     path.write_text(json.dumps(document))
     return path
@@ -126,11 +128,17 @@ def test_a_server_log_overrides_the_estimate(tmp_path: Path) -> None:
     assert weights.error == pytest.approx(0.0, abs=0.01)
 
 
-def test_what_a_file_lacks_is_asked_for_not_assumed(tmp_path: Path) -> None:
-    path = served(tmp_path / "r.json")
+def without_requests(path: Path, *lacking: str) -> Path:
+    """The file without its lists, as `--save-result` alone writes it, and without the fields `lacking`."""
     document = {k: v for k, v in json.loads(path.read_text()).items() if not isinstance(v, list)}
-    path.write_text(json.dumps({**document, "mean_ttft_ms": 50.0, "mean_tpot_ms": 8.0}))
-    with pytest.raises(InvalidInput, match=r"mean prompt is \d+ tokens.*--input-len and --output-len"):
+    kept = {k: v for k, v in document.items() if k not in lacking}
+    path.write_text(json.dumps({**kept, "mean_ttft_ms": 50.0, "mean_tpot_ms": 8.0}))
+    return path
+
+
+def test_what_a_file_lacks_is_asked_for_not_assumed(tmp_path: Path) -> None:
+    path = without_requests(served(tmp_path / "r.json"), "total_input_tokens")
+    with pytest.raises(InvalidInput, match=r"not contain the lengths.*: give --input-len as in"):
         only(path)
     run = only(path, input_len=600, output_len=40, random_range_ratio=0.3)
     assert run.workload.startswith("lengths and arrivals resampled")
@@ -138,6 +146,46 @@ def test_what_a_file_lacks_is_asked_for_not_assumed(tmp_path: Path) -> None:
         compare([path], model=MODEL)
     with pytest.raises(InvalidInput, match="no result file"):
         compare([], gpu=GPU)
+
+
+def test_mean_lengths_of_a_file_are_used_with_wider_intervals(tmp_path: Path) -> None:
+    detailed = only(served(tmp_path / "r.json", concurrency=8))
+    path = without_requests(served(tmp_path / "means.json", concurrency=8))
+    means, given = only(path), only(path, random_range_ratio=0.3)
+    assert means.workload.startswith("mean lengths in the file")
+    assert any("lognormal lengths" in notice for notice in means.notices)
+    assert not any("lognormal lengths" in notice for notice in given.notices)
+
+    def width(run: RunComparison) -> float:
+        (row,) = [row for row in run.metrics if row.name == "mean_ttft_ms"]
+        return (row.high or 0.0) / (row.low or 1.0)
+
+    assert width(means) > 1.2 * max(width(given), width(detailed))
+
+
+def test_hits_of_the_prefix_cache_shorten_the_predicted_ttft(tmp_path: Path) -> None:
+    (run,) = read_results(without_requests(served(tmp_path / "r.json", concurrency=8)))
+    server = resolve(MODEL, build(Pool, {"gpu": GPU}))
+    cold, half = (
+        replay_metrics(server, rebuild_workload(replace(run, prefix_hit_rate=rate), {})[0])
+        for rate in (None, 0.5)
+    )
+    assert half["mean_ttft_ms"] < 0.9 * cold["mean_ttft_ms"]
+    assert half["total_input_tokens"] == cold["total_input_tokens"]
+
+
+def test_kernel_times_are_refused_by_compare(tmp_path: Path) -> None:
+    (tmp_path / "k.jsonl").write_text('{"schema": "capacity/measurements/v1"}\n')
+    with pytest.raises(InvalidInput, match="times of kernels, not of requests: use `capacity calibrate`"):
+        compare([tmp_path / "k.jsonl"], gpu=GPU)
+
+
+def test_the_same_run_twice_is_refused_in_one_line(tmp_path: Path) -> None:
+    one = served(tmp_path / "a.json")
+    (tmp_path / "b.json").write_text(one.read_text())
+    with pytest.raises(InvalidInput, match=r"b.json has the same content as .*a.json") as refused:
+        compare([one, tmp_path / "b.json"], model=MODEL, gpu=GPU)
+    assert "\n" not in str(refused.value)
 
 
 def test_the_answer_has_a_schema_and_ends_in_a_sentence(tmp_path: Path) -> None:
@@ -163,7 +211,7 @@ def test_intervals_are_those_of_a_simulation_of_the_same_requests(tmp_path: Path
         workload = run.workload()
         assert workload is not None
         simulated = capacity.simulate(MODEL, gpu=GPU, workload=requests_of(Traffic(), workload))
-        assert len(simulated.as_found_ms) == 9
+        assert len(simulated.as_found_ms) == 15
         for name, quantity in simulated.as_found_ms.items():
             row = rows[name]
             assert (row.predicted, row.low, row.high) == (quantity.value, quantity.low, quantity.high), name

@@ -82,6 +82,46 @@ def test_the_second_of_two_cards_is_found_by_its_own_uuid(monkeypatch: pytest.Mo
     assert (facts.torch_name, facts.devices_in_node, asked) == ("cuda:1", 2, ["its handle"])
 
 
+@pytest.mark.parametrize(
+    ("device", "index", "chosen", "remark"),
+    [
+        ("cuda:3", 3, (3,), ""),
+        ("cuda:2,0", 2, (2, 0), ""),
+        ("auto", 0, (0, 2), "leave out cuda:1, cuda:3: in use, or NVML does not report it"),
+    ],
+)
+def test_collectives_get_the_chosen_gpus_and_none_in_use(
+    monkeypatch: pytest.MonkeyPatch, device: str, index: int, chosen: tuple[int, ...], remark: str
+) -> None:
+    """The second card has a neighbour's 60 GiB, and the driver does not report the fourth."""
+    cards = tuple(FakeDevice(uuid=f"{number}") for number in range(4))
+    used = {"card 0": GIB // 2, "card 1": 60 * GIB, "card 2": GIB // 2}
+    nvml = FakeNvml(handles={f"GPU-{number}": f"card {number}" for number in range(4)})
+
+    def memory(handle: str) -> Any:
+        if handle not in used:
+            raise nvml.NVMLError("Not Supported")
+        return SimpleNamespace(used=used[handle])
+
+    nvml.nvmlDeviceGetMemoryInfo = memory
+    place(monkeypatch, torch=FakeCuda(devices=cards).torch, nvml=nvml)
+    facts = find_device(device)
+    assert (facts.index, facts.collective_devices) == (index, chosen)
+    assert [text for text in facts.remarks if "collectives" in text] == (
+        [f"collectives {remark}; --device cuda:0,1 chooses GPUs"] if remark else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [("cuda:0,0", "names a GPU twice"), ("cuda:0,4", "cuda:0 to cuda:1"), ("cuda:0,x", "cuda:N,M")],
+)
+def test_a_wrong_list_of_devices_is_one_line(monkeypatch: pytest.MonkeyPatch, device: str, said: str) -> None:
+    place(monkeypatch, torch=FakeCuda(devices=(FakeDevice(), FakeDevice())).torch, nvml=FakeNvml())
+    with pytest.raises(InvalidInput, match=said):
+        find_device(device)
+
+
 def test_what_a_telemetry_thread_asks_of_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = FakeNvml(throttled=4 | 32)
     place(monkeypatch, torch=fake_torch(), nvml=nvml)

@@ -6,6 +6,7 @@ import pytest
 from capacity_validate.failures import (
     DeviceLost,
     device_error,
+    error_line,
     free_memory,
     is_out_of_memory,
     require_kernels_for_device,
@@ -25,6 +26,22 @@ STICKY = (
     "CUDA error: an illegal memory access was encountered",
     "Unable to determine the device handle for GPU: GPU is lost",
 )
+
+
+class CompilationError(Exception):
+    """As triton.compiler.errors.CompilationError: the source first, the cause in the last line."""
+
+    __module__ = "triton.compiler.errors"
+
+
+def test_triton_errors_keep_their_last_line_and_others_their_first() -> None:
+    text = 'at 1:0:\ndef paged_decode(\n^\nValueError("type fp8e4nv not supported in this architecture")\n'
+    assert error_line(CompilationError(text)) == (
+        'CompilationError: ValueError("type fp8e4nv not supported in this architecture")'
+    )
+    assert error_line(RuntimeError("CUDA error: out of memory\nmore lines")) == "CUDA error: out of memory"
+    assert error_line(TypeError("first\nsecond")) == "TypeError: first"
+    assert error_line(KeyError()) == "KeyError"
 
 
 @pytest.mark.parametrize("text", STICKY)

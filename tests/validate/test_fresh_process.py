@@ -1,6 +1,7 @@
 """Runs in processes of their own: one that loses its device, or dies, is followed by one that goes on."""
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 from capacity_validate.fresh_process import (
-    FIRST_STAGE,
+    CASE_STAGE,
     MeasuringFailed,
     ProcessOutcome,
     run_in_fresh_processes,
@@ -33,14 +34,14 @@ def eventful(
 ) -> ProcessOutcome:
     """Dies in the first stage, then loses the device there, then in serving; the fourth comes through."""
     number = count(folder)
-    stage(FIRST_STAGE)
+    stage(CASE_STAGE)
     progress(number, 4, "case")
     print("a library that prints")
     if number == 0:
         os.abort()
     if number == 1:
         return ProcessOutcome(
-            answer="partial", stage=FIRST_STAGE, lost="an illegal instruction", repeatable=True
+            answer="partial", stage=CASE_STAGE, lost="an illegal instruction", repeatable=True
         )
     stage("serving")
     if "serving" not in skip:
@@ -62,7 +63,14 @@ def dying(*, stage: Callable[[str], None], skip: Mapping[str, str], **_: Any) ->
 
 
 def silent(*, skip: Mapping[str, str], **_: Any) -> ProcessOutcome:
-    return ProcessOutcome(answer="partial", stage=FIRST_STAGE, lost=f"gone {len(skip)}", repeatable=True)
+    return ProcessOutcome(answer="partial", stage=CASE_STAGE, lost=f"gone {len(skip)}", repeatable=True)
+
+
+def beating(*, folder: str, **_: Any) -> ProcessOutcome:
+    """Writes its process id, then works for a minute without a word to its parent."""
+    (Path(folder) / "pid").write_text(str(os.getpid()))
+    time.sleep(60)
+    return ProcessOutcome(answer="never")
 
 
 @pytest.fixture(autouse=True)
@@ -104,3 +112,35 @@ def test_processes_that_all_die_are_one_sentence() -> None:
 def test_a_spent_budget_starts_no_other_process() -> None:
     answer = run_in_fresh_processes(f"{THIS}:silent", {}, deadline=time.monotonic() + 5)
     assert answer == "partial"
+
+
+def test_the_measuring_process_ends_with_its_parent(tmp_path: Path) -> None:
+    """Its parent is killed, as by the kernel for want of memory: nobody may stay on the card."""
+    code = (
+        "import sys, time\n"
+        "from capacity_validate.fresh_process import run_in_fresh_processes\n"
+        f"run_in_fresh_processes('{THIS}:beating', {{'folder': sys.argv[1]}}, deadline=time.monotonic() + 60)\n"
+    )
+    pid = tmp_path / "pid"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env=environment) as parent:
+        wait_until(lambda: pid.exists() and bool(pid.read_text()))
+        parent.kill()
+    wait_until(lambda: has_ended(int(pid.read_text())))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process is gone, or a zombie that nobody has waited for."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z"

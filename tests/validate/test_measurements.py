@@ -64,7 +64,7 @@ def test_the_newest_file_names_its_model_and_so_earns_a_band(tmp_path: Path) -> 
     for low, high in answer.bands.values():
         assert -0.5 < low <= 0 <= high < 0.6
     assert set(answer.bands) == {"prefill", "decode"}
-    assert any(line.startswith("error band of decode") for line in answer.lines())
+    assert any(line.startswith("steps of the harness's own loop, decode") for line in answer.lines())
 
 
 def test_the_file_calibrates_a_profile_that_can_be_asked_for(

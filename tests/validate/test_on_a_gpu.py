@@ -24,8 +24,8 @@ case "$*" in
     mkdir -p "$out"
     for status in ${CASES:-ok ok}; do echo "{\\"status\\": \\"$status\\"}" >>"$out/measurements.jsonl"; done
     echo "profile" >"$out/h200@mine.toml"
-    [ -n "${HANG:-}" ] && sleep 60
-    exit 1 ;;
+    [ -n "${HANG:-}" ] && { trap 'kill $!; exit 3' INT; sleep 60 >/dev/null 2>&1 & wait; }
+    exit "${RUN:-0}" ;;
 *calibrate*) echo "calibrated"; exit 0 ;;
 esac
 exit 9
@@ -66,8 +66,10 @@ def archived(checkout: Path, command: str, folder: str = "gpu-results") -> list[
     [
         ({}, 0),
         ({"TESTS": "1"}, 1),
-        ({"CASES": "ok wrong"}, 1),
-        ({"CASES": "unsupported failed"}, 3),
+        ({"TESTS": "1", "RUN": "3"}, 1),
+        ({"CASES": "ok wrong", "RUN": "1"}, 1),
+        ({"RUN": "3"}, 3),
+        ({"CASES": "unsupported failed", "RUN": "3"}, 3),
         ({"MISSING": "1"}, 2),
     ],
 )
@@ -97,7 +99,7 @@ def test_all_is_everything_in_one_archive(checkout: Path) -> None:
 
 def test_one_deadline_ends_what_hangs_and_keeps_what_was_measured(checkout: Path) -> None:
     done = visit(checkout, "standard", HANG="1", LIMIT_S="26")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr  # of the run, which ends itself when it is interrupted
     assert "2 cases timed" in done.stdout
     assert "./standard/measurements.jsonl" in archived(checkout, "standard")
 
@@ -114,7 +116,7 @@ def test_where_there_is_no_gpu_it_says_so_and_measures_nothing(tmp_path: Path) -
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
     done = visit(CHECKOUT, f"standard {tmp_path}", PYTHON=sys.executable, RESULTS=str(tmp_path / "results"))
-    assert done.returncode == 3
+    assert done.returncode == 2
     assert "without a GPU use --device cpu" in done.stdout
     assert done.stderr.strip().startswith("nothing was measured: see ")
 

@@ -12,11 +12,13 @@ from capacity_validate.campaigns import load_campaign  # noqa: E402
 from capacity_validate.capture import GraphCapturer  # noqa: E402
 from capacity_validate.cases import Case  # noqa: E402
 from capacity_validate.kernels import (  # noqa: E402
+    TRITON,
     KernelContext,
     Unsupported,
     fused,
     prepare,
 )
+from capacity_validate.session import preflight  # noqa: E402
 from capacity_validate.small_models import small_model_names  # noqa: E402
 from capacity_validate.technique_checks import (  # noqa: E402
     GRAPH_DOUBT,
@@ -33,7 +35,10 @@ from capacity_validate.transformer import Transformer  # noqa: E402
 
 ON_GPU = bool(torch.cuda.is_available())
 DEVICE = "cuda:0" if ON_GPU else "cpu"
-NEEDS_GPU = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+MISSING = preflight(torch, DEVICE).missing
+NEEDS_GPU = pytest.mark.skipif(
+    not ON_GPU or bool(MISSING.keys() & {"bf16", TRITON}), reason="needs a GPU with bf16, and Triton"
+)
 MODEL_TOLERANCE = MODEL_TOLERANCES[served_dtype(DEVICE)]
 
 
@@ -52,7 +57,7 @@ if not ON_GPU:  # references of a GPU's kernels are worth every core
 @pytest.mark.parametrize("case", some_of_each_kind(), ids=lambda case: case.id)
 def test_every_kind_of_kernel_is_right_or_said_to_be_missing(case: Case) -> None:
     generator = torch.Generator(device=DEVICE).manual_seed(0)
-    bench = KernelContext(torch, DEVICE, 50 * 2**20, generator, 8e9)
+    bench = KernelContext(torch, DEVICE, 50 * 2**20, generator, 8e9, missing=MISSING)
     try:
         prepared = prepare(case, bench)
     except Unsupported as reason:

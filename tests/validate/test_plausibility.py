@@ -1,5 +1,6 @@
 """Times that cannot be are named, and end the run; kernels unlike their family are named."""
 
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from capacity_validate import runner as runner_module  # noqa: E402
 from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, make_case  # noqa: E402
 from capacity_validate.constant_fits import fit_families  # noqa: E402
 from capacity_validate.kernels import KernelContext, PreparedCase  # noqa: E402
@@ -17,10 +19,12 @@ from capacity_validate.plausibility import (  # noqa: E402
     find_equal_times,
     outlying_shapes,
     reach_remarks,
+    reference_deviation,
     roof_fraction,
     time_drift,
 )
 from capacity_validate.runner import CaseRunner, RunOutcome  # noqa: E402
+from capacity_validate.telemetry import Reading, Telemetry  # noqa: E402
 from capacity_validate.timing import CudaStopwatch, How, is_precise  # noqa: E402
 from fake_cuda import FakeCuda  # noqa: E402
 from invented_kernels import H200, TRUE_GEMM, gemm_cases, measured_case, timed  # noqa: E402
@@ -101,6 +105,33 @@ def test_a_clock_that_stands_still_ends_the_run(tmp_path: Path) -> None:
     assert "sizes all take" in outcome.stopped
 
 
+@pytest.mark.parametrize(
+    ("operator", "factor", "stopped"),
+    [("gemm", 1.3, False), ("gemm", 3.0, False), ("bandwidth", 1.14, False), ("bandwidth", 3.0, True)],
+)
+def test_bandwidth_beyond_the_datasheet_is_marked_and_ends_a_run_only_if_copies_are_far_beyond(
+    tmp_path: Path, operator: str, factor: float, stopped: bool
+) -> None:
+    """A cache, or memory that is faster than its datasheet, makes single kernels impossibly fast, not the clock."""
+    sizes = [2**29 + 2**20 * i for i in range(5)]
+    fake = FakeCuda(launch_s=0.0)
+    runner = CaseRunner(
+        bench=KernelContext(fake.torch, "cuda:0", 2**20, None, 1e9),
+        stopwatch=CudaStopwatch(fake.torch, "cuda:0"),
+        log=MeasurementLog(tmp_path / "m.jsonl", HEADER),
+        case_s=0.01,
+        own_calls=lambda case: PreparedCase(
+            calls=[fake.kernel(case["bytes"] / H200.hbm_bytes_per_s / factor)], bytes=float(case["bytes"])
+        ),
+        datasheet=H200,
+    )
+    cases = [make_case(operator, "bf16", bytes=size) for size in sizes]
+    outcome = runner.run(cases, passes=1, deadline=time.monotonic() + 60)
+    assert bool(outcome.stopped) == stopped
+    assert {m.status for m in runner.log.done.values()} == {"implausible"}
+    assert outcome.skipped == (3 if stopped else 5)
+
+
 def test_an_honest_run_is_not_stopped(tmp_path: Path) -> None:
     outcome, runner = run(tmp_path, honest)
     assert (outcome.stopped, outcome.timed, outcome.drift) == ("", 12, 0.0)
@@ -111,6 +142,42 @@ def test_a_drift_from_pass_to_pass_is_told(tmp_path: Path) -> None:
     outcome, _ = run(tmp_path, honest, passes=2)
     assert outcome.drift == pytest.approx(0.3, rel=1e-6)
     assert time_drift({"a": 1.0}, {"a": 2.0}) == 0.0  # one case drifts by itself
+
+
+def test_the_reference_case_shows_heat_in_a_single_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No case runs twice, and none tells: the card is 20 % slower from the middle of the run on."""
+    monkeypatch.setattr(runner_module, "REFERENCE_EVERY_S", 0.0)
+    fake = FakeCuda(launch_s=0.0)
+    reference = make_case("gemm", "bf16", m=1, n=1, k=1)
+    hot: list[str] = []
+
+    def prepared(case: Case, _: object = None) -> PreparedCase:
+        if case["m"] == 6:
+            hot.append(case.id)
+        slow = lambda: 1.2 if hot else 1.0  # noqa: E731
+        return PreparedCase(calls=[lambda: fake.kernel(1e-3 * slow())()], capturable=False)
+
+    monkeypatch.setattr(runner_module, "prepare", prepared)
+    telemetry = Telemetry(lambda: None)
+    telemetry.readings.append(Reading(at_s=0.0, sm_clock_hz=1.7e9, power_watts=650.0))
+    runner = CaseRunner(
+        bench=KernelContext(fake.torch, "cuda:0", 2**20, None, 1e9),
+        stopwatch=CudaStopwatch(fake.torch, "cuda:0"),
+        log=MeasurementLog(tmp_path / "m.jsonl", HEADER),
+        case_s=0.01,
+        telemetry=telemetry,
+        reference=reference,
+    )
+    cases = [make_case("gemm", "bf16", m=m, n=4096, k=4096) for m in range(1, 12)]
+    outcome = runner.run(cases, passes=1, deadline=time.monotonic() + 60)
+    assert outcome.drift == pytest.approx(0.2, rel=0.01)
+    assert len(outcome.references) == 12
+    assert (outcome.references[0].clock_hz, outcome.references[0].power_watts) == (1.7e9, 650.0)
+    times = [reading.seconds for reading in outcome.references]
+    assert reference_deviation(outcome.references) == pytest.approx(max(times) / statistics.median(times) - 1)
+    assert reference.id not in runner.log.done
 
 
 def test_a_kernel_unlike_its_family_is_named_with_its_shape() -> None:

@@ -21,6 +21,7 @@ from validation_reports import bare_report
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, build
+from capacity.hardware import load_profile
 from capacity.report.benchmark import RandomArrivals
 
 FAKE = Path(__file__).parent.parent / "fake_engine.py"
@@ -75,7 +76,9 @@ def measured(tmp_path: Path, **options: Any) -> Any:
 
 def test_it_is_started_asked_compared_and_ended(tmp_path: Path, pids: Path) -> None:
     said: list[str] = []
-    answer = measured(tmp_path, announce=said.append)
+    found = measured(tmp_path, announce=said.append)
+    answer = found.comparison
+    assert [path.name for path in found.files] == ["vllm-1.json", "vllm-4.json", "vllm.log"]
     assert said == ["starting vllm", "vllm with 1 requests in flight", "vllm with 4 requests in flight"]
     assert (answer.model, answer.gpu, len(answer.runs)) == (MODEL, "h100-sxm-80gb", 2)
     assert answer.kv_capacity_measured  # of its log
@@ -117,7 +120,7 @@ def test_one_that_will_not_end_is_killed_with_its_workers(
 ) -> None:
     monkeypatch.setenv("FAKE_ENGINE", "stubborn")
     monkeypatch.setattr(real_engine, "STOP_S", 0.2)
-    assert len(measured(tmp_path).runs) == 2
+    assert len(measured(tmp_path).comparison.runs) == 2
     assert len(pids.read_text().split()) == 4  # server, its worker, two clients
     assert nothing_is_left(pids)
 
@@ -138,7 +141,10 @@ def test_commands_are_the_projects_own_on_loopback(tmp_path: Path) -> None:
         requests=8, request_rate_per_s=float("inf"), input_tokens=1000, output_tokens=128, max_concurrency=4
     )
     for engine in ("vllm", "sglang"):
+        dummy = serve_words(engine, "some/checkpoint", pool, port=12345, dummy_weights=True)
+        assert dummy[dummy.index("--load-format") + 1] == "dummy"
         words = serve_words(engine, "some/checkpoint", pool, port=12345)
+        assert "--load-format" not in words
         serve = " ".join(words)
         assert "--port 12345 --host 127.0.0.1" in serve
         assert "2" in words[words.index("--tensor-parallel-size" if engine == "vllm" else "--tp-size") + 1]
@@ -157,6 +163,27 @@ def test_what_is_not_installed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
         require_engine("tgi")
 
 
+def test_a_version_is_asked_of_the_log(tmp_path: Path, pids: Path) -> None:
+    """The stand-in prints 0.33.0."""
+    assert require_engine("vLLM@0.17") == "vllm"
+    options = {"folder": tmp_path / "out", "gpu": "h100", "loads": ((1, 2),), "start_s": 30.0}
+    found = measure_engine("vllm@0.33", MODEL, **options)
+    assert found.comparison.engine == "vllm@0.33"
+    with pytest.raises(InvalidInput, match=r"--engine is vllm@0.17, but .*vllm.log says vllm@0.33"):
+        measure_engine("vllm@0.17", MODEL, **options)
+    assert nothing_is_left(pids)
+
+
+@pytest.mark.parametrize(
+    "flag", [{"tensor_parallel_size": 2}, {"quantization": "fp8"}, {"dummy_weights": True}]
+)
+def test_settings_of_an_engine_need_one(tmp_path: Path, flag: dict[str, Any]) -> None:
+    (name,) = flag
+    with pytest.raises(InvalidInput, match=f"--{name.replace('_', '-')} needs --engine"):
+        harness.validate("cpu", "quick", out=tmp_path / "out", **flag)
+    assert not (tmp_path / "out").exists()
+
+
 def test_it_stands_in_the_report_beside_the_profile_just_calibrated(
     tmp_path: Path, pids: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,9 +198,16 @@ def test_it_stands_in_the_report_beside_the_profile_just_calibrated(
     monkeypatch.setattr(harness, "measure_engine", known)
     (tmp_path / "h200-sxm-141gb@mine.toml").write_text("")
     report = harness._add_engine_comparison(
-        bare_report(), "vllm", MODEL, tmp_path, None, {"tensor_parallel_size": 2}
+        bare_report(), "vllm", MODEL, tmp_path, None, {"tensor_parallel_size": 2}, dummy_weights=True
     )
     assert asked == ["h200-sxm-141gb@mine"]
+    assert report.broken == ()
+    learnt = load_profile("h100-sxm-80gb@mine-vllm", [tmp_path])  # the engine's runs calibrate too
+    assert learnt.adjustment is not None
+    assert learnt.adjustment.rows > 0
+    (remark,) = report.remarks
+    assert remark.startswith("the engine's benchmarks calibrated h100-sxm-80gb@mine-vllm")
+    assert "with random weights" in remark
     assert report.engine is not None
     assert report.engine.num_gpus == 2
     assert report.broken == ()

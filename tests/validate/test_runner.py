@@ -307,8 +307,8 @@ def test_a_sustained_case_tells_its_burst_from_what_it_settles_to(tmp_path: Path
     class Watch:
         spoiled = False
 
-        def sample(self, _: Any, *, budget_s: float, at_most: int, **__: Any) -> Samples:
-            assert (budget_s, at_most) == (5.0, 10**6)
+        def sample(self, _: Any, *, budget_s: float, at_most: int, sustained: bool, **__: Any) -> Samples:
+            assert (budget_s, at_most, sustained) == (5.0, 10**6, True)
             seconds = [1e-3] * 60 + [1.2e-3] * 4116
             return Samples(seconds, "events", began_s=10.0, ended_s=10.0 + sum(seconds))
 
@@ -387,3 +387,25 @@ def test_a_case_with_one_of_two_passes_done_gets_its_second(tmp_path: Path) -> N
     assert after.timing.repetitions > before.timing.repetitions
     finish(runner(path, counted), 3, passes=2)
     assert len(taken) == 6
+
+
+def test_each_pass_runs_in_a_random_order_of_the_seed(tmp_path: Path) -> None:
+    taken: list[int] = []
+
+    def counted(case: Case) -> PreparedCase:
+        taken.append(case["m"])
+        return simple(lambda: None)
+
+    orders = []
+    for name in ("a", "b"):
+        run = runner(tmp_path / f"{name}.jsonl", counted)
+        run.seed = 7
+        finish(run, 64, passes=2)
+        orders.append(tuple(taken))
+        taken.clear()
+    assert orders[0] == orders[1]
+    first, second = orders[0][:64], orders[0][64:]
+    assert sorted(first) == sorted(second) == list(range(1, 65))
+    assert first != second
+    assert sorted(first[:32]) == list(range(1, 33))  # a run that ends early keeps its balanced sample
+    assert first[:32] != tuple(range(1, 33))

@@ -54,6 +54,7 @@ def test_each_run_narrows_what_was_asked() -> None:
     assert sum(familiar.runs[-1].half_widths.values()) < 0.75 * sum(familiar.half_widths.values())
 
 
+@pytest.mark.ci
 def test_the_commands_are_those_of_the_engine() -> None:
     found = suggest_runs("llama-3.1-70b", concurrency=16, **ASKED)
     assert found.serve.startswith("vllm serve meta-llama/Llama-3.1-70B-Instruct")

@@ -1,16 +1,23 @@
 """Timing arithmetic, and clocks that do not count waiting."""
 
+import math
+import random
+import statistics
 import time
 
 import pytest
 from capacity_validate.timing import (
     SAMPLES_KEPT,
     CpuStopwatch,
+    CudaStopwatch,
     RunClock,
     ThreadClock,
+    autocorrelation,
+    is_precise,
     rotations,
     summarise_samples,
 )
+from fake_cuda import FakeCuda
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,9 +39,55 @@ def test_raw_samples_are_kept_and_thinned_where_there_are_many() -> None:
 
 
 @given(st.integers(1, 2**34), st.integers(1, 2**28))
-def test_rotated_inputs_exceed_the_cache_twice_or_are_many(bytes_per_set: int, cache_bytes: int) -> None:
+def test_rotated_inputs_exceed_five_caches(bytes_per_set: int, cache_bytes: int) -> None:
     count = rotations(bytes_per_set, cache_bytes)
-    assert count * bytes_per_set >= 2 * cache_bytes or count == 32
+    assert count * bytes_per_set >= 5 * cache_bytes
+    assert (count - 1) * bytes_per_set < 5 * cache_bytes
+
+
+def test_rotated_inputs_leave_a_random_replacement_cache_before_their_next_use() -> None:
+    """Batch 1, 512 tokens of a cache of 2 MiB on a B200, whose L2 of 126 MiB holds 32 of them whole."""
+    lines, cached = rotations(2 * 2**20, 126 * 2**20), 63  # in units of one input set
+    generator, cache, hits, uses = random.Random(0), [-1] * cached, 0, 0
+    for turn in range(40):
+        for line in range(lines):
+            if turn >= 10:
+                uses, hits = uses + 1, hits + (line in cache)
+            if line not in cache:
+                cache[generator.randrange(cached)] = line
+    assert hits / uses < 0.02
+
+
+def test_a_sustained_sample_lasts_as_long_as_asked_and_shows_a_clock_that_falls() -> None:
+    """1.5 ms calls, 15 % slower once the card has worked for a second; their scatter is 1 %."""
+    fake, generator = FakeCuda(launch_s=0.0), random.Random(0)
+
+    def call() -> object:
+        slow = 1.15 if fake.now_s > 1.0 else 1.0
+        return fake.kernel(1.5e-3 * slow * math.exp(generator.gauss(0, 0.01)))()
+
+    watch = CudaStopwatch(fake.torch, "cuda:0")
+    taken = watch.sample([call], budget_s=5.0, at_least=5, at_most=10**6, capturable=False, sustained=True)
+    assert 5.0 <= sum(taken.seconds) < 5.1
+    last = taken.seconds[len(taken.seconds) // 2 :]
+    assert statistics.median(last) == pytest.approx(1.15 * 1.5e-3, rel=0.01)
+    short = watch.sample([call], budget_s=5.0, at_least=5, at_most=10**6, capturable=False)
+    assert sum(short.seconds) < 1.0  # until the median is known
+
+
+def test_a_sustained_sample_lasts_as_long_as_asked_on_a_cpu() -> None:
+    start = time.perf_counter()
+    CpuStopwatch().sample([lambda: None], budget_s=0.1, at_least=5, at_most=10**9, sustained=True)
+    assert time.perf_counter() - start >= 0.1
+
+
+def test_samples_that_follow_a_slow_change_need_more_than_independent_ones() -> None:
+    generator = random.Random(0)
+    independent = [1 + generator.gauss(0, 0.005) for _ in range(64)]
+    assert is_precise(independent)
+    assert not is_precise(sorted(independent))
+    assert autocorrelation(sorted(independent)) > 0.9
+    assert autocorrelation([1.0] * 40) == 0.0
 
 
 def test_thread_time_does_not_count_sleep_and_wall_time_does() -> None:

@@ -1,13 +1,17 @@
-"""Our Triton kernels without a GPU: their arithmetic in Triton's interpreter, and that they compile for Hopper."""
+"""Our Triton kernels without a GPU: their arithmetic in Triton's interpreter, and that they compile for every GPU."""
 
+import os
 import subprocess
 import sys
 
 import pytest
+from long_forms import mostly_ci
 
 pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 numpy = pytest.importorskip("numpy")
+
+from capacity_validate.session import FIRST_CAPABILITY  # noqa: E402
 
 
 def major_and_minor(version: str) -> tuple[int, ...]:
@@ -100,11 +104,14 @@ print(cache_difference(Transformer(spec, device="cpu", num_blocks=32)))
 """
 
 _COMPILATION = """
+import sys
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
+from capacity_validate.failures import error_line
 from capacity_validate.kernels import triton_kernels
 
-half, wide, ints = "*bf16", "*fp32", "*i64"
+half, cache, capability = sys.argv[1], sys.argv[2], int(sys.argv[3])
+wide, ints = "*fp32", "*i64"
 kernels = [
     (triton_kernels.add_norm, dict(x=half, residual=half, weight=half, out=half, total=half, epsilon="fp32"),
      dict(HIDDEN=4096, WIDTH=4096)),
@@ -113,12 +120,12 @@ kernels = [
     (triton_kernels.silu_and_multiply, dict(gate_up=half, out=half), dict(COLUMNS=14336, BLOCK=1024)),
     (triton_kernels.combine_slices, dict(partial=wide, summary=wide, out=half, sinks=half),
      dict(D=128, WIDTH=128, SPLITS=4, SPLITS_PADDED=4, HEADS=32, SINKS=True)),
-    (triton_kernels.paged_decode, dict(query=half, keys=half, values=half, block_table=ints, contexts=ints,
+    (triton_kernels.paged_decode, dict(query=half, keys=cache, values=cache, block_table=ints, contexts=ints,
      scale="fp32", partial=wide, summary=wide), dict(GROUP=4, GROUP_PADDED=16, D=128, WIDTH=128, BLOCK=16, TILE=64,
      SPLITS=4, HEADS=32, CHUNKED=False)),
 ]
 done = 0
-for kernel, kinds, sizes in kernels:
+for kernel, kinds, sizes in kernels if half == cache else kernels[-1:]:
     names = kernel.arg_names
     signature = {n: "constexpr" if n in sizes else kinds.get(n, "i32") for n in names}
     try:
@@ -126,23 +133,28 @@ for kernel, kinds, sizes in kernels:
     except TypeError:  # Triton 3.2, of torch 2.6, wants names
         source = ASTSource(kernel, signature, sizes)
     options = {"num_warps": 4, "num_stages": 2} if kernel is triton_kernels.paged_decode else None
-    compiled = compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    try:
+        compiled = compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    except Exception as error:
+        sys.exit(error_line(error))
     done += "visible .entry" in compiled.asm["ptx"]
 print(done, compiled.asm["ptx"].count("mma"), compiled.metadata.shared)
 """
 
 
-def run(code: str, *, interpret: bool) -> list[float]:
-    import os
-
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
+def python(code: str, *arguments: str, interpret: bool) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, *arguments],
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
         env={**os.environ, "TRITON_INTERPRET": "1" if interpret else "0"},
     )
+
+
+def run(code: str, *arguments: str, interpret: bool) -> list[float]:
+    done = python(code, *arguments, interpret=interpret)
     assert done.returncode == 0, done.stderr
     return [float(word) for word in done.stdout.split()]
 
@@ -171,9 +183,38 @@ def test_a_whole_model_on_a_gpus_path_says_the_same_with_and_without_its_cache(
     assert interpreted_errors[2] < 1e-4
 
 
-def test_kernels_compile_for_hopper_and_paged_decode_with_matrix_instructions() -> None:
-    """Each kernel to PTX, with the types that a bf16 model gives it; paged decode is the last."""
-    compiled, matrix_instructions, shared_bytes = run(_COMPILATION, interpret=False)
+CAPABILITIES = (75, 80, 86, 89, 90, 100, 103, 120, 121)
+SHARED_BYTES = 48 * 1024  # what every GPU gives a block without asking
+
+
+def first_with(kernel: str) -> int:
+    """The first capability with the instructions of a kind of case, by the harness's own table."""
+    major, minor = FIRST_CAPABILITY[kernel][0]
+    return 10 * major + minor
+
+
+def half_on(capability: int) -> str:
+    return "*bf16" if capability >= first_with("bf16") else "*fp16"
+
+
+@pytest.mark.parametrize("capability", mostly_ci(CAPABILITIES, [90]))
+def test_kernels_compile_for_each_gpu_and_paged_decode_with_matrix_instructions(
+    capability: int,
+) -> None:
+    """Each kernel to machine code, with the 16-bit type that models have there; paged decode is the last."""
+    arguments = (half_on(capability), half_on(capability), str(capability))
+    compiled, matrix_instructions, shared_bytes = run(_COMPILATION, *arguments, interpret=False)
     assert compiled == 5
-    assert matrix_instructions > 0
-    assert shared_bytes < 48 * 1024
+    # Triton has none for Turing, so products run there on the ordinary units
+    assert (matrix_instructions > 0) == (capability >= 80)
+    assert shared_bytes < SHARED_BYTES
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_decode_over_an_fp8_cache_compiles_where_the_harness_runs_it(capability: int) -> None:
+    done = python(_COMPILATION, half_on(capability), "*fp8e4nv", str(capability), interpret=False)
+    assert (done.returncode == 0) == (capability >= first_with("fp8"))
+    if done.returncode:
+        assert "type fp8e4nv not supported in this architecture" in done.stderr
+        assert len(done.stderr.splitlines()) == 1

@@ -1,14 +1,14 @@
 """The validation harness: run real kernels on the user's device, report the step model's error, and calibrate it.
 
 `validate` measures, `calibrate` fits a profile to measurements and benchmark runs, `suggest_runs` proposes the most
-informative runs, and `compare` reads a real server's benchmark. The functions import heavy packages when they are
-called; only `validate` needs torch.
+informative runs, `compare` reads a real server's benchmark, and `watch` its metrics. The functions import heavy
+packages when they are called; only `validate` needs torch.
 """
 
 from importlib import import_module
 from typing import Any
 
-__all__ = ["calibrate", "compare", "suggest_runs", "validate"]
+__all__ = ["calibrate", "compare", "suggest_runs", "validate", "watch"]
 
 
 _HOMES = {
@@ -16,6 +16,7 @@ _HOMES = {
     "calibrate": "calibrating",
     "suggest_runs": "suggesting",
     "compare": "comparing",
+    "watch": "watching",
 }
 
 

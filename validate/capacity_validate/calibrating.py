@@ -16,16 +16,21 @@ from capacity.hardware import (
     HardwareProfile,
     load_profile,
     parse_profile,
+    require_new_profile,
     user_profiles_directory,
     write_profile,
 )
 from capacity.hardware.coefficients import Residuals
 from capacity.model import ModelSpec
-from capacity_validate.calibrating_runs import RunCalibration, calibrate_runs
-from capacity_validate.cases import MeasuredCase, Measurements, read_measurements
+from capacity_validate.calibrating_runs import RunCalibration, calibrate_runs, variant_name
+from capacity_validate.card_ratios import CardRatio, card_ratios, kernel_adjustment
+from capacity_validate.cases import MeasuredCase, Measurements
 from capacity_validate.constant_fits import FamilyFit, RejectedFit, calibrated_profile, fit_families
 from capacity_validate.evidence import read_evidence
+from capacity_validate.kernel_files import read_kernel_file
+from capacity_validate.measurement_quality import require_valid
 from capacity_validate.predictions import FAMILY, Predictor
+from capacity_validate.profile_match import find_profile_name
 from capacity_validate.residuals import StepEvidence, fit_residuals, step_evidence
 from capacity_validate.small_models import find_model
 
@@ -68,7 +73,11 @@ class Calibration(AnswerRecord):
     moved: tuple[ChangedConstant, ...]
     errors: dict[str, tuple[float, float]]  # held-out median by family, before and after
     refused: dict[str, str]
-    bands: dict[str, tuple[float, float]]  # by regime: 90 % range of measured / predicted - 1
+    bands: dict[
+        str, tuple[float, float]
+    ]  # by regime: 90 % range of measured / predicted - 1, in the harness's loop
+    ratios: tuple[str, ...]  # what engines' times are multiplied by, one sentence per kernel
+    notices: tuple[str, ...] = ()  # doubts about the measurements
 
     def lines(self) -> list[str]:
         """Return the summary for a terminal."""
@@ -82,11 +91,13 @@ class Calibration(AnswerRecord):
                 for m in self.moved
                 if m.family == family
             ]
+        shown += self.ratios
         shown += [
-            f"error band of {regime}: measured {low:+.1%} to {high:+.1%} from predicted (90 %)"
+            f"steps of the harness's own loop, {regime}: measured {low:+.1%} to {high:+.1%} from predicted (90 %)"
             for regime, (low, high) in self.bands.items()
         ]
         shown += [f"{family}: not changed: {reason}" for family, reason in self.refused.items()]
+        shown += [f"note: {notice}" for notice in self.notices]
         shown.append(f"written: {self.path}; use it with --gpu {self.profile}")
         return shown
 
@@ -100,6 +111,7 @@ def calibrate(
     out: Annotated[
         str | Path | None, Flag("Output folder; default: your profiles folder.", "--out --output")
     ] = None,
+    overwrite: Annotated[bool, Flag("Replace an existing variant of the same --name.")] = False,
     profiles: str | Path | Sequence[str] | None = None,
     download: bool = False,
     **options: Any,
@@ -109,10 +121,11 @@ def calibrate(
     Measurement files of `capacity validate` calibrate kernel constants. Benchmark results, engine logs and scrapes of
     /metrics (files, or http addresses) calibrate a whole deployment. `options` describe the deployment as in `compare`
     (`gpu`, `tensor_parallel_size`, ..., and `input_len`, ... if a file lacks them). `out` is a folder; the default is
-    the first folder of CAPACITY_PROFILES, or else the platform's configuration directory.
+    the first folder of CAPACITY_PROFILES, or else the platform's configuration directory. An existing variant is
+    replaced only with `overwrite`, or if it is itself the `gpu`.
 
     Raises OutsideValidity if measurements are too few or inconsistent; InvalidInput for files of different devices or
-    kinds, and if a required setting is missing; MalformedFile.
+    kinds, for a variant that exists, and if a required setting is missing; MalformedFile.
     """
     if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
         raise InvalidInput(
@@ -123,7 +136,14 @@ def calibrate(
     if not evidence.measurements:
         folder = next(iter(folders), None)
         return calibrate_runs(
-            evidence, name=name, model=model, out=out, profiles=folder, download=download, **options
+            evidence,
+            name=name,
+            model=model,
+            out=out,
+            overwrite=overwrite,
+            profiles=folder,
+            download=download,
+            **options,
         )
     if len(evidence.measurements) < len(evidence.sources):
         raise InvalidInput(
@@ -134,7 +154,12 @@ def calibrate(
     if beside:
         raise InvalidInput(f"{beside[0]!r} has no effect on kernel measurements: leave it out")
     return calibrate_kernels(
-        evidence.measurements, name=name, gpu=options.get("gpu"), out=out, profiles=tuple(map(str, folders))
+        evidence.measurements,
+        name=name,
+        gpu=options.get("gpu"),
+        out=out,
+        overwrite=overwrite,
+        profiles=tuple(map(str, folders)),
     )
 
 
@@ -145,18 +170,25 @@ def calibrate_kernels(
     gpu: str | None,
     out: str | Path | None,
     profiles: tuple[str, ...],
+    overwrite: bool = False,
 ) -> Calibration:
     """Fit a profile to measurement files of one device, and write it as `PROFILE@name.toml`.
 
     `gpu` overrides the profile named in the files. Raises OutsideValidity if no kernel family has enough cases for a
-    fit, or if the files contradict each other; InvalidInput for files of different devices; MalformedFile.
+    fit, or if the files contradict each other; InvalidInput for files of different devices, of another GPU, or of a
+    busy, throttled or drifting one; MalformedFile.
     """
-    files = [read_measurements(path) for path in measurements]
+    files = [read_kernel_file(path) for path in measurements]
     profile = base_profile(files, gpu=gpu, directories=profiles)
+    doubts = require_valid(files, profile)
     cases = combine_cases(files)
     on_gpu = files[0].environment.get("kind") != "cpu"
-    variant = f"{profile.name.partition('@')[0]}@{name}"
+    variant = variant_name(profile, name)
+    folder = Path(out) if out is not None else user_profiles_directory()
+    if not overwrite and profile.name != variant:
+        require_new_profile(variant, folder)
     source = f"capacity calibrate, {len(cases)} cases measured on {files[0].environment.get('device')}"
+    source = "; doubtful: ".join([source, *doubts])
     calibrated = fit_profile(
         cases,
         profile,
@@ -175,7 +207,7 @@ def calibrate_kernels(
         raise OutsideValidity(
             f"nothing can be calibrated from {len(cases)} cases: {reasons}. Run a larger campaign."
         )
-    path = write_profile(calibrated.profile, Path(out) if out is not None else user_profiles_directory())
+    path = write_profile(calibrated.profile, folder)
     return Calibration(
         profile=variant,
         base=profile.name,
@@ -186,6 +218,8 @@ def calibrate_kernels(
         errors={fit.target.label: (fit.error_before.median, fit.error_after.median) for fit in fits},
         refused=calibrated.refused,
         bands={regime: (band.low, band.high) for regime, band in calibrated.residuals.items()},
+        ratios=tuple(ratio.line for ratio in calibrated.ratios),
+        notices=(*doubts, *(notice for file in files for notice in file.notices)),
     )
 
 
@@ -241,6 +275,7 @@ class FittedProfile:
     fits: tuple[FamilyFit, ...]
     residuals: dict[str, Residuals]
     refused: dict[str, str]
+    ratios: tuple[CardRatio, ...]
 
 
 def fit_profile(
@@ -256,20 +291,18 @@ def fit_profile(
     """Return `profile` calibrated on the cases and renamed to `name`; `model` and `unseen` as in `fit_half`."""
     half = fit_half(cases, profile, source=source, on_gpu=on_gpu, model=model, unseen=unseen)
     fits, refused = fit_families(cases, profile, source=source, on_gpu=on_gpu, final=True)
-    base = profile.step_time
     residuals, missing = fit_residuals(
-        half.evidence,
-        model,
-        {} if base is None else base.residuals,
-        source=source,
-        unseen=_held_out_model(unseen, half.fits),
+        half.evidence, model, source=source, unseen=_held_out_model(unseen, half.fits)
     )
+    calibrated = calibrated_profile(profile, fits, family=FAMILY, name=name)
+    ratios = card_ratios(cases, calibrated, on_gpu=on_gpu)
     return FittedProfile(
         half=half,
-        profile=calibrated_profile(profile, fits, family=FAMILY, name=name, residuals=residuals),
+        profile=calibrated.with_adjustment(kernel_adjustment(ratios, profile, source=source)),
         fits=tuple(fits),
         residuals=residuals,
         refused={entry.family: entry.reason for entry in refused} | missing,
+        ratios=ratios,
     )
 
 
@@ -304,7 +337,10 @@ def base_profile(
         raise InvalidInput(
             f"the files name different profiles ({', '.join(sorted(names))}); choose one with --gpu"
         )
-    return load_profile(names.pop(), directories)
+    name = names.pop() or find_profile_name(str(files[0].environment.get("device")), directories)
+    if name is None:
+        raise InvalidInput(f"{files[0].path} does not name a GPU that has a profile: add --gpu NAME")
+    return load_profile(name, directories)
 
 
 def combine_cases(files: Sequence[Measurements]) -> list[MeasuredCase]:

@@ -9,18 +9,27 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from capacity.answers.engine_setup import make_workload
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord
-from capacity.hardware import HardwareProfile, user_profiles_directory, write_profile
+from capacity.deployment import Traffic, build
+from capacity.hardware import (
+    HardwareProfile,
+    require_new_profile,
+    user_profiles_directory,
+    write_profile,
+)
 from capacity.hardware.adjustment import NAMES, PARAMETERS, Adjustment
+from capacity.hardware.measured_loads import MeasuredLoad
+from capacity.pool.resolve import ResolvedPool
 from capacity_validate.evidence import Evidence
 from capacity_validate.posterior import EvaluatedFigure, Posterior, infer
 from capacity_validate.replaying import (
+    UNKNOWN_LOAD,
     Replay,
-    ReplayedRun,
     calibration_prior,
-    fitted_metric_names,
-    rebuild_workload,
+    replay_metrics,
+    replayed_run,
     split_options,
 )
 from capacity_validate.server_settings import resolve_server, served_model, weights_contradiction
@@ -130,6 +139,7 @@ def calibrate_runs(
     name: str,
     model: str | None,
     out: str | Path | None,
+    overwrite: bool = False,
     profiles: str | Path | None = None,
     download: bool = False,
     **options: Any,
@@ -137,18 +147,18 @@ def calibrate_runs(
     """Calibrate on runs of one deployment, and write `GPU@name.toml`. `options` are pool and traffic fields.
 
     If the GPU is already a calibrated variant (`gpu="h200@mine"`), its parameters are the prior, so pass only new
-    runs. Raises InvalidInput if a required setting is missing; DoesNotFit; MalformedFile.
+    runs. Raises InvalidInput if a required setting is missing or the variant exists; DoesNotFit; MalformedFile.
     """
     replay = build_replay(evidence, model=model, profiles=profiles, download=download, options=options)
     profile = replay.resolved.profile
+    folder = Path(out) if out is not None else user_profiles_directory()
+    if not overwrite and profile.name != variant_name(profile, name):  # else more runs of the same variant
+        require_new_profile(variant_name(profile, name), folder)
     known = calibration_prior(replay.resolved)
-    posterior = infer(
-        replay.predict, replay.figures, known.mean_vector, known.covariance_matrix, active=replay.active
-    )
-    adjustment = _adjustment(replay, posterior, known)
-    variant = make_variant(profile, name, adjustment)
+    adjustment, posterior = fit_adjustment(replay, known)
     learnt = replay.resolved.adjusted_by(adjustment)
-    path = write_profile(variant, Path(out) if out is not None else user_profiles_directory())
+    variant = make_variant(profile, name, adjustment)
+    path = write_profile(variant, folder)
     left_out = {figure.name for figure in replay.figures} - {judged.name for judged in posterior.judged}
     return RunCalibration(
         profile=variant.name,
@@ -163,6 +173,7 @@ def calibrate_runs(
         notices=tuple(
             dict.fromkeys(
                 [notice for run in evidence.runs for notice in run.notices]
+                + [UNKNOWN_LOAD for run in replay.runs if run.load_deviations]
                 + [
                     f"{name} is not used, because the simulated server does not complete this load"
                     for name in sorted(left_out)
@@ -170,6 +181,19 @@ def calibrate_runs(
             )
         ),
     )
+
+
+def fit_adjustment(replay: Replay, known: Adjustment) -> tuple[Adjustment, Posterior]:
+    """Return the calibration of a deployment on its runs, starting from `known`, and the posterior of the fit.
+
+    Raises InvalidInput if none of the measurements can be predicted.
+    """
+    posterior = infer(
+        replay.predict, replay.figures, known.mean_vector, known.covariance_matrix, active=replay.active
+    )
+    adjustment = _adjustment(replay, posterior, known)
+    learnt = replay.resolved.adjusted_by(adjustment)
+    return adjustment.model_copy(update={"loads": _measured_loads(replay, learnt, posterior)}), posterior
 
 
 def build_replay(
@@ -196,15 +220,8 @@ def build_replay(
     printed = None if server is None else server.kv_tokens
     if printed is None and blocks is not None:
         printed = blocks * planned.memory.kv_block_tokens
-    runs = []
-    for run in evidence.runs:
-        workload, how = rebuild_workload(run, traffic_fields)
-        exact = how == "replayed request by request"
-        names = tuple(fitted_metric_names(run))
-        runs.append(ReplayedRun(run=run, workload=workload, exact=exact, names=names))
-    replay = Replay(
-        resolved=settled, planned=planned, runs=tuple(runs), steps=evidence.steps, kv_tokens=printed
-    )
+    runs = tuple(replayed_run(run, traffic_fields, settled) for run in evidence.runs)
+    replay = Replay(resolved=settled, planned=planned, runs=runs, steps=evidence.steps, kv_tokens=printed)
     if not replay.figures:
         raise InvalidInput(
             "the files contain no time, throughput or KV size to calibrate on; run the benchmark with "
@@ -213,9 +230,13 @@ def build_replay(
     return replay
 
 
+def variant_name(profile: HardwareProfile, name: str) -> str:
+    return f"{profile.name.partition('@')[0]}@{name}"
+
+
 def make_variant(profile: HardwareProfile, name: str, adjustment: Adjustment) -> HardwareProfile:
     """Return a copy of the profile with the calibrated parameters `adjustment` and the name `GPU@name`."""
-    variant = f"{profile.name.partition('@')[0]}@{name}"
+    variant = variant_name(profile, name)
     own = profile.step_time
     if own is not None and own.gpu is not None:
         own = own.model_copy(update={"gpu": variant})
@@ -234,7 +255,46 @@ def _adjustment(replay: Replay, posterior: Posterior, known: Adjustment) -> Adju
         rows=known.rows + rows,
         models=tuple(dict.fromkeys((*known.models, resolved.model.name))),
         engines=tuple(dict.fromkeys((*known.engines, resolved.engine.label))),
+    ).keep_kernels(known)
+
+
+def _measured_loads(replay: Replay, learnt: ResolvedPool, posterior: Posterior) -> tuple[MeasuredLoad, ...]:
+    """Return the loads of these runs and of earlier ones, with the errors that the new parameters leave there. Runs
+    with a contradicting measurement are left out, and so are earlier loads of other deployments, whose errors belong
+    to the earlier parameters."""
+    odd = {figure.name for figure in posterior.judged if figure.contradicts}
+    earlier, known = [], replay.resolved.profile.adjustment
+    for load in () if known is None else known.loads:
+        if (moved := _moved_errors(load, replay.resolved, learnt)) is not None:
+            earlier.append(moved)
+    found = (run.measured_load(learnt) for run in replay.runs if odd.isdisjoint(replay.names_of(run)))
+    return (*earlier, *(load for load in found if load is not None))
+
+
+def _moved_errors(load: MeasuredLoad, before: ResolvedPool, after: ResolvedPool) -> MeasuredLoad | None:
+    """Return an earlier load with the errors that remain after its prediction changed; None for other deployments."""
+    if load.deployment != after.deployment_name:
+        return None
+    concurrency = max(round(load.in_flight), 1)
+    traffic = {"input_len": max(round(load.input_len), 1), "output_len": max(round(load.output_len), 1)}
+    workload = make_workload(
+        build(Traffic, {**traffic, "concurrency": concurrency, "num_prompts": 4 * concurrency})
     )
+    logs = []
+    for resolved in (before, after):
+        adjustment, result = resolved.profile.adjustment, replay_metrics(resolved, workload)
+        logs.append(
+            {
+                name: math.log(result[f"mean_{name}_ms"])
+                + (0.0 if adjustment is None else adjustment.mean(name))
+                for name in load.errors
+                if result.get(f"mean_{name}_ms")
+            }
+        )
+    errors = {
+        name: error + logs[0].get(name, 0.0) - logs[1].get(name, 0.0) for name, error in load.errors.items()
+    }
+    return load.model_copy(update={"errors": errors})
 
 
 def _parameters(known: Adjustment, learnt: Adjustment) -> list[CalibratedParameter]:

@@ -110,6 +110,17 @@ class Campaign(Spec):
         return self.cpu if kind == "cpu" else self.cuda
 
 
+def use_fp16(plan: DevicePlan) -> DevicePlan:
+    """Return the plan with fp16 in place of bf16, for GPUs without bf16 instructions; engines use fp16 there too."""
+    groups = tuple(
+        group.model_copy(
+            update={"kernels": tuple(dict.fromkeys("fp16" if k == "bf16" else k for k in group.kernels))}
+        )
+        for group in plan.kernels
+    )
+    return plan.model_copy(update={"kernels": groups})
+
+
 def campaigns_directory() -> Path:
     """Return the folder of bundled campaigns: inside the package in a wheel, next to it in a checkout."""
     package = Path(__file__).parent
@@ -180,7 +191,7 @@ def order_bit_reversed(cases: Sequence[Case]) -> list[Case]:
     return [cases[p] for p in order]
 
 
-def parse_budget(text: str) -> float:
+def parse_budget(text: str, flag: str = "--budget") -> float:
     """Return the seconds of a duration such as `60`, `60s`, `5m` or `1h`. Raises InvalidInput."""
     units: Mapping[str, float] = {"s": 1, "m": 60, "h": 3600}
     body, unit = (text[:-1], text[-1]) if text and text[-1] in units else (text, "s")
@@ -189,5 +200,5 @@ def parse_budget(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise InvalidInput(f"--budget is {text!r}: must be a time such as 60s, 5m or 1h")
+        raise InvalidInput(f"{flag} is {text!r}: must be a time such as 60s, 5m or 1h")
     return seconds

@@ -13,6 +13,7 @@ from capacity.base.external_files import parse_json, read_text
 from capacity_validate.timing import GRAPH_BELOW_S, Timing
 
 SCHEMA = "capacity/measurements/v1"
+UNKNOWN_GPU = "an unknown GPU"  # the device of kernel times of other tools that do not name it
 OPERATORS = read_data(Path(__file__).with_name("operators.toml"))
 # timed as issued, never inside a graph of the stopwatch
 HOST_BOUND = ("launch", "transfer", "collective")
@@ -142,6 +143,8 @@ class Measurements:
     model: str | None = None  # the model whose steps are among the cases
     unseen: str | None = None  # a second model, whose steps are held out
     conditions: Mapping[str, Any] = field(default_factory=dict)  # conditions that a continued run must share
+    notices: tuple[str, ...] = ()
+    runs: tuple[Mapping[str, Any], ...] = ()  # the summary of each run that ended, by measurement_quality
 
     @property
     def timed(self) -> tuple[MeasuredCase, ...]:
@@ -220,6 +223,10 @@ class MeasurementLog:
         self.done[measured.case.id] = measured
         self._write(to_record(measured))
 
+    def add_run(self, summary: Mapping[str, Any]) -> None:
+        """Append the summary of a run that ended."""
+        self._write({"run": dict(summary)})
+
     def _write(self, record: Mapping[str, Any]) -> None:
         try:
             with self.path.open("a", encoding="utf-8") as file:
@@ -246,9 +253,14 @@ def read_measurements(path: Path | str) -> Measurements:
             path, f"is not a measurement file: schema is {header.get('schema')!r}, not {SCHEMA!r}"
         )
     cases: dict[str, MeasuredCase] = {}
+    runs: list[Mapping[str, Any]] = []
     for number, line in enumerate(lines[1:], start=2):
         try:
-            measured = from_record(_json_object(path, line, number))
+            record = _json_object(path, line, number)
+            if isinstance(record.get("run"), dict):
+                runs.append(record["run"])
+                continue
+            measured = from_record(record)
         except (KeyError, TypeError) as error:
             raise MalformedFile(path, f"is not a case: {error}", where=f"line {number}") from None
         except MalformedFile:
@@ -265,6 +277,7 @@ def read_measurements(path: Path | str) -> Measurements:
         unseen=header.get("unseen"),
         conditions=header.get("conditions", {}),
         cases=tuple(cases.values()),
+        runs=tuple(runs),
     )
 
 

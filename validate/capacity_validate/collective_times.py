@@ -1,11 +1,13 @@
 """Timings of real collectives, as in nccl-tests: NCCL with two or more GPUs, gloo between CPU processes.
 
-All ranks first check the result of one call. They then run many calls back to back between two events, so that the
-time excludes launches and barrier skew; the time of the slowest rank is used. Collectives that can work in place do
-so. Source: NVIDIA nccl-tests, doc/PERFORMANCE.md.
+All ranks first check the result of one call. They then run many calls back to back in one CUDA graph between two
+events, so that the time excludes launches and barrier skew; the time of the slowest rank is used. Collectives that can
+work in place do so. Source: NVIDIA nccl-tests, doc/PERFORMANCE.md.
 """
 
+import datetime
 import json
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -13,15 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from capacity_validate.cases import MeasuredCase, make_case
-from capacity_validate.timing import How, summarise_samples
+from capacity_validate.capture import GraphCapturer
+from capacity_validate.cases import Case, MeasuredCase, make_case
+from capacity_validate.failures import error_line
+from capacity_validate.timing import summarise_samples
 
 KINDS = ("all_reduce", "all_gather", "send_recv")
 WARM_UPS = 5
 CALLS = 20  # back-to-back calls in one sample
 SAMPLES = 5
 TIMEOUT_S = 120
+GRACE_S = 20.0  # after the deadline, for a message that has begun
 VALUES = 1024  # period of the message's pattern
+SHARED_MEMORY = Path("/dev/shm")
+SHARED_MEMORY_BYTES = 2**30  # NCCL's buffers for a node with 8 GPUs; Docker's default is 64 MiB
 
 
 def bus_bytes(kind: str, message_bytes: float, ranks: int) -> float:
@@ -39,56 +46,131 @@ def rank_counts(devices: int) -> tuple[int, ...]:
     return tuple(sorted({n for n in (2, 4, 8, 16) if n <= devices} | ({devices} if devices > 1 else set())))
 
 
-def measure_collectives(*, ranks: int, on_cuda: bool, message_bytes: Sequence[int]) -> list[MeasuredCase]:
-    """Return the times of every collective at every size among `ranks` processes; each result is checked first."""
+def collective_cases(counts: Sequence[int], message_bytes: Sequence[int], *, on_cuda: bool) -> list[Case]:
+    """Return the cases of every group size, the largest first, because fewer and fewer ranks take part then."""
+    backend = "nccl" if on_cuda else "gloo"
+    return [
+        make_case("collective", backend, variant=kind, ranks=ranks, bytes=size)
+        for ranks in sorted(counts, reverse=True)
+        for kind in KINDS
+        for size in message_bytes
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedCollective:
+    """A measured collective, and when it began and ended (`time.monotonic`, which all processes share)."""
+
+    measured: MeasuredCase
+    began_s: float
+    ended_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveRun:
+    """The collectives that were measured before the deadline, and the reason if a process failed."""
+
+    timed: tuple[TimedCollective, ...]
+    failure: str = ""
+
+
+def measure_collectives(
+    cases: Sequence[Case], *, devices: Sequence[int] | None, deadline: float
+) -> CollectiveRun:
+    """Time the cases among one process per device (CUDA indices), or among CPU processes if `devices` is None.
+
+    Processes start once, for the largest group. Each result is checked first. No case begins after `deadline` (a value
+    of `time.monotonic`).
+    """
     import torch.multiprocessing as processes
 
+    ranks = max(case["ranks"] for case in cases)
+    failure = ""
     with tempfile.TemporaryDirectory() as folder:
-        processes.spawn(_worker, args=(ranks, on_cuda, tuple(message_bytes), folder), nprocs=ranks, join=True)
-        records = json.loads((Path(folder) / "times.json").read_text())
-    backend, how = ("nccl", "events") if on_cuda else ("gloo", "wall time")
-    return [_measured_case(backend, how, ranks, record) for record in records]  # type: ignore[arg-type]
+        arguments = (tuple(cases), None if devices is None else tuple(devices), deadline, folder)
+        group = processes.spawn(_worker, args=arguments, nprocs=ranks, join=False)
+        try:
+            while not group.join(timeout=1.0):
+                if time.monotonic() > deadline + GRACE_S:
+                    failure = f"the processes did not end within {GRACE_S:.0f} s of the deadline"
+                    break
+        except Exception as error:  # of a worker; its last line is the cause
+            lines = str(error).strip().splitlines()
+            failure = (lines[-1] if lines else error_line(error)) + shared_memory_hint()
+        finally:
+            for process in group.processes:
+                process.kill()
+        results = Path(folder) / "times.jsonl"
+        records = results.read_text().splitlines() if results.exists() else []
+        timed = tuple(_timed_collective(cases, json.loads(record)) for record in records)
+    return CollectiveRun(timed=timed, failure=failure)
 
 
-def _measured_case(backend: str, how: How, ranks: int, record: dict[str, Any]) -> MeasuredCase:
-    case = make_case("collective", backend, variant=record["kind"], ranks=ranks, bytes=record["bytes"])
-    if not record["right"]:
-        return MeasuredCase(case=case, status="wrong", note="a rank received wrong data, so it was not timed")
-    return MeasuredCase(
-        case=case,
-        status="ok",
-        timing=summarise_samples(record["seconds"], how, calls=CALLS),
-        bytes=bus_bytes(record["kind"], record["bytes"], ranks),
-    )
+def shared_memory_hint() -> str:
+    """Return a hint if the shared memory is too small for NCCL, as in containers with default settings."""
+    if not SHARED_MEMORY.is_dir():
+        return ""
+    total = shutil.disk_usage(SHARED_MEMORY).total
+    if total >= SHARED_MEMORY_BYTES:
+        return ""
+    return f"; {SHARED_MEMORY} has {total / 2**20:.0f} MiB, and NCCL needs more: docker run --shm-size=1g"
 
 
-def _worker(rank: int, ranks: int, on_cuda: bool, sizes: tuple[int, ...], folder: str) -> None:
-    import datetime
+def _timed_collective(cases: Sequence[Case], record: dict[str, Any]) -> TimedCollective:
+    case = cases[record["case"]]
+    measured = MeasuredCase(case=case, status="wrong", note="a rank received wrong data, so it was not timed")
+    if record["right"]:
+        measured = MeasuredCase(
+            case=case,
+            status="ok",
+            timing=summarise_samples(record["seconds"], record["how"], calls=CALLS),
+            bytes=bus_bytes(case.variant, case["bytes"], case["ranks"]),
+        )
+    return TimedCollective(measured=measured, began_s=record["began_s"], ended_s=record["ended_s"])
 
+
+def _worker(
+    rank: int, cases: tuple[Case, ...], devices: tuple[int, ...] | None, deadline: float, folder: str
+) -> None:
     import torch
     import torch.distributed as dist
 
-    device = torch.device("cuda", rank) if on_cuda else torch.device("cpu")
-    if on_cuda:
+    world = max(case["ranks"] for case in cases)
+    device = torch.device("cpu") if devices is None else torch.device("cuda", devices[rank])
+    if devices is not None:
         torch.cuda.set_device(device)
     else:
         torch.set_num_threads(1)
+    timeout = datetime.timedelta(seconds=TIMEOUT_S)
+    store = dist.FileStore(f"{folder}/rendezvous", world)
     dist.init_process_group(
-        "nccl" if on_cuda else "gloo",
-        init_method=f"file://{folder}/rendezvous",
+        "gloo" if devices is None else "nccl",
+        store=store,
         rank=rank,
-        world_size=ranks,
-        timeout=datetime.timedelta(seconds=TIMEOUT_S),
-        device_id=device if on_cuda else None,
+        world_size=world,
+        timeout=timeout,
+        device_id=None if devices is None else device,
     )
-    records = [
-        time_on_all_ranks(torch, dist, make_message(torch, dist, kind, size, device))
-        for kind in KINDS
-        for size in sizes
-    ]
+    counts = sorted({case["ranks"] for case in cases}, reverse=True)
+    groups = {n: None if n == world else dist.new_group(list(range(n))) for n in counts}
+    for number, case in enumerate(cases):
+        if rank >= case["ranks"]:
+            break
+        group, began_s = groups[case["ranks"]], time.monotonic()
+        in_time = torch.tensor([1.0 if began_s < deadline else 0.0], device=device)
+        dist.all_reduce(in_time, op=dist.ReduceOp.MIN, group=group)
+        if not in_time.item():
+            break
+        record = time_on_all_ranks(
+            torch, dist, make_message(torch, dist, case.variant, case["bytes"], device, group=group)
+        )
+        record |= {"case": number, "began_s": began_s, "ended_s": time.monotonic()}
+        if rank == 0:
+            with (Path(folder) / "times.jsonl").open("a") as file:
+                file.write(json.dumps(record) + "\n")
     if rank == 0:
-        (Path(folder) / "times.json").write_text(json.dumps(records))
-    dist.barrier()
+        store.set("done", "1")
+    store.wait(["done"], datetime.timedelta(seconds=TIMEOUT_S + max(0.0, deadline - time.monotonic())))
     dist.destroy_process_group()
 
 
@@ -96,17 +178,16 @@ def _worker(rank: int, ranks: int, on_cuda: bool, sizes: tuple[int, ...], folder
 class Message:
     """One collective of one size on one rank, with functions that fill its buffers, run it, and check its result."""
 
-    kind: str
-    bytes: int
     device: Any
     fill: Callable[[], None]
     call: Callable[[], object]
     right: Callable[[], bool]
+    group: Any = None  # the ranks that take part; None: all
 
 
-def make_message(torch: Any, dist: Any, kind: str, size: int, device: Any) -> Message:
+def make_message(torch: Any, dist: Any, kind: str, size: int, device: Any, *, group: Any = None) -> Message:
     """Build a message with float32 buffers of integers that differ by rank and position, so that sums are exact."""
-    rank, ranks = dist.get_rank(), dist.get_world_size()
+    rank, ranks = dist.get_rank(), dist.get_world_size(group)
     count = max(1, size // 4)
     pattern = torch.arange(count, device=device, dtype=torch.float32) % VALUES
 
@@ -117,59 +198,93 @@ def make_message(torch: Any, dist: Any, kind: str, size: int, device: Any) -> Me
     if kind == "all_reduce":
         own = torch.empty(count, device=device)
         fill = lambda: own.copy_(pattern_of(rank))  # noqa: E731
-        call = lambda: dist.all_reduce(own)  # noqa: E731
+        call = lambda: dist.all_reduce(own, group=group)  # noqa: E731
         right = lambda: bool((own == pattern * (ranks * (ranks + 1) / 2)).all())  # noqa: E731
     elif kind == "all_gather":
         parts = torch.empty(ranks, count, device=device)
         fill = lambda: (parts.zero_(), parts[rank].copy_(pattern_of(rank)))[0]  # noqa: E731
-        call = lambda: dist.all_gather_into_tensor(parts.view(-1), parts[rank])  # noqa: E731  # in place
+        call = lambda: dist.all_gather_into_tensor(parts.view(-1), parts[rank], group=group)  # noqa: E731  # in place
         right = lambda: all(bool((parts[i] == pattern_of(i)).all()) for i in range(ranks))  # noqa: E731
     else:
         sent, received = torch.empty(count, device=device), torch.empty(count, device=device)
         before, after = (rank - 1) % ranks, (rank + 1) % ranks
         fill = lambda: (received.zero_(), sent.copy_(pattern_of(rank)))[0]  # noqa: E731
-        call = lambda: _send_receive(dist, sent, after, received, before)  # noqa: E731
+        call = lambda: _send_receive(dist, sent, after, received, before, group)  # noqa: E731
         right = lambda: bool((received == pattern_of(before)).all())  # noqa: E731
-    return Message(kind=kind, bytes=size, device=device, fill=fill, call=call, right=right)
+    return Message(device=device, fill=fill, call=call, right=right, group=group)
 
 
-def _send_receive(dist: Any, sent: Any, after: int, received: Any, before: int) -> None:
-    operations = [dist.P2POp(dist.isend, sent, after), dist.P2POp(dist.irecv, received, before)]
+def _send_receive(dist: Any, sent: Any, after: int, received: Any, before: int, group: Any) -> None:
+    operations = [dist.P2POp(dist.isend, sent, after, group), dist.P2POp(dist.irecv, received, before, group)]
     for work in dist.batch_isend_irecv(operations):
         work.wait()
 
 
 def time_on_all_ranks(torch: Any, dist: Any, one: Message) -> dict[str, Any]:
-    """Check the collective's result, then time it: a sample is the mean of repeated calls on the slowest rank."""
+    """Check the collective's result, then time it: a sample is the mean of repeated calls on the slowest rank.
+
+    On GPUs the calls of a sample are one CUDA graph, as in an engine's decode step, if all ranks can capture it.
+    Otherwise messages below about 1 MB would show the time in which the CPU launches them.
+    """
     one.fill()
     one.call()
-    verdict = torch.tensor([1.0 if one.right() else 0.0], device=one.device)
-    dist.all_reduce(verdict, op=dist.ReduceOp.MIN)
-    record = {"kind": one.kind, "bytes": one.bytes, "right": bool(verdict.item()), "seconds": []}
-    if not record["right"]:
-        return record
+    if not _all_ranks(torch, dist, one, one.right()):
+        return {"right": False, "seconds": []}
     for _ in range(WARM_UPS):
         one.call()
-    own = [_back_to_back_s(torch, dist, one) for _ in range(SAMPLES)]
+    many, how = _repeat(one), "wall time"
+    if one.device.type != "cpu":
+        how = "events"
+        replay = _capture(torch, one, many)
+        if _all_ranks(torch, dist, one, replay is not None) and replay is not None:
+            many, how = replay, "graph"
+            many()
+    own = [_back_to_back_s(torch, dist, one, many) for _ in range(SAMPLES)]
     slowest = torch.tensor(own, device=one.device)
-    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    return {**record, "seconds": slowest.tolist()}
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=one.group)
+    return {"right": True, "seconds": slowest.tolist(), "how": how}
 
 
-def _back_to_back_s(torch: Any, dist: Any, one: Message) -> float:
-    """Return the mean seconds of `CALLS` calls. Buffers are refilled first because repeated sums overflow floats."""
-    one.fill()
-    dist.barrier()
-    if one.device.type == "cpu":
-        start = time.perf_counter()
+def _repeat(one: Message) -> Callable[[], object]:
+    """Return a function that makes the `CALLS` calls of a sample."""
+
+    def make_calls() -> None:
         for _ in range(CALLS):
             one.call()
+
+    return make_calls
+
+
+def _all_ranks(torch: Any, dist: Any, one: Message, here: bool) -> bool:
+    """Return whether a condition holds on every rank of the message."""
+    everywhere = torch.tensor([1.0 if here else 0.0], device=one.device)
+    dist.all_reduce(everywhere, op=dist.ReduceOp.MIN, group=one.group)
+    return bool(everywhere.item())
+
+
+def _capture(torch: Any, one: Message, many: Callable[[], object]) -> Callable[[], object] | None:
+    """Return the replay of a CUDA graph of `many`; None if this torch or NCCL rejects the capture."""
+    try:
+        graph, _ = GraphCapturer(torch, str(one.device)).capture(many)
+    except RuntimeError:
+        return None
+    replay: Callable[[], object] = graph.replay
+    return replay
+
+
+def _back_to_back_s(torch: Any, dist: Any, one: Message, many: Callable[[], object]) -> float:
+    """Return the mean seconds of the `CALLS` calls that `many` makes. Buffers are refilled first because repeated sums
+    overflow floats."""
+    one.fill()
+    dist.barrier(group=one.group)
+    if one.device.type == "cpu":
+        start = time.perf_counter()
+        many()
         return (time.perf_counter() - start) / CALLS
     torch.cuda.synchronize(one.device)
     begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begun.record()
-    for _ in range(CALLS):
-        one.call()
+    many()
     ended.record()
     torch.cuda.synchronize(one.device)
     return float(begun.elapsed_time(ended)) * 1e-3 / CALLS

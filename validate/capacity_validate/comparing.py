@@ -1,7 +1,5 @@
 """`capacity compare`: compare a server's benchmark with the simulator, metric by metric, with likely causes of gaps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,9 +18,12 @@ from capacity.deployment import Service, Traffic
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import FrontendTimes, SimulationResult
 from capacity.workload import Workload
-from capacity_validate.benchmark_results import STATISTICS, MeasuredRun, read_results
+from capacity_validate.benchmark_results import STATISTICS, MeasuredRun
 from capacity_validate.comparison import Comparison, MetricRow, Overheads, RunComparison
+from capacity_validate.evidence import read_evidence
 from capacity_validate.replaying import (
+    UNKNOWN_LOAD,
+    alternative_workload,
     client_traffic,
     rebuild_workload,
     replay,
@@ -34,6 +35,7 @@ from capacity_validate.server_log import ServerLog, read_server_log
 from capacity_validate.server_settings import resolve_server, served_model, weights_contradiction
 
 BISECTIONS = 12
+Z_90 = 1.645  # standard deviations of a 90 % interval
 THROUGHPUTS = ("request_throughput", "output_throughput")
 
 
@@ -64,13 +66,27 @@ def compare(
         raise InvalidInput(
             "no result file: give the output of `vllm bench serve --save-result --save-detailed`"
         )
-    runs = [run.require_measured() for path in results for run in read_results(path)]
+    evidence = read_evidence(results)
+    runs = evidence.runs
+    if evidence.measurements:
+        raise InvalidInput(
+            f"{evidence.measurements[0]} contains times of kernels, not of requests: use `capacity calibrate`"
+        )
+    if not runs:
+        raise InvalidInput(
+            f"{evidence.sources[0]} contains no benchmark result: add one, or a scrape of the server's /metrics"
+        )
     pool_fields, traffic_fields = split_options("compare", options)
-    printed = next((run.server for run in runs if run.server is not None), None)
-    log = printed if server_log is None else read_server_log(server_log)
+    if (engine := evidence.engine(pool_fields.get("engine"))) is not None:
+        pool_fields["engine"] = engine
+    log = evidence.server
+    if server_log is not None:
+        given = read_server_log(server_log)
+        log = given if log is None else given.completed_by(log)
     named = served_model(model, runs, log, quantization=pool_fields.get("quantization"), download=download)
     planned, resolved = resolve_server(named, pool_fields, log, profiles=profiles, download=download)
-    other_weights = weights_contradiction(planned, log)
+    if (other_weights := weights_contradiction(planned, log)) is not None:
+        raise InvalidInput(other_weights)
     workloads = [rebuild_workload(run, traffic_fields) for run in runs]
     overheads = _fit_overheads(resolved, runs, workloads) if fit_overheads else None
     return Comparison(
@@ -82,9 +98,7 @@ def compare(
         kv_capacity_tokens=resolved.memory.kv_capacity_tokens,
         kv_capacity_measured=log is not None and (log.kv_tokens or log.kv_blocks) is not None,
         runs=tuple(
-            _compare_run(
-                resolved, run, workload, client_traffic(run, traffic_fields), overheads, log, other_weights
-            )
+            compare_run(resolved, run, workload, traffic_fields, overheads, log)
             for run, workload in zip(runs, workloads, strict=True)
         ),
         overheads=overheads,
@@ -131,25 +145,40 @@ def _step_overhead(resolved: ResolvedPool, workload: Workload, tpot_ms: float) -
     return (low + high) / 2
 
 
-def _compare_run(
+def compare_run(
     resolved: ResolvedPool,
     run: MeasuredRun,
     workload: tuple[Workload, str],
-    client: Traffic,
+    traffic: dict[str, Any],
     overheads: Overheads | None,
     log: ServerLog | None,
-    other_weights: str | None,
 ) -> RunComparison:
-    requests, how = workload
-    if overheads is None:
-        result = replay(resolved, requests, frontend=run_frontend(resolved, run))
-    else:
+    """Return a run's metrics as measured and as predicted for its `workload`, the requests with a text on them."""
+    (requests, how), client = workload, client_traffic(run, traffic)
+    frontend = run_frontend(resolved, run)
+    if overheads is not None:
         frontend = _frontend(resolved, overheads.request_s)
-        result = replay(resolved, requests, step_s=overheads.step_s, frontend=frontend)
+
+    def simulate(load: Workload) -> tuple[SimulationResult, dict[str, Quantity]]:
+        found = replay(
+            resolved, load, step_s=0.0 if overheads is None else overheads.step_s, frontend=frontend
+        )
+        fitted = overheads is not None
+        return found, _predict_with_intervals(resolved, run, load, client, found, fitted=fitted)
+
+    result, known = simulate(requests)
+    other = alternative_workload(run, traffic)
+    if other is not None:
+        known = _hull(known, simulate(other)[1])
     predicted = result.to_dict()
-    known = _predict_with_intervals(resolved, run, requests, client, result, fitted=overheads is not None)
     rows = _metric_rows(run, known, predicted)
-    notices = list(requests.notices)
+    notices = [*requests.notices, *run.notices]
+    if other is not None:
+        notices.append(UNKNOWN_LOAD)
+    if log is not None and log.prefix_hit_rate and run.prefix_hit_rate is None:
+        notices.append(
+            f"the log reports a prefix cache hit rate of {log.prefix_hit_rate:.0%}; the simulated prompts share nothing"
+        )
     if run.failed:
         notices.append(f"{run.failed} requests failed at the server; they are not simulated")
     if result.status != "complete":
@@ -171,7 +200,6 @@ def _compare_run(
                 predicted,
                 kv_known=log is not None,
                 drafts=resolved.pool.speculator is not None,
-                other_weights=other_weights,
             )
         ),
         notices=tuple(dict.fromkeys(notices)),
@@ -205,6 +233,16 @@ def _predict_with_intervals(
     return {**latencies, **rate_intervals(bands, requests, result, verdict)}
 
 
+def _hull(one: Mapping[str, Quantity], other: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """Return the quantities of `one` with intervals that also contain those of `other`."""
+    widened = dict(one)
+    for name in one.keys() & other.keys():
+        ends = [end for each in (one[name], other[name]) for end in (each.low, each.high) if end is not None]
+        if len(ends) == 4:
+            widened[name] = replace(one[name], low=min(ends), high=max(ends))
+    return widened
+
+
 def _metric_rows(
     run: MeasuredRun, known: Mapping[str, Quantity], predicted: Mapping[str, Any]
 ) -> list[MetricRow]:
@@ -221,10 +259,19 @@ def _metric_rows(
     rows = []
     for name, value in measured.items():
         found, shown = known.get(name), "duration_s" if name == "duration" else name
-        ends = {} if found is None else {"low": found.low, "high": found.high}
+        ends = {} if found is None else _interval_ends(found, run.deviations.get(name, 0.0))
         bare = predicted.get(name) if found is None else found.value
         rows.append(MetricRow(name=shown, measured=value, predicted=bare, **ends))
     return rows
+
+
+def _interval_ends(predicted: Quantity, deviation: float) -> dict[str, float | None]:
+    """Return the ends of the interval, widened if the measured value has this standard deviation of its logarithm."""
+    low, high, value = predicted.low, predicted.high, predicted.value
+    if not deviation or not low or not high or not value:
+        return {"low": low, "high": high}
+    down, up = (math.hypot(math.log(end / value), Z_90 * deviation) for end in (low, high))
+    return {"low": value * math.exp(-down), "high": value * math.exp(up)}
 
 
 def _memory_rows(planned: ResolvedPool, log: ServerLog | None) -> tuple[MetricRow, ...]:
@@ -258,14 +305,13 @@ def likely_causes(
     *,
     kv_known: bool,
     drafts: bool = False,
-    other_weights: str | None = None,
 ) -> list[str]:
     """Return likely causes of errors outside the intervals. `kv_known`: a server log was given; `drafts`: the
-    simulation includes speculative decoding; `other_weights`: a sentence if the logged size of the weights differs."""
+    simulation includes speculative decoding."""
     errors = {row.name: row.error for row in rows if not row.inside}
     measured = {row.name for row in rows if row.error is not None}
     ttft, tpot = errors.get("mean_ttft_ms"), errors.get("mean_tpot_ms")
-    causes = [] if other_weights is None else [other_weights]
+    causes = []
     if run.accepted_length and not drafts:
         causes.append(
             f"the server decoded speculatively (accepted length {run.accepted_length:.2f}); this simulation did not"

@@ -20,7 +20,6 @@ from capacity.hardware.coefficients import (
     Coefficients,
     CollectiveCoefficients,
     Fit,
-    Residuals,
     StepCoefficients,
 )
 from capacity.step import StepShape
@@ -41,8 +40,6 @@ from capacity_validate.splitting import describe_split, split_cases
 
 ROWS_PER_CONSTANT = 3
 MIN_CONSTANTS = 2
-LIBRARY_PRODUCTS = ("bf16", "fp32")  # engines use their own kernels for quantized weights
-ENGINE_FAMILIES = ("vllm", "trtllm", "sglang")
 AT_BOUND = 0.999
 CONTRADICTION = 0.5  # a family with a larger median error has inconsistent evidence
 _RANGES = {
@@ -221,13 +218,11 @@ def calibrated_profile(
     *,
     family: str,
     name: str | None = None,
-    residuals: Mapping[str, Residuals] | None = None,
 ) -> HardwareProfile:
     """Return the profile with the fitted constants; everything else, including provenance, is unchanged.
 
-    All engines use the vendor's library for 16-bit matrix multiplications, so the constants fitted to 16-bit
-    multiplications apply to all engine families. All other constants describe the harness's own kernels and are stored
-    in the harness's family; engines use them only if the profile has no better ones.
+    The constants describe the harness's own kernels and are stored in the harness's family. Engines use them only if
+    the profile has none from an engine, but their times follow the measurements too (`card_ratios`).
     """
     raw = profile.step_time
     tables: dict[str, Any] = (
@@ -236,10 +231,7 @@ def calibrated_profile(
         else {}
     )
     tables["gpu"] = name or profile.name
-    if fits:
-        tables.pop("error_factor", None)  # it applies to unmeasured chips
     families = tables.setdefault("families", {})
-    transferred = "transferred_from" in tables
     for fit in fits:
         after = fit.after.model_dump(mode="json", exclude_none=True)
         operator, key = fit.target.operator, fit.target.key
@@ -248,26 +240,10 @@ def calibrated_profile(
         elif operator == "elementwise":
             families.setdefault(family, {})["elementwise"] = after
         else:
-            for taker in (family, *_engines_with_product(fit.target, families, transferred=transferred)):
-                families.setdefault(taker, {}).setdefault(operator, {})[key] = after
-    if residuals:
-        earned = {
-            regime: band.model_dump(mode="json", exclude_none=True) for regime, band in residuals.items()
-        }
-        tables["residuals"] = {**tables.get("residuals", {}), **earned}
+            families.setdefault(family, {}).setdefault(operator, {})[key] = after
     return profile.model_copy(
         update={"step_time": StepCoefficients.model_validate(tables), "name": name or profile.name}
     )
-
-
-def _engines_with_product(
-    target: Target, families: Mapping[str, Mapping[str, Any]], *, transferred: bool
-) -> list[str]:
-    """Return the engine families to update with the fitted GEMM constants: those that have constants for this format,
-    or all if the profile's constants were transferred from another GPU."""
-    if target.operator != "gemm" or target.key not in LIBRARY_PRODUCTS:
-        return []
-    return [e for e in ENGINE_FAMILIES if transferred or target.key in families.get(e, {}).get("gemm", {})]
 
 
 def fit_host_time(

@@ -54,6 +54,7 @@ class DeviceFacts:
     throttle_reasons: tuple[str, ...] = ()
     nvlink_links: int | None = None
     devices_in_node: int = 1
+    collective_devices: tuple[int, ...] = ()  # indices of the GPUs that collectives may use
     driver_version: str | None = None
     cuda_version: str | None = None
     torch_version: str | None = None
@@ -90,24 +91,53 @@ def require_torch() -> Any:
 
 
 def find_device(device: str = "auto", *, threads: int = 1) -> DeviceFacts:
-    """Return the facts of the device: `auto` or `cuda` (the first GPU), `cuda:N`, or `cpu`.
+    """Return the facts of the device: `auto` or `cuda` (the first GPU), `cuda:N`, `cuda:N,M,...`, or `cpu`.
 
-    `auto` never falls back to the CPU, whose results would not describe a GPU. Raises InvalidInput with a one-line
-    message if the device does not exist.
+    Collectives use the GPUs of the list; `auto` and `cuda` add every visible GPU that is not in use. `auto` never falls
+    back to the CPU, whose results would not describe a GPU. Raises InvalidInput with a one-line message if a device
+    does not exist.
     """
     name = device.strip().lower()
     if name == "cpu":
         return cpu_facts(require_torch(), threads=threads)
-    kind, _, number = name.partition(":")
-    if kind not in ("auto", "cuda", "gpu") or (number and not number.isdecimal()):
-        raise InvalidInput(f"--device is {device!r}: must be auto, cuda, cuda:N or cpu")
+    kind, _, listed = name.partition(":")
+    numbers = listed.split(",") if listed else []
+    if kind not in ("auto", "cuda", "gpu") or not all(number.isdecimal() for number in numbers):
+        raise InvalidInput(f"--device is {device!r}: must be auto, cuda, cuda:N, cuda:N,M,... or cpu")
     torch = require_torch()
     if not torch.cuda.is_available():
         raise InvalidInput(_why_no_gpu(torch))
-    index, count = int(number or 0), torch.cuda.device_count()
-    if index >= count:
+    indices, count = tuple(map(int, numbers)), torch.cuda.device_count()
+    if max(indices, default=0) >= count:
         raise InvalidInput(f"--device {device}: there are {count} GPUs, cuda:0 to cuda:{count - 1}")
-    return gpu_facts(torch, index)
+    if len(set(indices)) < len(indices):
+        raise InvalidInput(f"--device {device}: names a GPU twice")
+    facts = gpu_facts(torch, indices[0] if indices else 0)
+    if indices:
+        return replace(facts, collective_devices=indices)
+    idle, busy = _other_devices(torch, facts)
+    if busy:
+        names = ", ".join(f"cuda:{index}" for index in busy)
+        remark = f"collectives leave out {names}: in use, or NVML does not report it; --device cuda:0,1 chooses GPUs"
+        facts = replace(facts, remarks=(*facts.remarks, remark))
+    return replace(facts, collective_devices=(facts.index, *idle))
+
+
+def _other_devices(torch: Any, facts: DeviceFacts) -> tuple[list[int], list[int]]:
+    """Return the visible GPUs other than the measured one: those with idle memory, and those in use or unknown.
+
+    NVML is asked because torch would create a context on each GPU.
+    """
+    nvml = _nvml()
+    idle: list[int] = []
+    busy: list[int] = []
+    for index in range(facts.devices_in_node):
+        if index == facts.index:
+            continue
+        found = None if nvml is None else find_handle(nvml, torch.cuda.get_device_properties(index), index)
+        memory = None if found is None else _query_nvml(nvml, "nvmlDeviceGetMemoryInfo", found.card)
+        (idle if memory is not None and memory.used < CONTEXT_BYTES else busy).append(index)
+    return idle, busy
 
 
 def _why_no_gpu(torch: Any) -> str:

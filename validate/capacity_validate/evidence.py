@@ -1,20 +1,32 @@
 """Files to calibrate on, whose kind is detected from their content: results, logs, scrapes, kernel measurements."""
 
+import hashlib
+import http.client
 import re
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.errors import CapacityError, InvalidInput, MalformedFile
 from capacity.base.external_files import read_bytes
-from capacity_validate.benchmark_results import MeasuredRun, read_results
-from capacity_validate.benchmark_results.metrics_scrape import is_metrics, read_metrics
-from capacity_validate.cases import SCHEMA
+from capacity_validate.benchmark_results import MeasuredRun, is_mlperf, read_results
+from capacity_validate.benchmark_results.metrics_scrape import (
+    is_metrics,
+    modified_s,
+    read_scrape,
+    run_of_metrics,
+    split_into_windows,
+)
 from capacity_validate.decode_log import DecodeSteps, decode_steps
+from capacity_validate.kernel_files import is_kernel_file
 from capacity_validate.server_log import ServerLog, parse_server_log
+from capacity_validate.server_metrics import ServerMetrics
 
 FETCH_SECONDS = 10.0
 FETCH_BYTES = 16 * 2**20
@@ -23,13 +35,17 @@ _JSON = re.compile(r"\s*(?:\{|\[\s*[\[\]{])")  # a log line may start with [2026
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Data to calibrate on: benchmark runs, log and decode times of one deployment, or kernel measurement files."""
+    """Data to calibrate on: benchmark runs, log and decode times of one deployment, or kernel measurement files.
+
+    `kinds`: the kind of content that was detected in each source.
+    """
 
     sources: tuple[str, ...]
     runs: tuple[MeasuredRun, ...] = ()
     log: ServerLog | None = None
     steps: tuple[DecodeSteps, ...] = ()
     measurements: tuple[str, ...] = ()
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     def engine(self, asked: str | None) -> str | None:
         """Return the engine `asked`, else the one that a result implies. Raises InvalidInput if they differ."""
@@ -45,29 +61,62 @@ class Evidence:
 
     @property
     def server(self) -> ServerLog | None:
-        """Return the server's launch settings from its log, or else from a result file."""
-        return self.log or next((run.server for run in self.runs if run.server is not None), None)
+        """Return the server's launch settings from its log, completed from the result files.
+
+        Raises InvalidInput if two result files contain different settings.
+        """
+        found, first = self.log, None
+        for server in (run.server for run in self.runs if run.server is not None):
+            _require_same_server(first, server)
+            first = first or server
+            found = server if found is None else found.completed_by(server)
+        return found
 
 
-def read_evidence(sources: Sequence[str | Path]) -> Evidence:
-    """Read the given files and http(s) addresses as evidence. Raises MalformedFile, InvalidInput."""
+RESULT, SCRAPE, LOG, KERNELS = "benchmark result", "/metrics scrape", "engine log", "kernel measurements"
+
+
+def read_evidence(sources: Sequence[str | Path], *, rejected: dict[str, str] | None = None) -> Evidence:
+    """Read the given files and http(s) addresses as evidence. Raises MalformedFile, InvalidInput.
+
+    With `rejected`, a source that cannot be used raises no error; the dict receives its reason instead.
+    """
     if not sources:
         raise InvalidInput(
             "no result to calibrate on: give a benchmark's result file, an engine's log, or its /metrics"
         )
     runs: list[MeasuredRun] = []
+    scrapes: list[ServerMetrics] = []
     steps: list[DecodeSteps] = []
     logs: list[ServerLog] = []
     measurements: list[str] = []
-    for source in map(str, sources):
-        if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*://", source):
-            runs.append(read_metrics(source, fetch_text(source)))
-            continue
-        text = str(read_bytes(source, "a benchmark result"), "utf-8-sig", errors="replace")
-        if _JSON.match(text) and f'"{SCHEMA}"' in text[:2000]:
+    kinds: dict[str, str] = {}
+    seen: dict[bytes, str] = {}
+
+    @contextmanager
+    def record_rejection(source: str) -> Iterator[None]:
+        try:
+            yield
+        except CapacityError as error:
+            if rejected is None:
+                raise
+            rejected[source] = str(error).removeprefix(f"{source}: ")
+
+    def read(source: str) -> None:
+        is_address = re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*://", source) is not None
+        text = fetch_text(source) if is_address else _read_file(source)
+        _refuse_copy(source, text, seen)
+        if is_address or is_metrics(text):
+            kinds[source] = SCRAPE
+            scrapes.append(
+                read_scrape(source, text, scraped_s=time.time() if is_address else modified_s(source))
+            )
+        elif is_kernel_file(text):
+            kinds[source] = KERNELS
             measurements.append(source)
-        elif _JSON.match(text) or is_metrics(text):
-            runs += [run.require_measured() for run in read_results(source, text)]
+        elif _JSON.match(text) or is_mlperf(text):
+            kinds[source] = RESULT
+            runs.extend([run.require_measured() for run in read_results(source, text)])
         else:
             found, log = decode_steps(text), parse_server_log(source, text)
             if not found and log is None:
@@ -75,15 +124,52 @@ def read_evidence(sources: Sequence[str | Path]) -> Evidence:
                     source,
                     "is neither a supported benchmark result, nor an engine log or /metrics scrape with a usable value",
                 )
-            steps += found
-            logs += [log] if log is not None else []
+            kinds[source] = LOG
+            found_logs = [log] if log is not None else []
+            _single_server_log([*logs, *found_logs])
+            steps.extend(found)
+            logs.extend(found_logs)
+
+    for source in map(str, sources):
+        with record_rejection(source):
+            read(source)
+    with record_rejection(scrapes[-1].path if scrapes else ""):
+        for window in split_into_windows(scrapes):
+            with record_rejection(window.path):
+                runs.append(run_of_metrics(window).require_measured())
     return Evidence(
         sources=tuple(map(str, sources)),
         runs=tuple(runs),
         log=_single_server_log(logs),
         steps=tuple(steps),
         measurements=tuple(measurements),
+        kinds=kinds,
     )
+
+
+def _read_file(source: str) -> str:
+    return str(read_bytes(source, "a benchmark result"), "utf-8-sig", errors="replace")
+
+
+def _refuse_copy(source: str, text: str, seen: dict[bytes, str]) -> None:
+    """Raise InvalidInput if an earlier source has the same content, because a run must not count twice."""
+    digest = hashlib.sha256(text.encode("utf-8", errors="replace")).digest()
+    if (other := seen.setdefault(digest, source)) is not source:
+        raise InvalidInput(
+            f"{source} has the same content as {other}, which would count twice: leave one out"
+        )
+
+
+def _require_same_server(first: ServerLog | None, other: ServerLog) -> None:
+    if first is None:
+        return
+    for name, value in other.settings.items():
+        before = first.settings.get(name, value)
+        if before != value:
+            raise InvalidInput(
+                f"the results come from different servers: {name.replace('_', ' ')} is {before} in {first.path} and "
+                f"{value} in {other.path}: give the results of one server"
+            )
 
 
 def _single_server_log(logs: Sequence[ServerLog]) -> ServerLog | None:
@@ -111,12 +197,12 @@ def fetch_text(address: str) -> str:
     opener = urllib.request.build_opener(_NoRedirect)
     try:
         with opener.open(address, timeout=FETCH_SECONDS) as answer:
-            content = answer.read(FETCH_BYTES + 1)
+            content = _read_in_time(answer)
     except urllib.error.HTTPError as error:
         raise InvalidInput(
             f"{address} returned {error.code} {error.reason}: give the address of /metrics"
         ) from None
-    except (OSError, ValueError, urllib.error.URLError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise InvalidInput(
             f"{address} cannot be read: {reason}; save its content and give that file"
@@ -126,3 +212,13 @@ def fetch_text(address: str) -> str:
             f"{address} returned more than {FETCH_BYTES // 2**20} MiB, longer than any engine's metrics"
         )
     return str(content, "utf-8", errors="replace")
+
+
+def _read_in_time(answer: Any) -> bytes:
+    """Return at most `FETCH_BYTES` + 1 bytes of an HTTP answer. Raises TimeoutError for one that ends too late."""
+    until, content = time.monotonic() + FETCH_SECONDS, b""
+    while len(content) <= FETCH_BYTES and (part := answer.read1(2**16)):
+        content += part
+        if time.monotonic() > until:
+            raise TimeoutError(f"not complete after {FETCH_SECONDS:g} s")
+    return content

@@ -21,12 +21,15 @@ class DeviceLost(Exception):
         return type(self), (self.what, self.text)
 
 
-def first_line(error: BaseException) -> str:
-    """Return an error's message in one line."""
-    text = str(error).strip()
-    line = text.splitlines()[0] if text else ""
+def error_line(error: BaseException) -> str:
+    """Return an error's message in one line: its first line, or for Triton's compiler the last, which is the cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     name = type(error).__name__
-    return line if isinstance(error, RuntimeError) and line else f"{name}: {line}" if line else name
+    if not lines:
+        return name
+    if type(error).__module__.partition(".")[0] == "triton":
+        return f"{name}: {lines[-1]}"
+    return lines[0] if isinstance(error, RuntimeError) else f"{name}: {lines[0]}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -46,7 +49,7 @@ def device_error(torch: Any, device: str) -> str | None:
         torch.cuda.synchronize(device)
         value = float(canary)
     except RuntimeError as error:
-        return None if is_out_of_memory(error) else first_line(error)
+        return None if is_out_of_memory(error) else error_line(error)
     return None if value == 1.0 else f"1 was computed as {value}"
 
 
@@ -54,7 +57,7 @@ def require_kernels_for_device(error: BaseException) -> None:
     """Raise InvalidInput if the error shows that torch has no code for this GPU, because no kernel can run."""
     if _NO_IMAGE in str(error).lower():
         raise InvalidInput(
-            f"this torch build has no code for this GPU ({first_line(error)}): install a build for its compute "
+            f"this torch build has no code for this GPU ({error_line(error)}): install a build for its compute "
             "capability"
         ) from None
 

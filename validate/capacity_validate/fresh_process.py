@@ -1,7 +1,8 @@
 """Run a validation on a GPU in child processes, so that a crash or a broken CUDA context affects only one stage.
 
 The parent process never uses CUDA, because a broken context keeps its memory until its process ends. If a child loses
-its device or dies, the next child continues the same measurement file and skips the stage that failed.
+its device or dies, the next child continues the same measurement file and skips the stage that failed. If the parent
+dies, the child ends at once and releases the GPU.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import importlib
 import os
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -18,11 +20,11 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from capacity.base.errors import CapacityError
-from capacity_validate.failures import first_line
+from capacity_validate.failures import error_line
 
 MAX_PROCESSES = 8  # per run
 MIN_REMAINING_S = 10.0  # minimum remaining budget to start another process
-FIRST_STAGE = "kernels and steps"  # the stage that marks each case in the measurement file
+CASE_STAGE = "kernels and steps"  # the stage that marks each case in the measurement file
 _START = "from capacity_validate.fresh_process import main; main()"
 
 
@@ -91,7 +93,7 @@ def _run_process(
     code = process.returncode
     how = f"signal {-code}" if code < 0 else f"code {code}"
     lost = f"the process ended with {how} in the stage {stage}"
-    return ProcessOutcome(stage=stage, lost=lost, repeatable=stage == FIRST_STAGE)
+    return ProcessOutcome(stage=stage, lost=lost, repeatable=stage == CASE_STAGE)
 
 
 def _listen(
@@ -101,7 +103,7 @@ def _listen(
 
     The child receives Ctrl-C too: wait for it after the first, kill it at the second.
     """
-    stage, interrupts = FIRST_STAGE, 0
+    stage, interrupts = CASE_STAGE, 0
     answer = None
     while True:
         try:
@@ -126,6 +128,7 @@ def main() -> None:
     os.dup2(2, 1)  # keep output of kernels and libraries out of the command's stdout
     line = Connection(int(sys.argv[1]))
     work, arguments = line.recv()
+    threading.Thread(target=_end_with_parent, args=(line,), name="parent", daemon=True).start()
     module, _, name = work.partition(":")
 
     def sender(kind: str) -> Callable[..., None]:
@@ -139,11 +142,16 @@ def main() -> None:
         answer = error
     except Exception as error:
         traceback.print_exc()
-        answer = MeasuringFailed(first_line(error))
+        answer = MeasuringFailed(error_line(error))
     _send(line, "answer", answer)
-    line.close()
     sys.stderr.flush()
     os._exit(0)  # skip teardown, because a lost context raises errors there
+
+
+def _end_with_parent(line: Connection) -> None:
+    """Wait until the parent's end of the pipe closes, because the parent was killed, and end this process."""
+    line.poll(None)
+    os._exit(1)
 
 
 def _send(line: Connection, kind: str, value: Any) -> None:

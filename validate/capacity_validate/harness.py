@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import Flag
 from capacity.hardware import write_profile
-from capacity_validate.calibrating import FittedProfile
+from capacity_validate.calibrating import FittedProfile, calibrate
 from capacity_validate.campaigns import load_campaign
+from capacity_validate.cases import read_measurements
 from capacity_validate.devices import find_device, require_memory, require_torch
-from capacity_validate.failures import DeviceLost, device_error, first_line, is_out_of_memory
-from capacity_validate.fresh_process import FIRST_STAGE, ProcessOutcome, run_in_fresh_processes
+from capacity_validate.failures import DeviceLost, device_error, error_line, is_out_of_memory
+from capacity_validate.fresh_process import CASE_STAGE, ProcessOutcome, run_in_fresh_processes
+from capacity_validate.measurement_quality import require_valid, run_summary
 from capacity_validate.model_error import (
     extrapolate_depth,
     fitted_constants,
@@ -43,7 +45,7 @@ __all__ = ["MEASUREMENTS", "validate"]
 TOLERANCE_TTFT = 0.25
 TOLERANCE_TPOT = 0.15
 TOLERANCE_TPOT_CPU = 0.25  # higher because of noise on a shared machine
-ENGINE_MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+ENGINE_MODEL = "Qwen/Qwen3-8B"  # needs no account to download
 DEFAULT_OUT = "capacity-validation"
 NO_SETTINGS: Mapping[str, Any] = {}
 NOISE_LIMIT = 0.5
@@ -52,7 +54,11 @@ INTERRUPTED = "interrupted: this report contains the results up to the interrupt
 
 def validate(
     device: Annotated[
-        str, Flag("Device to measure: auto (the first GPU), cuda, cuda:N, or cpu.", "--device")
+        str,
+        Flag(
+            "Device to measure: auto (the first GPU), cuda:N, cuda:N,M (collectives use both), or cpu.",
+            "--device",
+        ),
     ] = "auto",
     campaign: Annotated[
         str, Flag("Cases to measure: campaign quick, standard or full, or a TOML file.", "--campaign")
@@ -76,8 +82,19 @@ def validate(
     ] = None,
     threads: Annotated[int, Flag("Number of CPU threads for --device cpu.", least=1)] = 1,
     seed: Annotated[int, Flag("")] = 0,
-    engine: Annotated[str | None, Flag("Also benchmark an installed engine: vllm or sglang.")] = None,
+    engine: Annotated[
+        str | None,
+        Flag("Also benchmark an installed engine: vllm, sglang, or one with a version, vllm@0.33."),
+    ] = None,
     model: str = ENGINE_MODEL,
+    tensor_parallel_size: Annotated[
+        int | None, Flag("Number of tensor-parallel GPUs of --engine.", "-tp --tensor-parallel-size", least=1)
+    ] = None,
+    quantization: Annotated[str | None, Flag("Weight format of --engine.", "-q --quantization")] = None,
+    dummy_weights: Annotated[
+        bool,
+        Flag("Let --engine use random weights, so that only configuration and tokenizer are downloaded."),
+    ] = False,
     engine_settings: Mapping[str, Any] = NO_SETTINGS,
     progress: Progress | None = None,
 ) -> ValidationReport:
@@ -86,8 +103,9 @@ def validate(
     Writes `out`/measurements.jsonl during the run (a second run continues it), then report.json, report.html and the
     calibrated profile. `gpu` names the profile if the card's name matches none; `budget_s` overrides the campaign's.
     If `engine` (vllm or sglang, installed) is given, it then serves `model` on the same device, and the results of its
-    own client are compared with the simulation; this takes minutes beyond the budget. `engine_settings` are `Pool`
-    fields for its launch. Raises InvalidInput with a one-line message if the device, driver, torch or profile is
+    own client are compared with the simulation and calibrate a second profile, `GPU@mine-ENGINE`; this takes minutes
+    beyond the budget. `engine_settings` are `Pool` fields for its launch, which `tensor_parallel_size` and
+    `quantization` override. Raises InvalidInput with a one-line message if the device, driver, torch or profile is
     missing.
     """
     start = time.monotonic()
@@ -105,8 +123,14 @@ def validate(
         "threads": threads,
         "seed": seed,
     }
+    chosen = {"tensor_parallel_size": tensor_parallel_size, "quantization": quantization}
+    settings = {**engine_settings, **{name: value for name, value in chosen.items() if value is not None}}
     if engine is not None:
         require_engine(engine)
+    elif unused := [
+        name for name, value in (*chosen.items(), ("dummy_weights", dummy_weights or None)) if value
+    ]:
+        raise InvalidInput(f"--{unused[0].replace('_', '-')} needs --engine, whose launch it changes")
     budget_s = budget_s or load_campaign(campaign).budget_s
     if device.strip().lower() == "cpu" or os.name == "nt":  # Windows cannot pass the pipe to a child process
         report, _ = run_in_this_process(**arguments, budget_s=budget_s, skip={}, progress=progress)
@@ -115,7 +139,9 @@ def validate(
             "capacity_validate.harness:run_in_child", arguments, deadline=start + budget_s, progress=progress
         )
     if engine is not None:
-        report = _add_engine_comparison(report, engine, model, Path(out), progress, engine_settings)
+        report = _add_engine_comparison(
+            report, engine, model, Path(out), progress, settings, dummy_weights=dummy_weights
+        )
     return report
 
 
@@ -126,21 +152,35 @@ def _add_engine_comparison(
     folder: Path,
     progress: Progress | None,
     settings: Mapping[str, Any] = NO_SETTINGS,
+    *,
+    dummy_weights: bool = False,
 ) -> ValidationReport:
-    """Return the report with a real engine's benchmark compared with the new profile, or the engine's failure."""
+    """Return the report with a real engine's benchmark compared with the new profile, or the engine's failure.
+
+    The engine's results also calibrate a variant of that profile, `GPU@mine-ENGINE`.
+    """
     calibrated = f"{report.profile.partition('@')[0]}@mine"
     gpu = calibrated if (folder / f"{calibrated}.toml").is_file() else report.profile
     try:
-        answer = measure_engine(
+        found = measure_engine(
             engine,
             model,
             gpu=gpu,
             folder=folder / "engine",
             profiles=folder,
             announce=lambda stage: None if progress is None else progress(0, 0, stage),
+            dummy_weights=dummy_weights,
             **settings,
         )
-        report = replace(report, engine=answer)
+        report = replace(report, engine=found.comparison)
+        name = f"mine-{engine.strip().lower().partition('@')[0]}"
+        learnt = calibrate(found.files, name=name, model=model, out=folder, profiles=folder, **found.settings)
+        text = f"the engine's benchmarks calibrated {learnt.profile} ({learnt.path})"
+        if dummy_weights:
+            text += (
+                "; with random weights, routing of experts and draft acceptance are not those of the model"
+            )
+        report = replace(report, remarks=(*report.remarks, text))
     except CapacityError as error:
         report = replace(report, broken=(*report.broken, f"engine {engine}: {error}"))
     _write_report(report, folder)
@@ -153,9 +193,7 @@ def run_in_child(**arguments: Any) -> ProcessOutcome:
     if measured.lost is None:
         return ProcessOutcome(answer=report)
     stage = measured.stage
-    return ProcessOutcome(
-        answer=report, stage=stage, lost=str(measured.lost), repeatable=stage == FIRST_STAGE
-    )
+    return ProcessOutcome(answer=report, stage=stage, lost=str(measured.lost), repeatable=stage == CASE_STAGE)
 
 
 def run_in_this_process(
@@ -196,8 +234,15 @@ def run_in_this_process(
     report = _build_report(
         measured, profile, tolerance_ttft=tolerance_ttft, tolerance_tpot=tolerance_tpot, start=start
     )
+    session.log.add_run(run_summary(report, session, measured.results))
+    written = bool(profile.fits)
+    try:
+        doubts = require_valid([read_measurements(session.log.path)], session.profile)
+    except InvalidInput as error:
+        doubts, written = (f"no calibrated profile was written: {error}",), False
+    report = replace(report, remarks=(*report.remarks, *doubts))
     _write_report(report, Path(out))
-    if profile.fits:
+    if written:
         write_profile(profile.profile, Path(out))
     return report, measured
 
@@ -227,7 +272,7 @@ def measure(
     interrupted, current = False, ""
     lost: DeviceLost | None = None
     try:
-        for stage in STAGES:
+        for number, stage in enumerate(STAGES, start=1):
             current = stage.name
             if (reason := (skip or {}).get(stage.name)) is not None:
                 results.broken.append(f"{stage.name}: cut short, {reason}")
@@ -235,7 +280,8 @@ def measure(
             if enter is not None:
                 enter(stage.name)
             with _record_failures(stage, session, results):
-                stage.run(session, results)
+                fraction = stage.time_fraction(session, STAGES[number:])
+                stage.run(session.with_time_fraction(fraction), results)
             session = session.with_model(results.whole, results.slowdown)
             if results.outcome is not None and results.outcome.interrupted:
                 raise KeyboardInterrupt
@@ -262,7 +308,7 @@ def _record_failures(stage: ValidationStage, session: Session, results: StageRes
     except (DeviceLost, CapacityError):
         raise
     except Exception as error:
-        line = first_line(error)
+        line = error_line(error)
         if device_error(session.torch, session.facts.torch_name) is not None:
             raise DeviceLost(stage.name, line) from None
         if is_out_of_memory(error):

@@ -1,7 +1,5 @@
 """Comparison of a run's measurements with the step model: the fits, and predictions before and after calibration."""
 
-from __future__ import annotations
-
 import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,7 +13,7 @@ from capacity_validate.predictions import Predictor
 from capacity_validate.report_data import Extrapolation, FittedConstants, ServingComparison
 from capacity_validate.serving_loop import count_equal_steps, simulate, step_errors
 from capacity_validate.session import Session
-from capacity_validate.small_models import extrapolate_seconds, find_model
+from capacity_validate.small_models import extrapolate_seconds
 
 if TYPE_CHECKING:
     from capacity_validate.stages.stage_result import LoadedRun
@@ -44,7 +42,7 @@ def _fit_arguments(session: Session) -> dict[str, Any]:
         "source": session.source,
         "on_gpu": session.on_gpu,
         "model": None if session.whole is None else session.whole.spec,
-        "unseen": None if unseen is None else find_model(unseen.model),
+        "unseen": None if unseen is None else session.find_model(unseen.model),
     }
 
 
@@ -54,7 +52,7 @@ def whole_model_cases(session: Session) -> list[MeasuredCase]:
 
 
 def serving_comparison(
-    loaded: LoadedRun, before: Predictor, after: Predictor, model: ModelSpec
+    loaded: "LoadedRun", before: Predictor, after: Predictor, model: ModelSpec
 ) -> ServingComparison:
     """Compare a real serving run with two simulations: with the calibrated and with the uncalibrated step model."""
     run, layers, window = loaded.run, model.num_layers, model.window_tokens

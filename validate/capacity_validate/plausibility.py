@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from capacity.hardware import HardwareProfile
 from capacity_validate.cases import MeasuredCase
@@ -12,6 +13,7 @@ from capacity_validate.splitting import shape_key
 
 COMPUTE_SLACK = 1.15  # relative to the datasheet; gaming cards exceed its boost clock
 MEMORY_SLACK = 1.10  # part of the rotating inputs may still be in the L2 cache
+WRONG_CLOCK = 1.5  # of the datasheet's bandwidth; faster copies show that the clock or the device is wrong
 # operators whose inputs do not rotate, so memory bandwidth is no limit
 KEPT_IN_CACHE = ("elementwise", "prefill_attention", "mla_prefill")
 ENOUGH_IMPLAUSIBLE = 3  # number of cases after which the run ends: the clock or the device is wrong
@@ -90,6 +92,19 @@ def explain_impossible_speed(measured: MeasuredCase, profile: HardwareProfile) -
     return None
 
 
+def is_explained_by_cache(measured: MeasuredCase, profile: HardwareProfile) -> bool:
+    """Return whether a time is impossible only for memory, by less than a wrong clock would make it.
+
+    Kernels find data in the L2 cache, and even copies that flush it reach 114 % of an RTX 5090's datasheet bandwidth
+    (nvbench, issue 270, read 2026-11), so such times are marked but say nothing about other cases.
+    """
+    compute_s = _compute_seconds(measured, profile) or 0.0
+    memory_s = measured.bytes / profile.hbm_bytes_per_s
+    copies = measured.case.operator == "bandwidth"
+    limit = WRONG_CLOCK if copies else math.inf
+    return compute_s <= COMPUTE_SLACK * measured.seconds and memory_s <= limit * measured.seconds
+
+
 def find_equal_times(measured: Iterable[MeasuredCase], profile: HardwareProfile) -> dict[str, str]:
     """Find cases of one shape that take equal times although their work differs; return a text for each case id."""
     shapes: dict[object, list[tuple[float, MeasuredCase]]] = {}
@@ -154,6 +169,36 @@ def time_drift(first: Mapping[str, float], last: Mapping[str, float]) -> float:
     """Return the median relative change of times from the first to the last pass; 0 for fewer than five cases."""
     ratios = [last[name] / first[name] - 1 for name in first if name in last and first[name] > 0]
     return statistics.median(ratios) if len(ratios) >= 5 else 0.0
+
+
+MIN_REFERENCES = 3
+REFERENCE_UNSTEADY = 0.10  # largest deviation of the reference case from its median, relative
+
+
+class ReferenceReading(NamedTuple):
+    """One measurement of the reference case: when it ended (`time.monotonic`), and its median time."""
+
+    at_s: float
+    seconds: float
+    clock_hz: float | None = None
+    power_watts: float | None = None
+
+
+def reference_drift(readings: Sequence[ReferenceReading]) -> float | None:
+    """Return the relative change of the reference case's time from the first third to the last; None if too few."""
+    if len(readings) < MIN_REFERENCES:
+        return None
+    third = max(1, len(readings) // 3)
+    first, last = (
+        statistics.median(r.seconds for r in part) for part in (readings[:third], readings[-third:])
+    )
+    return last / first - 1
+
+
+def reference_deviation(readings: Sequence[ReferenceReading]) -> float:
+    """Return how much slower the slowest measurement of the reference case was than its median, relative."""
+    times = [reading.seconds for reading in readings]
+    return max(times) / statistics.median(times) - 1 if times else 0.0
 
 
 NAMED = 5  # maximum number of cases in a remark

@@ -35,7 +35,7 @@ _BITS = {
     "nvfp4": 4.5,
 }
 NOT_ENGINES = ("tf32", "mxfp8")  # engines run FP32 without TF32, and MX in other kernels
-_GEMM_KEYS = {"fp8_rowwise": "fp8"}
+_GEMM_KEYS = {"fp8_rowwise": "fp8", "fp16": "bf16"}  # fp16: the same kernels at the same rates
 
 
 @dataclass(frozen=True, slots=True)

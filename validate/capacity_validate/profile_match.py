@@ -188,8 +188,9 @@ def _provisional_name(facts: DeviceFacts) -> str:
 
 POWER_CAP_FRACTION = 0.97
 MEMORY_MATCH_FRACTION = 0.12
+_NOT_FAMILY = ("sxm", "pcie", "nvl", "rtx", "nvl72")
 # words that denote a different card of the same family
-OTHER_CARD = {"d", "ti", "super", "laptop", "mobile", "mig"}
+OTHER_CARD = {"3e", "d", "ti", "super", "laptop", "mobile", "mig"}
 
 
 def match_profile(
@@ -223,25 +224,48 @@ def match_profile(
     return best[1], mismatches(facts, best[1])
 
 
+def find_profile_name(device: str, directories: tuple[str, ...] = ()) -> str | None:
+    """Return the profile whose name fits a GPU's name best; None if none fits, or if several fit equally well."""
+    words = _name_words(device)
+    scores: dict[str, float] = {}
+    for name in profile_names(directories):
+        score = 0.0 if "@" in name else _name_score(device, load_profile(name, directories))
+        if score > 0:
+            scores[name] = score + 0.1 * len(words & _name_words(name))  # the memory size too
+    best = [name for name, score in scores.items() if score == max(scores.values())]
+    return best[0] if len(best) == 1 else None
+
+
 def _name_words(text: str) -> set[str]:
     cleaned = "".join(c if c.isalnum() else " " for c in text.lower())
     return set(cleaned.replace("sxm4", "sxm").replace("sxm5", "sxm").replace("sxm6", "sxm").split())
 
 
+def is_card_of_profile(card_name: str, profile: HardwareProfile) -> bool:
+    """Return whether a card's name has the GPU family of a profile, such as `NVIDIA H100 80GB HBM3` of h100-pcie."""
+    card, own = _name_words(card_name), _name_words(profile.name)
+    return _family_words(own) <= card and not (OTHER_CARD & card) - own
+
+
+def _family_words(words: set[str]) -> set[str]:
+    return {word for word in words if not word.endswith("gb") and word not in _NOT_FAMILY}
+
+
 def _match_score(facts: DeviceFacts, profile: HardwareProfile) -> float:
     """Return how well a card's name matches a profile's; 0 if the GPU family or the memory size differs."""
-    card, own = _name_words(facts.name), _name_words(profile.name)
-    family = {
-        word for word in own if not word.endswith("gb") and word not in ("sxm", "pcie", "nvl", "rtx", "nvl72")
-    }
-    if not family <= card or (OTHER_CARD & card) - own:
-        return 0.0
     if abs(facts.memory_total_bytes / profile.memory_driver_bytes - 1) > MEMORY_MATCH_FRACTION:
         return 0.0
+    return _name_score(facts.name, profile)
+
+
+def _name_score(device: str, profile: HardwareProfile) -> float:
+    if not is_card_of_profile(device, profile):
+        return 0.0
+    card, own = _name_words(device), _name_words(profile.name)
     forms = {"sxm", "pcie", "nvl"}
     card_form, own_form = card & forms, own & forms
     form = 1.0 if card_form == own_form else 0.5 if not card_form and "sxm" in own_form else 0.0
-    return 1.0 + len(family) + form
+    return 1.0 + len(_family_words(own)) + form
 
 
 def mismatches(facts: DeviceFacts, profile: HardwareProfile) -> tuple[str, ...]:

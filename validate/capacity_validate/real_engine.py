@@ -13,8 +13,9 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ STOP_S = 20.0  # time to exit before it is killed
 POLL_S = 0.5
 TAIL_LINES = 12
 MAX_MODEL_LEN = 4096
+DUMMY_WEIGHTS = ("--load-format", "dummy")  # the same flag in vLLM and SGLang
 LOADS = ((1, 8), (8, 48), (32, 128))  # (concurrency, requests): low, medium and high load
 INPUT_TOKENS, OUTPUT_TOKENS = 1000, 128
 
@@ -42,9 +44,19 @@ class EngineFailed(CapacityError):
     """Raised if the engine or its client failed; the message ends with its last output."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineMeasurement:
+    """Benchmarks of a real engine: their comparison with predictions, and the files and settings to calibrate on."""
+
+    comparison: Comparison
+    files: tuple[Path, ...]  # results of the client, then the engine's log
+    settings: Mapping[str, Any]  # `Pool` fields of the launch, with the GPU
+
+
 def require_engine(engine: str) -> str:
-    """Return the engine's name in lower case. Raises InvalidInput if it is unknown or not installed."""
-    name = engine.strip().lower()
+    """Return the engine's name in lower case, without the version of `vllm@0.17`. Raises InvalidInput if it is unknown
+    or not installed."""
+    name = engine.strip().lower().partition("@")[0]
     if name not in ENGINES:
         raise InvalidInput(f"--engine is {engine!r}: must be one of {', '.join(ENGINES)}")
     found = shutil.which("vllm") if name == "vllm" else importlib.util.find_spec("sglang")
@@ -54,9 +66,11 @@ def require_engine(engine: str) -> str:
     return name
 
 
-def serve_words(engine: str, checkpoint: str, pool: Pool, *, port: int) -> tuple[str, ...]:
+def serve_words(
+    engine: str, checkpoint: str, pool: Pool, *, port: int, dummy_weights: bool = False
+) -> tuple[str, ...]:
     """Return the words of the project's launch command for an engine, with loopback as host and `port`."""
-    words = list(launch_command(engine, checkpoint, pool).words)
+    words = [*launch_command(engine, checkpoint, pool).words, *(DUMMY_WEIGHTS if dummy_weights else ())]
     words[words.index("--port") + 1] = str(port)
     if words[0] == "python":
         words[0] = sys.executable
@@ -107,24 +121,26 @@ def measure_engine(
     profiles: str | Path | None = None,
     loads: Sequence[tuple[int, int]] = LOADS,
     start_s: float = START_S,
+    dummy_weights: bool = False,
     announce: Callable[[str], None] = lambda stage: None,  # noqa: ARG005
     **pool_fields: Any,
-) -> Comparison:
+) -> EngineMeasurement:
     """Start `engine` with `checkpoint` (a Hugging Face name or folder), run `loads`, and compare with predictions.
 
-    `loads` are (concurrency, requests). `model` names the model if the checkpoint does not. Results and the engine's
-    log stay in `folder`. Raises InvalidInput if the engine is not installed, EngineFailed if it does not start or
-    serve.
+    `engine` may name a version, as in vllm@0.17; without one, the version in the engine's log counts. `loads` are
+    (concurrency, requests). `model` names the model if the checkpoint does not. With `dummy_weights` the engine uses
+    random weights instead of downloading them. Results and the engine's log stay in `folder`. Raises InvalidInput if
+    the engine is not installed or has another version, EngineFailed if it does not start or serve.
     """
     name = require_engine(engine)
-    fields = {"gpu": gpu, "engine": name, "max_model_len": MAX_MODEL_LEN, **pool_fields}
+    fields = {"gpu": gpu, "engine": engine.strip().lower(), "max_model_len": MAX_MODEL_LEN, **pool_fields}
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"{name}.log"
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port = int(probe.getsockname()[1])
-    serve = serve_words(name, checkpoint, build(Pool, fields), port=port)
-    results: list[str | Path] = []
+    serve = serve_words(name, checkpoint, build(Pool, fields), port=port, dummy_weights=dummy_weights)
+    results: list[Path] = []
     announce(f"starting {name}")
     with run_process(serve, log) as process:
         wait_until_healthy(process, log, f"http://{HOST}:{port}/health", start_s=start_s)
@@ -142,7 +158,8 @@ def measure_engine(
             words = bench_words(name, checkpoint, arrivals, port=port, result=result)
             _run_client(words, result, log, process)
             results.append(result)
-    return compare(results, model=model or checkpoint, server_log=log, profiles=profiles, **fields)
+    comparison = compare(results, model=model or checkpoint, server_log=log, profiles=profiles, **fields)
+    return EngineMeasurement(comparison=comparison, files=(*results, log), settings=fields)
 
 
 @contextmanager

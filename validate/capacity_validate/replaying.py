@@ -1,8 +1,8 @@
 """Replay a benchmark: simulate the user's deployment with the requests of a measured run."""
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,16 @@ from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
 from capacity.deployment import Pool, Traffic, build
 from capacity.hardware.adjustment import NAMES, Adjustment
+from capacity.hardware.measured_loads import REPEATED, LoadMetric, MeasuredLoad
 from capacity.hardware.spreads import metric_deviation, prior_adjustment
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import FrontendTimes, SimulationResult, simulate
+from capacity.simulator.load_means import whole_run_means
 from capacity.step import DecodePiece, StepShape, StepTimes, picoseconds
 from capacity.step.export import DelayedData
 from capacity.step.shape import decode_shape
 from capacity.workload import Workload
+from capacity.workload.synthetic import add_prefix
 from capacity_validate.benchmark_results import MeasuredRun
 from capacity_validate.decode_log import DecodeSteps
 from capacity_validate.posterior import MeasuredFigure, Vector
@@ -34,6 +37,12 @@ TRAFFIC_FIELDS = (
     "client_latency_s",
     "seed",
 )
+UNKNOWN_LOAD = (
+    "the file does not contain all of the load (lengths of requests, or how the rate varies), so the intervals also "
+    "contain the predictions for lognormal lengths or the rate of a usual day's peak"
+)
+MIN_PREFIX_HIT_RATE = 0.01  # below, prompts share only a few tokens of their template
+MAX_PREFIX_HIT_RATE = 0.99  # at least one token of a prompt is computed
 
 
 def split_options(verb: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -71,33 +80,65 @@ def _rebuild_requests(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Worklo
         return exact, "replayed request by request"
     rate = traffic.get("request_rate", run.request_rate)
     if run.requests is not None and (rate is not None or concurrency is not None):
-        return _resample_arrivals(run, rate, concurrency, traffic), "measured lengths, resampled arrivals"
-    flags = {"input_len": "--input-len", "output_len": "--output-len"}
-    lacking = [flag for name, flag in flags.items() if name not in traffic]
-    if run.requests is None and lacking:
-        means = [run.mean_prompt_tokens, run.mean_output_tokens]
-        hint = "".join(
-            f"; its mean {what} is {mean:.0f} tokens"
-            for what, mean in zip(("prompt", "output"), means, strict=True)
-            if mean
-        )
-        raise InvalidInput(
-            f"{run.path} does not contain the lengths of its requests{hint}: give {' and '.join(lacking)} as in "
-            "the benchmark (and --random-range-ratio if it was used)"
-            + (", or run it with --save-detailed" if run.tool == "vllm bench serve" else "")
-        )
+        resampled = _resample_arrivals(run, rate, concurrency, traffic)
+        return _share_prefix(resampled, run.prefix_hit_rate), "measured lengths, resampled arrivals"
+    means = {"input_len": run.mean_prompt_tokens, "output_len": run.mean_output_tokens}
+    lengths = {name: max(1, round(mean)) for name, mean in means.items() if mean and name not in traffic}
+    if run.requests is None:
+        _require_lengths(run, traffic.keys() | lengths)
     if rate is None and concurrency is None:
         raise InvalidInput(
             f"{run.path} does not record how requests arrived: give --request-rate or --concurrency"
         )
     fields = {"request_rate": rate if rate is not None else math.inf, "burstiness": run.burstiness}
-    fields |= {"random_range_ratio": 0.0, **traffic}  # identical lengths: the default of vllm bench serve
+    if "length_distribution" not in traffic:  # identical lengths: the default of vllm bench serve
+        fields["random_range_ratio"] = run.range_ratio or 0.0
+    fields |= {**lengths, **traffic}
     fields |= {"num_prompts": run.num_requests or concurrency or 1}
     if concurrency is not None:
         fields["concurrency"] = concurrency
-    return make_workload(
-        build(Traffic, fields)
-    ), "lengths and arrivals resampled from the benchmark's settings"
+    workload = _share_prefix(make_workload(build(Traffic, fields)), run.prefix_hit_rate)
+    how = "mean lengths in the file" if lengths else "lengths"
+    return workload, f"{how} and arrivals resampled from the benchmark's settings"
+
+
+def _require_lengths(run: MeasuredRun, known: Collection[str]) -> None:
+    """Raise InvalidInput if neither the run nor the user gives the lengths of prompts and outputs."""
+    flags = {"input_len": "--input-len", "output_len": "--output-len"}
+    lacking = [flag for name, flag in flags.items() if name not in known]
+    if lacking:
+        raise InvalidInput(
+            f"{run.path} does not contain the lengths of its requests: give {' and '.join(lacking)} as in the "
+            "benchmark (and --random-range-ratio if it was used)"
+        )
+
+
+def alternative_workload(run: MeasuredRun, traffic: dict[str, Any]) -> Workload | None:
+    """Return other requests that a run without requests may have had; None if its requests are known.
+
+    If only mean lengths are known, main workload and alternative have identical and lognormal lengths. If the request
+    rate is a mean over hours, the alternative has the rate of a usual day's peak.
+    """
+    options = dict(traffic)
+    if run.requests is None and run.range_ratio is None and "random_range_ratio" not in traffic:
+        options["length_distribution"] = "lognormal"
+    if (
+        run.rate_varies
+        and run.request_rate is not None
+        and not {"request_rate", "concurrency"} & traffic.keys()
+    ):
+        options["request_rate"] = run.request_rate * Traffic().day_peak_to_mean
+    return None if options == traffic or run.workload() is not None else rebuild_workload(run, options)[0]
+
+
+def _share_prefix(workload: Workload, rate: float | None) -> Workload:
+    """Return the requests with one shared prefix, so that this fraction of the prompt tokens is found in the cache."""
+    if rate is None or rate < MIN_PREFIX_HIT_RATE or workload.content is not None:
+        return workload
+    shared = math.ceil(min(rate, MAX_PREFIX_HIT_RATE) * float(workload.prompt_tokens.mean()))
+    own = np.maximum(workload.prompt_tokens - shared, 1)
+    content = add_prefix(np.zeros(len(own), dtype=np.int64), shared, own, 1)
+    return replace(workload, prompt_tokens=own + shared, content=content)
 
 
 def _resample_arrivals(
@@ -167,6 +208,7 @@ def replay_metrics(
 TAIL_FACTOR = 1.5  # factor on the deviation of percentiles from p90
 RESAMPLED_DEVIATION = 0.05  # additional deviation if arrivals or lengths were resampled
 PERCENTILES = ("p90", "p99")
+MAX_LOAD_DEVIATION = 3.0  # of a metric if the server does not complete one of its possible loads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,11 +219,22 @@ class ReplayedRun:
     workload: Workload
     exact: bool
     names: tuple[str, ...]
+    load_deviations: Mapping[str, float] = field(
+        default_factory=dict
+    )  # by name: from what is unknown of the load
+
+    def simulate(self, resolved: ResolvedPool) -> SimulationResult:
+        """Return the simulation of this run's requests on a deployment."""
+        return replay(resolved, self.workload, frontend=run_frontend(resolved, self.run))
 
     def predict(self, resolved: ResolvedPool, beyond: Mapping[str, float]) -> list[float]:
         """Return each metric's predicted value, or NaN; `beyond`: TTFT and TPOT factors for effects not simulated."""
-        result = replay_metrics(resolved, self.workload, frontend=run_frontend(resolved, self.run))
-        if result["status"] != "complete":
+        return self.values(self.simulate(resolved), beyond)
+
+    def values(self, simulated: SimulationResult, beyond: Mapping[str, float]) -> list[float]:
+        """Return the metrics of a simulation of this run, as `predict`."""
+        result: dict[str, Any] = simulated.to_dict()
+        if simulated.status != "complete":
             return [math.nan for _ in self.names]
         ttft, e2e = (float(result.get(f"mean_{metric}_ms") or 0.0) for metric in ("ttft", "e2el"))
         share = ttft / e2e if e2e else 0.0
@@ -190,6 +243,54 @@ class ReplayedRun:
         return [
             float(result.get(name) or math.nan) * factors[_split_metric_name(name)[0]] for name in self.names
         ]
+
+    def measured_load(self, resolved: ResolvedPool) -> MeasuredLoad | None:
+        """Return this run's load with the errors of mean TTFT and TPOT that the calibrated deployment leaves; None if
+        the deployment does not complete it."""
+        simulated, adjustment = self.simulate(resolved), resolved.profile.adjustment
+        means = whole_run_means(simulated.summary, simulated.records)
+        if simulated.status != "complete" or means is None:
+            return None
+        beyond: dict[str, float] = {
+            name: 1.0 if adjustment is None else adjustment.factor(name) for name in REPEATED
+        }
+        errors = {}
+        for name, predicted in zip(self.names, self.values(simulated, beyond), strict=True):
+            metric, statistic = _split_metric_name(name)
+            known: LoadMetric = "ttft" if metric == "ttft" else "tpot"
+            if metric in ("ttft", "tpot", "itl") and statistic not in PERCENTILES:
+                errors[known] = math.log(measured_value(self.run, name) / predicted)
+        resampled = 0.0 if self.exact else RESAMPLED_DEVIATION
+        return MeasuredLoad(
+            deployment=resolved.deployment_name,
+            in_flight=means.in_flight,
+            input_len=float(self.workload.prompt_tokens.mean()),
+            output_len=float(self.workload.output_tokens.mean()),
+            errors=errors,
+            scatter={name: math.hypot(scatter, resampled) for name, scatter in REPEATED.items()},
+        )
+
+
+def replayed_run(run: MeasuredRun, traffic: dict[str, Any], resolved: ResolvedPool) -> ReplayedRun:
+    """Return a run with its rebuilt requests. Raises InvalidInput if a value is missing.
+
+    The deviations by what is unknown of the load are the differences between the logarithms of the predictions for its
+    two possible loads (`alternative_workload`).
+    """
+    workload, how = rebuild_workload(run, traffic)
+    exact = how == "replayed request by request"
+    found = ReplayedRun(run=run, workload=workload, exact=exact, names=tuple(fitted_metric_names(run)))
+    other = alternative_workload(run, traffic)
+    if other is None:
+        return found
+    one = {"ttft": 1.0, "tpot": 1.0}
+    values = (each.predict(resolved, one) for each in (found, replace(found, workload=other)))
+    apart = [abs(math.log(a / b)) for a, b in zip(*values, strict=True)]
+    deviations = {
+        name: each if math.isfinite(each) else MAX_LOAD_DEVIATION
+        for name, each in zip(found.names, apart, strict=True)
+    }
+    return replace(found, load_deviations=deviations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +344,8 @@ class Replay:
 
     def predict(self, theta: Vector) -> Vector:
         """Return the logarithm of the prediction of each measurement, in the order of `figures`."""
-        adjustment = make_adjustment(theta)
+        known = self.resolved.profile.adjustment
+        adjustment = make_adjustment(theta) if known is None else make_adjustment(theta).keep_kernels(known)
         resolved = self.resolved.adjusted_by(adjustment)
         beyond = {metric: adjustment.factor(metric) for metric in ("ttft", "tpot")}
         values = [value for found in self.runs for value in found.predict(resolved, beyond)]
@@ -254,15 +356,21 @@ class Replay:
             return np.log(np.array(values, dtype=np.float64))
 
     def _run_figures(self, found: ReplayedRun) -> Iterator[MeasuredFigure]:
+        run_name = self._run_name(found)
         for name in found.names:
             metric, statistic = _split_metric_name(name)
             deviation = self._scatter(metric) * (TAIL_FACTOR if statistic in PERCENTILES else 1.0)
+            more = (found.run.deviations.get(name, 0.0), found.load_deviations.get(name, 0.0))
             yield MeasuredFigure(
-                name=f"{name} of {self._run_name(found)}",
+                name=f"{name} of {run_name}",
                 value=measured_value(found.run, name),
-                deviation=deviation if found.exact else math.hypot(deviation, RESAMPLED_DEVIATION),
+                deviation=math.hypot(deviation, *more, 0.0 if found.exact else RESAMPLED_DEVIATION),
                 shared=f"{id(found)} {metric}",
             )
+
+    def names_of(self, found: ReplayedRun) -> list[str]:
+        """Return the names of a run's measurements in `figures`."""
+        return [f"{name} of {self._run_name(found)}" for name in found.names]
 
     def _run_name(self, found: ReplayedRun) -> str:
         """Return a run's file name, followed by its mean request lengths if the file contains several runs."""
@@ -291,8 +399,17 @@ def calibration_prior(resolved: ResolvedPool) -> Adjustment:
     engine, gpu = engine_and_gpu(resolved)
     fresh = prior_adjustment(engine, gpu, is_moe=resolved.model.is_moe)
     known = resolved.profile.adjustment
-    if known is None or not known.covariance:
-        return fresh if known is None else fresh.model_copy(update={"means": known.means, "rows": known.rows})
+    if known is None:
+        return fresh
+    if not known.covariance:
+        factors = np.array([known.kernel_deviations.get(name, 1.0) for name in NAMES])
+        covariance = fresh.covariance_matrix * np.outer(factors, factors)
+        found = {
+            "means": known.means,
+            "rows": known.rows,
+            "covariance": tuple(map(tuple, covariance.tolist())),
+        }
+        return fresh.model_copy(update=found).keep_kernels(known)
     if known.is_calibrated_on(resolved.model.name, resolved.engine.label):
         return known
     own = [NAMES.index(name) for name in ("ttft", "tpot")]

@@ -93,15 +93,14 @@ def prediction_band(
 def fit_residuals(
     evidence: StepEvidence | None,
     model: ModelSpec | None,
-    base: Mapping[str, Residuals],
     *,
     source: str,
     unseen: ModelSpec | None = None,
 ) -> tuple[dict[str, Residuals], dict[str, str]]:
-    """Return error bands by regime (prefill, decode, decode_moe), and the reason for each missing band.
+    """Return error bands of the harness's own loop by regime (prefill, decode, decode_moe), and the reason for each
+    missing band. They say how well steps of known kernels are predicted; an engine's intervals do not use them.
 
-    If `base` has a band measured with real engines on this GPU, use the wider limit on each side, because the
-    harness's loop differs from an engine. Steps of a second model count as much as those of the first.
+    Steps of a second model count as much as those of the first.
     """
     if evidence is None or model is None:
         return {}, {"error bands": "the measurements contain no steps of a whole model, or no model name"}
@@ -122,17 +121,14 @@ def fit_residuals(
             )
             continue
         text = f"{source}, {of} in the harness's own loop"
-        bands[regime] = _residuals(together, base.get(regime), source=text)
+        bands[regime] = _residuals(together, source=text)
     return bands, refused
 
 
-def _residuals(pairs: Sequence[tuple[float, float]], before: Residuals | None, *, source: str) -> Residuals:
+def _residuals(pairs: Sequence[tuple[float, float]], *, source: str) -> Residuals:
     low, high = prediction_band(pairs)
     errors = sorted(abs(predicted / measured - 1) for predicted, measured in pairs)
     text = f"{source}: Student's t interval of the next step over held-out steps of a whole model"
-    if before is not None and before.fit.basis in ("fitted", "measured"):
-        low, high = min(low, before.low), max(high, before.high)
-        text += f"; not narrower than the band measured on engines ({before.low:+.0%} to {before.high:+.0%})"
     fit = Fit(
         basis="fitted",
         source=text,

@@ -1,5 +1,6 @@
 """Run cases until the budget is spent: prepare, check and time them; keep all results on any failure."""
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from capacity_validate.cases import MAX_ATTEMPTS, Case, MeasuredCase, Measuremen
 from capacity_validate.failures import (
     DeviceLost,
     device_error,
-    first_line,
+    error_line,
     free_memory,
     is_out_of_memory,
     require_kernels_for_device,
@@ -18,8 +19,11 @@ from capacity_validate.failures import (
 from capacity_validate.kernels import KernelContext, PreparedCase, Unsupported, prepare
 from capacity_validate.plausibility import (
     ENOUGH_IMPLAUSIBLE,
+    ReferenceReading,
     explain_impossible_speed,
     find_equal_times,
+    is_explained_by_cache,
+    reference_drift,
     time_drift,
 )
 from capacity_validate.splitting import shape_key
@@ -29,6 +33,8 @@ from capacity_validate.timing import How, Samples, Stopwatch, Timing, summarise_
 Progress = Callable[[int, int, str], None]
 MIN_SAMPLES = 5
 MAX_SAMPLES = 200
+ORDER_WINDOW = 32  # cases shuffled together, so that a run that ends early still has a balanced sample
+REFERENCE_EVERY_S = 10.0  # between two measurements of the reference case
 BURST_S = 0.06  # first part of a sustained case, comparable to a short case
 SPOILED_REASON = "a rejected graph capture made torch's allocator unusable"
 
@@ -88,8 +94,11 @@ class _PooledSamples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """The result of a run: case counts, omitted cases, the relative `drift` of times from first to last pass, and the
-    reason if the run was `stopped` early."""
+    """The result of a run: case counts, omitted cases, the reason if the run was `stopped` early, and its `drift`.
+
+    `drift` is the relative change of times during the run: of the `references`, or without enough of them from the
+    first pass to the last.
+    """
 
     timed: int
     skipped: int
@@ -97,6 +106,7 @@ class RunOutcome:
     interrupted: bool
     drift: float = 0.0
     stopped: str = ""
+    references: tuple[ReferenceReading, ...] = ()  # measurements of the reference case
 
 
 @dataclass(slots=True)
@@ -104,7 +114,10 @@ class CaseRunner:
     """Times cases on one device. Each pass runs every case again, so that slow drift affects all cases equally.
 
     `own_calls` prepares cases that no kernel builder supports (steps of a whole model) and returns None for others.
-    The run ends early after several times that are shorter than the peak rates of `datasheet` allow.
+    With a `seed`, each pass runs the cases in another random order within windows of `ORDER_WINDOW` cases, so that
+    size and time of measurement are independent. The `reference` case is timed again every `REFERENCE_EVERY_S`
+    seconds, to detect heat and other load on the device. Times that are shorter than the peak rates of `datasheet`
+    allow are marked; several that no cache explains end the run early.
     """
 
     bench: KernelContext
@@ -114,8 +127,12 @@ class CaseRunner:
     own_calls: Callable[[Case], PreparedCase | None] = lambda case: None  # noqa: ARG005
     telemetry: Telemetry | None = None
     datasheet: HardwareProfile | None = None
+    seed: int | None = None
+    reference: Case | None = None
+    _reference_calls: PreparedCase | None = None
+    _references: list[ReferenceReading] = field(default_factory=list)
     _pooled: dict[str, _PooledSamples] = field(default_factory=dict)
-    _implausible: dict[str, str] = field(default_factory=dict)
+    _implausible: dict[str, str] = field(default_factory=dict)  # reasons by case, without those of a cache
     _first_s: dict[str, float] = field(default_factory=dict)  # medians of the first pass
     _last_s: dict[str, float] = field(default_factory=dict)  # medians of later passes
 
@@ -131,14 +148,18 @@ class CaseRunner:
         total = len(todo) * passes
         try:
             for number in range(1, passes + 1):
-                for case in [case for case in todo if self._samples_of_case(case).passes < number]:
+                waiting = [case for case in todo if self._samples_of_case(case).passes < number]
+                for case in self._shuffle(waiting, number):
                     if time.monotonic() > deadline or self._stop_reason:
                         break
+                    self._time_reference()
                     if not self._run_case(case):
                         todo.remove(case)
                     done += 1
                     if progress is not None:
                         progress(done, total, case.id)
+            if done:
+                self._time_reference(last=True)
         except KeyboardInterrupt:
             interrupted = True
         self.log.clear_marker()
@@ -149,8 +170,50 @@ class CaseRunner:
             skipped=len(statuses) - statuses.count("ok"),
             left_out=left_out,
             interrupted=interrupted,
-            drift=time_drift(self._first_s, self._last_s),
+            drift=self._drift(),
             stopped=self._stop_reason,
+            references=tuple(self._references),
+        )
+
+    def _drift(self) -> float:
+        drift = reference_drift(self._references)
+        return time_drift(self._first_s, self._last_s) if drift is None else drift
+
+    def _shuffle(self, cases: Sequence[Case], number: int) -> list[Case]:
+        """Return the cases in the order of pass `number`."""
+        order = list(cases)
+        if self.seed is None:
+            return order
+        generator = random.Random(f"{self.seed} {number}")
+        for start in range(0, len(order), ORDER_WINDOW):
+            window = order[start : start + ORDER_WINDOW]
+            generator.shuffle(window)
+            order[start : start + ORDER_WINDOW] = window
+        return order
+
+    def _time_reference(self, *, last: bool = False) -> None:
+        """Time the reference case if it is due, or again after the `last` case; give it up if it fails."""
+        due_s = self._references[-1].at_s + REFERENCE_EVERY_S if self._references else 0.0
+        if self.reference is None or (time.monotonic() < due_s and not last):
+            return
+        try:
+            self._reference_calls = self._reference_calls or prepare(self.reference, self.bench)
+            samples = self.stopwatch.sample(
+                self._reference_calls.calls, budget_s=self.case_s, at_least=MIN_SAMPLES, at_most=MAX_SAMPLES
+            )
+        except (Unsupported, RuntimeError, MemoryError):  # a lost device shows in the next case
+            self.reference = None
+            return
+        conditions = (
+            None if self.telemetry is None else self.telemetry.conditions(samples.began_s, samples.ended_s)
+        )
+        self._references.append(
+            ReferenceReading(
+                at_s=samples.ended_s,
+                seconds=summarise_samples(samples.seconds, samples.how).seconds,
+                clock_hz=None if conditions is None else conditions.clock_hz,
+                power_watts=None if conditions is None else conditions.power_watts,
+            )
         )
 
     @property
@@ -187,7 +250,7 @@ class CaseRunner:
     def _record_failure(self, case: Case, error: Exception) -> None:
         """Write a case's failure to the log. Raises DeviceLost if the device no longer works."""
         require_kernels_for_device(error)
-        text = str(error) if isinstance(error, Unsupported) else first_line(error)
+        text = str(error) if isinstance(error, Unsupported) else error_line(error)
         lost = device_error(self.bench.torch, self.bench.device)
         status: Status = "unsupported" if isinstance(error, Unsupported | RuntimeError) else "failed"
         if lost is not None:
@@ -226,6 +289,7 @@ class CaseRunner:
             budget_s=prepared.sustained_s or self.case_s,
             at_least=MIN_SAMPLES,
             at_most=10**6 if prepared.sustained_s else MAX_SAMPLES,
+            sustained=prepared.sustained_s is not None,
             capturable=prepared.capturable and pooled.how in (None, "graph"),
         )
         pooled.add(samples, self.telemetry)
@@ -257,7 +321,12 @@ class CaseRunner:
         alike = [m for m in self.log.done.values() if (m.case.family, shape_key(m.case)) == shape]
         doubts = find_equal_times(alike, self.datasheet) | doubts
         for name, why in doubts.items():
-            self._implausible[name] = why
+            if (
+                name != measured.case.id
+                or reason is None
+                or not is_explained_by_cache(measured, self.datasheet)
+            ):
+                self._implausible[name] = why
             self.log.add(replace(self.log.done[name], status="implausible", note=why))
         return measured.case.id not in doubts
 

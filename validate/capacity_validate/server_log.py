@@ -1,14 +1,15 @@
 """Read an engine's start-up log: launch settings as fields of a pool, KV cache, weights, graphs, limits.
 
 vLLM 0.6 to 0.33 prints its release (api_server.py, api_utils.py), the arguments that differ from their defaults, and
-the engine's configuration (v1/engine/core.py). SGLang prints all of its arguments (engine.py).
+the engine's configuration (v1/engine/core.py). SGLang prints all of its arguments (engine.py). TensorRT-LLM 1.0 and
+later prints its release, its PyTorch settings (pyexecutor/config.py), and memory twice: for a trial run, then final.
 """
 
 import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,19 @@ from capacity.base.external_files import read_bytes
 from capacity.deployment.launch_command import read_words
 
 MAX_LINE = 50_000  # maximum length of a parsed log line, in characters
+MAX_DIGITS = 18  # of a logged number
 _RELEASE = re.compile(
     r"vLLM API server version (\d+\.\d+\.\d+)|LLM engine \(v(\d+\.\d+\.\d+)|[█▀▄] +version (\d+\.\d+\.\d+)"
 )
 _V0 = re.compile(r"Initializing a V0 LLM engine \(v0\.(?:[89]|10)\.")
 _VLLM_ARGUMENTS = re.compile(r"non-default args: (\{[^\n]*\})")
 _VLLM_ENGINE = re.compile(r"LLM engine (?:\(v[^)\n]*\) )?with config: ([^\n]*)")
+_TENSORRT_LLM = re.compile(r"TensorRT-LLM version: (\d+\.\d+)")
+_TENSORRT_LLM_SETTINGS = re.compile(
+    r"(?:PyTorchConfig|TorchLlmArgs|LlmArgs|AttentionRuntimeFeatures)\(([^\n]*)"
+)
+_SNAPSHOT = re.compile(r"models--([\w.-]+?)--([\w.-]+)/snapshots")  # a folder of the Hugging Face cache
+_SGLANG_PREFILL = re.compile(r"#new-token: (\d+),[^\n]*?#cached-token: (\d+)")
 _SGLANG_ARGUMENTS = re.compile(r"server_args=ServerArgs\(([^\n]*)")
 _VALUE = r"('[^'\n]*'|\"[^\"\n]*\"|[\w.+/-]+)"
 _PAIR = re.compile(rf"(?:^|[\s,(])(\w+)={_VALUE}(?=[,)\s]|$)")
@@ -49,6 +57,8 @@ def launch_settings(text: str) -> LoggedSettings | None:
     sglang = _SGLANG_ARGUMENTS.search(text)
     if sglang is not None:
         return sglang_settings(dict(_parse_pairs(_PAIR, sglang[1])))
+    if (tensorrt_llm := _TENSORRT_LLM.search(text)) is not None:
+        return _tensorrt_llm_settings(tensorrt_llm[1], text)
     release, engine_line = _RELEASE.search(text), _VLLM_ENGINE.search(text)
     arguments = _VLLM_ARGUMENTS.search(text)
     if release is None and engine_line is None and arguments is None:
@@ -70,14 +80,40 @@ def launch_settings(text: str) -> LoggedSettings | None:
         version = next(group for group in release.groups() if group).removesuffix(".0")
         engine = f"vllm@{'0.8-v0' if _V0.search(text) else version}"
     return LoggedSettings(
-        engine=engine or "vllm", models=tuple(dict.fromkeys(models)), fields=_drop_cluster_fields(fields)
+        engine=engine or "vllm", models=_add_hub_names(models), fields=_drop_cluster_fields(fields)
+    )
+
+
+def _add_hub_names(models: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of a model, preceded by the Hugging Face name of a folder in the Hugging Face cache."""
+    hub = [f"{found[1]}/{found[2]}" for name in models if (found := _SNAPSHOT.search(name)) is not None]
+    return tuple(dict.fromkeys([*hub, *models]))
+
+
+def _tensorrt_llm_settings(release: str, text: str) -> LoggedSettings:
+    """Return the launch settings in TensorRT-LLM's log, which names the model only by its folder."""
+    settings: dict[str, object] = {}
+    for part in _TENSORRT_LLM_SETTINGS.finditer(text):
+        settings |= dict(_parse_pairs(_PAIR, part[1]))
+    fields = {own: settings[name] for name, own in TABLES["tensorrt_llm_fields"].items() if name in settings}
+    if fields.get("kv_cache_dtype") == "auto":
+        del fields["kv_cache_dtype"]
+    if "use_cuda_graph" in settings:
+        fields["enforce_eager"] = settings["use_cuda_graph"] is False
+    snapshot = _SNAPSHOT.search(text)
+    named = [snapshot[0]] if snapshot is not None else []
+    if isinstance(settings.get("model"), str):
+        named.append(str(settings["model"]))
+    models = tuple(name for name in _add_hub_names(named) if snapshot is None or name != snapshot[0])
+    return LoggedSettings(
+        engine=f"tensorrt-llm@{release}", models=models, fields=_drop_cluster_fields(fields)
     )
 
 
 def sglang_settings(arguments: Mapping[str, object], version: object = None) -> LoggedSettings:
     """Return the launch settings in SGLang's arguments, which its log and /get_server_info contain."""
     names = [arguments.get(name) for name in ("model_path", "served_model_name")]
-    models = tuple(dict.fromkeys(str(name) for name in names if name))
+    models = _add_hub_names([str(name) for name in names if name])
     words = _to_flags({name: value for name, value in arguments.items() if value is not False})
     release = re.match(r"\d+\.\d+\.\d+", str(version or ""))
     words.append(f"--model-path={models[0] if models else '-'}")
@@ -163,14 +199,35 @@ class ServerLog:
     block_size: int | None = None
     tensor_parallel_size: int | None = None
     concurrency_limit: float | None = None
+    attention_backend: str | None = None
+    moe_backend: str | None = None
+    prefix_hit_rate: float | None = None  # share of prompt tokens found in the prefix cache
     launch: LoggedSettings = field(default_factory=LoggedSettings)
 
     @property
     def settings(self) -> dict[str, Any]:
         """Return the launch settings as pool fields, including `engine` but not the KV cache size."""
         printed = {name: value for name in _LIMITS if (value := getattr(self, name)) is not None}
+        if (backend := TABLES["moe_backends"].get(self.moe_backend)) is not None:
+            printed["moe_backend"] = backend
         engine = {} if self.launch.engine is None else {"engine": self.launch.engine}
         return {**engine, **self.launch.fields, **printed}
+
+    def completed_by(self, other: "ServerLog") -> "ServerLog":
+        """Return a copy with the values of `other` where this one has none."""
+        missing = {
+            name: value
+            for name in self.__dataclass_fields__
+            if getattr(self, name) is None and (value := getattr(other, name)) is not None
+        }
+        if self.kv_tokens or self.kv_blocks:
+            missing = {name: value for name, value in missing.items() if not name.startswith("kv_")}
+        launch = LoggedSettings(
+            engine=self.launch.engine or other.launch.engine,
+            models=self.launch.models,
+            fields={**other.launch.fields, **self.launch.fields},
+        )
+        return replace(self, **missing, launch=launch)
 
     def kv_fields(self, block_tokens: int) -> dict[str, int]:
         """Return the logged KV cache size as a pool field, in blocks of `block_tokens` tokens; empty if not logged."""
@@ -185,42 +242,80 @@ class ServerLog:
             value = getattr(self, name)
             if value is None or name in ("path", "launch"):
                 continue
-            text = f"{value / _GIB:.2f} GiB" if name.endswith("_bytes") else f"{value:,}"
+            if name.endswith("_bytes"):
+                text = f"{value / _GIB:.2f} GiB"
+            elif name.endswith("_rate"):
+                text = f"{value:.1%}"
+            else:
+                text = value if isinstance(value, str) else f"{value:,}"
             shown.append((name.removesuffix("_bytes").replace("_", " "), text))
-        settings = {name: value for name, value in self.settings.items() if name not in _LIMITS}
+        settings = {
+            name: value
+            for name, value in self.settings.items()
+            if name != "moe_backend" and (name not in _LIMITS or getattr(self, name) is None)
+        }
         return [*((name.replace("_", " "), str(value)) for name, value in settings.items()), *shown]
 
 
 def read_server_log(path: str | Path) -> ServerLog:
-    """Read the start-up lines of a vLLM or SGLang log. Raises MalformedFile if it has none."""
+    """Read the start-up lines of a vLLM, SGLang or TensorRT-LLM log. Raises MalformedFile if it has none."""
     text = read_bytes(path, "a server log", cut=True).decode("utf-8", errors="replace")
     log = parse_server_log(path, text)
     if log is None:
         raise MalformedFile(
-            path, "contains none of the lines that vLLM or SGLang print at start-up (KV cache size, ...)"
+            path,
+            "contains none of the lines that vLLM, SGLang or TensorRT-LLM print at start-up (KV cache size, ...)",
         )
     return log
 
 
 def parse_server_log(path: str | Path, text: str) -> ServerLog | None:
     """Return the values of the start-up lines in a text; None if it has none."""
-    values = {
-        name: found for name, forms in TABLES["patterns"].items() if (found := _first_match(forms, text))
-    }
     launch = launch_settings(text)
+    last = launch is not None and str(launch.engine).startswith("tensorrt-llm")
+    values = {
+        name: found
+        for name, forms in TABLES["patterns"].items()
+        if (found := _find_value(forms, text, last=last))
+    }
     if launch is None and not values:
         return None
     fields: dict[str, Any] = {}
     for name, value in values.items():
-        number = float(value.replace(",", ""))
+        if name.endswith("_backend"):
+            fields[name] = value
+            continue
+        if (number := _to_number(value)) is None:
+            continue
         if name.endswith("_gib"):
             fields[name.removesuffix("_gib") + "_bytes"] = int(number * _GIB)
         else:
             fields[name] = number if name == "concurrency_limit" else int(number)
-    return ServerLog(path=str(path), **fields, launch=launch or LoggedSettings())
+    return ServerLog(
+        path=str(path),
+        **fields,
+        prefix_hit_rate=_prefix_hit_rate(text),
+        launch=launch or LoggedSettings(),
+    )
 
 
-def _first_match(forms: Sequence[str], text: str) -> str | None:
-    """Return the value in the first line that matches a pattern in `forms`; all ranks print the same line."""
-    match = re.search("|".join(forms), text)
+def _to_number(text: str) -> float | None:
+    digits = text.replace(",", "")
+    return float(digits) if 0 < len(digits) <= MAX_DIGITS else None
+
+
+def _prefix_hit_rate(text: str) -> float | None:
+    """Return the last hit rate that vLLM logs, or the share of cached tokens in all prefills that SGLang logs."""
+    logged = re.findall(r"Prefix cache hit rate: (?:GPU: )?(\d+\.?\d*)%", text)
+    if logged:
+        return float(logged[-1]) / 100
+    prefills = [(int(new), int(cached)) for new, cached in _SGLANG_PREFILL.findall(text)]
+    new, cached = (sum(each[i] for each in prefills) for i in range(2))
+    return cached / (new + cached) if new + cached else None
+
+
+def _find_value(forms: Sequence[str], text: str, *, last: bool) -> str | None:
+    """Return the value in the first (or last) line that matches a pattern in `forms`; all ranks print the same line."""
+    matches = re.finditer("|".join(forms), text)
+    match = next(iter([*matches][-1:] if last else matches), None)
     return next((group for group in match.groups() if group), None) if match else None

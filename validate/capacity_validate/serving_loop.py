@@ -4,8 +4,6 @@ Each step is scheduled by the same policy object as in the simulator, with block
 The run is then compared with the simulation step by step and request by request.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile, zip_longest
@@ -89,7 +87,7 @@ def poisson_workload(
 
 
 def run_engine(
-    executor: Transformer | GraphedTransformer,
+    executor: "Transformer | GraphedTransformer",
     workload: Workload,
     limits: SchedulerLimits,
     *,
@@ -109,7 +107,7 @@ class _ServingLoop:
 
     def __init__(
         self,
-        executor: Transformer | GraphedTransformer,
+        executor: "Transformer | GraphedTransformer",
         workload: Workload,
         limits: SchedulerLimits,
         *,

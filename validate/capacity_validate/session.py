@@ -1,7 +1,7 @@
 """Device, campaign, measurement file and budget of one validation run; stages read the session and never change it.
 
-Before any timing on a GPU, a preflight checks that a kernel, a matrix multiplication, a Triton kernel and a CUDA graph
-run, and that the card supports bf16 natively. It takes a moment and avoids hundreds of failed cases.
+Before any timing on a GPU, a preflight checks whether a kernel, a matrix multiplication, a Triton kernel and a CUDA
+graph run, and which formats the card supports. It takes a moment and avoids hundreds of failed cases.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ from typing import TYPE_CHECKING, Any
 from capacity.base.errors import InvalidInput
 from capacity.hardware import HardwareProfile, dump_profile, parse_profile
 from capacity.model import ModelSpec
-from capacity_validate.campaigns import Campaign, DevicePlan
+from capacity_validate.campaigns import Campaign, DevicePlan, use_fp16
 from capacity_validate.capture import GraphCapturer
 from capacity_validate.cases import MeasurementLog, read_measurements
 from capacity_validate.devices import DeviceFacts
 from capacity_validate.environment import host_facts, measurement_conditions
 from capacity_validate.failures import (
     device_error,
-    first_line,
+    error_line,
     free_memory,
     is_out_of_memory,
     require_kernels_for_device,
 )
+from capacity_validate.kernels import TRITON
 from capacity_validate.profile_match import is_provisional, match_profile, provisional_remark
 from capacity_validate.runner import Progress
+from capacity_validate.small_models import change_dtype, find_model
 from capacity_validate.timing import RunClock, make_run_clock, make_stopwatch
 
 if TYPE_CHECKING:
@@ -64,12 +66,18 @@ class Session:
     seed: int
     progress: Progress | None
     whole: WholeModel | None = None
-    missing: Mapping[str, str] = field(default_factory=dict)  # missing kinds of kernel, with the reason
+    missing: Mapping[str, str] = field(default_factory=dict)  # missing formats or TRITON, with the reason
     slowdown: float = 1.0  # wall time / CPU time, above 1 if other processes use the machine
 
     @property
     def plan(self) -> DevicePlan:
-        return self.campaign.plan(self.facts.kind)
+        plan = self.campaign.plan(self.facts.kind)
+        return use_fp16(plan) if "bf16" in self.missing else plan
+
+    def find_model(self, name: str) -> ModelSpec:
+        """Return a model in the 16-bit format in which this device serves it."""
+        spec = find_model(name)
+        return change_dtype(spec, "fp16") if spec.dtype == "bf16" and "bf16" in self.missing else spec
 
     @property
     def on_gpu(self) -> bool:
@@ -90,6 +98,11 @@ class Session:
     def time_left_s(self) -> float:
         """Return the seconds left for measurements, before the report must be written."""
         return self.deadline - REPORT_S * self.slowdown - time.monotonic()
+
+    def with_time_fraction(self, fraction: float) -> Session:
+        """Return the session for one stage, which may use this fraction of the time that is left."""
+        spare_s = (1 - fraction) * max(0.0, self.time_left_s())
+        return replace(self, deadline=self.deadline - spare_s)
 
     def announce(self, stage: str) -> None:
         if self.progress is not None:
@@ -212,12 +225,15 @@ def environment(facts: DeviceFacts) -> dict[str, Any]:
     }
 
 
-HALF_CAPABILITY = 8  # Ampere: the first generation with bf16 tensor cores
-BF16_KERNELS = ("bf16", "w4a16")  # kinds of case that compute in bf16
-NO_TRITON = (
-    "Triton, which most cases need, does not work here: pip install triton, with a C compiler and Python's "
-    "headers"
-)
+# by format of a case: the first compute capability with its instructions, and their name. Triton compiles no FP8
+# conversion below 8.9, and torch rejects other missing formats itself
+FIRST_CAPABILITY = {
+    "bf16": ((8, 0), "bf16"),
+    "w4a16": ((8, 0), "bf16"),
+    "fp8": ((8, 9), "FP8"),
+    "fp8_rowwise": ((8, 9), "FP8"),
+}
+NO_TRITON = "Triton does not work here: pip install triton, with a C compiler and Python's headers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,19 +253,26 @@ def preflight(torch: Any, device: str) -> Preflight:
     missing: dict[str, str] = {}
     remarks: list[str] = []
     major, minor = torch.cuda.get_device_capability(device)
-    if major < HALF_CAPABILITY:
-        reason = f"compute capability {major}.{minor} has no native bf16"
-        answers["bf16"] = reason
-        missing |= dict.fromkeys(BF16_KERNELS, reason)
-        remarks.append(f"{reason}, so bf16 cases are skipped")
+    for kernel, (first, name) in FIRST_CAPABILITY.items():
+        if (major, minor) < first:
+            missing[kernel] = answers[name] = f"compute capability {major}.{minor} has no native {name}"
+    for name, reason in answers.items():
+        remarks.append(
+            f"{reason}, so {'fp16 replaces it' if name == 'bf16' else f'{name} cases are skipped'}"
+        )
     for name, question, otherwise in (
         ("a kernel", _test_kernel, "no kernel runs on this GPU"),
         ("a product", _test_product, "no matrix multiplication runs on this GPU"),
-        ("Triton", check_triton, NO_TRITON),
     ):
         if (failure := _failure(partial(question, torch, device))) is not None:
             raise InvalidInput(f"{otherwise} ({failure})")
         answers[name] = "ok"
+    answers["Triton"] = "ok"
+    if (failure := _failure(partial(check_triton, torch, device))) is not None:
+        answers["Triton"] = missing[TRITON] = f"{NO_TRITON} ({failure})"
+        remarks.append(
+            f"{missing[TRITON]}; paged decode, fused kernels, experts and whole models are skipped"
+        )
     captures = GraphCapturer(torch, device)
     refusal = _failure(partial(_test_graph, torch, device, captures))
     answers["a CUDA graph"] = refusal or "ok"
@@ -266,7 +289,7 @@ def _failure(question: Callable[[], None]) -> str | None:
         question()
     except Exception as error:
         require_kernels_for_device(error)
-        text = first_line(error)
+        text = error_line(error)
         return f"{text}; other processes may use the memory" if is_out_of_memory(error) else text
     return None
 

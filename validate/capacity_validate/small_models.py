@@ -1,6 +1,7 @@
 """Small models for devices that cannot hold a real one, and real models reduced to the layers that fit."""
 
 from dataclasses import replace
+from typing import Literal
 
 from capacity.base.errors import InvalidInput
 from capacity.model import ModelSpec, load_model
@@ -69,6 +70,12 @@ def small_model(name: str) -> ModelSpec:
 def find_model(name: str) -> ModelSpec:
     """Return a small model by name, or any model that `load_model` supports."""
     return small_model(name) if name in _MIXERS else load_model(name)
+
+
+def change_dtype(model: ModelSpec, dtype: Literal["bf16", "fp16", "fp32"]) -> ModelSpec:
+    """Return a model whose weights are all stored and computed in `dtype`."""
+    stored = find_format(dtype)
+    return replace(model, dtype=dtype, checkpoint=uniform_scheme(dtype, stored, base=stored))
 
 
 def cut_layers(model: ModelSpec, layers: int) -> ModelSpec:

@@ -23,6 +23,7 @@ from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool, Traffic, build, read_deployment
 from capacity.deployment.launch_writers import WITHOUT_API, engine_name, is_launched, launch_command
 from capacity.hardware.adjustment import NAMES
+from capacity.hardware.measured_loads import REPEATED, MeasuredLoad, remaining_error
 from capacity.hardware.spreads import RUN_TO_RUN, Metric, load_spreads
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.report.benchmark import RandomArrivals
@@ -193,6 +194,7 @@ class _Candidate:
     num_prompts: int
     duration_s: float
     ttft_share: float  # TTFT / E2E
+    load: MeasuredLoad  # without errors: nothing is measured yet
     slopes: Matrix
     replay: Replay
 
@@ -246,6 +248,14 @@ class _Design:
             num_prompts=len(workload),
             duration_s=float(result["duration"]),
             ttft_share=float(result["mean_ttft_ms"] / result["mean_e2el_ms"]),
+            load=MeasuredLoad(
+                deployment=self.resolved.deployment_name,
+                in_flight=float(result["request_throughput"] * result["mean_e2el_ms"] / 1e3),
+                input_len=float(workload.prompt_tokens.mean()),
+                output_len=float(workload.output_tokens.mean()),
+                errors=dict.fromkeys(REPEATED, 0.0),
+                scatter=dict(REPEATED),
+            ),
             slopes=slopes,
             replay=replay,
         )
@@ -254,8 +264,16 @@ class _Design:
         """Return the covariance of theta after a fit to this run; it does not depend on the values measured."""
         return calibrated_covariance(covariance, candidate.slopes, noise_covariance(candidate.replay.figures))
 
-    def half_widths(self, asked: _Candidate, covariance: Matrix, *, learnt: bool = True) -> dict[str, float]:
-        """Return relative half-widths of the 90 % intervals of the user's load `asked`, given the covariance of theta.
+    def half_widths(
+        self,
+        asked: _Candidate,
+        covariance: Matrix,
+        loads: Sequence[MeasuredLoad] = (),
+        *,
+        learnt: bool = True,
+    ) -> dict[str, float]:
+        """Return relative half-widths of the 90 % intervals of the user's load `asked`, given the covariance of theta
+        after runs at `loads`.
 
         They include errors that no calibration removes. With `learnt`, use the spread between deployments calibrated
         on their own runs; otherwise the spread between uncalibrated ones, which includes differences of machines.
@@ -275,10 +293,24 @@ class _Design:
         for name, deviation in zip(REQUESTED_METRICS, deviations, strict=True):
             kind = load_spreads().kind(METRICS[name], is_moe=self.resolved.model.is_moe)
             ends = kind.calibrated if learnt else kind
+            deviation *= self._remaining_share(METRICS[name], asked, loads, deviation)
             others = 0.0 if learnt else Z_90 * self._other_machines(METRICS[name], asked)
             low, high = (math.hypot(end * deviation, others) for end in (ends.low, ends.high))
             found[name] = (math.exp(high) - math.exp(-low)) / 2
         return found
+
+    def _remaining_share(
+        self, metric: Metric, asked: _Candidate, loads: Sequence[MeasuredLoad], deviation: float
+    ) -> float:
+        """Return the fraction of a metric's standard deviation that runs at `loads`, and earlier ones, leave."""
+        known = self.resolved.profile.adjustment
+        earlier = () if known is None else known.loads_of(self.resolved.deployment_name)
+        ttft, tpot = (
+            remaining_error((*earlier, *loads), name, asked.load.place, deviation)[1] for name in REPEATED
+        )
+        if metric == "e2e":
+            return asked.ttft_share * ttft + (1 - asked.ttft_share) * tpot
+        return ttft if metric == "ttft" else tpot
 
     def _other_machines(self, metric: Metric, asked: _Candidate) -> float:
         """Return a metric's standard deviation between machines, clients and builds, for deployments without runs."""
@@ -296,17 +328,18 @@ class _Design:
         self, asked: _Candidate, candidates: Sequence[_Candidate]
     ) -> Iterator[tuple[_Candidate, dict[str, float]]]:
         """Yield the run that narrows intervals most, then the best addition, and so on, each with new half-widths."""
-        covariance, left = self.covariance, list(candidates)
+        covariance, left, loads = self.covariance, list(candidates), list[MeasuredLoad]()
         now = _mean(self.half_widths(asked, covariance))
         for _ in range(min(MAX_RUNS, len(left))):
             after = [(each, self.covariance_after(covariance, each)) for each in left]
-            widths = [_mean(self.half_widths(asked, found)) for _, found in after]
+            widths = [_mean(self.half_widths(asked, found, (*loads, each.load))) for each, found in after]
             place = int(np.argmin(widths))
             if widths[place] > (1 - MIN_GAIN) * now:
                 return
             (best, covariance), now = after[place], widths[place]
             left.remove(best)
-            yield best, self.half_widths(asked, covariance)
+            loads.append(best.load)
+            yield best, self.half_widths(asked, covariance, loads)
 
 
 def _low_gain_notes(today: dict[str, float], runs: Sequence[SuggestedRun]) -> tuple[str, ...]:

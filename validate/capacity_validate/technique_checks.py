@@ -5,7 +5,6 @@ implementation. A model's allocated memory is also checked against the memory mo
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -17,14 +16,14 @@ from capacity.hardware import load_profile
 from capacity.model import ModelSpec
 from capacity.model.feed_forward import DenseFeedForward
 from capacity.model.layers import Attention
-from capacity.model.quantization import find_format, uniform_scheme, weight_bytes
+from capacity.model.quantization import weight_bytes
 from capacity.pool.activations import activation_bytes
 from capacity.pool.resolve import with_defaults
 from capacity_validate.capture import GraphCapturer
 from capacity_validate.findings import Finding
 from capacity_validate.kernels.attention import reference_attention
 from capacity_validate.kernels.paged import paged_decode_attention
-from capacity_validate.small_models import small_model, small_model_names
+from capacity_validate.small_models import change_dtype, small_model, small_model_names
 from capacity_validate.step_inputs import InputRow
 from capacity_validate.transformer import GraphedTransformer, Transformer
 
@@ -164,8 +163,7 @@ def device_model(device: str, name: str) -> ModelSpec:
     spec, dtype = small_model(name), served_dtype(device)
     if dtype == spec.dtype:
         return spec
-    half = find_format(dtype)
-    return replace(spec, dtype=dtype, checkpoint=uniform_scheme(dtype, half, base=half))
+    return change_dtype(spec, dtype)
 
 
 def device_findings(device: str, captures: GraphCapturer | None) -> Iterator[Finding]:

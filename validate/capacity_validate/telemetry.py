@@ -93,6 +93,12 @@ class Telemetry:
         together = merge_conditions([reading.conditions for reading in found])
         return None if together is None else Conditions(**together)
 
+    @property
+    def throttled_fraction(self) -> float:
+        """Return the fraction of all readings in which heat or a power brake reduced the clocks."""
+        throttled = sum(any(reason in HARMFUL for reason in r.reasons) for r in self.readings)
+        return throttled / len(self.readings) if self.readings else 0.0
+
     def _readings_since(self, instant: float) -> list[Reading]:
         """Return the readings since a time, and the last one before it. (The thread may append during the call.)"""
         return self.readings[

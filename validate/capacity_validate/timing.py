@@ -2,8 +2,8 @@
 
 On a GPU, time is measured with CUDA events; short kernels are captured in one graph of many calls to exclude launch
 gaps. With one CPU thread, it is the thread's own CPU time, which other processes on the core do not lengthen (wall
-time on a shared machine doubled for seconds at a time). Calls rotate over more weights and caches than the processor's
-cache holds, because in serving other layers run between two uses of the same data.
+time on a shared machine doubled for seconds at a time). Calls rotate over several times as many weights and caches as
+the processor's cache holds, because in serving other layers run between two uses of the same data.
 """
 
 import math
@@ -31,6 +31,9 @@ SAMPLES_KEPT = 200  # per case, in the file
 BATCH = 16  # samples between two checks of their standard error
 MIN_PRECISE_SAMPLES = 32
 PRECISE_ENOUGH = 0.002  # relative standard error of the median, far below the error of a fit
+# input sets over the size of the L2 cache; with random replacement, less than 1 % of a set survives until its next use.
+# FlashInfer and SGLang rotate over as much
+CACHES_ROTATED = 5.0
 OUTLIER_FACTOR = 2.0  # factor on the median
 # normal distribution: sqrt(pi / 2) for the median; the 10-90 % range is 2.56 standard deviations
 MEDIAN_OVER_SPREAD = 1.2533 / 2.5631
@@ -109,16 +112,30 @@ def summarise_samples(
 
 
 def is_precise(samples: Sequence[float]) -> bool:
-    """Return whether the median's standard error is so small that this pass needs no more samples."""
+    """Return whether the median's standard error is so small that this pass needs no more samples.
+
+    Neighbouring samples share a clock and a temperature, so the standard error of independent samples is widened by
+    their autocorrelation r, to sqrt((1 + r) / (1 - r)) times itself.
+    """
     if len(samples) < MIN_PRECISE_SAMPLES:
         return False
-    return summarise_samples(samples, "events").standard_error <= PRECISE_ENOUGH
+    r = autocorrelation(samples)
+    widening = math.sqrt((1 + r) / (1 - r)) if r < 1 else math.inf
+    return summarise_samples(samples, "events").standard_error * widening <= PRECISE_ENOUGH
+
+
+def autocorrelation(samples: Sequence[float]) -> float:
+    """Return the lag-1 autocorrelation of samples in the order in which they were taken, at least 0."""
+    values = np.array(samples) - np.mean(samples)
+    variance = float(values @ values)
+    return max(0.0, float(values[1:] @ values[:-1]) / variance) if variance else 0.0
 
 
 class CpuStopwatch:
     """Times calls by the thread's CPU time, or by wall time if torch uses several threads.
 
-    `sample` returns the seconds of single calls in order; the calls use several sets of inputs in turn.
+    `sample` returns the seconds of single calls in order; the calls use several sets of inputs in turn. It stops when
+    the median is precise, or if `sustained` only after `budget_s` seconds.
     """
 
     spoiled = False
@@ -128,7 +145,14 @@ class CpuStopwatch:
         self._clock = time.thread_time if threads == 1 else time.perf_counter
 
     def sample(
-        self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int, **_: bool
+        self,
+        calls: Sequence[Call],
+        *,
+        budget_s: float,
+        at_least: int,
+        at_most: int,
+        sustained: bool = False,
+        **_: bool,
     ) -> Samples:
         clock, began_s = self._clock, time.monotonic()
         for call in calls[:WARM_UP_CALLS]:
@@ -136,7 +160,7 @@ class CpuStopwatch:
         samples: list[float] = []
         deadline = time.perf_counter() + budget_s
         while len(samples) < at_most and (len(samples) < at_least or time.perf_counter() < deadline):
-            if len(samples) % BATCH == 0 and is_precise(samples):
+            if not sustained and len(samples) % BATCH == 0 and is_precise(samples):
                 break
             call = calls[len(samples) % len(calls)]
             start = clock()
@@ -187,9 +211,18 @@ class CudaStopwatch:
         self._torch.cuda.synchronize(self._device)
 
     def sample(
-        self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int, capturable: bool = True
+        self,
+        calls: Sequence[Call],
+        *,
+        budget_s: float,
+        at_least: int,
+        at_most: int,
+        capturable: bool = True,
+        sustained: bool = False,
     ) -> Samples:
         once = self._warm_up(calls)
+        if sustained:
+            return self._sample_for(calls, budget_s)
         if capturable and once < GRAPH_BELOW_S and not self.spoiled:
             inner = max(1, min(GRAPH_CALLS, int(GRAPH_S / max(once, 1e-6))))
             graphed = self._time_graph(calls, inner, budget_s=budget_s, at_least=at_least, at_most=at_most)
@@ -199,6 +232,22 @@ class CudaStopwatch:
         began_s = time.monotonic()
         # on the side stream, where its memory is already cached
         seconds: Any = self._captures.run_on_side_stream(lambda: self._sample_until_precise(calls, count))
+        return Samples(seconds, "events", began_s=began_s, ended_s=time.monotonic())
+
+    def _sample_for(self, calls: Sequence[Call], budget_s: float) -> Samples:
+        """Return samples of back-to-back calls whose times add up to `budget_s` seconds."""
+
+        def fill() -> list[float]:
+            seconds: list[float] = []
+            taken_s = 0.0
+            while taken_s < budget_s:
+                batch = self._time_calls(calls, BATCH)
+                taken_s += max(sum(batch), 1e-6)
+                seconds += batch
+            return seconds
+
+        began_s = time.monotonic()
+        seconds: Any = self._captures.run_on_side_stream(fill)
         return Samples(seconds, "events", began_s=began_s, ended_s=time.monotonic())
 
     def _warm_up(self, calls: Sequence[Call]) -> float:
@@ -285,6 +334,6 @@ def make_run_clock(device: str, *, threads: int = 1) -> RunClock:
     return ThreadClock() if device == "cpu" and threads == 1 else RunClock()
 
 
-def rotations(bytes_per_set: int, cache_bytes: int, *, most: int = 32) -> int:
-    """Return how many input sets exceed twice the cache in total, so that no call finds its inputs in the cache."""
-    return max(1, min(most, math.ceil(2 * cache_bytes / max(1, bytes_per_set))))
+def rotations(bytes_per_set: int, cache_bytes: int) -> int:
+    """Return how many input sets exceed `CACHES_ROTATED` caches in total, so that calls find no inputs in the cache."""
+    return max(1, math.ceil(CACHES_ROTATED * cache_bytes / max(1, bytes_per_set)))

@@ -1,10 +1,13 @@
-"""Benchmark page: compare a client's results with the simulator's prediction, and list likely causes of a gap."""
+"""Page of the user's server: read its files, compare it with the prediction, and calibrate a GPU profile on them."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
+from capacity_validate.calibration_page import calibration_view
 from capacity_validate.comparison import MAIN_METRICS, Comparison, MetricRow, RunComparison
 from capacity_validate.comparison_page import (
     error_text,
@@ -13,15 +16,21 @@ from capacity_validate.comparison_page import (
     run_blocks,
     server_blocks,
 )
+from capacity_validate.server_files import MISSING, ServerFiles, ServerSetting, server_files_view
 
+from capacity.base.errors import InvalidInput
+from capacity.base.mappings import omit, select
+from capacity.deployment import Pool, build
 from capacity.report.tables import render
 from capacity.report.views.view import View
 from capacity_app import parts, state, uploads, views
-from capacity_app.error_display import escape_except_code, escape_markdown, replace_flags
+from capacity_app.error_display import escape_except_code, escape_markdown, replace_flags, show_errors
 from capacity_app.jobs import Task
-from capacity_app.pages import AS_FILE, AT_CONCURRENCY, AT_RATE
+from capacity_app.pages import AS_FILE, AT_CONCURRENCY, AT_RATE, CANDIDATES
 from capacity_app.router import current_inputs
-from capacity_app.widgets import switch, widget_row
+from capacity_app.state import AS_PUBLISHED, OWN_MODEL, WIDGETS
+from capacity_app.variants import Variant, session_variants
+from capacity_app.widgets import bind_to_url, switch, widget_row
 
 inputs = current_inputs()
 # labels of the figures of merit by metric name
@@ -49,31 +58,128 @@ def describe_difference(row: MetricRow) -> str:
     return f"{words} ({interval}): {'inside' if row.inside else inside_text(row)} the interval"
 
 
-def hide_upload_folders(comparison: Comparison) -> Comparison:
-    """Replace the paths of uploaded files on the server with file names."""
-    fitted = comparison.overheads
-    if fitted is not None:
-        fitted = replace(fitted, fitted_to=tuple(map(uploads.hide_folders, fitted.fitted_to)))
-    runs = tuple(replace(run, path=uploads.hide_folders(run.path)) for run in comparison.runs)
-    return replace(comparison, runs=runs, overheads=fitted)
+FROM_SIDEBAR = {  # names in messages of settings that the sidebar supplies
+    "GPU": "gpu",
+    "tensor parallel size": "tensor_parallel_size",
+    "KV cache dtype": "kv_cache_dtype",
+}
+
+
+def sidebar_values(found: ServerFiles, variant: str) -> dict[str, Any]:
+    """Return widget values by key that select `variant`, and the model and settings in the files, on every page."""
+    gpu = variant.partition("@")[0]
+    values: dict[str, Any] = {
+        key: list(dict.fromkeys([variant, *(name for name in listed if name.partition("@")[0] != gpu)]))
+        for key, first in CANDIDATES.items()
+        if (listed := st.session_state.get(key, first))
+    }
+    pool = build(Pool, {**found.fields, "gpu": variant}, flags=True)
+    shown = {**select(dict(pool), found.fields), "gpu": variant, "model": found.model}
+    for name, value in select(omit(shown, "max_model_len"), WIDGETS).items():
+        widget, text = WIDGETS[name], str(value).partition("@")[0] if name == "engine" else value
+        if name == "quantization" and value is None:
+            values[widget.key] = AS_PUBLISHED
+        elif text in widget.allowed_values or (widget.kind is not str and 0 <= value <= (widget.most or 1)):
+            values[widget.key] = text
+    return values
+
+
+def with_sidebar(found: ServerFiles, used: Mapping[str, Any]) -> ServerFiles:
+    """Add the values that the sidebar supplies for settings that are in no file."""
+
+    def complete(setting: ServerSetting) -> ServerSetting:
+        value = used.get(FROM_SIDEBAR.get(setting.name, setting.name)) if setting.path == MISSING else None
+        return setting if value is None else replace(setting, value=str(value), path="the sidebar")
+
+    return replace(found, settings=tuple(map(complete, found.settings)))
+
+
+def read_files() -> tuple[str, ...]:
+    """Draw the inputs for files, and return the paths of the stored files."""
+    uploaded = st.file_uploader(
+        "Benchmark results, start-up logs and scrapes of /metrics of one server",
+        key="cmp_results",
+        accept_multiple_files=True,
+    )
+    example = switch(
+        "Try an example",
+        "cmp_example",
+        False,
+        help="Files of a simulated server, not measurements: an H100 that is slower than its profile.",
+    )
+    with show_errors():
+        if len(uploaded) > uploads.MAX_FILES:
+            raise InvalidInput(f"{len(uploaded)} files, at most {uploads.MAX_FILES}; the others are not read")
+    if uploaded or not example:
+        paths = (uploads.store_upload(file) for file in uploaded[: uploads.MAX_FILES])
+        return tuple(dict.fromkeys(map(str, paths)))
+    task = Task(function="capacity_app.example_server:example_files", profiles=())
+    files = parts.run_in_background("example", task, doing="Simulating a server").value or {}
+    return tuple(str(uploads.store_file(name, content)) for name, content in files.items())
+
+
+def draw_runs(comparison: Comparison) -> None:
+    """Draw the metrics and likely causes of each run."""
+    st.subheader("Runs and predictions")
+    for number, run in enumerate(comparison.runs):
+        st.caption(escape_markdown(run.path))
+        parts.draw_kpis(figures_of_merit(run), place=f"run-{number}")
+        for cause in run.causes:
+            if cause.startswith("none needed"):
+                st.caption(escape_markdown(f"No causes listed: {cause.partition(': ')[2]}."))
+            else:
+                text = escape_except_code(replace_flags(f"Likely cause: {cause}"))
+                st.warning(text, icon=":material/troubleshoot:")
+        views.draw_view(View("", run_blocks(run, number), notes=run.notices), comparison)
+
+
+def draw_calibration(
+    found: ServerFiles, files: Sequence[str], options: dict[str, Any], said: dict[str, Any]
+) -> None:
+    """Draw the calibration: its name and button, then the variant to select, its file and its view."""
+    st.subheader("Calibrate")
+    with widget_row():
+        name = st.text_input("Name of the variant", "mine", max_chars=32, **bind_to_url("cmp_name", "mine"))
+    more = {} if name == "mine" else {"name": name}
+    arguments = {"results": found.readable, **options, **more}
+    task = Task(function="capacity_validate:calibrate", arguments=arguments, profiles=profiles)
+    arguments |= {"out": str(session_variants().root / task.key[:16]), "overwrite": True}
+    answer = parts.run_in_background(
+        "calibrate", replace(task, arguments=arguments), doing="Calibrating", button="Calibrate", keeps=True
+    ).current
+    parts.draw_code_snippets("calibrate", names, {**said, **more}, None, package="capacity_validate")
+    if answer is None:
+        return
+    path = Path(answer.path)
+    session_variants().add(
+        answer.profile, Variant(folder=path.parent, gpu=answer.base, profiles=profiles, files=tuple(files))
+    )
+    if inputs.pool["gpu"] == answer.profile:
+        text = f"{answer.profile} is selected on every page of this session."
+        st.success(escape_markdown(text), icon=":material/check_circle:")
+    else:
+        st.button(
+            f"Use {answer.profile} on every page",
+            key="cmp_use",
+            type="primary",
+            icon=":material/memory:",
+            on_click=st.session_state.update,
+            args=(sidebar_values(found, answer.profile),),
+            help="Selects this GPU, and the model and settings in the files, in the sidebar.",
+        )
+    parts.draw_download("Profile as TOML", path.name, path.read_text, mime="application/toml")
+    st.caption(
+        "Only this session has this variant, until the page is reloaded. To keep it, download the profile, and give "
+        "its path as `--gpu`."
+    )
+    views.draw_view(calibration_view(uploads.hide_folders_in(replace(answer, path=path.name))), None)
 
 
 st.caption(
-    "Upload results of `vllm bench serve --save-result --save-detailed`, SGLang, AIPerf, guidellm or inference-perf. "
-    "Set the server's model, GPU and engine in the sidebar."
+    "Upload results of `vllm bench serve --save-result --save-detailed`, SGLang, AIPerf, guidellm and others, the "
+    "server's start-up log, and scrapes of /metrics. Set its GPU in the sidebar, and what the files do not contain."
 )
-left, right = st.columns(2)
-with left:
-    files = st.file_uploader(
-        "Benchmark results", type=("json", "jsonl", "csv"), key="cmp_results", accept_multiple_files=True
-    )
-with right:
-    log = st.file_uploader(
-        "Server log from start-up (optional)",
-        type=("log", "txt"),
-        key="cmp_log",
-        help="Its memory and limits replace the estimated ones.",
-    )
+paths = read_files()
 with widget_row():
     arrivals = state.segments(
         "Arrivals",
@@ -98,38 +204,48 @@ load: dict[str, dict[str, Any]] = {
     AT_RATE: {"request_rate": inputs.request_rate},
     AT_CONCURRENCY: {"concurrency": inputs.concurrency},
 }
-asked = {**inputs.pool, **load.get(arrivals, {})}
-if lengths:
-    asked |= {**inputs.lengths, **inputs.spread}
-if overheads:
-    asked["fit_overheads"] = True
-if not files:
-    st.info("Upload one or more result files.", icon=":material/upload_file:")
+read: ServerFiles | None = None
+if paths:
+    arguments = {"paths": paths}
+    task = Task(function="capacity_validate.server_files:read_server_files", arguments=arguments, profiles=())
+    read = parts.run_in_background("server_files", task, doing="Reading the files", keeps=True).value
 else:
-    kept = [uploads.store_upload(file) for file in files]
-    said = {"model": inputs.model_name, **asked}
-    arguments = {"results": tuple(map(str, kept)), "model": inputs.model, **asked}
-    if log is not None:
-        path = uploads.store_upload(log)
-        said["server_log"], arguments["server_log"] = path.name, str(path)
-    names = [path.name for path in kept]
-    command, python = parts.draw_code_snippets("compare", names, said, None, package="capacity_validate")
-    task = Task(function="capacity_validate.comparing:compare", arguments=arguments)
-    found = parts.run_in_background("compare", task, doing="Replaying the benchmark").value
-    if found is not None:
-        comparison = hide_upload_folders(found)
+    st.info("Upload files of a server, or try the example.", icon=":material/upload_file:")
+if read is not None:
+    files = sorted(read.readable)
+    names = [Path(path).name for path in read.readable]
+    gpu, profiles = session_variants().source_of(inputs.pool["gpu"], tuple(files))
+    asked = {**omit(inputs.pool, *read.fields), "gpu": gpu, **load.get(arrivals, {})}
+    if lengths:
+        asked |= {**inputs.lengths, **inputs.spread}
+    said = dict(asked)
+    if read.model is None or inputs.model_name == OWN_MODEL:
+        said, asked = {"model": inputs.model_name, **asked}, {"model": inputs.model, **asked}
+    views.draw_view(server_files_view(uploads.hide_folders_in(with_sidebar(read, said))), None)
+    comparison: Comparison | None = None
+    if read.runs and not read.kernels:
+        more = {"fit_overheads": True} if overheads else {}
+        command, python = parts.draw_code_snippets(
+            "compare", names, {**said, **more}, None, package="capacity_validate"
+        )
+        task = Task(
+            function="capacity_validate:compare",
+            arguments={"results": read.readable, **asked, **more},
+            profiles=profiles,
+        )
+        comparison = parts.run_in_background(
+            "compare", task, doing="Replaying the benchmark", keeps=True
+        ).value
+    elif files:
+        st.caption("No file contains requests to compare: add a benchmark result or a scrape of /metrics.")
+    if comparison is not None:
+        comparison = uploads.hide_folders_in(comparison)
         page = partial(render, comparison, "html", command=command, python=python)
         parts.record_downloads("comparison", comparison, page)
         st.info(escape_markdown(comparison.verdict), icon=":material/balance:")
         where = f"{comparison.model} on {comparison.gpu}, {comparison.engine}. Basis: {comparison.basis}."
         views.draw_view(View("", [where, *server_blocks(comparison)]), comparison)
-        for number, run in enumerate(comparison.runs):
-            st.caption(escape_markdown(run.path))
-            parts.draw_kpis(figures_of_merit(run), place=f"run-{number}")
-            for cause in run.causes:
-                if cause.startswith("none needed"):
-                    st.caption(escape_markdown(f"No causes listed: {cause.partition(': ')[2]}."))
-                else:
-                    text = escape_except_code(replace_flags(f"Likely cause: {cause}"))
-                    st.warning(text, icon=":material/troubleshoot:")
-            views.draw_view(View("", run_blocks(run, number), notes=run.notices), comparison)
+    if files:
+        draw_calibration(read, files, {} if read.kernels else asked, {} if read.kernels else said)
+    if comparison is not None:
+        draw_runs(comparison)

@@ -34,12 +34,7 @@ task = Task(
 runs = parts.run_in_background("splits", task, doing="Simulating splits").value
 replicas = shared["replicas"]
 apart = field(
-    "prefill_replicas",
-    "dis_prefill",
-    "Prefill replicas",
-    choices=range(replicas),
-    start=1,
-    default=0,
+    "prefill_replicas", "dis_prefill", "Prefill replicas", choices=range(replicas), start=1, default=0
 )
 split = draw_fields(apart, stretch=True)
 prefill = split.get("prefill_replicas", 0)

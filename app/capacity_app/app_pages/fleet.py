@@ -11,13 +11,12 @@ from capacity.planning.fleets.fleet_records import deployment_of_fleet
 from capacity.planning.search.snapshot import Snapshot
 from capacity.report.views.fleet import ORDINALS, fleet_facts, fleet_view
 from capacity_app import parts
-from capacity_app.pages import AS_SIDEBAR, FLEET_SHAPES
+from capacity_app.pages import AS_SIDEBAR, CANDIDATES, FLEET_SHAPES
 from capacity_app.questions import ask_in_background, show_answer
 from capacity_app.router import current_inputs
 from capacity_app.traffic import draw_service_levels, requests_to_simulate
 from capacity_app.widgets import draw_fields, show_field, widget_row
 
-CHOSEN = ("h100-sxm-80gb", "l40s-48gb")
 SPLITS = {"prompt": "its prompt", "request": "prompt and answer"}
 inputs = current_inputs()
 
@@ -29,7 +28,9 @@ def search_progress(report: Snapshot) -> tuple[float, str]:
 
 field = partial(show_field, capacity.fleet)
 slo = draw_service_levels("fleet")
-asked = draw_fields(field("gpus", "fleet_gpus", "Candidate GPUs", start=CHOSEN), stretch=True)
+asked = draw_fields(
+    field("gpus", "fleet_gpus", "Candidate GPUs", start=CANDIDATES["fleet_gpus"]), stretch=True
+)
 with widget_row():
     shape = field(
         "length_distribution", "fleet_lengths", "Lengths", start=None, choices=FLEET_SHAPES, empty=AS_SIDEBAR

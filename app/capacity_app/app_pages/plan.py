@@ -33,19 +33,18 @@ from capacity.report.plan_summary import plan_facts
 from capacity.report.views.view import Table
 from capacity_app import parts
 from capacity_app.error_display import escape_markdown
+from capacity_app.pages import CANDIDATES
 from capacity_app.questions import ask_in_background, show_figures
 from capacity_app.router import current_inputs
 from capacity_app.traffic import draw_service_levels, requests_to_simulate
 from capacity_app.views import show_table
 from capacity_app.widgets import draw_fields, show_field, widget_row
 
-CHOSEN = ("h100-sxm-80gb", "l40s-48gb")
-
 inputs = current_inputs()
 st.caption("Set model, traffic and price in the sidebar. The search covers GPUs, parallelism and formats.")
 field = partial(show_field, capacity.plan)
 slo = draw_service_levels("plan")
-asked = draw_fields(field("gpus", "plan_gpus", "Candidate GPUs", start=CHOSEN), stretch=True)
+asked = draw_fields(field("gpus", "plan_gpus", "Candidate GPUs", start=CANDIDATES["plan_gpus"]), stretch=True)
 with widget_row():
     asked |= draw_fields(
         field("objective", "plan_for", "Minimise", start="cost" if inputs.cost else "gpus"),
@@ -53,13 +52,7 @@ with widget_row():
         field("max_gpus", "plan_most", "Maximum GPUs", most=100_000),
         field("time_limit_s", "plan_s", "Time limit, s", start=60, least=5, most=600, step=10),
     )
-options = {
-    "slo": slo,
-    **inputs.load,
-    **inputs.cost,
-    **asked,
-    **inputs.engines,
-}
+options = {"slo": slo, **inputs.load, **inputs.cost, **asked, **inputs.engines}
 
 
 def search_progress(report: Snapshot) -> tuple[float, str]:

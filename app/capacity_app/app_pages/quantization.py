@@ -17,14 +17,7 @@ options: dict[str, Any] = {
     **omit(inputs.pool, "quantization"),
     **inputs.lengths,
     **draw_fields(
-        show_field(
-            capacity.quantize,
-            "large_batch",
-            "quant_batch",
-            "Large batch size",
-            least=1,
-            most=4096,
-        )
+        show_field(capacity.quantize, "large_batch", "quant_batch", "Large batch size", least=1, most=4096)
     ),
     **inputs.cost,
 }

@@ -4,12 +4,7 @@ from functools import partial
 
 import streamlit as st
 
-from capacity.report.views.speculate import (
-    acceptance_chart,
-    methods_chart,
-    speculate_facts,
-    speculate_view,
-)
+from capacity.report.views.speculate import acceptance_chart, methods_chart, speculate_facts, speculate_view
 from capacity.techniques.speculate import speculate, speculation_methods
 from capacity_app import parts, sides, state, views
 from capacity_app.jobs import Task

@@ -1,6 +1,6 @@
 """Record of an engine release: limits, memory rules and host times, each with its source."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -35,6 +35,14 @@ class LimitRule(Spec):
     max_num_batched_tokens: Count  # API server default
     max_num_batched_tokens_offline: Count  # offline (library) default
     max_graph_batch: Annotated[int, Field(ge=0)] | None = None  # set if it depends on memory (SGLang)
+    max_graph_batch_tp4: Annotated[int, Field(ge=0)] | None = (
+        None  # the same at tensor parallelism of 4 and more
+    )
+
+    def largest_graph(self, tensor_parallel_size: int) -> int | None:
+        """Return the largest batch with a CUDA graph at this tensor parallelism; None: memory does not limit it."""
+        wide = self.max_graph_batch_tp4 if tensor_parallel_size >= 4 else None
+        return self.max_graph_batch if wide is None else wide
 
 
 class ExpertPadding(Spec):
@@ -50,6 +58,18 @@ class ExpertPadding(Spec):
     intermediate_multiple: Count
     pads_scales: bool = False
     architectures: tuple[str, ...] = ()
+
+
+def ranking_notes(engines: Iterable["EngineSpec"]) -> tuple[str, ...]:
+    """Return a note if engines are ranked whose host times are assumed; none for one engine."""
+    found = {engine.name: engine for engine in engines}
+    assumed = sorted(name for name, engine in found.items() if engine.assumes_host_times)
+    if len(found) < 2 or not assumed:
+        return ()
+    return (
+        f"The order of engines rests on assumed host times of {', '.join(assumed)}: calibrate each engine on your own "
+        "benchmark (`capacity calibrate`) before you choose by speed.",
+    )
 
 
 class PlatformSupport(Spec):
@@ -95,8 +115,9 @@ class EngineSpec(Spec):
     includes the norms of queries and keys. `launches_wait`: launches of routed experts, sparse indexers and linear
     attention wait for the GPU, so their CPU time is not hidden. `results_after_launch`: with two steps in flight, one
     thread launches the second step and then reads the results of the first. `request_latency_s` and
-    `response_latency_s`: time from client to engine and back (HTTP, tokenizer, detokenizer). `output_token_s`: time of
-    the output process per streamed token, in series over all requests.
+    `response_latency_s`: time from client to engine and back (HTTP, detokenizer), without the CPU times of the front
+    end, which are in series over all requests: `request_s` for each request, `input_token_s` for each prompt token and
+    `output_token_s` for each streamed token.
 
     All-reduce. `all_reduce_one_shot_rows`: number of tokens in a step up to which the kernel that is fused with the
     next norm uses the one-shot algorithm, for any hidden size; None: the faster algorithm for each size.
@@ -108,11 +129,20 @@ class EngineSpec(Spec):
     Formats. `weight_kernels`: kernels that the engine runs in place of others
     (`capacity/hardware/weight_kernels.toml`). `weight_kernels_on`: additional replacements, by GPU architecture.
     `expert_kernels_on` maps a GPU architecture and a default kernel to the constants to use for experts (a key in
-    `moe` of `KernelFamily`). `early_block_experts`: uncertainty factor for steps with experts in FP8 blocks, if the
-    kernels of this release were not measured; 1: the tables of measured times include them. `chooses_moe_backend`: the
-    engine has a flag that selects the expert kernels. `splits_fp32_router_on`: architectures on which a router with
-    32-bit weights is computed as three 16-bit matrix multiplications. `weight_formats`: families of weight formats
-    that the engine loads. `kv_cache_formats`: KV cache formats in addition to 16 bit, which all engines have.
+    `moe` of `KernelFamily`). `whole_expert_kernels_on`: the same where expert parallelism gives each GPU whole experts;
+    it takes precedence. `deepgemm_experts_below` maps a GPU architecture, or model type and architecture
+    ("minimax_m2:blackwell"), to a number of GPUs: experts in FP8 blocks that fewer GPUs share run with DeepGEMM on a
+    buffer of whole tiles. `marlin_experts_need_whole_groups`: 4-bit experts whose width on a GPU is not a multiple of
+    the group of their scales run with Triton. `early_block_experts`: uncertainty factor for steps with experts in FP8
+    blocks, if the kernels of this release were not measured; 1: the tables of measured times include them.
+    `early_platforms`: the same for all steps on a platform, if measured servers ran later releases.
+    `fuses_biased_routing`: one kernel selects the experts of models whose router has a bias (DeepSeek-V3).
+    `chooses_moe_backend`: the engine has a flag that selects the expert kernels. `moe_backends` maps the kernel of a
+    weight format to the values of this flag that the engine accepts, each with the NVIDIA compute capabilities on which
+    they run (from, below); empty: not known, so all are accepted. `splits_fp32_router_on`:
+    architectures on which a router with 32-bit weights is computed as three 16-bit matrix multiplications.
+    `weight_formats`: families of weight formats that the engine loads. `kv_cache_formats`: KV cache formats in addition
+    to 16 bit, which all engines have.
     `sparse_kv_cache_dtype`: KV cache format that `auto` selects for latents with a sparse indexer, by architecture or
     "model type:architecture"; otherwise 16 bit. `plain_sparse_fp8_heads`: by architecture, the most query heads per
     GPU for which an fp8 cache of these latents has one byte per value; with more heads, the format is `fp8_ds_mla`.
@@ -139,7 +169,9 @@ class EngineSpec(Spec):
     a model of `graph_reference_layers` (None: for any model). `graphs_count_drafts`: the largest graph counts draft
     tokens. `graphs_fit_decodes`: the sizes include decode batches (multiples of 1 + draft tokens, and of max_num_seqs).
     `large_graph_reserve`: with DP attention and graphs of batch sizes above 300, SGLang's default static fraction
-    reserves 1.5 times as much memory for graphs. `graphs_in_budget`: the engine subtracts the graph estimate from the
+    reserves 1.5 times as much memory for graphs. `prefill_graph_reserve`: this fraction also reserves memory for the
+    graphs of prefill steps. `draft_reserve_bytes`: what it reserves for drafts, by kind of drafter as in
+    `default_drafts`. `graphs_in_budget`: the engine subtracts the graph estimate from the
     KV budget; otherwise graphs need additional memory.
     """
 
@@ -189,8 +221,13 @@ class EngineSpec(Spec):
     splits_fp32_router_on: tuple[str, ...] = ()
     weight_kernels_on: dict[str, dict[Kernel, Kernel]] = Field(default_factory=dict)
     expert_kernels_on: dict[str, dict[Kernel, str]] = Field(default_factory=dict)
+    whole_expert_kernels_on: dict[str, dict[Kernel, str]] = Field(default_factory=dict)
+    deepgemm_experts_below: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+    marlin_experts_need_whole_groups: bool = False
     early_block_experts: Annotated[float, Field(ge=1)] = 1.0
+    early_platforms: dict[Platform, Annotated[float, Field(gt=1)]] = Field(default_factory=dict)
     chooses_moe_backend: bool = False
+    moe_backends: dict[Kernel, dict[str, tuple[float, float]]] = Field(default_factory=dict)
 
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
     memory_rule: MemoryRule
@@ -207,6 +244,8 @@ class EngineSpec(Spec):
     graph_reference_layers: Annotated[int, Field(ge=1)] | None = None
     profiles_images: bool = False
     large_graph_reserve: bool = False
+    prefill_graph_reserve: bool = False
+    draft_reserve_bytes: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     rotary_value_bytes: Annotated[int, Field(ge=0)] = 0
     kept_expert_rows: tuple[FormatFamily, ...] = ()
     expert_padding: tuple[ExpertPadding, ...] = ()
@@ -216,6 +255,7 @@ class EngineSpec(Spec):
     graph_max_batch: Annotated[int, Field(ge=0)]
     graph_max_batch_blackwell: Annotated[int, Field(ge=0)]
     graph_max_batch_of_models: dict[str, int] = Field(default_factory=dict)
+    graph_smallest: tuple[Count, ...] = (1, 2, 4)
     graph_fine_step: Count
     graph_coarse_from: Count
     graph_coarse_step: Count
@@ -240,15 +280,29 @@ class EngineSpec(Spec):
     launches_wait: bool = False
     quantize_launches: Annotated[float, Field(ge=0)] = 1.0
     fuses_qk_norm_with_rope: bool = False
+    fuses_biased_routing: bool = True
     results_after_launch: bool = False
     request_latency_s: Seconds
     response_latency_s: Seconds
+    request_s: Seconds = 0.0
+    input_token_s: Seconds = 0.0
     output_token_s: Seconds
 
     @property
     def label(self) -> str:
         """Return `name@version`, which `find_engine` accepts."""
         return f"{self.name}@{self.version}"
+
+    def server_latency_s(self, prompt_tokens: float) -> float:
+        """Return the time (s) that the API server adds to the TTFT of a request that meets no other request in it."""
+        cpu_s = self.request_s + prompt_tokens * self.input_token_s
+        return self.request_latency_s + cpu_s + self.response_latency_s
+
+    @property
+    def assumes_host_times(self) -> bool:
+        """Return whether the host's time for each sequence or for a step is assumed, not measured or fitted."""
+        times = ("host_base_s", "host_per_sequence_s")
+        return all(name in self.origins and self.origins[name].basis == "assumed" for name in times)
 
     def loads_formats(self, families: Collection[FormatFamily]) -> bool:
         """Return whether the engine loads weights of all these families."""
@@ -301,11 +355,11 @@ class EngineSpec(Spec):
     ) -> tuple[int, ...]:
         """Return the batch sizes of captured CUDA graphs; a decode batch is padded to the next size.
 
-        The sizes are 1, 2, 4, then fine steps, then coarse ones. The largest is the smaller of graph_batch_factor x
-        max_num_seqs x (1 + draft tokens) and the architecture's limit. `most` (None: the engine's maximum for
-        `model_type`, if any) replaces this largest size. Larger steps run eagerly. Engines whose limit is max_num_seqs
-        (SGLang, TensorRT-LLM) also capture max_num_seqs. Source: vLLM 0.8.5 to 0.33 config/vllm.py; SGLang 0.5
-        cuda_graph_runner.py.
+        The sizes are `graph_smallest`, then fine steps, then coarse ones. The largest is the smaller of
+        graph_batch_factor x max_num_seqs x (1 + draft tokens) and the architecture's limit. `most` (None: the engine's
+        maximum for `model_type`, if any) replaces this largest size. Larger steps run eagerly. Engines whose limit is
+        max_num_seqs (SGLang, TensorRT-LLM) also capture max_num_seqs. Source: vLLM 0.8.5 to 0.33 config/vllm.py;
+        SGLang 0.5 cuda_graph_runner.py.
         """
         if not self.cuda_graphs:
             return ()
@@ -332,4 +386,4 @@ class EngineSpec(Spec):
     def _stepped_sizes(self, largest: int) -> tuple[int, ...]:
         fine = range(self.graph_fine_step, min(self.graph_coarse_from, largest + 1), self.graph_fine_step)
         coarse = range(self.graph_coarse_from, largest + 1, self.graph_coarse_step)
-        return (*(size for size in (1, 2, 4) if size <= largest), *fine, *coarse)
+        return tuple(sorted({*(size for size in self.graph_smallest if size <= largest), *fine, *coarse}))

@@ -6,27 +6,19 @@ has 730 hours. Input and output tokens share the bill in proportion to the GPU t
 cooling, idle or not. `drawn` has the predicted power at the load.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from capacity.answers.costs import ServedLoad
-from capacity.answers.drawn_energy import DrawnEnergy
+from capacity.answers.drawn_energy import JOULES_PER_KWH, DrawnEnergy
 from capacity.answers.records import ReplicasNeeded
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Billing
 from capacity.hardware.cost_estimate import MILLION, TOKEN_PRICE_RULE, unit_costs
-from capacity.hardware.pricing import (
-    HOURS_PER_MONTH,
-    SECONDS_PER_HOUR,
-    Price,
-    billed_gpus,
-    usd_per_hour,
-)
+from capacity.hardware.pricing import HOURS_PER_MONTH, SECONDS_PER_HOUR, Price, billed_gpus, usd_per_hour
 from capacity.planning.bills.batch_api import BatchApiCost, IdleJob, batch_api_costs, idle_job
 from capacity.planning.bills.hosted_prices import ApiPrice
 from capacity.simulator.levels import SloLevel
@@ -79,7 +71,7 @@ class LoadCost:
     @property
     def kwh_per_million_output_tokens(self) -> float:
         """Return all provisioned energy, including that for input tokens, per million output tokens in kWh."""
-        return self.joules_per_output_token * MILLION / 3.6e6
+        return self.joules_per_output_token * MILLION / JOULES_PER_KWH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,7 +267,7 @@ def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -
     per_request = units.usd_per_request
     output_rate = rates.requests_per_s * rates.output_tokens
     tokens_per_s = rates.requests_per_s * (rates.input_tokens + rates.output_tokens)
-    kwh_per_million = watts / tokens_per_s * MILLION / 3.6e6
+    kwh_per_million = watts / tokens_per_s * MILLION / JOULES_PER_KWH
     each, co2_g = billing.requests_per_user_hour, billing.co2_g_per_kwh
     return make_from(
         LoadCost,

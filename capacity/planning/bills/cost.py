@@ -1,7 +1,5 @@
 """Bill of one deployment at the served load and at full load."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 An empty `cached_multiple` means that the provider publishes no cache discount: cached input costs the full price.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

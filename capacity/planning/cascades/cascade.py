@@ -3,8 +3,6 @@
 The user gives the hit rate and the escalation rate because they depend on answer quality, which is not modelled here.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any

@@ -5,8 +5,6 @@ random variables. `run_cascade` simulates the tiers as one deployment with two p
 model after the small model has answered it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar

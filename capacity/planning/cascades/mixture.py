@@ -5,8 +5,6 @@ Stage times of a path are assumed to be independent. Errors of the stages may ha
 of the result is computed with all stages at the low end of their interval and with all at the high end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -34,7 +32,7 @@ class Stage:
     p95_ends: Ends | None = EXACT
 
     @classmethod
-    def constant(cls, seconds: float) -> Stage:
+    def constant(cls, seconds: float) -> "Stage":
         """Return a stage that takes `seconds` for every request, without error."""
         return cls(seconds=np.array([seconds]))
 

@@ -4,8 +4,6 @@ Your own engines are counted in whole numbers: the fewest that keep each engine 
 full load, as in `capacity cost`. Their latency is that of one simulated engine at its share of the arrivals.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Bisection of the request rate at which a deployment still meets the SLO."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Generator
 

@@ -5,8 +5,6 @@ approximations of the bounds (mean contexts and prompt lengths). A candidate tha
 under any schedule.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -53,7 +51,7 @@ class Load:
     longest_request_tokens: int
 
     @classmethod
-    def average(cls, workloads: Sequence[Workload], *, endless: bool = False) -> Load:
+    def average(cls, workloads: Sequence[Workload], *, endless: bool = False) -> "Load":
         """Return the totals of one traffic, averaged over its draws `workloads`."""
         prompts = np.concatenate([w.prompt_tokens for w in workloads])
         outputs = np.concatenate([w.output_tokens for w in workloads])

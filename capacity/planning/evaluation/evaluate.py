@@ -5,8 +5,6 @@ replicas receives every R-th request, so one replica can represent all of them i
 always simulates all replicas.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

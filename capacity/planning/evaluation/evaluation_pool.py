@@ -4,8 +4,6 @@ The requested trials and their order do not depend on the number of workers; onl
 are completed.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -59,7 +57,7 @@ class EvaluationPool:
     def __post_init__(self) -> None:
         check_workers(self.workers)
 
-    def __enter__(self) -> EvaluationPool:
+    def __enter__(self) -> "EvaluationPool":
         """Connect to the cluster, if one is set. Raises InvalidInput if it does not exist."""
         if self.cluster is not None:
             self.workers = self._open().workers + 1

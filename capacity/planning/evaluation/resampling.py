@@ -1,7 +1,5 @@
 """Draw the same traffic with several seeds to measure the effect of random arrivals and lengths."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,7 +43,7 @@ class SteadyTraffic:
     @classmethod
     def from_traffic(
         cls, traffic: Traffic, workload: Workload | None, max_model_len: int, confidence: float
-    ) -> SteadyTraffic | None:
+    ) -> "SteadyTraffic | None":
         """Return the traffic; None if its length is fixed: closed loop, trace, day, `num_prompts` or `workload`."""
         rate, has_length = traffic.request_rate, traffic.num_prompts is not None or traffic.trace is not None
         endless = rate is not None and 0 < rate < math.inf and not has_length and traffic.arrivals == "steady"

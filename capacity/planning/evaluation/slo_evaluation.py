@@ -1,7 +1,5 @@
 """Compare simulation results with the SLO, and detect early that it cannot be met."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

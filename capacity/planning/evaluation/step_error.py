@@ -5,8 +5,6 @@ Measured / predicted step time is assumed to be log-normal, with separate spread
 which is the pessimistic case: a GPU that is slow in one is slow in both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist

@@ -7,8 +7,6 @@ permitted in the fleet are the sum of those permitted in the pools, so they are 
 with more for the longest requests. The best fleet is then simulated again with all pools behind the router.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -128,7 +126,7 @@ def _search(fields: Mapping[str, Any], ways: Split) -> Search:
 
 
 def _plan(
-    layouts: Layouts, windows: Sequence[Window], best: Layout | None, proof: FleetProof | None
+    layouts: Layouts, windows: "Sequence[Window]", best: Layout | None, proof: FleetProof | None
 ) -> FleetPlan:
     """Return the answer of `fleet`, with the bill of a day if requested."""
     pools, asked, ways = layouts.pools, layouts.pools.asked, layouts.pools.ways
@@ -156,7 +154,7 @@ def _plan(
     )
 
 
-def _conditional(layouts: Layouts, best: Layout | None) -> dict[str, tuple[Conditional, ...]]:
+def _conditional(layouts: Layouts, best: Layout | None) -> "dict[str, tuple[Conditional, ...]]":
     """Return a dictionary from pool label to the alternatives with conditions, for each pool of the best layout;
     without a best layout, for one pool of all requests."""
     sides = layouts.sides.get(() if best is None else best.thresholds_tokens, ())

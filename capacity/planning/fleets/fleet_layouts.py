@@ -5,8 +5,6 @@ more pools is exact: for every last threshold and every division of the permitte
 lower thresholds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

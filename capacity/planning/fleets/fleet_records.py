@@ -1,7 +1,5 @@
 """Records of `fleet`: pools of replicas by request length, every layout tried, and the best layout."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -204,7 +202,7 @@ def best_of(layouts: tuple[Layout, ...] | list[Layout]) -> Layout | None:
 
 
 def deployment_of_fleet(
-    answer: FleetPlan, model: str | Path | ModelSpec, options: Mapping[str, Any]
+    answer: FleetPlan, model: "str | Path | ModelSpec", options: Mapping[str, Any]
 ) -> DeploymentFile:
     """Return the best fleet as a deployment for `simulate`, with spare replicas and with traffic and prices of
     `options`.

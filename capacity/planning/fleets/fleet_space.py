@@ -1,7 +1,5 @@
 """Search space of a fleet: split of requests by length, GPUs of each pool, and spare replicas."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field

@@ -4,8 +4,6 @@ Each rate uses the same requests with scaled arrival times (common random number
 from the deployment and not from chance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Replicas needed in each hour of a day, and their cost compared with a fixed number for the peak."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

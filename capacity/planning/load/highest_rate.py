@@ -4,8 +4,6 @@ quantile of the step-time error.
 Each bisection runs sequentially; with a worker pool, the bisections run in parallel.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Generator, Sequence
@@ -48,7 +46,7 @@ class HighestRate:
     sampling_high: float | None
 
 
-class _Rate(NamedTuple):
+class RatePoint(NamedTuple):
     """One run: request rate, quantile of the step-time error (`level`), and index of the draw."""
 
     rate: float
@@ -66,7 +64,7 @@ class Served:
     goal: Goal
     replicas: int
 
-    def trial(self, ask: _Rate) -> Evaluation:
+    def trial(self, ask: RatePoint) -> Evaluation:
         """Simulate the deployment at one request rate, in this process or on a worker."""
         factors = factors_at(self.resolved, ask.level)
         engines = EngineGroup(resolved=self.resolved, replicas=self.replicas, factors=factors)
@@ -89,15 +87,15 @@ class RateRuns:
         if self.progress is not None:
             self.progress(self.done, max(self.expected, self.done + 1))
 
-    def _run_chains(self, chains: Sequence[Generator[_Rate, Evaluation, Value]]) -> list[Value]:
+    def _run_chains(self, chains: Sequence[Generator[RatePoint, Evaluation, Value]]) -> list[Value]:
         return run_in_parallel(
             chains, self.served.trial, crew=self.crew, function=Served.trial, told=self._report_progress
         )
 
     def evaluate_all(self, rates: Sequence[float]) -> list[Evaluation]:
         """Return the evaluations at these rates, each simulated to its end."""
-        chains: list[Generator[_Rate, Evaluation, Evaluation]] = [
-            single_request(_Rate(rate)) for rate in rates
+        chains: list[Generator[RatePoint, Evaluation, Evaluation]] = [
+            single_request(RatePoint(rate)) for rate in rates
         ]
         return self._run_chains(chains)
 
@@ -141,11 +139,11 @@ def _interval(values: Sequence[float]) -> tuple[float, float] | tuple[None, None
     return max(mean - reach, 0.0), mean + reach
 
 
-def _bisect(guess: float, level: float | None, draw: int) -> Generator[_Rate, Evaluation, float]:
+def _bisect(guess: float, level: float | None, draw: int) -> Generator[RatePoint, Evaluation, float]:
     asking = highest_rate(guess)
     rate = next(asking)
     while True:
-        trial = yield _Rate(rate, level, draw, give_up=True)
+        trial = yield RatePoint(rate, level, draw, give_up=True)
         try:
             rate = asking.send(trial.met)
         except StopIteration as found:

@@ -5,8 +5,6 @@ reaches the front of the queue, it is resolved and its bounds are computed. Unti
 sorted by distance from the engine's defaults, then by lower bound.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import math
@@ -71,7 +69,7 @@ class BestFirstSearch:
                 return
             self._verify()
 
-    def merge(self, other: BestFirstSearch) -> None:
+    def merge(self, other: "BestFirstSearch") -> None:
         """Add the candidates that `other`, a search over some of the same entries, has resolved."""
         known = {id(contender) for contender in self._contenders}
         self._contenders += [each for each in other._contenders if id(each) not in known]

@@ -1,7 +1,5 @@
 """Candidate families (an engine with a range of replica counts), evaluated candidates, and exclusions with reasons."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Generate the candidates that need a simulation: reject the others by exact checks, then by bounds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -5,8 +5,6 @@ Formats and draft methods that the user names (`--quantizations`, `--kv-cache-dt
 `--speculators`, `--draft`) are not conditions.
 """
 
-from __future__ import annotations
-
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
 from capacity.deployment.drafts import DRAFT_FIELDS, find_draft_checkpoint

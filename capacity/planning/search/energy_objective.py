@@ -6,8 +6,6 @@ closed loop all requests are in flight. A prefix cache is assumed to hold every 
 busiest window, the load is that of the window.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ draws, 2026-11-23). With three such requests it was false in 2 of 16 cases, so n
 simulated as well.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

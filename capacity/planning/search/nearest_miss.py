@@ -4,8 +4,6 @@ Every change is verified by simulation: more GPUs by a second search without the
 request rate by further evaluations of the nearest deployment.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Run a search and build its answer: ranking, Pareto fronts, rejections, notes and counts."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -78,11 +76,7 @@ def find_conditional(
 
 @contextmanager
 def _opened_search(
-    asked: PlanRequest,
-    workers: int,
-    cluster: str | None,
-    progress: Progress | None,
-    started_s: float | None,
+    asked: PlanRequest, workers: int, cluster: str | None, progress: Progress | None, started_s: float | None
 ) -> Iterator[PlanSearch]:
     search, arena, load, market = asked.search, asked.arena(), asked.load, asked.market()
     named = NamedInputs(

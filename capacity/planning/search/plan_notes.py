@@ -1,12 +1,12 @@
 """Notes of a plan: parts that were not searched, sources of the values, and errors for an empty search space."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from capacity.base.errors import CapacityError, DoesNotFit, InvalidInput
 from capacity.deployment import Pool
+from capacity.deployment.engines.engine_spec import ranking_notes
 from capacity.hardware import load_profile, profile_names
+from capacity.hardware.power_cap import power_cap_notes
 from capacity.model import ModelSpec
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluation_context import EvaluationContext
@@ -112,10 +112,14 @@ def warnings_of(arena: EvaluationContext, ranked: Sequence[Ranked]) -> tuple[str
     if any(answer.step_error_assumed for answer in ranked):
         texts.append("For some of these GPUs, the confidence rests on an assumed error of step times.")
     pools = [answer.candidate.pool for answer in ranked]
+    texts += ranking_notes(arena.resolve_pool(pool).engine for pool in pools)
     texts += dict.fromkeys(
         f"{pool.quantization or 'the checkpoint'}: {remark}"
         for pool in pools
         for remark in arena.resolve_pool(pool).step_setting.remarks
+    )
+    texts += dict.fromkeys(
+        note for pool in pools for note in power_cap_notes(arena.resolve_pool(pool).profile)
     )
     if any(answer.candidate.replicas > 1 for answer in ranked):
         texts.append(ROUTER_NOTE)

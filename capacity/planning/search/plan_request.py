@@ -1,7 +1,5 @@
 """Validated input of `plan` and `fleet`: model, traffic, SLO, search space and prices."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +30,7 @@ class Market:
     unpriced: dict[str, str]
 
     @classmethod
-    def look_up(cls, search: Search, cost: Cost, profiles: list[str]) -> Market:
+    def look_up(cls, search: Search, cost: Cost, profiles: list[str]) -> "Market":
         """Find the candidate GPUs and their prices. Raises UnknownName, InvalidInput."""
         needed = search.objective == "cost" or search.budget is not None
         quotes: dict[str, Price | None] = {}
@@ -82,7 +80,7 @@ class PlanRequest:
         workload: Workload | None,
         profiles: str | Path | None,
         download: bool,
-    ) -> PlanRequest:
+    ) -> "PlanRequest":
         """Build the input of a search; without `slo`, use the SLO of the traffic's use case. Raises InvalidInput."""
         levels = service_levels(slo, traffic)
         parse_slos(levels)  # reports errors in the SLO before a missing price

@@ -4,8 +4,6 @@ Each stage is a `BestFirstSearch` in order of a lower bound of the objective, so
 the best of the cheapest candidates. The time limit is checked between and during simulations.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Rank the answers: the best of each GPU and weight format, then others."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -177,6 +175,9 @@ def launch_as_planned(model_id: str, resolved: ResolvedPool) -> Launch:
     note = f"planned for {resolved.engine.name} {release.version}"
     if ways:
         note += f": {', or '.join(ways)}"
+    cap = resolved.profile.power_cap_watts
+    if cap is not None:
+        notes = (f"on every server: sudo nvidia-smi -pl {cap:.0f}", *notes)
     return replace(launch, words=words, notes=(note, *notes))
 
 
@@ -215,6 +216,7 @@ def _shape(tried: EvaluatedCandidate) -> tuple[object, ...]:
     option, pool = tried.option, tried.option.pool
     return (
         pool.gpu,
+        pool.power_cap,
         pool.quantization,
         pool.tensor_parallel_size,
         pool.pipeline_parallel_size,

@@ -1,7 +1,5 @@
 """Reasons why candidates of the search were rejected; each engine or pair of engines has one reason."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from capacity.deployment import Pool

@@ -6,8 +6,6 @@ false). For prefill-decode pairs it also assumes that TTFT is no better than tha
 TPOT does not improve with more prefill and fewer decode replicas.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -216,7 +214,7 @@ class UnresolvedCandidate:
     candidate: Candidate
     order: Order
     _look: Callable[[], Sequence[ReplicaSearch] | Exclusion]
-    _hear: Callable[[UnresolvedCandidate, Sequence[ReplicaSearch] | Exclusion], None]
+    _hear: "Callable[[UnresolvedCandidate, Sequence[ReplicaSearch] | Exclusion], None]"
     entered: bool = False
     _seen: Sequence[ReplicaSearch] | Exclusion | None = None
 

@@ -1,7 +1,5 @@
 """Compare GPUs for a load by latency and cost: run `estimate` on every GPU with the replicas it needs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -6,8 +6,6 @@ most `STABLE_LOAD` times their throughput under a backlog, with predicted step t
 stable.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`estimate`: performance of one deployment under a load, and the number of replicas that serve it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -5,8 +5,6 @@ Concurrent sweeps on one store share the work: each claims points before it comp
 have ended are released. A process is identified by its id and start time, so a reused id counts as another process.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -59,7 +57,7 @@ class Row:
     answer: Mapping[str, object]
 
     @classmethod
-    def from_stored(cls, options: Options, answer: str | None, reason: str | None) -> Row:
+    def from_stored(cls, options: Options, answer: str | None, reason: str | None) -> "Row":
         """Return the row of a point from its stored answer."""
         described = json.loads(answer) if answer is not None else {}
         return cls(options=options, status=status_of(reason), reason=reason, answer=described)

@@ -1,7 +1,5 @@
 """Run a sweep on any executor, point by point; a point that fails is recorded and the sweep continues."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter, deque

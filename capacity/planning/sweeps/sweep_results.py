@@ -1,7 +1,5 @@
 """Export sweep results (CSV, Parquet, HTML; one row per point, in the sweep's order), and read them back."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Sweep file: one command, its fixed options, its varied options, and the points that result from them."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

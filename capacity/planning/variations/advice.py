@@ -6,8 +6,6 @@ and on $ per request at full load, and the published change of quality. `capacit
 already in use.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

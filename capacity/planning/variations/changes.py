@@ -1,7 +1,5 @@
 """Changes to one deployment, and settings that match its requests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

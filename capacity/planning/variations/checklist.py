@@ -1,7 +1,5 @@
 """The optimisation checklist: changes that may help one deployment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,13 +9,7 @@ from capacity.base.errors import CapacityError
 from capacity.deployment.drafts import supports_drafting
 from capacity.hardware.pricing import Price, find_price, price_cautions, price_table
 from capacity.model import Attention, ModelSpec
-from capacity.planning.variations.changes import (
-    NO_DRAFTS,
-    Change,
-    best_drafts,
-    mean_context,
-    needed_context,
-)
+from capacity.planning.variations.changes import NO_DRAFTS, Change, best_drafts, mean_context, needed_context
 from capacity.planning.variations.outcome import Latencies
 from capacity.planning.variations.smaller_models import smaller_changes
 from capacity.pool.drafting import find_speculator
@@ -175,8 +167,7 @@ def _batches(resolved: ResolvedPool, peak: int) -> Iterator[Change]:
     if less >= 1:
         yield Change(f"limit the batch to {less} requests", {"max_num_seqs": less})
         yield Change(
-            f"queue requests beyond {less} in the router",
-            service={"max_outstanding_requests": less},
+            f"queue requests beyond {less} in the router", service={"max_outstanding_requests": less}
         )
     else:
         for text in ("a smaller batch", "queue requests in the router"):

@@ -5,8 +5,6 @@ intervals are for the mean over requests, from resampling blocks of consecutive 
 traffic, but not the error of the step model, which is the same for both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -68,7 +66,7 @@ class Side:
     @classmethod
     def from_deployment(
         cls, deployment: DeploymentFile, *, profiles: str | Path | None, download: bool
-    ) -> Side:
+    ) -> "Side":
         """Resolve the only pool of a deployment file, and return it as one side of the comparison."""
         pool = deployment.pools[0]
         resolved = resolve(deployment.model, pool, profiles=profiles, download=download)

@@ -1,7 +1,5 @@
 """Key results of one deployment on given requests, for comparison with variants of the deployment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +68,7 @@ class ComparedDeployment:
         workload: Workload | None,
         profiles: str | Path | None,
         download: bool,
-    ) -> ComparedDeployment:
+    ) -> "ComparedDeployment":
         """Resolve a deployment and generate its requests; `question` is the name of the command for error messages."""
         pool, traffic, cost = split(options, Pool, Traffic, Cost)
         file = make_deployment(model, pool=pool, traffic=traffic, cost=cost, question=question)

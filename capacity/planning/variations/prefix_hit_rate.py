@@ -5,8 +5,6 @@ them, text that is new in a fraction of the prompts is replaced with text that a
 prefix. Hits are counted in tokens, for an unlimited cache.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -5,8 +5,6 @@ that of any model. Its quality loss is published for some other model (`smaller_
 for this one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

@@ -5,8 +5,6 @@ techniques so far) and `alone` (on a deployment with only the techniques that it
 `alone` factors differs from the cumulative factor, the bottlenecks before and after each step explain why.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Deployments with an increasing number of techniques, each simulated once on the same requests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -10,7 +8,7 @@ from pathlib import Path
 
 from capacity.answers.attribution import bound_times
 from capacity.answers.deployment_run import measured_capacity, run_service
-from capacity.answers.intervals import LoadBands, add_client_latency, load_bands
+from capacity.answers.intervals import LoadBands, load_bands
 from capacity.answers.records import Quantity
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.deployment import Pool, Service, Traffic, build
@@ -250,15 +248,13 @@ class TechniqueStack:
         )
         rate = _rate_between(full_bands, tokens_per_s)
         bound = max(bound_times(run.step_work), key=lambda each: each.time_fraction, default=None)
-        adjustment, usd = resolved.profile.adjustment, None
+        usd = None
         if self.price is not None:
             gpus = billed_gpus(self.price, resolved.pool.num_gpus * resolved.pool.replicas)
             usd = rate.inverse(usd_per_hour(self.price, gpus) / 3600 * 1e6)
         return Figures(
             output_tokens_per_s=rate,
-            ttft_s=add_client_latency(
-                bands.with_interval("ttft", means.ttft_s), self.traffic, adjustment=adjustment
-            ),
+            ttft_s=bands.add_client_latency("ttft", bands.with_interval("ttft", means.ttft_s), self.traffic),
             tpot_s=None if means.tpot_s is None else bands.with_interval("tpot", means.tpot_s),
             usd_per_million_output_tokens=usd,
             overloaded=overloaded,

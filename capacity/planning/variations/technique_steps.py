@@ -1,7 +1,5 @@
 """Serving techniques in the usual order of adding them, each with the settings of a deployment without and with it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -125,10 +123,7 @@ def _kernels(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
         off={} if other is not None else {"attn_implementation": "eager"},
         on={"attn_implementation": pool.attn_implementation},
         refused=_first_reason(
-            (
-                other is not None,
-                f"{model.name} has {other} layers, for which no other kernel is modelled",
-            ),
+            (other is not None, f"{model.name} has {other} layers, for which no other kernel is modelled"),
             (pool.attn_implementation == "eager", "turned off by --attn-implementation eager"),
         ),
     )

@@ -1,7 +1,5 @@
 """Sensitivity analysis: how cost and p95 latency change when each input is off by ±20 %, all else equal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -112,11 +110,7 @@ def tornado(
         base=base,
         swings=tuple(sorted(swings, key=lambda swing: -swing.span)),
         not_varied=tuple(left_out),
-        warnings=(
-            *resolved.notes,
-            *resolved.split_notes(workload.mean_prompt_tokens),
-            *workload.notices,
-        ),
+        warnings=(*resolved.notes, *resolved.split_notes(workload.mean_prompt_tokens), *workload.notices),
     )
 
 

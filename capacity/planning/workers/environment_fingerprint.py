@@ -1,7 +1,5 @@
 """Environment fingerprint: two processes on one machine with the same fingerprint give bit-identical results."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import platform

@@ -5,8 +5,6 @@ runs the task itself. The result of a task depends only on the task, so the numb
 completion do not affect it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from contextlib import AbstractContextManager, contextmanager

@@ -238,7 +238,7 @@ class Speculation:
     def ttft_s(self, input_len: int) -> tuple[float, float]:
         """Return the TTFT of a prompt without drafting and with the draft's prefill (seconds, no queueing)."""
         limits = self.target.limits_from()
-        target = limits.request_latency_s + prefill_seconds(self.target.step_model, input_len, limits)
+        target = limits.latency_s(input_len) + prefill_seconds(self.target.step_model, input_len, limits)
         return target, target + self.drafter.prefill_s(input_len)
 
 

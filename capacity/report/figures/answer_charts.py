@@ -1,7 +1,5 @@
 """Charts of any answer for printed pages and exports, identical to those of the dashboard."""
 
-from __future__ import annotations
-
 from pkgutil import resolve_name
 
 from capacity.base.record import AnswerRecord

@@ -1,7 +1,5 @@
 """Parts shared by all charts: a palette for colour-blind readers, a marker for each colour, and export as an image."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

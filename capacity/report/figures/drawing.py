@@ -1,7 +1,5 @@
 """Draw the charts that views declare: bars, panels of bars and curves, with whiskers for intervals."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

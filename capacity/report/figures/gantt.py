@@ -1,7 +1,5 @@
 """Timeline of a run: one lane per request, below them batch and KV cache use, and a line that marks a time."""
 
-from __future__ import annotations
-
 import tomllib
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -44,7 +42,7 @@ class EngineState:
         return f"{self.time_s:,.1f} s: {self.running:,} running, {self.waiting:,} waiting, KV {self.kv_fraction:.0%}"
 
 
-def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
+def gantt_chart(answer: "Simulation", events: Sequence[Event]) -> Chart:
     """Return the timeline chart: each request's queue, prefill, decode and preemptions; below, batch and KV use.
 
     `events` are the events of the run's Chrome trace (`simulator.timeline.Timeline.chrome_trace`). The slider moves a
@@ -76,7 +74,7 @@ def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
     )
 
 
-def engine_states(answer: Simulation, events: Sequence[Event]) -> list[EngineState]:
+def engine_states(answer: "Simulation", events: Sequence[Event]) -> list[EngineState]:
     """Return the engine state at the end of each step: running requests, waiting or preempted requests, and KV use."""
     steps = [event for event in events if event["ph"] == "X" and event["pid"] == ENGINE]
     used = [event["args"]["used"] for event in events if event["ph"] == "C"]

@@ -1,7 +1,5 @@
 """Charts of the handbook for any model and GPU. Each chart function takes a resolved pool and returns SVG text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -33,13 +31,7 @@ Lines = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def line_chart(
-    title: str,
-    lines: Lines,
-    *,
-    x_label: str,
-    y_label: str,
-    log_x: bool = True,
-    log_y: bool = False,
+    title: str, lines: Lines, *, x_label: str, y_label: str, log_x: bool = True, log_y: bool = False
 ) -> str:
     """Draw lines over common axes as SVG; a logarithmic x axis has ticks at powers of 2, a linear y axis begins at 0.
 

@@ -1,7 +1,5 @@
 """Table rows of the reference data: models, GPUs, the source of every value, and prices."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from capacity.base.rows import flatten
@@ -37,7 +35,7 @@ GPUS = (
 COLUMNS_BY_TITLE = {"Models": MODELS, "GPUs": GPUS}
 
 
-def source_rows(profile: HardwareProfile) -> list[dict[str, object]]:
+def source_rows(profile: "HardwareProfile") -> list[dict[str, object]]:
     """Return every value of a GPU profile with its source; the name of a value ends with its SI unit."""
     values = flatten(profile.model_dump(exclude={"provenance", "step_time"}))
     return [

@@ -1,7 +1,5 @@
 """Metrics that charts show for each load, such as TTFT, throughput and price; each metric has its own chart."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capacity.answers.load_point import ORDERS, LoadPoint
@@ -37,7 +35,7 @@ class Figure(NamedTuple):
         """Return this metric of a point; None if the point does not have it."""
         return getattr(point, self.field)
 
-    def text(self, quantity: Quantity) -> str:
+    def text(self, quantity: "Quantity") -> str:
         """Return a value with its interval as text, without its unit."""
         return text_with_interval(quantity, self.unit.scale_for(STANDARD))
 

@@ -4,8 +4,6 @@ It supports the plotly features that this package's charts use: lines, bands, po
 on linear, logarithmic and category axes, reference lines, annotations, a colour scale and a legend.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 import tomllib

@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 CURVE_POINTS = 400
 SERIES_POINTS = 600
-STATES = {
-    "running": "requests running",
-    "waiting": "requests waiting",
-    "kv_fraction": "KV cache in use",
-}
+STATES = {"running": "requests running", "waiting": "requests waiting", "kv_fraction": "KV cache in use"}
 
 
 def latency_chart(

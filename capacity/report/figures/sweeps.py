@@ -1,7 +1,5 @@
 """Chart of a sweep's points: any numeric result against any varied option."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from capacity.report.figures.chart import Chart, apply_layout, colour, coordinates, listed, new_figure, symbol

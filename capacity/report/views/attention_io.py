@@ -1,7 +1,5 @@
 """The view of `attention-io`: naive compared with tiled attention."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from capacity.report.views import units
@@ -15,7 +13,7 @@ TOKENS = Column("tokens", "tokens", units.TOKENS)
 GB = Unit(1, 1e-9)
 
 
-def attention_io_view(answer: AttentionTrafficTable) -> View:
+def attention_io_view(answer: "AttentionTrafficTable") -> View:
     """Return the memory traffic and times of attention, and the times of kernels with a published speed."""
     columns = [
         TOKENS,

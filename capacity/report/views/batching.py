@@ -1,7 +1,5 @@
 """The view of `batching`: batching methods, and the gain of continuous batching by the spread of output lengths."""
 
-from __future__ import annotations
-
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -20,7 +18,7 @@ PANELS = (
 )
 
 
-def batching_view(answer: Batching) -> View:
+def batching_view(answer: "Batching") -> View:
     """Return the view of `batching`."""
     columns = [
         Column("batching", "name"),
@@ -55,7 +53,7 @@ def batching_view(answer: Batching) -> View:
     return View(f"{headline(answer)}, {answer.workload}, {answer.requests:,} requests", blocks)
 
 
-def batching_chart(answer: Batching) -> Panels:
+def batching_chart(answer: "Batching") -> Panels:
     """Return the chart with four panels, each with one bar for each batching method."""
     names = [row.name for row in answer.rows]
     fastest = max(answer.rows, key=attrgetter("output_tokens_per_s_per_gpu"))

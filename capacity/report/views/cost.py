@@ -219,9 +219,7 @@ def _batch_api_blocks(bill: Bill) -> Iterator[Block]:
             Column("discount", "discount"),
             Column("% of list price", "multiple", units.PERCENT_0),
             Column(
-                "within",
-                lambda api: f"{api.window_hours:g} h" + ", too late" * (not api.in_time),
-                units.TEXT,
+                "within", lambda api: f"{api.window_hours:g} h" + ", too late" * (not api.in_time), units.TEXT
             ),
             Column("$", "usd", Unit(2)),
             Column("$ per 1k", lambda api: f"{api.usd_per_document * 1000:,.4g}", units.TEXT),

@@ -1,7 +1,5 @@
 """View of simulations that split the same replicas into prefill and decode replicas in different ratios."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -25,7 +23,7 @@ FIGURES = {  # headings of the table, and fields of the summary
 Split = tuple[str, Mapping[str, Any], "Simulation"]
 
 
-def splits_view(runs: Mapping[str, Simulation]) -> View:
+def splits_view(runs: "Mapping[str, Simulation]") -> View:
     """Return all splits of the replicas: a chart of p95 TTFT and p95 TPOT, and a table of all metrics."""
     splits = [(name, run.to_dict(), run) for name, run in runs.items()]
     panels = {
@@ -49,7 +47,7 @@ def splits_view(runs: Mapping[str, Simulation]) -> View:
     return View("", [chart, Table("All splits of the replicas", splits, columns)])
 
 
-def split_facts(run: Simulation) -> list[Fact]:
+def split_facts(run: "Simulation") -> list[Fact]:
     """Return the latencies and rates of a split."""
     values = run.to_dict()
     latencies = {"p95 TTFT": "p95_ttft_ms", "p95 TPOT": "p95_tpot_ms", "p95 E2E": "p95_e2el_ms"}

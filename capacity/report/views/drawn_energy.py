@@ -1,7 +1,5 @@
 """Facts of the power that a deployment draws: of its GPUs, and of servers and building with them."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from capacity.report.views.units import Unit
@@ -15,7 +13,7 @@ GRAMS = Unit(0, after=" g/1M output tokens")
 KILOWATTS = Unit(2, 1e-3, " kW")
 
 
-def drawn_facts(drawn: DrawnEnergy | None) -> list[Fact]:
+def drawn_facts(drawn: "DrawnEnergy | None") -> list[Fact]:
     """Return the energy per output token of the GPUs alone, and with servers and building; empty if unknown."""
     if drawn is None:
         return []

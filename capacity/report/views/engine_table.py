@@ -1,7 +1,5 @@
 """The view of `engines`: engines with their defaults, the formats that they load, and published claims."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from capacity.report.views import units
@@ -40,7 +38,7 @@ CLAIMS = (
 )
 
 
-def engines_view(answer: Engines) -> View:
+def engines_view(answer: "Engines") -> View:
     """Return the view of `engines`."""
     tables = [
         Table(f"Engines and their defaults on {answer.gpu} (* not simulated)", answer.rows, ENGINES),

@@ -31,13 +31,7 @@ from capacity.report.views.view import (
 )
 
 if TYPE_CHECKING:
-    from capacity.planning.fleets.fleet_records import (
-        FleetDay,
-        FleetPlan,
-        FleetPool,
-        FleetProof,
-        Layout,
-    )
+    from capacity.planning.fleets.fleet_records import FleetDay, FleetPlan, FleetPool, FleetProof, Layout
 
 ONE_POOL = "one pool"
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
@@ -50,7 +44,7 @@ def fleet_facts(plan: FleetPlan) -> list[Fact]:
     """Return the pools to rent, their cost, and the savings compared with one pool."""
     best, day = plan.best, plan.day
     if best is None:
-        return [Fact("To rent", "none", units.TEXT, "no fleet with one or more pools meets the SLO")]
+        return [Fact("To use", "none", units.TEXT, "no fleet with one or more pools meets the SLO")]
     which = (
         "for all"
         if len(best.pools) == 1
@@ -59,7 +53,7 @@ def fleet_facts(plan: FleetPlan) -> list[Fact]:
     spare = [pool.spare_replicas for pool in best.pools]
     reserve = f"{' + '.join(map(str, spare))} replicas in reserve" if any(spare) else "no reserve"
     facts = [
-        Fact("To rent", layout_text(best), units.TEXT, f"{plan.confidence:.0%} confidence"),
+        Fact("To use", layout_text(best), units.TEXT, f"{plan.confidence:.0%} confidence"),
         Fact("Threshold", threshold_text(best), units.TEXT, which),
         Fact("GPUs", best.num_gpus, units.COUNT, reserve),
         Fact("Per hour", best.usd_per_hour, units.usd(2), "reserve included"),
@@ -99,7 +93,7 @@ def _best_blocks(plan: FleetPlan, best: Layout, detail: bool) -> Iterator[Block]
     bill = "" if best.usd_per_hour is None else f": ${best.usd_per_hour:,.2f}/h"
     if best.usd_per_request is not None:
         bill += f", {units.USD_PER_1K.texts(best.usd_per_request)[0]} per 1k requests"
-    yield f"[bold]Rent {layout_text(best)}[/bold]{bill}"
+    yield f"[bold]Use {layout_text(best)}[/bold]{bill}"
     yield from _routing_lines(plan, best)
     yield from _more_pools_lines(plan, best)
     if plan.proof is not None:

@@ -1,7 +1,5 @@
 """The view of `frontier`: each deployment's best point within a TPOT limit, or all points with Pareto marks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from capacity.answers.frontier import Frontier
@@ -37,7 +35,7 @@ def frontier_view(answer: Frontier, tpot_s: float = TPOT_S, *, every: bool = Fal
     )
     notes = {p.price_note for line in answer.lines for p in line.points if p.price_note is not None}
     blocks = [CustomChart(lambda _: frontier_chart(answer)), *frontier_tables(answer, tpot_s, every=every)]
-    return View(title, blocks, notes=sorted(notes))
+    return View(title, blocks, notes=[*sorted(notes), *answer.notes])
 
 
 def frontier_tables(answer: Frontier, tpot_s: float, *, every: bool = False) -> Iterator[Block]:

@@ -1,7 +1,5 @@
 """Points of a frontier with their deployments, and a table of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The view of `gpus --support`: the formats that each engine runs on each GPU, and the evidence for predictions."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from capacity.answers.support import Status, SupportMatrix

@@ -1,7 +1,5 @@
 """Convert views to text for a terminal or a printed page, and their tables to numbers for sorting and for files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +30,7 @@ def view_parts(view: View, answer: Any, kind: str = "tables") -> list[Part]:
     return [*shown, *note_lines([*view.notes, *getattr(answer, "warnings", ())])]
 
 
-def draw_table(table: Table) -> RichTable:
+def draw_table(table: Table) -> "RichTable":
     """Return a table for a terminal: the first column and texts left-aligned, an interval below its number."""
     sides = [
         "left" if (i == 0 and not table.numbered) or column.unit.left else "right"

@@ -1,7 +1,5 @@
 """The view of `fit`: whether a model fits, and what uses the memory of one GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from capacity.answers.grid import FitGrid, GridCell

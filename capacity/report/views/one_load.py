@@ -1,7 +1,5 @@
 """The views of `estimate` and `explain` for one load: prediction, its components, and effect of faster hardware."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -170,7 +168,7 @@ def _in_flight_facts(answer: Estimate) -> list[Fact]:
     return rows
 
 
-def _cost_facts(answer: Estimate, cost: CostEstimate, offers: tuple[float, float] | None) -> list[Fact]:
+def _cost_facts(answer: Estimate, cost: "CostEstimate", offers: tuple[float, float] | None) -> list[Fact]:
     """Return the facts of the cost; without a steady state, the reason replaces the price per token."""
     by_offers = offers_text(cost.usd_per_month, cost.usd_per_gpu_hour, offers)
     month_note = "; ".join(filter(None, ("730 h", by_offers)))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from capacity.answers.attribution import BOUNDS
 from capacity.base.latency_metrics import METRICS
+from capacity.base.quantity import Quantity
 from capacity.report.display import join_words, number_text, price_text, verdict_text
 from capacity.report.figures.runs import latency_chart, state_chart
 from capacity.report.views import units
@@ -140,15 +142,20 @@ def served_facts(answer: Simulation) -> list[Fact]:
     peak = f"peak {values['kv_utilization_peak']:.0%}"
     hits = values["prefix_cache_hit_fraction"]
     drained = _drain_note(answer)
+
+    def rate(name: str) -> Quantity:
+        known = answer.predicted_rates.get(name, Quantity(value=0.0))
+        return replace(known, value=values[name])
+
     rows = [
         Fact("requests", values["completed"], note=f"{values['failed']:,} failed"),
         Fact("duration", values["duration"], Unit(1, after=" s"), "simulated"),
-        Fact("requests/s", values["request_throughput"], units.TIMES, drained, first="Requests/s"),
-        Fact("output tokens/s", values["output_throughput"], first="Output tokens/s"),
+        Fact("requests/s", rate("request_throughput"), units.TIMES, drained, first="Requests/s"),
+        Fact("output tokens/s", rate("output_throughput"), first="Output tokens/s"),
         *([] if goodput is None else [Fact("goodput", goodput, units.TIMES, of_slo, first="Goodput")]),
         Fact("steps", values["steps"], note=f"mean batch {values['mean_batch_size']:.1f}"),
         Fact("KV use", values["kv_utilization_mean"], units.PERCENT_0, peak, first="KV use"),
-        Fact("preemptions", values["preemptions"]),
+        Fact("preemptions", values["preemptions"], note=_recompute_note(answer)),
         Fact("prefix cache hits", hits, HIT_RATE, "of prompt tokens", missing="of prompt tokens"),
         *_tier_facts(answer),
         *([] if answer.cost is None else _cost_facts(answer, answer.cost)),
@@ -158,6 +165,11 @@ def served_facts(answer: Simulation) -> list[Fact]:
         spread = f"synchronized; {min(ranks):,} to {max(ranks):,} requests each"
         rows.append(Fact("data-parallel ranks", len(ranks), note=spread))
     return [*rows, *_replica_facts(values)] if "replicas" in values else rows
+
+
+def _recompute_note(answer: Simulation) -> str:
+    share = answer.run.recomputed_fraction
+    return f"{share:.0%} of the computed tokens are computed again" if share else ""
 
 
 def _drain_note(answer: Simulation) -> str:

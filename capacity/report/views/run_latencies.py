@@ -176,9 +176,7 @@ def _attainment(level: SloLevel | Goodput) -> Quantity | None:
 
 ATTAINED_COLUMNS = (
     Column(
-        "attained",
-        _attainment,
-        Unit(show=lambda share, _: (f"{number_text(share.value, share, 2)}%", "")),
+        "attained", _attainment, Unit(show=lambda share, _: (f"{number_text(share.value, share, 2)}%", ""))
     ),
     Column(
         "95 % interval", _attainment, Unit(none="", show=lambda share, _: (_ends_text(share, 2, "%"), ""))

@@ -141,7 +141,7 @@ def engine_comparison_view(answer: EngineComparison, figures: Sequence[str] = EN
     )
     serving = [row for row in answer.rows if row.point.fits]
     notes = [f"{row.engine}: {note}" for row in serving for note in row.notes]
-    return View(title, _engine_blocks(answer, serving, figures), notes=notes)
+    return View(title, _engine_blocks(answer, serving, figures), notes=[*notes, *answer.notes])
 
 
 def _engine_blocks(

@@ -22,12 +22,7 @@ CHARTS: Mapping[str, tuple[str, str, Unit, str]] = {  # title: field of `Figures
     "Output tokens/s": ("output_tokens_per_s", "throughput", units.COUNT, "Output tokens/s"),
     "TTFT": ("ttft_s", "ttft", units.MS, "TTFT, {time}"),
     "TPOT": ("tpot_s", "tpot", units.MS, "TPOT, {time}"),
-    "$ per 1M output tokens": (
-        "usd_per_million_output_tokens",
-        "usd",
-        units.USD_3,
-        "$ per 1M output tokens",
-    ),
+    "$ per 1M output tokens": ("usd_per_million_output_tokens", "usd", units.USD_3, "$ per 1M output tokens"),
 }
 
 

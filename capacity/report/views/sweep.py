@@ -1,7 +1,5 @@
 """The view of `sweep`: the number of points by outcome, and a table of points with varied options and metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -38,7 +36,7 @@ def varied_options(rows: Sequence[Row]) -> tuple[str, ...]:
     return tuple(name for name in names if len({str(row.get(name)) for row in rows}) > 1)
 
 
-def swept_view(swept: SweepResult) -> View:
+def swept_view(swept: "SweepResult") -> View:
     """Return the view of `sweep`: the number of points by outcome, then the points."""
     counts = {
         "done": swept.done,

@@ -1,7 +1,5 @@
 """Read values of an answer by their paths, and convert them to text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Content of an answer as data: facts, lines, tables and charts, so that one renderer can display any answer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -139,7 +137,7 @@ class Curves(Drawing):
 class CustomChart(NamedTuple):
     """A chart drawn by a function that takes the reader's units."""
 
-    draw: Callable[[Units], Chart]
+    draw: "Callable[[Units], Chart]"
 
 
 Block = str | Facts | Table | Rejections | Drawing | CustomChart
@@ -160,7 +158,7 @@ class View(NamedTuple):
     screen: Iterable[Block] = ()
 
 
-def busiest_window_text(busiest: Window | None) -> str:
+def busiest_window_text(busiest: "Window | None") -> str:
     """Return a line that names the busiest window if only that part of a workload was compared; else empty."""
     if busiest is None:
         return ""

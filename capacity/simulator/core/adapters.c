@@ -10,7 +10,6 @@ typedef struct {
     i64 held;            /* number of adapters in the list */
     adapter_list recent; /* most recently used first: the first `max_loras` are on the GPU */
     adapter_list scheduled;
-    sequences aside;
 } adapter_v1;
 
 /* Return the position in the list, or the length of the list if it is not there. */
@@ -68,12 +67,12 @@ static void admit_waiting(policy *p, step *s, i64 budget)
     vllm_v1 *v = &a->v1;
     i64 threshold = v1_threshold(v);
     list_adapters(a, s);
-    a->aside.count = 0;
+    v->aside.count = 0;
     while (v1_waiting_count(v) && budget > 0 && p->running.count < p->limits.max_active) {
         sequence *r = v1_waiting_head(v);
         int is_new = r->adapter && place_of(&a->scheduled, r->adapter) == a->scheduled.count;
-        if (is_new && a->scheduled.count >= a->max_loras) {
-            PUSH(p->memory, &a->aside, v1_waiting_pop(v));
+        if ((is_new && a->scheduled.count >= a->max_loras) || waits_for_output(v, r)) {
+            PUSH(p->memory, &v->aside, v1_waiting_defer(v));
             continue;
         }
         i64 tokens = v1_start(v, r, s, budget, threshold);
@@ -83,8 +82,8 @@ static void admit_waiting(policy *p, step *s, i64 budget)
         if (is_new)
             PUSH(p->memory, &a->scheduled, r->adapter);
     }
-    for (i64 i = a->aside.count - 1; i >= 0; i--)
-        v1_waiting_put_back(v, a->aside.at[i]);
+    for (i64 i = v->aside.count - 1; i >= 0; i--)
+        v1_waiting_put_back(v, v->aside.at[i]);
 }
 
 static const policy_ops ADAPTER_V1 = {

@@ -178,6 +178,7 @@ void batching_give_up(batching *p, sequence *r, step *s)
     if (p->caches_late)
         base->pool->ops->cache(base->pool, &r->table, r->known_at_row);
     base->pool->ops->release(base->pool, &r->table);
+    r->lost = r->computed;
     r->computed = r->next_leave = r->known_at_row = 0;
     r->epoch++;
     r->preemptions++;

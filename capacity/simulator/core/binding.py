@@ -1,7 +1,5 @@
 """Conversion of an engine's setup to the C structure `core_engine`, and the check whether C supports the setup."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -11,6 +9,7 @@ import numpy.typing as npt
 
 from capacity.simulator.core.interface import enums, structs
 from capacity.simulator.schedulers import DrawnSpeculation, SchedulerLimits, Speculation
+from capacity.simulator.schedulers.policy import watermark_blocks
 from capacity.simulator.setup import EngineSetup
 from capacity.step import picoseconds
 
@@ -105,7 +104,7 @@ def describe(setup: EngineSetup) -> EngineDescription:
     for limit in LIMIT_FIELDS:
         setattr(e, limit, getattr(limits, limit) or 0)
     e.rules = structs.core_rules(**{rule: getattr(limits.rules, rule) for rule in RULE_FIELDS})
-    e.watermark_blocks = int(limits.watermark * setup.num_blocks)
+    e.watermark_blocks = watermark_blocks(limits.watermark, setup.num_blocks)
     e.num_blocks, e.block_size = setup.num_blocks, setup.block_size
     e.prefix_caching = setup.enable_prefix_caching and setup.kv_contiguous_tokens is None
     e.num_windows = len(setup.kv_windows)

@@ -274,7 +274,8 @@ static i64 window_cap(const core_engine *setup, i64 window)
 {
     if (window < 0)
         return -1;
-    i64 tokens = MIN(window - 1 + setup->max_num_batched_tokens, setup->max_model_len);
+    i64 steps = setup->rules.window_waits_for_steps ? v1_steps_in_flight(setup) : 1;
+    i64 tokens = MIN(window - 1 + steps * setup->max_num_batched_tokens, setup->max_model_len);
     return ceil_div(tokens, setup->block_size) + 1;
 }
 

@@ -3,8 +3,6 @@
 This module imports nothing from the package, so that the build hook can load it before the package is installed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib.util

@@ -35,6 +35,9 @@ typedef struct {
     const i64 *max_tokens;    /* limit of the client, which some engines reserve; NULL: output_tokens */
     const i64 *priority;
     const i64 *adapter;       /* its LoRA adapter; 0: none */
+    const i64 *images;        /* at the start of the prompt, followed by its audio clip */
+    const i64 *image_tokens;  /* of each image */
+    const i64 *audio_tokens;  /* of the clip; 0: none */
     const i64 *order;         /* rank among equals; NULL: the index */
 } core_requests;
 
@@ -65,7 +68,10 @@ typedef struct step_times step_times; /* step_times.h */
 /* Scheduling rules of an engine's release: see schedulers/rules.py. */
 typedef struct {
     i64 self_preempt_continues, caches_accepted_drafts, lone_prefill_exempt, preemption_shifts_index;
-    i64 window_waits_for_steps, pads_drafts, reuses_uncached_first, reuses_uncached_window_first, admits_with_lookahead;
+    i64 window_waits_for_steps, pads_drafts, pads_cached_starts, starts_without_room, waits_for_stale_output;
+    i64 reuses_uncached_first, reuses_uncached_window_first, admits_with_lookahead, empty_steps_fill_queue;
+    i64 skipped_keep_place, spent_step_ends;
+    i64 retries_windowed_prompts, reserves_ignored_eos, chunks_past_prefill_limit, admits_with_page, reserves_page;
 } core_rules;
 
 /* One engine: the fields of `EngineSetup`. */
@@ -75,6 +81,7 @@ typedef struct {
     i64 max_num_seqs, max_num_batched_tokens, max_model_len, priority, enable_chunked_prefill;
     i64 long_prefill_token_threshold, watermark_blocks, reserve_full_isl;
     i64 max_num_active_seqs /* 0: max_num_seqs */, prefill_schedule_interval, pipeline_stages;
+    i64 max_encoder_tokens; /* image tokens per step and in the cache; 0: no encoder */
     core_rules rules;
     /* KV */
     i64 num_blocks, block_size, prefix_caching;
@@ -128,8 +135,9 @@ typedef struct {
     u128 kv_block_ps, kv_busy_ps; /* first, because ctypes does not align them */
     i64 num_running, num_waiting, kv_used_blocks, unfinished;
     i64 steps, rows, busy_ps, rejected, preemptions, completed;
-    i64 kv_peak_blocks, hit_tokens, queried_tokens;
+    i64 kv_peak_blocks, hit_tokens, queried_tokens, lost_tokens;
     i64 now_ps, alive, endless; /* endless: requests preempt each other forever */
+    i64 unused; /* C pads the structure to a multiple of 16 bytes for its u128; ctypes does not */
 } core_state;
 
 /* Chunks that a tier wrote, evicted, read, holds and refused. */

@@ -329,6 +329,10 @@ int drafts_schedule(vllm_v1 *v, step *s)
     give_due_blocks(v);
     p->pool->free_blocks -= for_members;
     add_others(v, s);
+    v->prefill_scheduled = 0;
+    for (i64 i = 0; i < s->rows.count; i++)
+        v->prefill_scheduled |= s->rows.at[i].sequence->mid_prefill;
+    v->some_scheduled = g->members.count || s->rows.count;
     i64 started = p->running.count;
     if (budget > 0)
         v->admit_waiting(p, s, budget);

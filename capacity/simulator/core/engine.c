@@ -53,6 +53,9 @@ sequence *engine_new_sequence(engine *e, i64 request)
     r->arrival = f->columns.arrival_ps[request];
     r->priority = q->priority ? q->priority[request] : 0;
     r->adapter = q->adapter ? q->adapter[request] : 0;
+    r->image_tokens = q->images && q->images[request] && q->image_tokens ? q->image_tokens[request] : 0;
+    r->audio_tokens = q->audio_tokens ? q->audio_tokens[request] : 0;
+    r->images = (q->images ? q->images[request] : 0) + (r->audio_tokens > 0);
     r->order = q->order ? q->order[request] : request;
     r->prompt_tokens = r->known = prompt;
     r->max_known = MAX(prompt + 1, MIN(prompt + outputs, e->setup.max_model_len));
@@ -335,6 +338,7 @@ static void settle(engine *e)
     engine_receive_fed(e, now_ps - 1); /* requests that arrived before precede those that this end causes */
     e->ending = NULL;
     e->policy->ops->update(e->policy, s);
+    e->passed = s->slots - 1;
     ledger_settled(e, s, now_ps);
     if (e->setup.keep_log)
         log_step(e, s);
@@ -469,6 +473,40 @@ static int begin_load(engine *e)
 
 /* the loop */
 
+/* How many steps can be added to those in flight. */
+static i64 free_slots(const engine *e)
+{
+    i64 free = e->policy->steps_in_flight;
+    for (i64 i = 0; i < e->num_in_flight; i++)
+        free -= e->in_flight[i]->slots;
+    return free;
+}
+
+/* Launch steps up to the limit of steps in flight. */
+static void fill_slots(engine *e, i64 now_ps)
+{
+    const policy *p = e->policy;
+    int waits_early = p->empty_steps == 1; /* for the oldest step, as soon as one has no rows */
+    i64 passed = waits_early ? e->passed : 0, free;
+    e->passed = 0;
+    while (policy_unfinished(p) && !e->endless && (free = free_slots(e) - passed)) {
+        step *s = engine_new_step(e);
+        p->ops->schedule(e->policy, s, now_ps);
+        int computes = s->rows.count || s->group || s->held_ps;
+        int is_empty = !computes && !s->preempted.count && !s->finished.count;
+        if (!is_empty)
+            launch(e, s, now_ps);
+        else
+            engine_spare_step(e, s);
+        if (is_empty && e->num_in_flight)
+            e->in_flight[e->num_in_flight - 1]->slots += MIN(p->empty_steps, free);
+        if (passed && e->num_in_flight)
+            passed--;
+        else if (is_empty || (waits_early && !(computes && e->in_flight[0]->end > now_ps)))
+            break;
+    }
+}
+
 static void decide(engine *e)
 {
     i64 now_ps = e->now_ps;
@@ -485,15 +523,7 @@ static void decide(engine *e)
     }
     if (take_quiet_steps(e) || take_quiet_drafts(e))
         now_ps = e->now_ps;
-    while (e->num_in_flight < e->policy->steps_in_flight && policy_unfinished(e->policy) && !e->endless) {
-        step *s = engine_new_step(e);
-        e->policy->ops->schedule(e->policy, s, now_ps);
-        if (!s->rows.count && !s->group && !s->preempted.count && !s->finished.count && !s->held_ps) {
-            engine_spare_step(e, s);
-            break;
-        }
-        launch(e, s, now_ps);
-    }
+    fill_slots(e, now_ps);
     if (e->endless && !e->num_in_flight) {
         e->key = NEVER;
         engine_expect_arrivals(e);
@@ -594,6 +624,8 @@ engine *engine_new(fleet *f, const core_engine *setup, i64 number, i64 now_ps)
     e->memory = m;
     e->number = number;
     e->setup = *setup;
+    if (!f->requests.images && !f->requests.audio_tokens)
+        e->setup.max_encoder_tokens = 0;
     e->setup.windows = copied(m, setup->windows, setup->num_windows, sizeof(i64));
     e->setup.accept = copied(m, setup->accept, setup->num_accept, sizeof(i64));
     e->setup.rates = copied(m, setup->rates, setup->num_rates * setup->num_classes, sizeof(double));

@@ -4,8 +4,6 @@ Between two SimPy events nothing affects the engines, so they run ahead to the t
 earlier at an engine event to which the simulation reacts, because the reaction adds a SimPy event.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -104,6 +104,11 @@ fleet *fleet_new(const core_requests *requests, const core_columns *columns, i64
             || requests->output_tokens[i] > most
             || (requests->max_tokens && (requests->max_tokens[i] < 1 || requests->max_tokens[i] > most)))
             fail(m, BAD_INPUT, "request %lld: its tokens are out of bounds", (long long)i);
+    const i64 *images[] = {requests->images, requests->image_tokens, requests->audio_tokens};
+    for (i64 k = 0; k < 3; k++)
+        for (i64 i = 0; images[k] && i < requests->count; i++)
+            if (images[k][i] < 0 || images[k][i] > (i64)1 << 20)
+                fail(m, BAD_INPUT, "request %lld: its images are out of bounds", (long long)i);
     for (i64 i = 0; i < requests->count; i++)
         if (columns->preemptions[i] < MISSING || columns->preemptions[i] > most || columns->preempted_ps[i] < MISSING
             || columns->preempted_ps[i] > most)

@@ -1,7 +1,5 @@
 """Fleet of compiled engines: the C interface with Python types, errors and lifetimes."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 from array import array
@@ -83,6 +81,9 @@ class Fleet:
             max_tokens=self._column(workload.max_tokens),
             priority=self._column(workload.priority),
             adapter=self._column(workload.adapter),
+            images=self._column(workload.images),
+            image_tokens=self._column(workload.image_tokens),
+            audio_tokens=self._column(workload.audio_tokens),
             order=self._column(order),
         )
         places = structs.core_columns(

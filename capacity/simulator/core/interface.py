@@ -4,8 +4,6 @@
 functions. Every pointer is an address (`ctypes.c_void_p`).
 """
 
-from __future__ import annotations
-
 import ctypes
 import re
 from pathlib import Path

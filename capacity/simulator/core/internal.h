@@ -115,6 +115,11 @@ struct pool {
     i64 num_blocks, block_size, free_blocks;
     int prefix_caching;
 };
+/* How many steps of vLLM V1 can be in flight. */
+static inline i64 v1_steps_in_flight(const core_engine *setup)
+{
+    return setup->pipeline_stages + (setup->asynchronous && setup->pipeline_stages == 1);
+}
 pool *run_pool_new(memory *m, const core_engine *setup, const core_requests *requests);   /* full attention */
 pool *block_pool_new(memory *m, const core_engine *setup, const core_requests *requests); /* windows */
 pool *contiguous_pool_new(memory *m, const core_engine *setup);
@@ -131,6 +136,7 @@ struct sequence {
     i64 epoch;
     i64 preempted;      /* instant, until it runs again; or MISSING */
     int status, scheduled; /* scheduled: the first tokens of the request were */
+    int mid_prefill;    /* its last row ended before its last known token */
     i64 room;           /* tokens with a slot in its blocks; 0: ask the pool */
     i64 next_full;      /* tokens at which the next block is full; 0: ask the pool */
     i64 next_leave;     /* processed tokens at which the window passes the next block; 0: ask the pool */
@@ -138,6 +144,7 @@ struct sequence {
     i64 request, arrival, priority, order;
     i64 engine; /* its number */
     i64 accepted, preemptions;
+    i64 lost;          /* computed tokens that its last preemption discarded */
     const double *rates; /* acceptance rates of its drafts; NULL: not looked up yet */
     i64 first_token;   /* instant */
     i64 loaded;        /* tokens that its last load copied from a tier */
@@ -146,6 +153,7 @@ struct sequence {
     i64 adapter;       /* LoRA; 0: none */
     i64 known_at_row; /* at its last generation row (batching.c) */
     int cancelled;
+    int deferred;      /* it waits, and a step has skipped it */
     int kept;          /* its policy still uses it, though it has ended */
     int inside;        /* counted as one of the engine's requests */
     int growing;       /* its context does not fill the window yet */
@@ -159,6 +167,8 @@ struct sequence {
     i64 last_clock;    /* decode_group.c: its last step, and its neighbour in that step's list */
     sequence *next_end;
     sequence *next_free;
+    i64 images, image_tokens, audio_tokens; /* a clip is the last image */
+    i64 held_images;   /* encoder.c: in use */
     table table;
 };
 
@@ -179,6 +189,7 @@ typedef struct step {
     i64 common_last, common;
     sequences gone;       /* requests that had ended before their rows did */
     i64 start, end, held_ps;
+    i64 slots;            /* of the steps in flight: its own, and those of steps without rows behind it */
     i64 stores;           /* offload.c: copies to make when it ends; -1: none */
     i64 num_parts;        /* lockstep.c: one a rank */
     struct step **parts;
@@ -215,6 +226,7 @@ struct policy {
     pool *pool;
     limits limits;
     i64 steps_in_flight;
+    i64 empty_steps; /* most steps without rows that one decision adds to those in flight */
     int asynchronous; /* the next step is decided while one runs */
     int aborts, reserves_to_end, can_hold_prompts, holds_prompts;
     i64 window_tokens;  /* clips contexts in step shapes; NEVER: none */

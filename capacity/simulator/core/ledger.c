@@ -34,6 +34,7 @@ void ledger_scheduled(engine *e, step *s, i64 now_ps)
         sequence *r = s->preempted.at[i];
         r->rows_in_flight++; /* the step is its record until it is settled */
         c->preemptions[r->request]++;
+        sums->lost_tokens += r->lost;
         if (r->first_token != MISSING)
             r->preempted = now_ps;
     }

@@ -3,8 +3,6 @@
 `CAPACITY_CORE=off` disables it; `CAPACITY_CORE=require` raises an error if it is not available.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

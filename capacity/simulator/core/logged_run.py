@@ -1,7 +1,5 @@
 """Schedule of one compiled engine, step by step, for requests with given content."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -180,6 +180,9 @@ static i64 resume(offloading_v1 *o, sequence *r, step *s, i64 budget, i64 thresh
 {
     policy *p = &o->v1.base;
     i64 tokens = r->known - r->computed;
+    int is_prefill = tokens > 1;
+    if (o->v1.holds && is_prefill)
+        return 0;
     if (threshold > 0 && threshold < tokens)
         tokens = threshold;
     if (tokens > budget) {
@@ -191,6 +194,7 @@ static i64 resume(offloading_v1 *o, sequence *r, step *s, i64 budget, i64 thresh
         return 0;
     queue_pop(&o->loaded);
     v1_run(&o->v1, r);
+    o->v1.prefill_started |= is_prefill;
     add_row(p->memory, s, (row){.sequence = r, .tokens = tokens, .computed = r->computed, .epoch = r->epoch,
                                 .yields = r->computed + tokens >= r->known, .cached = r->computed});
     return tokens;
@@ -210,7 +214,7 @@ static void admit_waiting(policy *p, step *s, i64 budget)
             if (came == BEGUN)
                 continue;
             if (came == ELSEWHERE) {
-                PUSH(p->memory, &o->aside, v1_waiting_pop(&o->v1));
+                PUSH(p->memory, &o->aside, v1_waiting_defer(&o->v1));
                 continue;
             }
             if (came == NO_ROOM)

@@ -12,7 +12,8 @@
 
 typedef struct {
     batching base;
-    int lpm, mixed_chunk, ignore_eos;
+    int lpm, mixed_chunk, ignore_eos, windowed;
+    int full; /* no request starts before the running batch becomes smaller */
     i64 max_prefill_tokens, recv_interval;
     i64 decodes;      /* decode steps since requests were last received */
     i64 not_received; /* requests at the end of the queue that the scheduler has not received */
@@ -30,26 +31,33 @@ struct candidate {
 
 /* decide */
 
+/* Tokens of the pages that `tokens` tokens need. */
 static i64 whole_pages(const sglang *p, i64 tokens)
 {
     i64 page = p->base.policy.pool->block_size;
-    return tokens / page * page;
+    return (tokens + page - 1) / page * page;
 }
 
-static i64 reserved_of(const sequence *r)
-{
-    return MIN(r->asked_known - r->known, CLIPPED_OUTPUT_TOKENS);
-}
+static i64 outputs_left(const sequence *r) { return MIN(r->asked_known - r->known, CLIPPED_OUTPUT_TOKENS); }
 
-/* Free tokens minus those that the running requests are expected to need. */
-static double memory_left(const sglang *p)
+/* Tokens that a request which starts in this step reserves in addition to its prompt. */
+static i64 reserved_tokens(const sglang *p, const sequence *r)
 {
     const policy *base = &p->base.policy;
-    double ratio = p->ignore_eos ? 1.0 : p->new_token_ratio;
+    i64 page = base->limits.rules.reserves_page ? base->pool->block_size : 0;
+    return MIN(r->asked_known - r->prompt_tokens, CLIPPED_OUTPUT_TOKENS) + page;
+}
+
+/* Tokens that the running requests are expected to generate; the chunked one does not count. */
+static double promised_tokens(const sglang *p)
+{
+    const policy *base = &p->base.policy;
+    int every = p->ignore_eos && base->limits.rules.reserves_ignored_eos;
     i64 promised = 0;
     for (i64 i = 0; i < base->running.count; i++)
-        promised += reserved_of(base->running.at[i]);
-    return (double)(base->pool->free_blocks * base->pool->block_size) - (double)promised * ratio;
+        if (base->running.at[i] != p->chunked)
+            promised += outputs_left(base->running.at[i]);
+    return (every ? 1.0 : p->new_token_ratio) * (double)promised;
 }
 
 static i64 received(const sglang *p) { return p->base.policy.waiting.count - p->not_received; }
@@ -93,32 +101,42 @@ static void start_loaded(sglang *p, step *s)
     }
 }
 
-static void start_prompts(sglang *p, step *s, i64 chunk_left, i64 input_left)
+static void start_prompts(sglang *p, step *s, i64 chunk_left, i64 input_left, double promised)
 {
     policy *base = &p->base.policy;
     pool *blocks = base->pool;
+    const core_rules *rules = &base->limits.rules;
     int chunking = base->limits.enable_chunked_prefill;
-    double left = memory_left(p);
-    int by_prefix = ordered_by_prefix(p);
+    i64 page = blocks->block_size;
+    int by_prefix = ordered_by_prefix(p), spent = input_left <= 0 || (chunking && chunk_left <= 0);
+    if (spent && s->rows.count && rules->spent_step_ends && (double)(blocks->free_blocks * page) > promised)
+        return;
     while (received(p) > 0) {
+        if (base->running.count >= base->limits.max_num_seqs) {
+            p->full = 1;
+            break;
+        }
         i64 place = next_place(p, by_prefix);
         sequence *r = queue_at(&base->waiting, place);
-        if (base->running.count >= base->limits.max_num_seqs || r->in_flight_yields)
-            break;
-        if (input_left <= 0 || (chunking && chunk_left <= 0))
+        if (r->in_flight_yields)
             break;
         const hit *h = blocks->ops->lookup(blocks, &r->table, r->known - 1);
         i64 extend = r->known - h->tokens;
-        i64 reserved = reserved_of(r);
+        i64 needed = extend + outputs_left(r) + (rules->admits_with_page ? page : 0);
+        i64 unlocked = blocks_needed(&p->base, r, h->tokens, h); /* blocks of the prefix that are evictable */
         /* a loaded request behind a retracted one already has its blocks */
         int loaded = blocks->ops->held_blocks(blocks, &r->table) > 0;
-        if (!loaded && (double)(extend + reserved + blocks->block_size) >= left)
+        if (!loaded && (double)needed >= (double)((blocks->free_blocks - unlocked) * page) - promised) {
+            p->full = base->running.count > 0;
             break;
-        if (s->rows.count && extend > input_left && !chunking)
+        }
+        if (spent)
+            break;
+        if (!(chunking && rules->chunks_past_prefill_limit) && s->rows.count && whole_pages(p, extend) >= input_left)
             break;
         i64 tokens = extend;
-        if (chunking && extend > chunk_left) {
-            tokens = whole_pages(p, chunk_left);
+        if (chunking && whole_pages(p, extend) > chunk_left) {
+            tokens = chunk_left / page * page;
             if (tokens <= 0)
                 break;
         }
@@ -131,35 +149,53 @@ static void start_prompts(sglang *p, step *s, i64 chunk_left, i64 input_left)
         if (by_prefix)
             REMOVE_AT(&p->hits, place);
         batching_prefill(&p->base, s, r, tokens, h);
-        chunk_left -= tokens;
-        input_left -= tokens;
-        left -= (double)(tokens + reserved);
         if (tokens < extend) {
             p->chunked = r;
+            p->full = 0;
             break;
         }
+        chunk_left -= whole_pages(p, tokens);
+        input_left -= whole_pages(p, tokens);
+        promised += (double)reserved_tokens(p, r);
+        if ((double)(blocks->free_blocks * page) <= promised) {
+            p->full = 1;
+            break;
+        }
+        if (input_left <= 0 || (chunking && chunk_left <= 0))
+            break;
     }
 }
 
 static void prefill(sglang *p, step *s, i64 num_generating)
 {
     policy *base = &p->base.policy;
+    sequence *r = p->chunked;
+    if (base->running.count == (r != NULL) || (p->windowed && base->limits.rules.retries_windowed_prompts))
+        p->full = 0;
+    if (!r && (p->full || received(p) <= 0))
+        return;
     i64 chunk_left = base->limits.max_num_batched_tokens;
-    i64 input_left = p->max_prefill_tokens;
+    i64 input_left = p->max_prefill_tokens - num_generating;
     if (base->limits.enable_chunked_prefill)
         chunk_left -= num_generating;
-    sequence *r = p->chunked;
+    double promised = (double)num_generating + promised_tokens(p);
     if (r) {
-        i64 tokens = MIN(r->known - r->computed, chunk_left);
+        i64 left = (i64)((double)(base->pool->free_blocks * base->pool->block_size) - promised);
+        i64 tokens = MIN(r->known - r->computed, left > 0 ? MIN(chunk_left, left) : chunk_left);
         if (tokens <= 0 || blocks_needed(&p->base, r, r->computed + tokens, NULL) > base->pool->free_blocks)
             return;
         batching_prefill(&p->base, s, r, tokens, NULL);
-        chunk_left -= tokens;
-        input_left -= tokens;
-        p->chunked = s->rows.at[s->rows.count - 1].yields ? NULL : r;
+        if (!s->rows.at[s->rows.count - 1].yields) {
+            p->full = 0;
+            return;
+        }
+        p->chunked = NULL;
+        chunk_left -= whole_pages(p, tokens);
+        input_left -= whole_pages(p, tokens);
+        promised += (double)reserved_tokens(p, r);
     }
-    if (received(p) > 0 && !p->chunked)
-        start_prompts(p, s, chunk_left, input_left);
+    if (received(p) > 0)
+        start_prompts(p, s, chunk_left, input_left, promised);
 }
 
 /* The chunked request does not decode before its last chunk is computed. */
@@ -198,13 +234,20 @@ static void sort_to_stay(sglang *p, const sequences *rows)
         PUSH(m, &p->stay, p->candidates.at[i].sequence);
 }
 
-/* Retract requests with the fewest outputs, then the longest prompts, until the others fit; keep one. */
+/* Retract requests with the fewest outputs, then the longest prompts, until the others fit; keep one. They wait behind
+ * all requests that the scheduler has received. */
 static void retract(sglang *p, step *s)
 {
     sequences *rows = &p->base.generating, *stay = &p->stay;
     sort_to_stay(p, rows);
-    while (stay->count > 1 && !batching_fits(&p->base, stay))
-        batching_give_up(&p->base, stay->at[--stay->count], s);
+    while (stay->count > 1 && !batching_fits(&p->base, stay)) {
+        policy *base = &p->base.policy;
+        sequence *last = stay->at[--stay->count];
+        batching_give_up(&p->base, last, s);
+        queue_pop(&base->waiting);
+        queue_insert(base->memory, &base->waiting, received(p), last);
+        p->full = 0;
+    }
     if (!batching_fits(&p->base, stay)) {
         rows->count = 0; /* SGLang aborts the last request; the simulator reports the stall */
         return;
@@ -273,9 +316,18 @@ static int add(policy *base, sequence *r)
     return batching_add(base, r);
 }
 
+static void update(policy *base, step *s)
+{
+    batching_update(base, s);
+    if (s->finished.count)
+        ((sglang *)base)->full = 0;
+}
+
 static void abort_request(policy *base, sequence *r)
 {
     sglang *p = (sglang *)base;
+    if (r->status != WAITING)
+        p->full = 0;
     for (i64 i = received(p); i < base->waiting.count; i++)
         if (queue_at(&base->waiting, i) == r) {
             p->not_received--;
@@ -292,12 +344,14 @@ policy *sglang_new(memory *m, const core_engine *setup, pool *pool)
         .add = add,
         .add_loaded = batching_add_loaded,
         .schedule = schedule,
-        .update = batching_update,
+        .update = update,
         .abort = abort_request,
         .last_slot = batching_last_slot,
     };
     sglang *p = take_memory(m, sizeof *p);
     batching_init(&p->base, &ops, m, setup, pool);
+    for (i64 i = 0; i < setup->num_windows; i++)
+        p->windowed |= setup->windows[i] >= 0;
     p->lpm = setup->sglang_lpm != 0;
     p->mixed_chunk = setup->sglang_mixed_chunk != 0;
     p->ignore_eos = setup->sglang_ignore_eos != 0;

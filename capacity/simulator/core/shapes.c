@@ -47,6 +47,7 @@ void empty_step(step *s)
     s->sums = NO_ROWS;
     s->common_last = MISSING;
     s->common = 0;
+    s->slots = 1;
     s->start = s->end = s->held_ps = s->num_parts = 0;
     s->stores = MISSING;
     s->grouped = 0;

@@ -4,8 +4,6 @@
 the C function that made the call; after that, `StepData.raise_error` raises the exception.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 import threading

@@ -292,10 +292,12 @@ static double experts_seconds(const step_operator *o, const exponent *p, double 
     double pairs = busiest_pairs(o, tokens * o->experts_per_token, held);
     double touched = busiest_touched(o, distinct_experts(o, tokens), held);
     double matrix = o->hidden * o->intermediate;
-    double flops = 2.0 * pairs * o->matrices * matrix;
+    double rows = pairs, routed_rows = o->local_routing ? pairs : tokens * o->experts_per_token;
+    if (o->tile_rows > 1.0) rows = routed_rows = tokens * o->experts_per_token + held * (o->tile_rows - 1.0);
+    double flops = 2.0 * rows * o->matrices * matrix;
     double moved = touched * o->matrices * matrix * o->weight_bits / 8.0 + pairs * o->hidden * o->value_bytes
                    + pairs * o->intermediate * o->matrices * ACTIVATION_BYTES;
-    double routed = (o->local_routing ? pairs : tokens * o->experts_per_token) * o->hidden * ACTIVATION_BYTES;
+    double routed = routed_rows * o->hidden * ACTIVATION_BYTES;
     double seconds = norm(flops / o->compute_rate, moved / o->memory_rate, p);
     seconds = seconds + routed / o->routed_rate + o->fixed_s;
     if (o->tilt != 0.0) {
@@ -790,6 +792,7 @@ i64 step_ps(step_times *t, const shape *s)
 {
     i64 ps;
     if (t->failed) return -1;
+    if (s->encoder_tokens || s->audio_tokens) return ask_step(t, s);
     switch (t->source.kind) {
     case STEPS_MODEL: return model_step_ps(t, s);
     case STEPS_AFFINE: return affine_step_ps(t, s);
@@ -806,6 +809,8 @@ i64 step_ps(step_times *t, const shape *s)
 i64 joint_ps(step_times *t, const shape *shapes, i64 count)
 {
     if (t->failed) return -1;
+    for (i64 i = 0; i < count; i++)
+        if (shapes[i].encoder_tokens || shapes[i].audio_tokens) return ask_joint(t, shapes, count);
     switch (t->source.kind) {
     case STEPS_MODEL: return model_joint_ps(t, shapes, count);
     case STEPS_SCALED: return scaled_joint_ps(t, shapes, count);

@@ -10,6 +10,7 @@ typedef struct {
     i64 prefill_sequences, prefill_tokens, prefill_pairs, prefill_context_tokens;
     i64 prefill_window_pairs, prefill_window_context_tokens, prompts_completed;
     i64 decode_sequences, draft_tokens, decode_context_tokens, decode_window_context_tokens;
+    i64 encoder_tokens, encoder_pairs, audio_tokens, audio_pairs; /* steps with these are timed by Python */
 } shape;
 
 /* The straight line of decode steps of one size, up to its limits (inclusive; NEVER: none). */
@@ -45,7 +46,7 @@ typedef struct {
     double ranks, latency_s, one_shot_rate, one_shot_fixed_s, per_rank_s;
     /* experts */
     double token_groups, experts_per_token, num_experts, matrices, hidden, intermediate;
-    double weight_bits, value_bytes, routed_rate, crowding, evenness, tilt, tilted_least;
+    double weight_bits, value_bytes, routed_rate, tile_rows, crowding, evenness, tilt, tilted_least;
 } step_operator;
 
 enum { STEPS_ASKED, STEPS_AFFINE, STEPS_MODEL, STEPS_SCALED, STEPS_DELAYED, STEPS_SLOWEST, STEPS_DRAFTED };

@@ -177,6 +177,7 @@ static int preempt(vllm_v0 *v, sequence *victim, step *s)
         }
         v->refused++;
     }
+    victim->lost = victim->known - 1;
     victim->epoch++;
     victim->preemptions++;
     PUSH(p->memory, &s->preempted, victim);

@@ -63,6 +63,22 @@ sequence *v1_waiting_pop(vllm_v1 *v)
     return r;
 }
 
+sequence *v1_waiting_defer(vllm_v1 *v)
+{
+    sequence *r = v1_waiting_pop(v);
+    r->deferred = 1;
+    return r;
+}
+
+/* Whether some request waits that no step has skipped. */
+static int has_undeferred(vllm_v1 *v)
+{
+    for (i64 i = v1_waiting_count(v) - 1; i >= 0; i--)
+        if (!(v->base.limits.priority ? v->by_priority.at[i] : queue_at(&v->base.waiting, i))->deferred)
+            return 1;
+    return 0;
+}
+
 static void waiting_add(vllm_v1 *v, sequence *r)
 {
     if (v->base.limits.priority) {
@@ -131,7 +147,7 @@ static int holds_prefill(vllm_v1 *v)
     if (v->admission_bound)
         return 0;
     for (i64 i = 0; i < v->base.running.count; i++)
-        if (v->base.running.at[i]->computed >= v->base.running.at[i]->prompt_tokens)
+        if (!v->base.running.at[i]->mid_prefill)
             return 1;
     return 0;
 }
@@ -198,6 +214,7 @@ static inline void add_decode_row(vllm_v1 *v, step *s, sequence *r)
     r->in_flight_tokens++;
     r->in_flight_yields += yields;
     r->placeholders += yields && p->asynchronous;
+    r->mid_prefill = !yields;
     r->rows_in_flight++;
     s->sums.decode_sequences++;
     s->sums.decode_context_tokens += computed + 1;
@@ -237,25 +254,37 @@ static i64 preempt(vllm_v1 *v, sequence *r, step *s, i64 index, i64 *before)
             break;
         }
     p->pool->ops->release(p->pool, &r->table);
-    r->computed = r->drafts = r->placeholders = 0;
+    if (v->encoder) {
+        encoder_cancel(v->encoder, r);
+        encoder_release(v->encoder, r);
+    }
+    r->lost = r->computed;
+    r->computed = r->drafts = r->placeholders = r->deferred = 0;
     r->room = r->next_full = r->next_leave = 0;
     r->epoch++;
     r->preemptions++;
     r->status = WAITING;
-    v1_waiting_put_back(v, r);
+    i64 skipped = 0;
+    if (!p->limits.priority && !p->limits.rules.skipped_keep_place)
+        while (skipped < p->waiting.count && queue_at(&p->waiting, skipped)->deferred)
+            skipped++;
+    if (skipped)
+        queue_insert(p->memory, &p->waiting, skipped, r);
+    else
+        v1_waiting_put_back(v, r);
     PUSH(p->memory, &s->preempted, r);
     *before = position < index;
     return refund;
 }
 
-static i64 schedule_running(vllm_v1 *v, step *s, i64 budget, i64 threshold, int holds)
+static i64 schedule_running(vllm_v1 *v, step *s, i64 budget, i64 threshold)
 {
     policy *p = &v->base;
     const limits *l = &p->limits;
     i64 index = 0;
     while (index < p->running.count && budget > 0) {
         sequence *r = p->running.at[index++];
-        if (holds && r->computed < r->prompt_tokens)
+        if (v->holds && r->mid_prefill)
             continue;
         if (p->asynchronous && r->known + r->in_flight_yields >= r->max_known)
             continue;
@@ -263,6 +292,8 @@ static i64 schedule_running(vllm_v1 *v, step *s, i64 budget, i64 threshold, int 
         if (threshold > 0 && threshold < tokens)
             tokens = threshold;
         tokens = MIN(MIN(tokens, budget), l->max_model_len - r->computed - 1);
+        if (v->encoder)
+            tokens = encoder_schedulable_tokens(v->encoder, r, r->computed, tokens);
         if (tokens <= 0)
             continue;
         leave_windows(p, r, r->computed - (l->rules.window_waits_for_steps ? r->in_flight_tokens : 0));
@@ -283,7 +314,10 @@ static i64 schedule_running(vllm_v1 *v, step *s, i64 budget, i64 threshold, int 
                 continue;
             break;
         }
+        if (v->encoder)
+            encoder_encode(v->encoder, r, r->computed, tokens);
         budget -= tokens;
+        v->prefill_scheduled |= r->mid_prefill;
         if (!v->speculates && commits_at_once(r, tokens)) {
             add_decode_row(v, s, r);
             continue;
@@ -295,15 +329,13 @@ static i64 schedule_running(vllm_v1 *v, step *s, i64 budget, i64 threshold, int 
     return budget;
 }
 
-/* A request that needs one token is padded to a verification row while no prefill runs. */
-static int pads_speculation(const sequence *r, i64 computed, const step *s)
+/* Whether a request that starts with one token to compute gets drafts: if no running request of this step is in its
+ * prefill, and either some run or the other tokens of the request are cached. */
+static int pads_speculation(const vllm_v1 *v, i64 computed)
 {
-    if (r->known - computed != 1)
-        return 0;
-    for (i64 i = 0; i < s->rows.count; i++)
-        if (s->rows.at[i].computed < s->rows.at[i].sequence->prompt_tokens)
-            return 0;
-    return 1;
+    const core_rules *rules = &v->base.limits.rules;
+    int starts_cached = rules->pads_cached_starts && computed > 0;
+    return rules->pads_drafts && !v->prefill_scheduled && (v->some_scheduled || starts_cached);
 }
 
 static int admit(vllm_v1 *v, sequence *r, i64 tokens, const hit *h)
@@ -345,6 +377,9 @@ i64 v1_start(vllm_v1 *v, sequence *r, step *s, i64 budget, i64 threshold)
     policy *p = &v->base;
     const hit *h = p->pool->ops->lookup(p->pool, &r->table, r->known - 1);
     i64 computed = h->tokens, tokens = r->known - computed;
+    int is_prefill = tokens > 1;
+    if (v->holds && is_prefill)
+        return 0;
     if (threshold > 0 && threshold < tokens)
         tokens = threshold;
     if (tokens > budget) {
@@ -352,20 +387,29 @@ i64 v1_start(vllm_v1 *v, sequence *r, step *s, i64 budget, i64 threshold)
             return 0;
         tokens = budget;
     }
-    if (v->speculates && p->limits.rules.pads_drafts && pads_speculation(r, computed, s)) {
-        tokens = 1 + v->drafts.k;
-        if (tokens > budget)
+    if (v->encoder && !(tokens = encoder_schedulable_tokens(v->encoder, r, computed, tokens)))
+        return 0;
+    if (v->speculates && !is_prefill && pads_speculation(v, computed)) {
+        i64 padded = 1 + v->drafts.k, starts_unpadded = p->limits.rules.starts_without_room;
+        int pads = computed + padded + starts_unpadded <= p->limits.max_model_len;
+        if (pads ? padded > budget : !starts_unpadded)
             return 0;
-        r->drafts = v->drafts.k;
+        if (pads) {
+            tokens = padded;
+            r->drafts = v->drafts.k;
+        }
     }
     if (!admit(v, r, tokens, h)) {
         r->drafts = 0;
         return 0;
     }
+    if (v->encoder)
+        encoder_encode(v->encoder, r, computed, tokens);
     v1_waiting_pop(v);
     if (p->waiting.count)
         __builtin_prefetch(queue_at(&p->waiting, 0));
     v1_run(v, r);
+    v->prefill_started |= is_prefill;
     r->computed = computed;
     i64 drafts = tokens + computed - r->known;
     add_row(p->memory, s, (row){.sequence = r, .tokens = tokens, .computed = computed, .drafts = MAX(drafts, 0),
@@ -378,27 +422,33 @@ void v1_admit_waiting(policy *p, step *s, i64 budget)
 {
     vllm_v1 *v = (vllm_v1 *)p;
     i64 threshold = p->limits.long_prefill_token_threshold ? v1_threshold(v) : 0;
+    v->aside.count = 0;
     while (v1_waiting_count(v) && budget > 0 && p->running.count < p->limits.max_active) {
+        if (waits_for_output(v, v1_waiting_head(v))) {
+            PUSH(p->memory, &v->aside, v1_waiting_defer(v));
+            continue;
+        }
         i64 tokens = v1_start(v, v1_waiting_head(v), s, budget, threshold);
         if (!tokens)
             break;
         budget -= tokens;
     }
+    for (i64 i = v->aside.count - 1; i >= 0; i--)
+        v1_waiting_put_back(v, v->aside.at[i]);
 }
 
 /* Count the scheduled tokens as computed at once; the step's output corrects this. */
 void v1_commit(vllm_v1 *v, step *s)
 {
-    int prefill = 0;
     for (i64 i = 0; i < s->rows.count; i++) {
         row *w = &s->rows.at[i];
         if (w->committed)
             continue;
         sequence *r = w->sequence;
         count_row(&v->base, s, w);
-        prefill = prefill || w->computed < r->prompt_tokens;
         r->computed += w->tokens;
         r->in_flight_tokens += w->tokens;
+        r->mid_prefill = !w->yields;
         r->drafts = 0;
         if (w->yields) {
             r->in_flight_yields++;
@@ -408,7 +458,7 @@ void v1_commit(vllm_v1 *v, step *s)
             }
         }
     }
-    if (prefill)
+    if (v->prefill_scheduled || v->prefill_started)
         v->since_prefill = 1;
     else if (s->rows.count && v->since_prefill >= 0)
         v->since_prefill++;
@@ -432,15 +482,22 @@ static void schedule_rows(vllm_v1 *v, step *s)
 {
     policy *p = &v->base;
     i64 threshold = v1_threshold(v);
-    int holds = holds_prefill(v);
-    i64 budget = schedule_running(v, s, p->limits.max_num_batched_tokens, threshold, holds);
-    if (!s->preempted.count && !holds)
+    if (v->encoder)
+        encoder_begin_step(v->encoder);
+    v->holds = holds_prefill(v);
+    v->prefill_scheduled = v->prefill_started = 0;
+    i64 budget = schedule_running(v, s, p->limits.max_num_batched_tokens, threshold);
+    v->some_scheduled = s->rows.count > 0;
+    if (!s->preempted.count) {
         v->admit_waiting(p, s, budget);
-    if (!holds)
-        v->admission_bound = v1_waiting_count(v) > 0;
+        if (!v->holds)
+            v->admission_bound = has_undeferred(v);
+    }
     if (s->preempted.count > 1)
         sort_preempted(v, s);
     v1_commit(v, s);
+    if (v->encoder)
+        encoder_count(v->encoder, &s->sums);
 }
 
 /* Decisions by sums. As long as the group is active, the running list is unordered and tickets give the order. */
@@ -715,7 +772,7 @@ static int append(vllm_v1 *v, sequence *r, const row *w, step *s)
         else if (v->speculates)
             r->drafts = v->drafts.k;
         if (v->base.asynchronous || v->base.limits.rules.caches_accepted_drafts)
-            cache_full(v, r, MIN(r->computed - r->placeholders, r->known));
+            cache_full(v, r, MIN(r->computed - r->placeholders, r->known - 1));
     }
     return r->known >= r->max_known;
 }
@@ -727,6 +784,8 @@ void v1_finish(vllm_v1 *v, sequence *r)
     else
         remove_running(&v->base, r);
     v->base.pool->ops->release(v->base.pool, &r->table);
+    if (v->encoder)
+        encoder_release(v->encoder, r);
     r->status = FINISHED;
 }
 
@@ -778,6 +837,8 @@ void v1_update_rows(vllm_v1 *v, step *s)
         r->in_flight_tokens -= w->tokens;
         if (w->yields)
             r->in_flight_yields--;
+        if (v->encoder && w->epoch == r->epoch)
+            encoder_free_computed(v->encoder, r);
         if (row_ends(p, s, r) || !w->yields)
             continue;
         if (append(v, r, w, s))
@@ -821,7 +882,7 @@ static void init_groups(vllm_v1 *v, const policy_ops *ops, const core_engine *se
     policy *p = &v->base;
     int plain = ops == &V1_OPS;
     if ((!plain && !setup->num_tiers) || setup->max_loras || p->limits.prefill_schedule_interval > 1
-        || setup->data_parallel_size > 1 || setup->keep_log || p->streams || setup->contiguous_blocks)
+        || setup->data_parallel_size > 1 || setup->keep_log || p->streams || setup->contiguous_blocks || v->encoder)
         return;
     group_init(&v->group, p->memory, setup, p->pool);
     if (!v->speculates && p->limits.pipeline_stages == 1)
@@ -837,7 +898,8 @@ void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engin
     policy *p = &v->base;
     policy_init(p, ops, m, setup, pool);
     p->aborts = 1;
-    p->steps_in_flight = p->limits.pipeline_stages + (p->asynchronous && p->limits.pipeline_stages == 1);
+    p->steps_in_flight = v1_steps_in_flight(setup);
+    p->empty_steps = setup->rules.empty_steps_fill_queue ? p->steps_in_flight : 1;
     v->speculates = setup->draft_tokens > 0;
     v->drafts = (speculation){setup->draft_tokens, setup->lookahead_slots, setup->num_accept, setup->num_rates, setup->num_classes,
                               setup->accept, setup->rates, setup->draft_seed};
@@ -846,6 +908,7 @@ void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engin
     v->finish = v1_finish;
     v->next_ticket = 1;
     v->last_end_ps = MISSING;
+    v->encoder = setup->max_encoder_tokens ? encoder_new(m, setup->max_encoder_tokens) : NULL;
     init_groups(v, ops, setup);
 }
 

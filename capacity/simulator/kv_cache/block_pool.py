@@ -6,8 +6,6 @@ evicted from its end. Source: vLLM 0.33.0, `v1/core/block_pool.py` and `single_t
 against the reference schedules.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 
@@ -35,7 +33,7 @@ class BlockPool:
     """Pool of `num_blocks` blocks of `block_size` tokens, shared by all groups of layers.
 
     `windows` has one entry per group: the attention window in tokens, or None for full attention. In a windowed group
-    a request needs blocks for its window and for `in_flight_tokens` more tokens, the token budget of a step.
+    a request needs blocks for its window and for `in_flight_tokens` more, the token budgets of the steps in flight.
     """
 
     def __init__(

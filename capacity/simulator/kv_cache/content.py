@@ -5,8 +5,6 @@ positions in the span. A key must identify the span and everything before it, as
 every request continues with private blocks that it shares with no other request.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Hashable, Sequence
 

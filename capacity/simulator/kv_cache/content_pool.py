@@ -5,8 +5,6 @@ free blocks without content, then the least recently accessed blocks, and among 
 Source: vLLM 0.8.5, `core/block/prefix_caching_block.py` and `core/evictor.py`.
 """
 
-from __future__ import annotations
-
 import heapq
 from bisect import bisect_left
 from collections.abc import Hashable
@@ -41,6 +39,8 @@ class ContentTable:
 
 class ContentPool:
     """Pool of `num_blocks` blocks of `block_size` tokens in which full blocks of equal content are one block."""
+
+    windows: tuple[int | None, ...] = (None,)
 
     def __init__(self, num_blocks: int, block_size: int, *, prefix_caching: bool = True) -> None:
         self.num_blocks = num_blocks

@@ -1,7 +1,5 @@
 """KV cache before paging, as a baseline: each request reserves one contiguous region for its maximum length."""
 
-from __future__ import annotations
-
 from capacity.simulator.kv_cache.content import Content
 
 
@@ -24,6 +22,7 @@ class ContiguousPool:
     """
 
     prefix_caching = False
+    windows: tuple[int | None, ...] = (None,)
 
     def __init__(self, num_blocks: int, block_size: int, *, reserved_tokens: int) -> None:
         self.num_blocks = num_blocks

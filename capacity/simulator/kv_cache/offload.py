@@ -7,8 +7,6 @@ start. Chunks are copied to the second tier from the first one and are loaded th
 v1/kv_offload (LRU manager, tiering), 0.11 to 0.33. LMCache differs in chunk size, and its steps wait for the copies.
 """
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence

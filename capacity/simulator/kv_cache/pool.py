@@ -1,7 +1,5 @@
 """Interfaces of KV cache pools for engine, schedulers and transfers. Each pool has its own table and hit types."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -17,6 +15,7 @@ class KvPool(Protocol):
     num_blocks: int
     block_size: int
     prefix_caching: bool
+    windows: tuple[int | None, ...]  # attention window of each group of layers, None: full attention
 
     @property
     def free_blocks(self) -> int: ...
@@ -58,6 +57,7 @@ class JointPool:
         self.num_blocks = sum(part.num_blocks for part in self.parts)
         self.block_size = self.parts[0].block_size
         self.prefix_caching = self.parts[0].prefix_caching
+        self.windows = self.parts[0].windows
 
     @property
     def free_blocks(self) -> int:

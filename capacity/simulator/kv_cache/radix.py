@@ -3,8 +3,6 @@
 Source: SGLang 0.5.23 `srt/mem_cache/radix_cache.py`, checked against its reference programs.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterator
 
@@ -16,7 +14,7 @@ class RadixNode:
 
     __slots__ = ("accessed", "children", "locks", "parent", "tokens")
 
-    def __init__(self, tokens: Tokens, parent: RadixNode | None, accessed: int) -> None:
+    def __init__(self, tokens: Tokens, parent: "RadixNode | None", accessed: int) -> None:
         self.tokens = tokens
         self.parent = parent
         self.children: dict[Tokens, RadixNode] = {}

@@ -5,8 +5,6 @@ other effects: the simulator keeps clock, step times, records and arrivals. To a
 entry in `SCHEDULERS`, or pass a class of your own to `EngineSetup(policy=)`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial

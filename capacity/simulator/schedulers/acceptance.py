@@ -9,8 +9,6 @@ the speedups of the tasks, 2025-04). Between single requests it is larger, but n
 does not cover requests whose character changes over time.
 """
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 

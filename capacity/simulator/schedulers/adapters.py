@@ -15,8 +15,6 @@ adapter pages are missing (from memory, assumed 2026-11). Their adapters are in 
 least recently used one.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -96,7 +94,8 @@ class AdapterV1(VllmV1):
     def skips_request(self, r: Sequence, rows: list[Row]) -> bool:
         """Return whether the adapter of a request would exceed the limit of adapters in this step."""
         scheduled = distinct_adapters(rows)
-        return r.adapter not in (0, *scheduled) and len(scheduled) >= self.max_loras
+        exceeds = r.adapter not in (0, *scheduled) and len(scheduled) >= self.max_loras
+        return exceeds or super().skips_request(r, rows)
 
 
 class AdapterMixin:

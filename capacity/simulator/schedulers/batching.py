@@ -6,8 +6,6 @@ generated, and a request that ends frees its slot and its KV only after its last
 detects the end one step late computes one more row in that step; the simulation omits that row.
 """
 
-from __future__ import annotations
-
 from capacity.simulator.kv_cache.pool import Hit, PagedPool
 from capacity.simulator.schedulers.policy import QueuedPolicy, insert_loaded
 from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Speculation, Status, Step

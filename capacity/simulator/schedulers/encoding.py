@@ -9,8 +9,6 @@ prompts share an image. Source: vLLM v1/core/encoder_cache_manager.py at 003ad86
 v1/core/sched/scheduler.py `_try_schedule_encoder_inputs`, quoted from memory.
 """
 
-from __future__ import annotations
-
 from capacity.simulator.schedulers.sequence import Sequence, Step
 
 Image = tuple[int, int]  # index of the request, index of its image
@@ -56,9 +54,6 @@ class ImageEncoder:
         for image in _images_reached(r, computed, computed + tokens):
             start, size = image * r.image_tokens, _size(r, image)
             if (r.index, image) in self._held:
-                continue
-            if (r.index, image) in self._kept:
-                room -= size
                 continue
             if size > room:
                 return max(start - computed, 0)

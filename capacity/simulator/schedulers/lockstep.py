@@ -8,8 +8,6 @@ Not simulated: vLLM checks only every 32 steps whether all ranks are idle, so a 
 for a dummy step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TypeVar
@@ -99,6 +97,7 @@ class Lockstep(Policy):
             raise InvalidInput("only the tensorrt-llm scheduler supports prompt_wait_steps: leave it out")
         self.ranks = tuple(ranks)
         self.steps_in_flight = self.ranks[0].steps_in_flight
+        self.empty_steps = self.ranks[0].empty_steps
         self.aborts = self.ranks[0].aborts
         self.reserves_to_end = self.ranks[0].reserves_to_end
         self._sent = [0] * len(self.ranks)  # requests, to each rank

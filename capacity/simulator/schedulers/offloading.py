@@ -9,8 +9,6 @@ copy is in progress are not reused. Source: vLLM 0.33 v1/core/sched/scheduler.py
 distributed/kv_transfer/kv_connector/v1/offloading.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -75,7 +73,7 @@ class OffloadingV1(VllmV1):
                     case "begun":
                         continue
                     case "elsewhere":
-                        aside.append(self.waiting.pop())
+                        aside.append(self.defer_first())
                         continue
                     case "no room":
                         break
@@ -90,12 +88,14 @@ class OffloadingV1(VllmV1):
 
     def _resume(self, r: Sequence, rows: list[Row], budget: int) -> int:
         """Start a request whose KV has arrived; return its number of tokens in this step, 0 if it does not fit."""
+        is_prefill = r.known - r.computed > 1
         tokens = self._chunk_tokens(r.known - r.computed, budget)
-        if not tokens or not self._take_blocks(r, r.computed + tokens):
+        if (self._holds and is_prefill) or not tokens or not self._take_blocks(r, r.computed + tokens):
             return 0
         self.pool.cache(r.table, min(r.computed + tokens, r.known))
         self._loaded.popleft()
         self.running.append(r)
+        self._prefill_started |= is_prefill
         r.status = Status.RUNNING
         yields = r.computed + tokens >= r.known
         rows.append(Row(r, tokens, r.computed, 0, yields, r.epoch, r.computed))

@@ -1,8 +1,7 @@
 """Interface of schedulers for the engine loop, with optional abilities."""
 
-from __future__ import annotations
-
 from collections import deque
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 from itertools import takewhile
 from typing import Protocol
@@ -21,10 +20,14 @@ class Policy(Protocol):
     """
 
     steps_in_flight: int
+    empty_steps: int = 0  # most steps without rows that one decision adds to those in flight
     aborts: bool = False  # `abort` can remove a request at any time
     reserves_to_end: bool = False  # a request starts only if its blocks up to `last_slot` are free
     can_hold_prompts: bool = False  # while `holds_prompts` is set, no new prompt starts
     holds_prompts: bool = False
+    own_pool: Callable[..., KvPool] | None = (
+        None  # builds the KV pool of a policy that does not use the simulator's
+    )
 
     @property
     def wake_ps(self) -> int | None:
@@ -102,6 +105,11 @@ class QueuedPolicy(Policy):
     @property
     def num_waiting(self) -> int:
         return len(self.waiting)
+
+
+def watermark_blocks(watermark: float, num_blocks: int) -> int:
+    """Return how many of `num_blocks` usable blocks the watermark keeps free; vLLM counts its null block as well."""
+    return int(watermark * (num_blocks + 1))
 
 
 def insert_loaded(waiting: deque[Sequence], sequence: Sequence, pool: PagedPool) -> None:

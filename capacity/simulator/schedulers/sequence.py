@@ -1,7 +1,5 @@
 """Types for schedulers: a request, the limits of a scheduler, and the step that it decides."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
@@ -46,10 +44,13 @@ class Sequence:
     placeholders: int = 0  # asynchronous: tokens that steps in flight will append
     in_flight_tokens: int = 0
     in_flight_yields: int = 0
+    mid_prefill: bool = False  # its last row ended before its last known token
+    deferred: bool = False  # it waits, and a step has skipped it
     placed: int = 0  # vLLM V0: tokens with a slot in its blocks
     accepted: int = 0  # verifications so far: the cursor of the acceptance model
     epoch: int = 0  # number of preemptions; rows of an older epoch are stale
     preemptions: int = 0
+    lost: int = 0  # computed tokens that its last preemption discarded
     rank: int = 0  # its data-parallel rank
     adapter: int = 0  # its LoRA adapter; 0: none
     images: int = 0  # at the prompt's start
@@ -71,7 +72,9 @@ class Sequence:
 
     def start_again(self) -> None:
         """Reset a preempted request: it waits, and all its tokens have to be recomputed."""
+        self.lost = self.computed
         self.computed = self.drafts = self.placeholders = 0
+        self.deferred = False
         self.epoch += 1
         self.preemptions += 1
         self.status = Status.WAITING
@@ -105,8 +108,9 @@ class Step:
     emitted: list[tuple[Sequence, int]] = field(default_factory=list)  # appended tokens per row
     held_ps: int = 0
     stores: list[Any] = field(default_factory=list)  # KV chunks to copy out of the GPU after the step
-    parts: tuple[Step, ...] = ()
+    parts: "tuple[Step, ...]" = ()
     encoded: list[tuple[Sequence, int]] = field(default_factory=list)  # images to encode before the step
+    slots: int = 1  # of the steps in flight: its own, and those of steps without rows behind it
 
 
 class Speculation:
@@ -206,3 +210,11 @@ class SchedulerLimits:
         for rule, (setting, neutral) in NEUTRAL_SETTINGS.items():
             if not getattr(self.rules, rule):
                 object.__setattr__(self, setting, neutral)
+
+    def steps_in_flight(self, *, asynchronous: bool) -> int:
+        """Return how many steps of vLLM V1 can be in flight: one per pipeline stage, two if it is asynchronous."""
+        return self.pipeline_stages + (asynchronous and self.pipeline_stages == 1)
+
+    def empty_steps(self, *, asynchronous: bool) -> int:
+        """Return how many steps without rows vLLM V1's engine loop adds to the steps in flight before it waits."""
+        return self.steps_in_flight(asynchronous=asynchronous) if self.rules.empty_steps_fill_queue else 1

@@ -2,9 +2,10 @@
 
 A prompt longer than the chunk budget is *the* chunked request. It continues first in every following prefill step, and
 there is only one at a time. The number of requests that start is limited by an estimate of the KV that the running
-requests will still need: `new_token_ratio` times the outputs that clients allow (max_tokens). If the estimate was too
-low, running requests are retracted. Source: SGLang 0.5.23 `srt/managers/scheduler.py`, `schedule_policy.py`
-(PrefillAdder), `schedule_batch.py`.
+requests will still need: `new_token_ratio` times the outputs that clients allow (max_tokens). If the next request does
+not fit, none starts until a running request ends or is retracted. If the estimate was too low, running requests are
+retracted and wait behind all others. Source: SGLang 0.5.23 `srt/managers/scheduler.py`, `schedule_policy.py`
+(PrefillAdder), `schedule_batch.py`, `srt/mem_cache/prefill_budget.py`; `rules.py` has the changes since 0.5.4.
 
 In a decode engine, requests with KV from a prefill engine form a batch without a forward pass, because their first
 token came with the KV. They decode from the next step on (0.5.6 `srt/disaggregation/decode.py`).
@@ -14,22 +15,25 @@ prefill step: `--scheduler-recv-interval`, `srt/managers/scheduler_recv_skipper.
 
 Prefixes are looked up and evicted in whole pages, the least recently freed first. In contrast, SGLang's tree evicts
 whole nodes, as simulated in `capacity.simulator.kv_cache.radix`.
-"""
 
-from __future__ import annotations
+Two rules of SGLang are not reproduced. A prompt is cached here when it is scheduled, so prompts of one step share a
+prefix; SGLang caches it when its step ends. With `ignore_eos` and no prefix cache, SGLang simulates when each running
+request will end (`add_one_req_ignore_eos`) instead of reserving outputs.
+"""
 
 from typing import Literal
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.pool import PagedPool
 from capacity.simulator.schedulers.batching import Batching
-from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Speculation, Step
+from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Speculation, Status, Step
 
 CLIPPED_OUTPUT_TOKENS = 4096  # most tokens reserved for an output
 INITIAL_RATIO = 0.7  # fraction of outputs reserved at the start, times the conservativeness
 MIN_RATIO = 0.14  # times the initial ratio
 DECAY_STEPS = 600  # decode steps from the initial to the least ratio
 RETRACT_DECODE_STEPS = 20  # expected further tokens per request after a retraction
+MAX_PREFILL_TOKENS = 16384  # prompt tokens of a step without chunked prefill
 LPM_LIMIT = 128  # waiting requests above which longest-prefix-match falls back to first come first served
 
 
@@ -49,7 +53,7 @@ class Sglang(Batching):
         speculation: Speculation | None = None,
         order: Literal["fcfs", "lpm"] = "fcfs",
         mixed_chunk: bool = False,
-        max_prefill_tokens: int = 16384,
+        max_prefill_tokens: int = MAX_PREFILL_TOKENS,
         conservativeness: float = 1.0,
         ignore_eos: bool = False,
         recv_interval: int = 1,
@@ -70,6 +74,8 @@ class Sglang(Batching):
         self._decodes = 0  # decode steps since requests were last received
         self._not_received = 0  # requests at the end of the queue that the scheduler has not received
         self._chunked: Sequence | None = None
+        self._full = False  # no request starts before the running batch becomes smaller
+        self._windowed = any(window is not None for window in pool.windows)
 
     def add(self, sequence: Sequence) -> bool:
         self._not_received += self.recv_interval > 1
@@ -115,58 +121,91 @@ class Sglang(Batching):
             self.prefill(step, r, 0, self.pool.lookup(r.table, r.known))
 
     def _prefill(self, step: Step, num_generating: int) -> None:
-        chunk_left = self.limits.max_num_batched_tokens
-        input_left = self.max_prefill_tokens
+        rules, page, r = self.limits.rules, self.pool.block_size, self._chunked
+        if len(self.running) == (r is not None) or (self._windowed and rules.retries_windowed_prompts):
+            self._full = False
+        if r is None and (self._full or len(self.waiting) <= self._not_received):
+            return
         chunking = self.limits.enable_chunked_prefill
-        if chunking:
-            chunk_left -= num_generating
-        r = self._chunked
+        chunk_left = self.limits.max_num_batched_tokens - (num_generating if chunking else 0)
+        input_left = self.max_prefill_tokens - num_generating
+        promised = num_generating + self._promised_tokens()
         if r is not None:
-            tokens = min(r.known - r.computed, chunk_left)
+            memory_left = int(self.pool.free_blocks * page - promised)
+            tokens = min(chunk_left, memory_left) if memory_left > 0 else chunk_left
+            tokens = min(r.known - r.computed, tokens)
             if tokens <= 0 or self.pool.blocks_needed(r.table, r.computed + tokens) > self.pool.free_blocks:
                 return
             self.prefill(step, r, tokens)
-            chunk_left -= tokens
-            input_left -= tokens
             self._chunked = None if step.rows[-1].yields else r
-        if len(self.waiting) <= self._not_received or self._chunked is not None:
+            if self._chunked is not None:
+                self._full = False
+                return
+            chunk_left -= self._whole_pages(tokens)
+            input_left -= self._whole_pages(tokens)
+            promised += self._reserved_tokens(r)
+        spent = input_left <= 0 or (chunking and chunk_left <= 0)
+        if spent and r is not None and rules.spent_step_ends and self.pool.free_blocks * page > promised:
             return
-        memory_left = self._memory_left()
         for r in self._order_waiting():
-            if len(self.running) >= self.limits.max_num_seqs or r.in_flight_yields:
+            if len(self.running) >= self.limits.max_num_seqs:
+                self._full = True
                 break
-            if input_left <= 0 or (chunking and chunk_left <= 0):
+            if r.in_flight_yields:
                 break
             hit = self.pool.lookup(r.table, r.known - 1)
             extend = r.known - hit[0]
-            reserved = min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS)
+            needed = extend + min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS)
+            needed += page if rules.admits_with_page else 0
+            unlocked = self.pool.blocks_needed(
+                r.table, hit[0], hit
+            )  # blocks of the prefix that are evictable
             # a loaded request behind a retracted one already has its blocks
             loaded = self.pool.held_blocks(r.table) > 0
-            if not loaded and extend + reserved + self.pool.block_size >= memory_left:
+            if not loaded and needed >= (self.pool.free_blocks - unlocked) * page - promised:
+                self._full = bool(self.running)
                 break
-            if step.rows and extend > input_left and not chunking:
+            if spent:
+                break
+            limited = not (chunking and rules.chunks_past_prefill_limit)
+            if limited and step.rows and self._whole_pages(extend) >= input_left:
                 break
             tokens = extend
-            if chunking and extend > chunk_left:
-                tokens = chunk_left // self.pool.block_size * self.pool.block_size
+            if chunking and self._whole_pages(extend) > chunk_left:
+                tokens = chunk_left // page * page
                 if tokens <= 0:
                     break
             if self.pool.blocks_needed(r.table, hit[0] + tokens, hit) > self.pool.free_blocks:
                 break
             self.waiting.remove(r)
             self.prefill(step, r, tokens, hit)
-            chunk_left -= tokens
-            input_left -= tokens
-            memory_left -= tokens + reserved
             if tokens < extend:
                 self._chunked = r
+                self._full = False
+                break
+            chunk_left -= self._whole_pages(tokens)
+            input_left -= self._whole_pages(tokens)
+            promised += self._reserved_tokens(r)
+            if self.pool.free_blocks * page <= promised:
+                self._full = True
+                break
+            if input_left <= 0 or (chunking and chunk_left <= 0):
                 break
 
-    def _memory_left(self) -> float:
-        """Return how many tokens fit in free KV blocks, minus the tokens that running requests will still add."""
-        ratio = 1.0 if self.ignore_eos else self.new_token_ratio
-        promised = sum(min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS) for r in self.running)
-        return float(self.pool.free_blocks * self.pool.block_size - promised * ratio)
+    def _whole_pages(self, tokens: int) -> int:
+        return -(-tokens // self.pool.block_size) * self.pool.block_size
+
+    def _reserved_tokens(self, r: Sequence) -> int:
+        """Return the tokens that a request which starts in this step reserves in addition to its prompt."""
+        page = self.pool.block_size if self.limits.rules.reserves_page else 0
+        return min(r.asked_known - r.prompt_tokens, CLIPPED_OUTPUT_TOKENS) + page
+
+    def _promised_tokens(self) -> float:
+        """Return how many more tokens the running requests are expected to generate; the chunked one does not count."""
+        every = self.ignore_eos and self.limits.rules.reserves_ignored_eos
+        ratio = 1.0 if every else self.new_token_ratio
+        running = (r for r in self.running if r is not self._chunked)
+        return ratio * sum(min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS) for r in running)
 
     def _order_waiting(self) -> list[Sequence]:
         received = list(self.waiting)[: len(self.waiting) - self._not_received]
@@ -190,7 +229,7 @@ class Sglang(Batching):
         """Retract requests (fewest outputs first, then longest prompt) until the rest fits; return the rest."""
         stay = sorted(rows, key=lambda r: (r.prompt_tokens - r.known, r.prompt_tokens))
         while len(stay) > 1 and self.generation_blocks(stay) > self.pool.free_blocks:
-            self.preempt(stay.pop(), step)
+            self._retract_last(stay.pop(), step)
         if self.generation_blocks(stay) > self.pool.free_blocks:
             return []  # SGLang aborts the last request; the simulator reports the stall
         produced = sum(r.known - r.prompt_tokens for r in stay)
@@ -199,6 +238,18 @@ class Sglang(Batching):
         self.new_token_ratio = min(1.0, ratio)
         kept = {r.index for r in stay}
         return [r for r in rows if r.index in kept]
+
+    def _retract_last(self, r: Sequence, step: Step) -> None:
+        """Retract a request; it waits behind all requests that the scheduler has received."""
+        self.preempt(r, step)
+        self.waiting.popleft()
+        self.waiting.insert(len(self.waiting) - self._not_received, r)
+        self._full = False
+
+    def _finish(self, r: Sequence) -> None:
+        if r.status != Status.WAITING:
+            self._full = False
+        super()._finish(r)
 
     def abort(self, r: Sequence) -> None:
         if r is self._chunked:

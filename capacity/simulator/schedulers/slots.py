@@ -3,8 +3,6 @@
 With one slot, one output token and suitable step times it is the single-server queue of queueing theory.
 """
 
-from __future__ import annotations
-
 from capacity.simulator.kv_cache.pool import KvPool
 from capacity.simulator.schedulers.policy import QueuedPolicy
 from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Status, Step

@@ -1,7 +1,5 @@
 """Static batching: a padded batch runs until its longest member ends, and then the next one starts."""
 
-from __future__ import annotations
-
 from capacity.simulator.kv_cache.pool import PagedPool
 from capacity.simulator.schedulers.policy import QueuedPolicy
 from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Status, Step

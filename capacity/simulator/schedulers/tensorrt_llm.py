@@ -9,8 +9,6 @@ step would fill a fraction of the token budget. Source: TensorRT-LLM
 (batch_wait_timeout_iters, batch_wait_max_tokens_ratio).
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from capacity.base.errors import InvalidInput

@@ -6,8 +6,6 @@ budget of a step. With `--speculate`, a decode row includes drafts, and a reques
 tokens at its start. Source: TGI `backends/v3/src/{queue,backend,block_allocator}.rs` and the launcher's defaults.
 """
 
-from __future__ import annotations
-
 from capacity.simulator.kv_cache.pool import PagedPool
 from capacity.simulator.schedulers.batching import Batching
 from capacity.simulator.schedulers.sequence import SchedulerLimits, Speculation, Step

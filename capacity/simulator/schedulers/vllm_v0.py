@@ -201,6 +201,7 @@ class VllmV0(QueuedPolicy):
                 self.swapped.append(victim)
                 return False
             self._refused += 1
+        victim.computed = victim.known - 1
         victim.start_again()
         step.preempted.append(victim)
         return True

@@ -6,14 +6,13 @@ not known yet. Source: vLLM 0.33.0 `v1/core/sched/scheduler.py` and `async_sched
 schedules.
 """
 
-from __future__ import annotations
-
 from bisect import insort
 from collections import deque
+from itertools import takewhile
 
 from capacity.simulator.kv_cache.pool import Hit, PagedPool
 from capacity.simulator.schedulers.encoding import ImageEncoder
-from capacity.simulator.schedulers.policy import QueuedPolicy, insert_loaded
+from capacity.simulator.schedulers.policy import QueuedPolicy, insert_loaded, watermark_blocks
 from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Speculation, Status, Step
 
 NO_THRESHOLD = 1 << 62  # tokens
@@ -52,14 +51,21 @@ class VllmV1(QueuedPolicy):
     ) -> None:
         super().__init__(limits, pool, speculation=speculation)
         self.asynchronous = asynchronous
-        self.steps_in_flight = limits.pipeline_stages + (asynchronous and limits.pipeline_stages == 1)
+        self.steps_in_flight = limits.steps_in_flight(asynchronous=asynchronous)
+        self.empty_steps = limits.empty_steps(asynchronous=asynchronous)
         self.waiting: FcfsQueue = PriorityQueue() if limits.priority else FcfsQueue()
         self._lookahead = speculation.lookahead_slots if speculation else 0
-        self._watermark_blocks = int(limits.watermark * pool.num_blocks)
+        self._watermark_blocks = watermark_blocks(limits.watermark, pool.num_blocks)
         self.max_active = limits.max_num_active_seqs or limits.max_num_seqs
         self._since_prefill: int | None = None  # executed steps since the last prefill row
         self._threshold = NO_THRESHOLD  # most tokens of one prefill in this step
         self._admission_bound = False
+        self._holds = False  # prefills wait in this step
+        self._some_scheduled = False  # of the running requests, in this step
+        self._prefill_scheduled = False  # one of these was in its prefill
+        self._prefill_started = (
+            False  # a request has started in this step with more than one token to compute
+        )
         self._order_before: list[Sequence] = []  # running requests at the start of the step
         self._passed_over = 0  # requests that this step still has to skip
         self.encoder = ImageEncoder(limits.max_encoder_tokens) if limits.max_encoder_tokens else None
@@ -81,12 +87,14 @@ class VllmV1(QueuedPolicy):
         self._threshold = NO_THRESHOLD if not limit or exempt else limit
         if self.encoder is not None:
             self.encoder.begin_step(step)
-        holds = self._holds_prefill()
-        budget = self._schedule_running(step, holds)
-        if not step.preempted and not holds:
+        self._holds = self._holds_prefill()
+        self._prefill_scheduled = self._prefill_started = False
+        budget = self._schedule_running(step)
+        self._some_scheduled = bool(step.rows)
+        if not step.preempted:
             self.admit_waiting(step.rows, budget)
-        if not holds:
-            self._admission_bound = len(self.waiting) > 0
+            if not self._holds:
+                self._admission_bound = not all(r.deferred for r in self.waiting)
         if len(step.preempted) > 1:
             step.preempted.sort(key=self._order_before.index)
         self._commit(step)
@@ -96,9 +104,9 @@ class VllmV1(QueuedPolicy):
         """Return whether prefills wait for decodes because the `prefill_schedule_interval` has not passed."""
         if self._since_prefill is None or self._since_prefill >= self.limits.prefill_schedule_interval:
             return False
-        return not self._admission_bound and any(r.computed >= r.prompt_tokens for r in self.running)
+        return not self._admission_bound and not all(r.mid_prefill for r in self.running)
 
-    def _schedule_running(self, step: Step, holds: bool) -> int:
+    def _schedule_running(self, step: Step) -> int:
         """Schedule the running requests in order and return the remaining token budget."""
         limits, pool = self.limits, self.pool
         budget = limits.max_num_batched_tokens
@@ -112,7 +120,7 @@ class VllmV1(QueuedPolicy):
             if self._passed_over:
                 self._passed_over -= 1
                 continue
-            if holds and r.computed < r.prompt_tokens:
+            if self._holds and r.mid_prefill:
                 continue
             if self.asynchronous and r.known + r.in_flight_yields >= r.max_known:
                 continue
@@ -134,6 +142,7 @@ class VllmV1(QueuedPolicy):
             if self.encoder is not None:
                 self.encoder.encode(r, r.computed, tokens)
             budget -= tokens
+            self._prefill_scheduled |= r.mid_prefill
             drafts = max(end - r.known - r.placeholders, 0)
             step.rows.append(Row(r, tokens, r.computed, drafts, end >= r.known, r.epoch))
         return budget
@@ -182,7 +191,10 @@ class VllmV1(QueuedPolicy):
             self.encoder.cancel_encoding(victim)
             self.encoder.release(victim)
         victim.start_again()
-        self.waiting.put_back(victim)
+        if self.limits.priority or self.limits.rules.skipped_keep_place:
+            self.waiting.put_back(victim)
+        else:
+            self.waiting.insert(sum(1 for _ in takewhile(lambda r: r.deferred, self.waiting)), victim)
         step.preempted.append(victim)
         return refund
 
@@ -191,7 +203,7 @@ class VllmV1(QueuedPolicy):
         aside: list[Sequence] = []
         while self.waiting and budget > 0 and len(self.running) < self.max_active:
             if self.skips_request(self.waiting[0], rows):
-                aside.append(self.waiting.pop())
+                aside.append(self.defer_first())
                 continue
             tokens = self._start(self.waiting[0], rows, budget)
             if not tokens:
@@ -200,24 +212,36 @@ class VllmV1(QueuedPolicy):
         for r in reversed(aside):
             self.waiting.put_back(r)
 
+    def defer_first(self) -> Sequence:
+        """Remove the first waiting request from the queue, because this step skips it."""
+        r = self.waiting.pop()
+        r.deferred = True
+        return r
+
     def skips_request(self, r: Sequence, rows: list[Row]) -> bool:  # noqa: ARG002
         """Return whether the first waiting request is skipped in this step, whose rows so far are `rows`."""
-        return False
+        return self.limits.rules.waits_for_stale_output and r.in_flight_tokens > 0
 
     def _start(self, r: Sequence, rows: list[Row], budget: int) -> int:
         """Start the first waiting request; return its number of tokens in this step, 0 if it does not fit."""
         hit = self.pool.lookup(r.table, r.known - 1)
         computed: int = hit[0]
+        is_prefill = r.known - computed > 1
+        if self._holds and is_prefill:
+            return 0
         tokens = self._chunk_tokens(r.known - computed, budget)
         if self.encoder is not None:
             tokens = self.encoder.schedulable_tokens(r, computed, tokens)
         if not tokens:
             return 0
-        if self.speculation is not None and self._pads_speculation(r, computed, rows):
-            tokens = 1 + self.speculation.k
-            if tokens > budget:
+        if self.speculation is not None and not is_prefill and self._pads_speculation(computed):
+            padded = 1 + self.speculation.k
+            starts_unpadded = self.limits.rules.starts_without_room
+            pads = computed + padded + starts_unpadded <= self.limits.max_model_len
+            if padded > budget if pads else not starts_unpadded:
                 return 0
-            r.drafts = self.speculation.k
+            if pads:
+                tokens, r.drafts = padded, self.speculation.k
         if not self._admit(r, tokens, hit):
             r.drafts = 0
             return 0
@@ -225,6 +249,7 @@ class VllmV1(QueuedPolicy):
             self.encoder.encode(r, computed, tokens)
         self.waiting.pop()
         self.running.append(r)
+        self._prefill_started |= is_prefill
         r.status = Status.RUNNING
         r.computed = computed
         drafts = max(tokens + computed - r.known, 0)
@@ -238,12 +263,12 @@ class VllmV1(QueuedPolicy):
             return budget if self.limits.enable_chunked_prefill else 0
         return tokens
 
-    def _pads_speculation(self, r: Sequence, computed: int, rows: list[Row]) -> bool:
-        """Return whether a starting request gets drafts: if it has one token to compute and none of `rows` is a
-        prefill row."""
-        if not self.limits.rules.pads_drafts:
-            return False
-        return r.known - computed == 1 and all(row.computed >= row.sequence.prompt_tokens for row in rows)
+    def _pads_speculation(self, computed: int) -> bool:
+        """Return whether a request that starts with one token to compute gets drafts: if no running request of this
+        step is in its prefill, and either some run or the other tokens of the request are cached."""
+        rules = self.limits.rules
+        starts_cached = rules.pads_cached_starts and computed > 0
+        return rules.pads_drafts and not self._prefill_scheduled and (self._some_scheduled or starts_cached)
 
     def _admit(self, r: Sequence, tokens: int, hit: Hit) -> bool:
         pool, limits = self.pool, self.limits
@@ -265,15 +290,15 @@ class VllmV1(QueuedPolicy):
             r.computed += tokens
             r.in_flight_tokens += tokens
             r.in_flight_yields += yields
+            r.mid_prefill = not yields
             if yields and self.asynchronous:
                 r.placeholders += 1 + drafts
             if self.speculation is not None:
                 r.drafts = self.speculation.k if yields and self.asynchronous else 0
-        if self.limits.prefill_schedule_interval > 1 and step.rows:
-            if any(row.computed < row.sequence.prompt_tokens for row in step.rows):
-                self._since_prefill = 1
-            elif self._since_prefill is not None:
-                self._since_prefill += 1
+        if self._prefill_scheduled or self._prefill_started:
+            self._since_prefill = 1
+        elif step.rows and self._since_prefill is not None:
+            self._since_prefill += 1
 
     def update(self, step: Step) -> list[Sequence]:
         """Append the sampled tokens and return the finished requests in row order."""
@@ -299,7 +324,7 @@ class VllmV1(QueuedPolicy):
             elif speculation is not None:
                 r.drafts = speculation.k
             if self.asynchronous or self.limits.rules.caches_accepted_drafts:
-                self.pool.cache(r.table, min(r.computed - r.placeholders, r.known))
+                self.pool.cache(r.table, min(r.computed - r.placeholders, r.known - 1))
         for r in step.finished:
             self._finish(r)
         return step.finished

@@ -7,6 +7,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from capacity.base.errors import InvalidInput
+from capacity.base.platforms import TITLES
 from capacity.hardware.attention_kernels import find_attention_kernel
 from capacity.hardware.coefficients import AttentionCoefficients, GemmCoefficients
 from capacity.hardware.kernel_lookup import AttentionOperator
@@ -52,6 +53,9 @@ class StoredFormat:
     count: int
 
 
+EARLY_PLATFORM = "{} on {}: times are those of later releases; this one was up to {:g} times slower, by model"
+
+
 class Builder:
     """Builder of the operators of one setting; `notes` name the substitutes that it uses for missing kernels.
 
@@ -72,6 +76,9 @@ class Builder:
         self.attention_kernel = find_attention_kernel(setting.attn_implementation, profile.architecture)
         if self.attention_kernel is not None:
             self.assume(self.attention_kernel.remark, self.attention_kernel.error_factor)
+        engine = setting.engine
+        if engine is not None and (factor := engine.early_platforms.get(profile.platform)) is not None:
+            self.assume(EARLY_PLATFORM.format(engine.label, TITLES[profile.platform], factor), factor)
 
     def formats(
         self, kind: PartKind, parts: Sequence[str], group: LayerGroup | None

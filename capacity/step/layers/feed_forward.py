@@ -1,16 +1,18 @@
 """Feed-forward layers: dense, or a mixture of experts with the exchange of tokens between GPUs."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
-from capacity.hardware.coefficients import Fit, GemmCoefficients, MoeCoefficients
+from capacity.hardware.coefficients import ElementwiseCoefficients, Fit, GemmCoefficients, MoeCoefficients
 from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
 from capacity.model.layers import LatentAttention, LayerGroup
 from capacity.model.parameter_part import PartKind
-from capacity.model.quantization import Kernel
+from capacity.model.quantization import Execution, Kernel, WeightFormat
 from capacity.step.collectives import Transfer
 from capacity.step.expert_load import BALANCED_ROUTING_GAMMA_SHAPE, ROUTING_GAMMA_SHAPE
 from capacity.step.layers.builder import Builder, StoredFormat, activation_bits
-from capacity.step.operators import ACTIVATION_BYTES, Experts, Gemm, Operator
+from capacity.step.operators import ACTIVATION_BYTES, Experts, Gemm, Operator, Traffic
 
 EXCHANGE = "expert exchange"
 TABLES_ON_BLACKWELL, TABLES_ELSEWHERE = "flashinfer_trtllm", "triton"
@@ -27,6 +29,18 @@ because of half-empty tiles and a small last wave. Source: aiconfigurator-core 0
 under `power_law_1.2`, all experts on every rank, 512 tokens and more. There, constants of balanced rows are 9 % too
 fast at the median, and 0.9 has the least error (11.7 %, against 13.2 % at 0.85). Served rows prefer a higher value in
 the range 0.85 to 1, a server's log a lower one. 2026-11-22."""
+DATACENTRE_BLACKWELL = ("blackwell", "blackwell-ultra")
+NATIVE_MXFP4 = ("hopper", *DATACENTRE_BLACKWELL)
+MARLIN = "marlin"
+MARLIN_KERNELS = ("w4a16", "w8a16")
+MARLIN_INSTEAD: Mapping[Kernel, Kernel] = {
+    "mxfp4": "w4a16",
+    "nvfp4": "w4a16",
+    "fp8": "w8a16",
+    "fp8_block": "w8a16",
+}
+TRITON_INT4, TRITON_INT4_ON_BLACKWELL = "w4a16_triton", "w4a16_triton_blackwell"
+PADDED_BLOCKS, PADDED_BACKEND = "fp8_block_deepgemm", "deep_gemm"
 FP32_ROUTER = GemmCoefficients(
     compute_fraction=0.65,
     bandwidth_fraction=0.8,
@@ -38,6 +52,18 @@ FP32_ROUTER = GemmCoefficients(
         source="cuBLAS on GB300, MiniMax-M3's router of 6144 x 128: 15, 22, 54, 174 and 439 us for 64, 256, 1,024, "
         "4,096 and 16,384 tokens (vllm pull request 55899)",
         date="2026-11-23",
+    ),
+)
+ROUTING_PASSES = 10.0  # over the scores in 32 bit: sigmoid, bias, top-k of groups, mask, top-k, weights
+UNFUSED_ROUTING = ElementwiseCoefficients(
+    bandwidth_fraction=0.083,
+    fixed_s=2.8e-5,
+    fit=Fit(
+        basis="fitted",
+        source="DeepSeek-V3's routing compiled by PyTorch minus one kernel: 36 and 8 us in decode on H200 (sglang pull "
+        "request 5371); 182 to 1,077 us for 5,000 to 40,000 tokens (pull request 6946, assumed to be H200): 25.6 ns a "
+        "token; SGLang and vLLM had the same code",
+        date="2026-11-28",
     ),
 )
 EARLY_KERNELS = "experts in FP8 blocks with {}: times are based on later releases, whose kernels are faster"
@@ -56,6 +82,7 @@ def mixture(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Ope
     parts = EXPERT_PARTS if part.gated else EXPERT_PARTS[1:]
     operators: list[Operator] = [
         *_router(part, group, build),
+        *_unfused_routing(part, group, build),
         *(_experts(part, stored, build, ranks) for stored in build.formats("experts", parts, group)),
     ]
     if part.shared_intermediate_size:
@@ -98,6 +125,23 @@ def _router(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Gem
     return [router]
 
 
+def _unfused_routing(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Operator]:
+    """Build the additional kernels of engines that select experts by a biased score with PyTorch operations."""
+    engine = build.setting.engine
+    if engine is None or engine.fuses_biased_routing or not part.balanced_router:
+        return []
+    routing = Traffic(
+        name="expert routing",
+        kernels=float(group.num_layers),
+        bytes_per_row=group.num_layers * ROUTING_PASSES * 4.0 * part.num_experts,
+        flops_per_row=0.0,
+        device=build.device,
+        constants=build.lookup.adjust("elementwise", UNFUSED_ROUTING),
+        rows=build.group_rows(group),
+    )
+    return [routing]
+
+
 def _shared_gate(group: LayerGroup, build: Builder) -> list[Operator]:
     """Build the gate that scales the shared expert by one number per row: GEMM, sigmoid and scaling."""
     hidden = build.model.hidden_size
@@ -120,10 +164,15 @@ def routing_gamma_shape(part: MoEFeedForward) -> float:
 
 def _experts(part: MoEFeedForward, stored: StoredFormat, build: Builder, ranks: int) -> Experts:
     """Build the routed experts of the layers that store them in this format."""
+    stored = _with_marlin(stored, build)
     setting, execution = build.setting, stored.execution
     hidden = part.latent_size or build.model.hidden_size
     intermediate = part.expert_intermediate_size / (1 if setting.expert_parallel else ranks)
-    table = build.lookup.kernel("moe", _expert_table(execution.kernel, build))
+    key = _expert_table(execution.kernel, build, ranks)
+    if key == execution.kernel and _marlin_refuses(stored.weight_format, intermediate, build):
+        on_blackwell = setting.profile.architecture in DATACENTRE_BLACKWELL
+        key = TRITON_INT4_ON_BLACKWELL if on_blackwell else TRITON_INT4
+    table = build.lookup.kernel("moe", key)
     constants = apply_uneven_loads(add_matrix_walk(table, hidden + intermediate))
     return Experts(
         name="experts",
@@ -147,32 +196,76 @@ def _experts(part: MoEFeedForward, stored: StoredFormat, build: Builder, ranks: 
     )
 
 
-def _expert_table(kernel: Kernel, build: Builder) -> str:
+def _marlin_refuses(weight_format: WeightFormat, intermediate: float, build: Builder) -> bool:
+    """Return whether the engine runs 4-bit experts of this width on a GPU without Marlin, which needs whole groups and
+    tiles of 64."""
+    engine = build.setting.engine
+    if engine is None or not engine.marlin_experts_need_whole_groups or build.setting.moe_backend != "auto":
+        return False
+    return weight_format.kernel == "w4a16" and intermediate % max(64, weight_format.block_columns) != 0
+
+
+def _expert_table(kernel: Kernel, build: Builder, ranks: int) -> str:
     """Return the key of the fitted expert constants for a kernel and a backend (the user's choice or the engine's
-    default).
+    default) on `ranks` GPUs.
 
     The fitted constants describe FlashInfer's kernels on datacentre Blackwell, and Triton's, CUTLASS's or
     TensorRT-LLM's on other GPUs, as engines choose them. A backend without constants uses the fitted ones, with a
     note.
     """
     untabled, setting = build.kernel_without_table(kernel), build.setting
-    if untabled is not None:
-        return untabled.experts
     engine, architecture, backend = setting.engine, setting.profile.architecture, setting.moe_backend
+    if untabled is not None:
+        if backend != "auto":
+            build.notes.append(f"--moe-backend {backend} changes no time: {kernel} experts have one kernel")
+        return untabled.experts
     if engine is not None and kernel == "fp8_block" and engine.early_block_experts > 1:
         build.assume(EARLY_KERNELS.format(engine.label), engine.early_block_experts)
     if backend == "auto":
         latent = any(isinstance(group.mixer, LatentAttention) for group in build.model.layer_groups)
         before_others = latent and kernel != "bf16"  # models like DeepSeek's get new kernels first
-        return kernel if engine is None or before_others else engine.expert_kernel(kernel, architecture)
-    blackwell = architecture in ("blackwell", "blackwell-ultra")
+        whole = setting.expert_parallel
+        if engine is None:
+            return kernel
+        limits = engine.deepgemm_experts_below
+        below = limits.get(f"{build.model.model_type}:{architecture}") or limits.get(architecture, 0)
+        if kernel == "fp8_block" and (1 if whole else ranks) < below:
+            return PADDED_BLOCKS
+        if whole and ranks > 1 and kernel in engine.whole_expert_kernels_on.get(architecture, {}):
+            return engine.whole_expert_kernels_on[architecture][kernel]
+        return kernel if before_others else engine.expert_kernel(kernel, architecture)
+    blackwell = architecture in DATACENTRE_BLACKWELL
+    if (backend, kernel) == (PADDED_BACKEND, "fp8_block") and (blackwell or architecture == "hopper"):
+        return PADDED_BLOCKS
     if blackwell and (backend, kernel) in UNTUNED_EXPERTS:
         return UNTUNED_EXPERTS[backend, kernel]
-    if backend != (TABLES_ON_BLACKWELL if blackwell else TABLES_ELSEWHERE):
+    if (backend, kernel) == ("triton", "w4a16"):
+        return TRITON_INT4_ON_BLACKWELL if blackwell else TRITON_INT4
+    measured = _measured_backend(kernel, architecture)
+    if backend != measured:
         build.notes.append(
-            f"{kernel} experts with {backend} on {setting.profile.name} were not measured: the fitted kernels are used"
+            f"--moe-backend {backend} changes no time: {kernel} experts were not measured with it on "
+            f"{setting.profile.name}, so the times are those of {measured}"
         )
     return kernel
+
+
+def _measured_backend(kernel: Kernel, architecture: str) -> str:
+    """Return the backend whose kernels the fitted constants of experts describe."""
+    if kernel in MARLIN_KERNELS or (kernel == "mxfp4" and architecture not in NATIVE_MXFP4):
+        return MARLIN
+    return TABLES_ON_BLACKWELL if architecture in DATACENTRE_BLACKWELL else TABLES_ELSEWHERE
+
+
+def _with_marlin(stored: StoredFormat, build: Builder) -> StoredFormat:
+    """Return the format with the execution that `--moe-backend marlin` selects: 16-bit products on unpacked weights."""
+    kernel, architecture = stored.execution.kernel, build.setting.profile.architecture
+    if build.setting.moe_backend != MARLIN or _measured_backend(kernel, architecture) == MARLIN:
+        return stored
+    if kernel not in MARLIN_INSTEAD:
+        return stored
+    execution = Execution(kernel=MARLIN_INSTEAD[kernel], compute_dtype="bf16", note=None)
+    return replace(stored, execution=execution)
 
 
 def add_matrix_walk(constants: MoeCoefficients, rows: float) -> MoeCoefficients:

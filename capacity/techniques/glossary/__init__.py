@@ -1,7 +1,5 @@
 """Terms of the field with their units. With a pool, the user's numbers illustrate each term."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

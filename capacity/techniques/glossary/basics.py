@@ -1,7 +1,5 @@
 """Examples with the user's numbers for the terms of latency, throughput, KV, parallelism and cost."""
 
-from __future__ import annotations
-
 from capacity.pool.drafting import Speculation, expected_tokens, find_speculator
 from capacity.techniques.glossary.term import Situation, milliseconds
 

@@ -1,7 +1,5 @@
 """Examples with the user's numbers for terms of caches: reuse, eviction, offloading, windows, long contexts."""
 
-from __future__ import annotations
-
 from capacity.base.errors import InvalidInput, OutsideValidity
 from capacity.base.quantity import size_text
 from capacity.step import prefill_shape

@@ -1,7 +1,5 @@
 """Examples with the user's numbers for the terms of load, the engine's limits, and the hardware."""
 
-from __future__ import annotations
-
 from capacity.answers.startup import startup_of, startup_part
 from capacity.techniques.glossary.term import GIB, Situation, milliseconds
 

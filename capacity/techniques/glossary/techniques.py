@@ -1,7 +1,5 @@
 """Examples with the user's numbers for the terms of batching, parallelism, speculation and formats."""
 
-from __future__ import annotations
-
 from capacity.base.errors import CapacityError
 from capacity.model.quantization import weight_bytes
 from capacity.pool.drafting import Speculation, find_speculator

@@ -1,7 +1,5 @@
 """Read traces from tables: one request per row, columns identified by name."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import re
@@ -338,6 +336,6 @@ def _plain_seconds(texts: Sequence[str]) -> FloatArray | None:
     return values if ((values >= 0) & (values <= MAX_CLOCK_S)).all() else None
 
 
-def as_ints(values: array[int]) -> IntArray:
+def as_ints(values: "array[int]") -> IntArray:
     """Return a numpy view of an array of 64-bit integers."""
     return np.frombuffer(values, dtype=np.int64)

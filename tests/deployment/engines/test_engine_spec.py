@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.deployment.engines import find_engine
+from capacity.deployment.engines.engine_spec import ranking_notes
 from capacity.hardware import load_profile
 
 GIB = 2**30
@@ -89,3 +90,10 @@ def test_more_memory_never_lowers_the_default_limits(memory_gib: float, label: s
     large = engine.default_limits(memory_gib * 2 * GIB, "hopper")
     assert large.max_num_seqs >= small.max_num_seqs
     assert large.max_num_batched_tokens >= small.max_num_batched_tokens
+
+
+def test_ranking_names_engines_whose_host_times_are_assumed() -> None:
+    vllm, sglang = find_engine("vllm"), find_engine("sglang")
+    (note,) = ranking_notes([vllm, sglang])
+    assert "assumed host times of sglang:" in note
+    assert ranking_notes([sglang]) == ranking_notes([vllm, vllm]) == ()

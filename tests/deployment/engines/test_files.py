@@ -18,9 +18,9 @@ def test_the_engines() -> None:
     versions = tuple(release.version for release in read_engine_file("vllm").releases)
     assert versions[:8] == ("0.6", "0.6.4", "0.8-v0", "0.8", "0.9", "0.9.1", "0.9.2", "0.10")
     assert versions[8:13] == ("0.10.1", "0.10.2", "0.10.2-flashinfer", "0.11", "0.11-flashinfer")
-    assert versions[13:21] == ("0.11.1", "0.13", "0.14", "0.15", "0.16", "0.17", "0.18", "0.19")
-    assert versions[21:28] == ("0.20", "0.21", "0.23", "0.24", "0.25", "0.26", "0.27")
-    assert versions[28:] == ("0.28", "0.29", "0.30", "0.31", "0.32", "0.33")
+    assert versions[13:22] == ("0.11.1", "0.12", "0.13", "0.14", "0.15", "0.16", "0.17", "0.18", "0.19")
+    assert versions[22:29] == ("0.20", "0.21", "0.23", "0.24", "0.25", "0.26", "0.27")
+    assert versions[29:] == ("0.28", "0.29", "0.30", "0.31", "0.32", "0.33")
 
 
 @pytest.mark.parametrize("label", ALL_RELEASES)
@@ -39,7 +39,8 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
     constants = set(type(engine).model_fields) - described
     optional = {"expert_padding", "forks_samples", "default_drafts", "weight_kernels", "weight_kernels_on"}
     optional |= {"nontorch_bytes_tpn_without_nvls", "graph_reference_layers", "profiles_images"}
-    optional |= {"rotary_value_bytes", "kept_expert_rows", "large_graph_reserve"}
+    optional |= {"rotary_value_bytes", "kept_expert_rows", "large_graph_reserve", "prefill_graph_reserve"}
+    optional |= {"draft_reserve_bytes", "graph_smallest"}
     optional |= {
         "sparse_kv_cache_dtype",
         "plain_sparse_fp8_heads",
@@ -53,7 +54,15 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
     }
     optional |= {"sparse_short_prompts_dense", "sparse_kernels_fill_top_k", "sinks_prefill_slowdown"}
     optional |= {"quantize_launches", "fuses_qk_norm_with_rope", "results_after_launch", "launches_wait"}
-    optional |= {"splits_fp32_router_on", "expert_kernels_on", "early_block_experts", "chooses_moe_backend"}
+    optional |= {"splits_fp32_router_on", "expert_kernels_on", "early_block_experts", "early_platforms"}
+    optional |= {
+        "chooses_moe_backend",
+        "moe_backends",
+        "fuses_biased_routing",
+        "whole_expert_kernels_on",
+        "deepgemm_experts_below",
+    }
+    optional |= {"marlin_experts_need_whole_groups", "request_s", "input_token_s"}
     optional |= {
         "state_memory_ratio",
         "states_per_request",
@@ -80,8 +89,8 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
         ("vllm@0.9.1", "vllm@0.9.1", False),
         ("vllm@0.9.0.1", "vllm@0.9", True),
         ("vllm@0.33rc1", "vllm@0.32", True),
-        ("trtllm", "tensorrt-llm@1.1", False),
-        ("TensorRT_LLM", "tensorrt-llm@1.1", False),
+        ("trtllm", "tensorrt-llm@1.2", False),
+        ("TensorRT_LLM", "tensorrt-llm@1.2", False),
         ("hf", "hf-transformers@5", False),
         ("llama-cpp", "llama.cpp@b7000", False),
         ("llama.cpp@b8123", "llama.cpp@b7000", True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from long_forms import mostly_slow
 
 from capacity.planning.plan import plan
 from capacity.planning.records import Plan
@@ -21,8 +22,11 @@ def planned(gpus: str, l40s_usd: float, rate: float) -> Plan:
     return plan("llama-3.1-8b", gpus=gpus, price=price, request_rate=rate, time_limit_s=0, **SPACE)
 
 
+PRICES = [(75.0, 0.27222), (90.0, 0.2791), (130.0, 0.2803)]
+
+
 @pytest.mark.ci
-@pytest.mark.parametrize(("rate", "l40s_usd"), [(75.0, 0.27222), (90.0, 0.2791), (130.0, 0.2803)])
+@pytest.mark.parametrize(("rate", "l40s_usd"), mostly_slow(PRICES, PRICES[1:2]))
 def test_wide_and_narrow_plans_give_a_deployment_the_same_replicas(rate: float, l40s_usd: float) -> None:
     """At these prices 1,000 requests, which are too few, and more of them favour different GPUs."""
     wide = planned("h100,l40s", l40s_usd, rate)

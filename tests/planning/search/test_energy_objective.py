@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+import capacity
 from capacity.answers.costs import ServedLoad
 from capacity.answers.drawn_energy import drawn_energy
 from capacity.deployment import Pool, Traffic
@@ -72,3 +74,30 @@ def test_separate_prefill_pool_draws_too() -> None:
     assert both > per_token([(decode, 2)], LOAD)
     closed = replace(LOAD, requests_per_s=math.inf, in_flight=32.0)
     assert 0 < per_token([(prefill, 1), (decode, 2)], closed) < math.inf
+
+
+def test_plan_for_energy_prefers_a_power_cap_and_states_how_to_set_it() -> None:
+    space: dict[str, Any] = {
+        "gpus": "h100", "quantizations": "none", "tensor_parallel_sizes": 1, "kv_cache_dtypes": "auto",
+        "max_num_batched_tokens": "default", "speculators": "none", "serving": "aggregated", "replications": 1,
+        "routers": "round-robin", "input_len": 1024, "output_len": 64, "request_rate": 20, "slo": "ttft:p95:2s",
+    }  # fmt: skip
+    free = capacity.plan("llama-3.1-8b", objective="energy", **space).best
+    plan = capacity.plan("llama-3.1-8b", objective="energy", power_cap="auto", **space)
+    capped = plan.best
+    assert capped is not None
+    assert free is not None
+    assert capped.pool.power_cap is not None
+    assert capped.drawn is not None
+    assert free.drawn is not None
+    assert capped.drawn.joules_per_output_token.value < free.drawn.joules_per_output_token.value
+    assert capped.watts / capped.num_gpus < free.watts / free.num_gpus
+    assert any("nvidia-smi -pl" in note for note in capped.launch[0].notes)
+    assert any("Power cap of" in note for note in plan.warnings)
+    # without a gain, the GPU without a cap
+    assert (
+        capacity.plan("llama-3.1-8b", objective="gpus", power_cap="none,80%", **space)
+        .ranked[0]
+        .pool.power_cap
+        is None
+    )

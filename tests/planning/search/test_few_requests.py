@@ -90,19 +90,19 @@ def do(
 
 
 def test_fewer_that_do_are_found_below_more_that_do_not() -> None:
-    """A 99th percentile of 300 requests, met by 6 replicas and missed by 7 and 8: bisection alone ends at 9."""
-    found = planned(300, 1, "least-outstanding", slo="ttft:p99:700ms")
+    """A 99th percentile of 300 requests, met by 3 replicas and missed by 4: bisection alone ends at 5."""
+    found = planned(300, 1, "least-outstanding", slo="ttft:p99:650ms", seed=1)
     assert found.best is not None
-    assert do(found, 300, 1, 12, slo="ttft:p99:700ms") == [6, 9, 10, 11, 12]
-    assert found.best.candidate.replicas == 6
-    assert "6 x h100-sxm-80gb TP1 meet it, 7 and 8 do not" in found.warnings[0]
-    assert "or choose 9 replicas" in found.warnings[0]
+    assert do(found, 300, 1, 12, slo="ttft:p99:650ms", seed=1) == [3, *range(5, 13)]
+    assert found.best.candidate.replicas == 3
+    assert "3 x h100-sxm-80gb TP1 meet it, 4 do not" in found.warnings[0]
+    assert "or choose 5 replicas" in found.warnings[0]
 
 
 def test_what_one_more_breaks_is_said() -> None:
-    found = planned(100, 1, "round-robin", seed=1)
+    found = planned(100, 1, "round-robin", slo="ttft:p99:620ms", seed=1)
     assert found.best is not None
-    assert do(found, 100, 1, 6, seed=1) == [3, 5, 6]
+    assert do(found, 100, 1, 6, slo="ttft:p99:620ms", seed=1) == [3, 5, 6]
     assert found.best.candidate.replicas == 3
     assert "3 x h100-sxm-80gb TP1 meet it, 4 do not" in found.warnings[0]
 

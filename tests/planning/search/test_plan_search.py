@@ -101,7 +101,7 @@ SPACES = {
 }  # fmt: skip
 
 
-SMALL = ("quantization", "drafts", "fewest GPUs", "disaggregated with data-parallel ranks")
+SMALL = ("quantization", "drafts", "fewest GPUs")
 
 
 @pytest.mark.parametrize("name", mostly_slow(SPACES, SMALL))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from long_forms import mostly_slow
 from quick_plans import quick
 
 import capacity
@@ -162,6 +163,7 @@ def test_fleet_proof_is_judged_in_every_window(fleet_of_a_minute: FleetPlan) -> 
     assert (proof.window, proof.levels) == (found.best.pools[0].window, found.best.pools[0].levels)
 
 
+@pytest.mark.slow
 def test_fleet_of_two_pools_is_proved_in_every_window() -> None:
     """Each pool is judged in its own windows, all pools together in those of all requests."""
     found = fleet_of(slo_window="1m", max_pools=2, split_at=(700,))
@@ -200,7 +202,7 @@ def test_fleet_day_is_of_the_rates_in_the_window() -> None:
     assert highest.replicas == (found.best.pools[0].replicas,)
 
 
-@pytest.mark.parametrize("verb", [capacity.tornado, capacity.advise])
+@pytest.mark.parametrize("verb", mostly_slow([capacity.tornado, capacity.advise], [capacity.tornado]))
 def test_comparison_of_long_traffic_is_of_its_busiest_window(verb: Any) -> None:
     (part,), windows = take_busiest_window([burst()], "1m")
     found, alone, quarter = (
@@ -321,6 +323,7 @@ def test_simulate_window_without_levels_is_rejected() -> None:
         capacity.simulate("llama-3.1-8b", gpu="h100", workload=burst(), slo_window="1h")
 
 
+@pytest.mark.ci
 def test_curve_of_long_traffic_is_of_its_busiest_window() -> None:
     asked: dict[str, Any] = {"gpu": "h100", "workload": burst(), "slo": SLO, "rates": (5.0,)}
     minute = capacity.curve("llama-3.1-8b", **asked, slo_window="1m")

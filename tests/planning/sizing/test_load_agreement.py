@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from long_forms import mostly_slow
 
 import capacity
 from capacity.answers.served import serve_load as served_load
@@ -72,6 +73,7 @@ def test_users_need_the_same_replicas_and_bill_in_cost_plan_and_estimate(users_o
     assert (estimated.needed.replicas, estimated.needed.usd_per_month) == (replicas, bill)
 
 
+@pytest.mark.slow
 def test_users_are_served_by_replicas_needed_in_simulate_cost_and_curve(users_of_chat: Any) -> None:
     """Within the service levels at the planner's confidence; one replica less is not."""
     replicas = users_of_chat.replicas
@@ -105,17 +107,13 @@ def test_overload_is_one_verdict_in_estimate_simulate_cost_curve_and_plan() -> N
     assert not capacity.plan(MODEL, gpus="h100", max_gpus=1, **AS_IT_IS, **CHAT, **PRICED).ranked
 
 
-@pytest.mark.parametrize("rate", [4.0, 100.0])
-@pytest.mark.parametrize(
-    ("model", "pool"),
-    [("llama-3.1-70b", {"tensor_parallel_size": 4}), ("qwen3-30b-a3b", {})],
-    ids=["dense", "experts"],
-)
-def test_a_load_has_one_capacity_and_one_full_load_price_on_every_surface(
-    model: str, pool: dict[str, Any], rate: float
-) -> None:
+ONE_CAPACITY = [(model, rate) for rate in (4.0, 100.0) for model in ("llama-3.1-70b", "qwen3-30b-a3b")]
+
+
+@pytest.mark.parametrize(("model", "rate"), mostly_slow(ONE_CAPACITY, ONE_CAPACITY[1:3]))
+def test_a_load_has_one_capacity_and_one_full_load_price_on_every_surface(model: str, rate: float) -> None:
     """A feasible load and an overload; none is served at a price below that of full load."""
-    pool = {"gpu": "h100", **pool}
+    pool: dict[str, Any] = {"gpu": "h100", "tensor_parallel_size": 4 if model == "llama-3.1-70b" else 1}
     traffic: dict[str, Any] = {**VARIED, "request_rate": rate}
     asked = {**pool, **traffic, **PRICED}
     deployment = {"model": model, "pools": [pool], "traffic": traffic, "cost": PRICED}
@@ -204,6 +202,7 @@ def test_a_bill_of_a_fast_day_is_of_a_run_that_is_long_enough() -> None:
     assert bill.verdict == "stable"
 
 
+@pytest.mark.slow
 def test_two_deployments_of_which_one_cannot_carry_the_load_are_compared_at_the_load() -> None:
     """One L40S carries less than 15 requests/s: it is compared with as many as carry them."""
     load: dict[str, Any] = {**LENGTHS, "request_rate": 15.0}
@@ -258,7 +257,7 @@ DIURNAL: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["trace", "diurnal"])
+@pytest.mark.parametrize("kind", mostly_slow(["trace", "diurnal"], ["diurnal"]))
 def test_every_verb_answers_for_the_same_window_of_a_long_traffic(half_busy: str, kind: str) -> None:
     """Service levels are judged, and deployments compared, in the busy part of it."""
     traffic = {"trace": half_busy} if kind == "trace" else DIURNAL

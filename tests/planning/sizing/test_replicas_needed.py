@@ -82,6 +82,7 @@ def test_replicas_needed_where_no_engine_meets_slo_says_why_and_gives_stable_num
     assert f"{answer.stable.replicas} replicas" in text
 
 
+@pytest.mark.ci
 def test_replicas_needed_at_high_rate_covers_more_than_the_start_of_the_load() -> None:
     """1,000 requests at 667/s end before one of them is answered: so few replicas would be overloaded at once."""
     lax = ("ttft:p99:2s", "tpot:p99:100ms")

@@ -38,6 +38,7 @@ def claims(path: Path) -> int:
         return int(connection.execute("SELECT COUNT(*) FROM claims").fetchone()[0])
 
 
+@pytest.mark.slow
 def test_two_sweeps_share_the_points(tmp_path: Path) -> None:
     (tmp_path / "sweep.toml").write_text(SHARED)
     both = [start(tmp_path) for _ in range(2)]

@@ -26,8 +26,7 @@ def test_the_fleet_its_thresholds_and_its_day() -> None:
     best = plan.best
     assert best is not None
     assert (
-        "Rent "
-        + " + ".join(f"{pool.replicas}+{pool.spare_replicas} x {pool.pool.gpu}" for pool in best.pools)
+        "Use " + " + ".join(f"{pool.replicas}+{pool.spare_replicas} x {pool.pool.gpu}" for pool in best.pools)
         in text
     )
     assert f": ${best.usd_per_hour:,.2f}/h" in text

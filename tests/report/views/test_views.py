@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import json
 import re
@@ -12,11 +13,13 @@ from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import capacity_validate
+import metrics_server
 import pytest
 from quick_plans import quick
 
 import capacity
 from capacity.answers.records import Quantity
+from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS
 from capacity.planning.sweeps.sweep_spec import SweepSpec
@@ -79,6 +82,22 @@ ASKED = {
         split_at=(512,),
         peak_to_mean=1.5,
         price="2",
+    ),
+    "hall": lambda: capacity.plan_hall(
+        [
+            {
+                "model": "llama-3.2-1b",
+                "slo": "ttft:p95:2s",
+                "request_rate": 10,
+                "input_len": 300,
+                "output_len": 20,
+            }
+        ],
+        power_budget="10kW",
+        gpus="l4",
+        power_cap=(None,),
+        price="l4=0.8",
+        grid_region="germany",
     ),
     "frontier": lambda: capacity.frontier(
         "llama-3.1-70b",
@@ -160,7 +179,20 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, AnswerRecord]
         "cache-curve": cached(tmp_path_factory.mktemp("trace")),
         "swept": swept(tmp_path_factory.mktemp("sweep")),
         "comparison": measured(tmp_path_factory.mktemp("result")),
+        "watch": watched(tmp_path_factory.mktemp("metrics")),
     }
+
+
+def watched(folder: Path) -> AnswerRecord:
+    """Five windows of a simulated server."""
+    day = metrics_server.serve_day({"rate": 4, "end_rate": 4, "seconds": 300})
+    state = folder / "state.json"
+    path = folder / "metrics.txt"
+    for minute in range(6):
+        path.write_text(metrics_server.metrics_text(day, 60.0 * minute))
+        with contextlib.suppress(InvalidInput):  # the first windows are too few
+            answer = capacity_validate.watch(str(path), gpu="h100", slo=["ttft:p95:1s"], state=state)
+    return answer
 
 
 def measured(folder: Path) -> AnswerRecord:

@@ -48,6 +48,8 @@ def test_the_deployments_have_everything() -> None:
         seen |= {setup.policy, setup.role, str(keywords.get("router")), *keywords, *setup.policy_options}
         traits = {
             "content": workload.content is not None,
+            "images": workload.images is not None and bool(workload.images.any()),
+            "audio": workload.audio_tokens is not None and bool(workload.audio_tokens.any()),
             "sessions": workload.after_request is not None,
             "closed loop": workload.concurrency is not None,
             "max_tokens": workload.max_tokens is not None,

@@ -121,6 +121,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "engine": "vllm",
         "enable_expert_parallel": True,
     },
+    "experts apart, padded": {
+        "model": "qwen3-235b-a22b",
+        "gpu": "h200",
+        "tp": 8,
+        "engine": "vllm@0.11.1",
+        "enable_expert_parallel": True,
+        "quantization": "fp8-block",
+    },
     "experts, faster with more tokens": {
         "model": "qwen3-30b-a3b",
         "gpu": "h100",

@@ -30,10 +30,10 @@ def assert_equal(core: StepWork, python: StepWork) -> None:
 
 def random_steps(seed: int, count: int, prefills: float) -> np.ndarray:
     rng = np.random.default_rng(seed)
-    steps = rng.integers(0, 2000, (count, 13))
+    steps = rng.integers(0, 2000, (count, len(StepShape._fields) + 2))
     steps[:, 1] *= rng.random(count) < prefills
     steps[:, 9] = 2.0 ** (rng.random(count) * 40)
-    steps[:, 11] = rng.integers(1, 10**12, count)
+    steps[:, -2] = rng.integers(1, 10**12, count)
     return steps
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from step_models import FunctionStepTimes
 
 from capacity.base.errors import InvalidInput
-from capacity.simulator import SimulationResult
+from capacity.simulator import EngineSetup, SimulationResult
 from capacity.simulator.engine import Engine
 from capacity.simulator.engine_loop import readable_loop_reason
 from capacity.simulator.members import Recording
@@ -143,6 +143,19 @@ def test_what_the_encoder_made_is_found_again_until_its_room_is_needed() -> None
     assert encoder.schedulable_tokens(first, 0, 70) == 0
 
 
+def test_a_chunk_ends_before_a_kept_image_whose_space_an_earlier_image_needs() -> None:
+    """Of two images of 60 tokens in a cache of 100, the first one takes the space of the second one."""
+    encoder, step = ImageEncoder(100), Step()
+    only = _sequence(0)
+    only.images = 2
+    encoder.begin_step(step)
+    encoder.encode(only, 60, 60)
+    encoder.release(only)
+    assert encoder.schedulable_tokens(only, 0, 130) == 60
+    encoder.encode(only, 0, 60)
+    assert step.encoded == [(only, 1), (only, 0)]
+
+
 def test_what_a_preemption_kept_from_being_encoded_is_not_found() -> None:
     """Preempted in the step that was to encode it (by priority), it is encoded when it is back."""
     encoder, step, again = ImageEncoder(100), Step(), Step()
@@ -230,11 +243,16 @@ def test_a_shape_has_the_tokens_and_the_squares_of_what_is_encoded() -> None:
     assert shapes[1].encoder_tokens == 0
 
 
-def test_images_run_on_the_readable_engines() -> None:
+def test_images_run_on_the_compiled_engines() -> None:
+    setup = EngineSetup(
+        step_times=AffineStepTimes(0.01, 0.0),
+        num_blocks=100,
+        policy="vllm-v1",
+        limits=SchedulerLimits(max_encoder_tokens=100),
+    )
     words = Requests(requests([150], [2], 60)), Requests(requests([150], [0], 60))
-    with_images, without = (readable_loop_reason(Recording(), [], each) for each in words)
-    assert with_images == "images are not supported"
-    assert without != with_images
+    with_images, without = (readable_loop_reason(Recording(), [setup], each) for each in words)
+    assert with_images == without
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.schedulers import SchedulerLimits, Sequence, Step, make_policy
+from capacity.simulator.schedulers.rules import rules_without
 from capacity.simulator.schedulers.sglang import Sglang
 from capacity.simulator.transfer import LoadBlockPool
 
@@ -127,11 +128,11 @@ def test_sglang_new_token_ratio_decays_by_the_documented_steps() -> None:
 
 
 def test_sglang_retracts_who_produced_least_and_then_the_longer_prompt() -> None:
-    """Three prompts fill six of seven blocks of 4 tokens; the decode that needs three more finds one."""
-    bench = Bench("sglang", blocks=7, options={"conservativeness": 0.01})
+    """Three prompts fill six of eight blocks of 4 tokens; the decode that needs three more finds two."""
+    bench = Bench("sglang", blocks=8, options={"conservativeness": 0.01})
     for prompt in (8, 8, 7):
-        bench.add(prompt, 6)
-    bench.run()
+        bench.add(prompt, 4)
+        bench.run()
     while not any(r.preemptions for r in [*bench.policy.running, *bench.policy.waiting]):  # type: ignore[attr-defined]
         bench.run()
     retracted = bench.policy.waiting[0]  # type: ignore[attr-defined]
@@ -192,7 +193,7 @@ def test_sglang_reserves_no_more_than_its_clip_of_what_clients_ask_for() -> None
     bench = Bench("sglang", blocks=1100, max_num_batched_tokens=64)
     bench.add(8, 4, max_tokens=1 << 20)
     assert bench.run() == [(0, 8)]
-    assert bench.policy._memory_left() == pytest.approx(4400 - 8 - 0.7 * 4096)  # type: ignore[attr-defined]
+    assert bench.policy._promised_tokens() == pytest.approx(0.7 * 4096)  # type: ignore[attr-defined]
 
 
 def test_sglang_receives_every_so_many_decode_steps_and_after_a_prefill() -> None:
@@ -231,3 +232,77 @@ def test_sglang_forgets_a_request_that_it_has_not_received() -> None:
 def test_sglang_refuses_an_interval_below_one_step() -> None:
     with pytest.raises(InvalidInput, match="recv_interval is 0"):
         Bench("sglang", options={"recv_interval": 0})
+
+
+def test_sglang_request_that_does_not_fit_stops_admissions_until_one_ends() -> None:
+    """4 + 16 tokens and a page are more than 396 - 0.98 x 384 = 20. A lower ratio makes room, but request 1 waits."""
+    bench = Bench("sglang", blocks=100, options={"conservativeness": 1.4})
+    first = bench.add(4, 60, max_tokens=384)
+    bench.run()
+    bench.add(4, 2, max_tokens=16)
+    assert bench.run() == [(0, 1)]
+    policy: Any = bench.policy
+    policy.new_token_ratio = 0.1  # now it would fit
+    rows = [bench.run() for _ in range(70)]
+    assert rows.index([(1, 4)]) == 58
+    assert first.known == 64
+
+
+def test_sglang_retracted_request_waits_behind_others() -> None:
+    bench = Bench("sglang", blocks=8, options={"conservativeness": 0.01})
+    for prompt in (8, 8, 7):
+        bench.add(prompt, 4)
+        bench.run()
+    waiting = bench.add(9, 3, max_tokens=30)
+    while not any(r.preemptions for r in bench.policy.waiting):  # type: ignore[attr-defined]
+        assert bench.run()
+    assert bench.policy.waiting[0] is waiting  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("rule", "started", "without"),
+    [
+        # 15 blocks of 4; 8 + 8 tokens and a page of the first, then 8 + 20 of 60 - 8 - 12 = 40 or 60 - 8 - 8 = 44
+        ("reserves_page", [0], [0, 1]),
+        ("admits_with_page", [0], [0, 1]),
+        ("chunks_past_prefill_limit", [0, 1], [0]),
+    ],
+)
+def test_sglang_rules_of_older_releases(rule: str, started: list[int], without: list[int]) -> None:
+    second = {"reserves_page": (8, 30), "admits_with_page": (8, 30), "chunks_past_prefill_limit": (40, 1)}[
+        rule
+    ]
+    found = []
+    for names in ((), (rule,)):
+        blocks = 100 if rule == "chunks_past_prefill_limit" else 15
+        options = {"max_prefill_tokens": 32} if blocks == 100 else {}
+        bench = Bench(
+            "sglang", blocks=blocks, max_num_batched_tokens=64, rules=rules_without(names), options=options
+        )
+        bench.add(8, 8)
+        bench.add(*second)
+        found.append([request for request, _ in bench.run()])
+    assert found == [started, without]
+
+
+@pytest.mark.parametrize(("names", "third"), [((), [(1, 8)]), (("spent_step_ends",), [(0, 1)])])
+def test_sglang_last_chunk_that_spends_the_budget_ends_the_step(
+    names: tuple[str, ...], third: list[tuple[int, int]]
+) -> None:
+    """80 tokens of KV: 24 are left after 32 tokens and a reserve of 24, too few for 8 + 16 + a page of 4.
+
+    A step later the first request reserves only 0.7 x 19, so the second fits, unless admissions were stopped.
+    """
+    bench = Bench("sglang", blocks=20, max_num_batched_tokens=16, rules=rules_without(names))
+    bench.add(32, 20)
+    bench.add(8, 16)
+    assert [bench.run() for _ in range(3)] == [[(0, 16)], [(0, 16)], third]
+
+
+@pytest.mark.parametrize("names", [(), ("spent_step_ends",)])
+def test_sglang_last_chunk_that_leaves_no_memory_stops_admissions(names: tuple[str, ...]) -> None:
+    """56 tokens of KV: 24 are left after eight blocks, all of them reserved. A step later there would be room."""
+    bench = Bench("sglang", blocks=14, max_num_batched_tokens=16, rules=rules_without(names))
+    bench.add(29, 20)
+    bench.add(1, 1)
+    assert [bench.run() for _ in range(3)] == [[(0, 16)], [(0, 13)], [(0, 1)]]

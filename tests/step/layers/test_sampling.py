@@ -85,6 +85,7 @@ def test_penalties_take_cpu_time_until_the_gpu_counts_tokens() -> None:
     assert 1.01 < newest[1.1] / newest[1.0] < 1.1
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(SHARED is None, reason="needs the reference data")
 def test_sampling_explains_what_a_leaderboard_measured() -> None:
     assert SHARED is not None

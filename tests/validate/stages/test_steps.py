@@ -54,7 +54,7 @@ def test_the_kernels_share_is_of_what_the_model_left() -> None:
     )
     session = SimpleNamespace(
         torch=fake.torch, facts=facts, on_gpu=True, missing={}, log=None, generator=lambda: None,
-        plan=SimpleNamespace(case_s=0.1), transformer=None, profile=load_profile("h200"),
+        plan=SimpleNamespace(case_s=0.1), transformer=None, seed=0, profile=load_profile("h200"),
         free_bytes=lambda: float(fake.torch.cuda.mem_get_info("cuda:0")[0]),
     )  # fmt: skip
     runner = steps.make_runner(session, None)  # type: ignore[arg-type]

@@ -4,7 +4,6 @@ For each tool, `tools.toml` lists where simple fields are in the JSON; a reader 
 fields. `_FORMATS` lists the formats in the order in which they are tried. A value that the file lacks is None.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,29 @@ from capacity_validate.benchmark_results.measured_run import (
     STATISTICS,
     MeasuredRun,
     ResultFormat,
+    explain_structure,
     parse_documents,
 )
-from capacity_validate.benchmark_results.metrics_scrape import is_metrics, read_metrics
+from capacity_validate.benchmark_results.metrics_scrape import (
+    is_metrics,
+    modified_s,
+    read_scrape,
+    run_of_metrics,
+)
+from capacity_validate.benchmark_results.summaries import INFERENCEX, LLMPERF, is_mlperf, read_mlperf
 from capacity_validate.benchmark_results.vllm import SGLANG, VLLM
 
-__all__ = ["STATISTICS", "MeasuredRun", "read_results"]
+__all__ = ["STATISTICS", "MeasuredRun", "is_mlperf", "read_results"]
 
 MAX_TOKENS = 10**8  # upper limit for one request
 
-# SGLang's lines also have vLLM's keys, so SGLang is tried first.
-_FORMATS = (LLAMA_BENCH, *INFERENCE_PERF, GUIDELLM, TRTLLM_BENCH, *VLLM_OFFLINE, *AIPERF, SGLANG, VLLM)
+# Formats of a list that contains the requests or tests of one run.
+_LIST_FORMATS = (LLAMA_BENCH, INFERENCE_PERF[0], LLMPERF[0])
+# Formats of objects. SGLang's lines also have vLLM's keys, so SGLang is tried first.
+_FORMATS = (
+    LLAMA_BENCH, INFERENCE_PERF[1], GUIDELLM, TRTLLM_BENCH, *VLLM_OFFLINE, *AIPERF, LLMPERF[1], INFERENCEX, SGLANG,
+    VLLM,
+)  # fmt: skip
 
 
 def read_results(path: str | Path, text: str | None = None) -> list[MeasuredRun]:
@@ -37,35 +48,39 @@ def read_results(path: str | Path, text: str | None = None) -> list[MeasuredRun]
     path = Path(path)
     text = (read_text(path, "a benchmark result") if text is None else text).strip()
     if is_metrics(text):
-        return [read_metrics(path, text)]
+        return [run_of_metrics(read_scrape(path, text, scraped_s=modified_s(path)))]
+    if is_mlperf(text):
+        return [read_mlperf(path, text)]
     values = list(parse_documents(path, text))
     if values in ([], [[]]):
         raise MalformedFile(path, "is empty")
-    layout = _detect_format(path, values)
-    try:
+    layout, values = _detect_format(path, values)
+    with explain_structure(path, f"a result of {layout.tools[0]}"):
         runs = layout.read(path, values)
         for run in runs:
             _check_lengths(path, run)
             run.workload()
-    except MalformedFile:
-        raise
-    except (AttributeError, TypeError, KeyError, IndexError, ValueError, OverflowError) as error:
-        reason = str(error)[:120] or type(error).__name__
-        raise MalformedFile(
-            path, f"looks like a result of {layout.tools[0]}, but has another structure: {reason}"
-        ) from None
     if not runs:
         raise MalformedFile(path, f"contains no run of {layout.tools[0]}: run the benchmark again")
     return runs
 
 
-def _detect_format(path: Path, values: Sequence[Any]) -> ResultFormat:
-    """Return the result format that recognises these JSON values. Raises MalformedFile if none does."""
+def _detect_format(path: Path, values: list[Any]) -> tuple[ResultFormat, list[Any]]:
+    """Return the result format that recognises these JSON values, and the values: the entries of a list of runs.
+
+    Raises MalformedFile if no format does.
+    """
     if not isinstance(values[0], list) and any(not isinstance(value, dict) for value in values):
         raise MalformedFile(path, "mixes objects and lists, which no supported tool writes")
-    for layout in _FORMATS:
-        if layout.recognises(values):
-            return layout
+    if isinstance(values[0], list):
+        for layout in _LIST_FORMATS:
+            if values[0] and layout.recognises(values):
+                return layout, values
+        values = [run for value in values if isinstance(value, list) for run in value]
+    if values and all(isinstance(value, dict) for value in values):
+        for layout in _FORMATS:
+            if layout.recognises(values):
+                return layout, values
     tools = dict.fromkeys(tool for layout in reversed(_FORMATS) for tool in layout.tools)
     raise MalformedFile(path, f"is not a supported benchmark result ({', '.join(tools)})")
 

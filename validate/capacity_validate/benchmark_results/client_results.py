@@ -15,6 +15,7 @@ from capacity_validate.benchmark_results.measured_run import (
     MeasuredRun,
     RequestColumns,
     ResultFormat,
+    has_keys,
     measured_run,
     percentiles,
     run_of_requests,
@@ -61,11 +62,9 @@ def _guidellm_requests(benchmark: Document) -> RequestColumns | None:
         start = next(
             (begin for name in begins if (begin := to_number(value_at(entry, name))) is not None), None
         )
-        prompt = to_count(value_at(entry, "prompt_tokens")) or to_count(
-            value_at(entry, "input_metrics.text_tokens")
-        )
-        output = to_count(value_at(entry, "output_tokens")) or to_count(
-            value_at(entry, "output_metrics.text_tokens")
+        prompt, output = (
+            to_count(value_at(entry, old)) or to_count(value_at(entry, f"{new}_metrics.text_tokens"))
+            for old, new in (("prompt_tokens", "input"), ("output_tokens", "output"))
         )
         if start is None or prompt is None or output is None:
             return None
@@ -78,9 +77,15 @@ def _guidellm_requests(benchmark: Document) -> RequestColumns | None:
 
 GUIDELLM = ResultFormat(
     tools=("guidellm",),
-    recognises=lambda documents: "benchmarks" in documents[0],
+    recognises=lambda documents: "benchmarks" in documents[0] and not is_nvbench(documents[0]),
     read=lambda path, documents: [_read_guidellm(path, b, documents[0]) for b in documents[0]["benchmarks"]],
 )
+
+
+def is_nvbench(document: Document) -> bool:
+    """Return whether a JSON value is a result of nvbench, whose benchmarks have states."""
+    benchmarks = document.get("benchmarks")
+    return isinstance(benchmarks, list) and any(isinstance(b, dict) and "states" in b for b in benchmarks)
 
 
 def _read_inference_perf(path: Path, document: Document) -> MeasuredRun:
@@ -131,14 +136,10 @@ def _read_inference_perf_requests(path: Path, entries: Sequence[Any]) -> Measure
 INFERENCE_PERF = (
     ResultFormat(
         tools=("inference-perf",),
-        recognises=lambda documents: isinstance(documents[0], list),
+        recognises=lambda documents: has_keys(documents, "start_time") or has_keys(documents, "end_time"),
         read=lambda path, documents: [_read_inference_perf_requests(path, documents[0])],
     ),
-    ResultFormat.of_objects(
-        "inference-perf",
-        read=_read_inference_perf,
-        recognises=lambda document: {"load_summary", "successes"} <= document.keys(),
-    ),
+    ResultFormat.of_objects("inference-perf", read=_read_inference_perf),
 )
 
 # AIPerf, and its predecessor genai-perf: the aggregate, or one request per line

@@ -21,6 +21,7 @@ from capacity_validate.benchmark_results.measured_run import (
     RequestColumns,
     ResultFormat,
     finite_statistics,
+    has_keys,
     measured_run,
     percentiles,
     to_count,
@@ -62,11 +63,6 @@ def _read_test(path: Path, entry: Document) -> MeasuredRun | None:
         in_process=True,
         server=ServerLog(path=str(path), max_num_batched_tokens=to_count(entry.get("n_ubatch"))),
     )
-
-
-def _is_llama_bench(documents: Sequence[Any]) -> bool:
-    first = documents[0][0] if isinstance(documents[0], list) and documents[0] else documents[0]
-    return isinstance(first, dict) and {"n_prompt", "n_gen", "avg_ts"} <= first.keys()
 
 
 def _read_trtllm_bench(path: Path, document: Document) -> MeasuredRun:
@@ -118,7 +114,11 @@ def _read_latency(path: Path, document: Document) -> MeasuredRun:
     )
 
 
-LLAMA_BENCH = ResultFormat(tools=("llama-bench",), recognises=_is_llama_bench, read=_read_llama_bench)
+LLAMA_BENCH = ResultFormat(
+    tools=("llama-bench",),
+    recognises=lambda documents: has_keys(documents, "n_prompt", "n_gen", "avg_ts"),
+    read=_read_llama_bench,
+)
 TRTLLM_BENCH = ResultFormat.of_objects(
     "trtllm-bench",
     read=_read_trtllm_bench,
@@ -127,16 +127,6 @@ TRTLLM_BENCH = ResultFormat.of_objects(
     ),
 )
 VLLM_OFFLINE = (
-    ResultFormat.of_objects(
-        "vllm bench throughput",
-        read=_read_throughput,
-        recognises=lambda document: (
-            {"elapsed_time", "num_requests", "requests_per_second"} <= document.keys()
-        ),
-    ),
-    ResultFormat.of_objects(
-        "vllm bench latency",
-        read=_read_latency,
-        recognises=lambda document: {"avg_latency", "latencies"} <= document.keys(),
-    ),
+    ResultFormat.of_objects("vllm bench throughput", read=_read_throughput),
+    ResultFormat.of_objects("vllm bench latency", read=_read_latency),
 )

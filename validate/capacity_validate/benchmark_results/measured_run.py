@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,14 @@ class MeasuredRun:
     num_requests: int
     mean_prompt_tokens: float | None = None
     mean_output_tokens: float | None = None
+    range_ratio: float | None = (
+        None  # lengths are uniform within their mean times 1 - ratio to 1 + ratio; None: unknown
+    )
+    deviations: Mapping[str, float] = field(
+        default_factory=dict
+    )  # of the logarithm of a coarse `p90_ttft_ms`
+    rate_varies: bool = False  # request_rate is a mean over hours or days
+    prefix_hit_rate: float | None = None  # share of prompt tokens found in the prefix cache
     accepted_length: float | None = None
     in_process: bool = False  # requests were made inside the engine's process: no HTTP, no client
     client_latency_s: float | None = None  # if the tool reports it
@@ -124,14 +133,36 @@ class ResultFormat:
         cls,
         *tools: str,
         read: Callable[[Path, Document], MeasuredRun],
-        recognises: Callable[[Document], bool],
+        recognises: Callable[[Document], bool] | None = None,
     ) -> ResultFormat:
-        """Return the format of files in which each JSON object is one run and the first object names the tool."""
+        """Return the format of files in which each JSON object is one run and the first object names the tool: by
+        `recognises`, or by the `keys` of the tool in TOOLS."""
         return cls(
             tools=tools,
-            recognises=lambda documents: recognises(documents[0]),
+            recognises=lambda documents: (
+                recognises(documents[0]) if recognises else has_keys(documents, *TOOLS[tools[0]]["keys"])
+            ),
             read=lambda path, documents: [read(path, document) for document in documents],
         )
+
+
+@contextmanager
+def explain_structure(path: str | Path, source: str) -> Iterator[None]:
+    """Raise MalformedFile for an error in a reader, because a file by `source` then has another structure."""
+    try:
+        yield
+    except MalformedFile:
+        raise
+    except (AttributeError, TypeError, KeyError, IndexError, ValueError, OverflowError) as error:
+        reason = str(error)[:120] or type(error).__name__
+        raise MalformedFile(path, f"looks like {source}, but has another structure: {reason}") from None
+
+
+def has_keys(documents: Sequence[Any], *keys: str) -> bool:
+    """Return whether the first JSON object, or the first object in a list, has all these keys."""
+    first = documents[0]
+    first = first[0] if isinstance(first, list) and first else first
+    return isinstance(first, Mapping) and set(keys) <= first.keys()
 
 
 MAX_NUMBER = 1e15  # upper limit for any measured number
@@ -163,6 +194,14 @@ def to_number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) < MAX_NUMBER else None  # NaN compares false
+
+
+def parse_number(text: object) -> float | None:
+    """Return the number in a text; None if there is none, or if its magnitude is 1e15 or more."""
+    try:
+        return to_number(float(str(text)))
+    except ValueError:
+        return None
 
 
 def to_rate(value: object) -> float | None:
@@ -216,12 +255,13 @@ def percentiles(document: object, factor: float = 1.0, *, mean: str = "mean") ->
     )
 
 
-def flat_latencies(document: Document, names: Mapping[str, str]) -> dict[str, dict[str, float]]:
+def flat_latencies(
+    document: Document, names: Mapping[str, str], ending: str = "_ms", factor: float = 1.0
+) -> dict[str, dict[str, float]]:
     """Return {metric: {statistic: ms}} from keys such as `mean_ttft_ms`; `names` maps metrics to the tool's names."""
+    statistics = ("mean", "median", "p90", "p95", "p99")
     return {
-        metric: percentiles(
-            {s: document.get(f"{s}_{name}_ms") for s in ("mean", "median", "p90", "p95", "p99")}
-        )
+        metric: percentiles({s: document.get(f"{s}_{name}{ending}") for s in statistics}, factor)
         for metric, name in names.items()
     }
 
@@ -247,12 +287,7 @@ _READERS: Mapping[str, Callable[[object], Any]] = {  # fields that are not plain
 
 
 def measured_run(
-    tool: str,
-    path: Path,
-    document: Document,
-    *,
-    latencies: Mapping[str, Mapping[str, float]],
-    **others: Any,
+    tool: str, path: Path, document: Document, *, latencies: Mapping[str, Mapping[str, float]], **others: Any
 ) -> MeasuredRun:
     """Build a run from a tool's JSON object and its field table in TOOLS; `others` are fields not in the table."""
     table = TOOLS[tool]

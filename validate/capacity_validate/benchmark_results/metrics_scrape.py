@@ -1,32 +1,43 @@
-"""A scrape of an engine's metrics (`GET /metrics`): means of its histograms since the server started.
+"""A scrape of an engine's metrics (`GET /metrics`), or the difference of two, as a measured run.
 
-Times end at the API server, so they exclude client latency. Names: vLLM 0.33, vllm/v1/metrics/loggers.py (up to 0.10,
-`time_per_output_token_seconds` was the name of `inter_token_latency_seconds`); SGLang 0.5,
-srt/observability/metrics_collector.py. Percentiles are omitted because neighbouring buckets differ by up to a factor
-of two.
+Times end at the API server, so they exclude client latency. Up to vLLM 0.10, `time_per_output_token_seconds` was the
+name of `inter_token_latency_seconds`. A percentile is interpolated in its bucket; neighbouring bounds differ by up to a
+factor of 2.5, so each percentile has a standard deviation that follows from the width of its bucket.
 """
 
-import math
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from capacity.base.errors import MalformedFile
-from capacity_validate.benchmark_results.measured_run import MeasuredRun
+from capacity.base.untrusted_text import printable_values
+from capacity_validate.benchmark_results.measured_run import (
+    MeasuredRun,
+    RequestColumns,
+    parse_number,
+    to_count,
+)
+from capacity_validate.server_log import LoggedSettings, ServerLog
+from capacity_validate.server_metrics import ENGINES, ServerMetrics, parse_metrics
 
 MAX_REPLAYED_REQUESTS = 1000  # maximum number of replayed requests
-_LINE = re.compile(r"((?:vllm|sglang):[a-z0-9_]+)(?:\{([^}]*)\})? +([-+0-9.eE]+|[+-]?Inf|NaN)(?: +\d+)?")
-_MODEL = re.compile(r'(?:^|,)model_name="((?:[^"\\]|\\.)*)"')
+PERCENTS = (50, 90, 95, 99)
+LENGTHS = {
+    "prompt": ("request_prompt_tokens", "prompt_tokens_histogram"),
+    "generation": ("request_generation_tokens", "generation_tokens_histogram"),
+}
 _BEGINS = re.compile(
     r"\s*(?:# (?:HELP|TYPE) |[a-zA-Z_:][a-zA-Z0-9_:]*(?:\{[^}\n]*\})? [-+0-9.eE]+(?: +\d+)?\s*(?:\n|\Z))"
 )
-
-_HISTOGRAMS = {  # latencies of a request; the first name found is used
+HISTOGRAMS = {  # latencies of a request; the first name with observations is used
     "ttft": ("time_to_first_token_seconds",),
     "tpot": ("request_time_per_output_token_seconds",),
     "itl": ("inter_token_latency_seconds", "time_per_output_token_seconds"),
     "e2el": ("e2e_request_latency_seconds",),
 }
+_ON_OFF = {"True": True, "False": False}
 
 
 def is_metrics(text: str) -> bool:
@@ -34,71 +45,156 @@ def is_metrics(text: str) -> bool:
     return _BEGINS.match(text) is not None
 
 
-def read_metrics(path: str | Path, text: str) -> MeasuredRun:
-    """Return one scrape's means as a run. Raises MalformedFile for several models, or if no request completed."""
-    engine, values, models = _sum_samples(path, text)
-    if len(models) > 1:
+def modified_s(path: str | Path) -> float | None:
+    """Return when a file was written, in seconds since 1970; None for anything else, such as a pipe."""
+    path = Path(path)
+    return path.stat().st_mtime if path.is_file() else None
+
+
+def read_scrape(path: str | Path, text: str, *, scraped_s: float | None = None) -> ServerMetrics:
+    """Return the metrics of one scrape. Raises MalformedFile for metrics of several models, or without an engine's."""
+    metrics = parse_metrics(str(path), text, scraped_s=scraped_s)
+    if len(metrics.models) > 1:
         raise MalformedFile(
-            path, f"contains metrics of several models ({', '.join(sorted(models))}): scrape a server of one"
+            path, f"contains metrics of several models ({', '.join(metrics.models)}): scrape a server of one"
         )
+    return metrics
 
-    def mean(*names: str) -> float | None:
-        for name in names:
-            observed = values.get(f"{engine}:{name}_count", 0.0)
-            if observed > 0:
-                return values.get(f"{engine}:{name}_sum", math.nan) / observed
-        return None
 
-    found = {metric: mean(*names) for metric, names in _HISTOGRAMS.items()}
-    # SGLang and vLLM before 0.11 have the per-token histogram only
-    found["tpot"] = found["tpot"] or found["itl"]
-    latencies = {
-        metric: {"mean": seconds * 1e3}
-        for metric, seconds in found.items()
-        if seconds is not None and 0 < seconds < math.inf
-    }
-    served = _served_requests(engine, values)
+def split_into_windows(scrapes: Sequence[ServerMetrics]) -> list[ServerMetrics]:
+    """Return the periods between scrapes of one server; a single scrape of a server counts since its start.
+
+    Raises MalformedFile if no request completed between two scrapes, so that the same file does not count twice.
+    """
+    windows: list[ServerMetrics] = []
+    latest: list[ServerMetrics] = []  # the last scrape of each server
+    for scrape in sorted(scrapes, key=lambda each: each.served):
+        earlier = next((each for each in latest if scrape.follows(each)), None)
+        if earlier is None:
+            latest.append(scrape)
+            windows.append(scrape)
+            continue
+        if scrape.served == earlier.served:
+            raise MalformedFile(
+                scrape.path,
+                f"contains no request that {earlier.path} does not contain: give two scrapes with load between them",
+            )
+        if earlier in windows:
+            windows.remove(earlier)
+        latest[latest.index(earlier)] = scrape
+        windows.append(scrape.minus(earlier))
+    return windows
+
+
+def run_of_metrics(metrics: ServerMetrics, *, replayed: int | None = None) -> MeasuredRun:
+    """Return the completed requests of a counted period as a run. Raises MalformedFile if there are none.
+
+    `replayed`: the number of requests to replay, drawn from the histograms; default: all up to a limit.
+    """
+    latencies: dict[str, dict[str, float]] = {}
+    deviations: dict[str, float] = {}
+    for metric, names in HISTOGRAMS.items():
+        histogram = metrics.histogram(*names)
+        if histogram is None or not 0 < (histogram.mean or 0.0) < float("inf"):
+            continue
+        latencies[metric] = {"mean": (histogram.mean or 0.0) * 1e3}
+        for percent in PERCENTS if metric != "itl" else ():
+            if (found := histogram.quantile(percent / 100)) is not None:
+                latencies[metric][f"p{percent}"] = found[0] * 1e3
+                deviations[f"p{percent}_{metric}_ms"] = found[1]
+    if "tpot" not in latencies and "itl" in latencies:  # SGLang, and vLLM before 0.11
+        latencies["tpot"] = {"mean": latencies["itl"]["mean"]}
+    served = metrics.served
     if not latencies or served < 1:
-        raise MalformedFile(path, "contains no completed request: scrape after a load has run")
-    prompts, outputs = (
-        mean(f"request_{kind}_tokens") or values.get(f"{engine}:{kind}_tokens_total", 0.0) / served
-        for kind in ("prompt", "generation")
-    )
+        raise MalformedFile(metrics.path, "contains no completed request: scrape after a load has run")
+    number = replayed or min(served, MAX_REPLAYED_REQUESTS)
+    means = {kind: _mean_length(metrics, kind) for kind in LENGTHS}
+    seconds, notices = _counted_seconds(metrics, latencies)
     return MeasuredRun(
-        tool=f"{'vLLM' if engine == 'vllm' else 'SGLang'} metrics",
-        path=str(path),
-        model=next(iter(models), None),
+        tool=f"{ENGINES[metrics.engine]} metrics",
+        path=metrics.path,
+        model=None if not metrics.models else str(printable_values(metrics.models[0])),
         completed=served,
         failed=0,
         latencies_ms=latencies,
-        num_requests=min(served, MAX_REPLAYED_REQUESTS),
-        mean_prompt_tokens=prompts or None,
-        mean_output_tokens=outputs or None,
+        deviations=deviations,
+        requests=_lengths(metrics, number),
+        request_rate=None if seconds is None else served / seconds,
+        rate_varies=metrics.earlier is None,
+        num_requests=number,
+        mean_prompt_tokens=means["prompt"],
+        mean_output_tokens=means["generation"],
+        prefix_hit_rate=metrics.prefix_hit_rate,
         client_latency_s=0.0,
-        notices=("the values are means since the server started, including warm-up and idle times",),
+        server=_server_settings(metrics),
+        notices=notices,
     )
 
 
-def _served_requests(engine: str, values: Mapping[str, float]) -> int:
-    names = ("request_success_total", "num_requests_total", "e2e_request_latency_seconds_count")
-    found = (values.get(f"{engine}:{name}", 0.0) for name in names)
-    number = next((value for value in found if value > 0), 0.0)
-    return int(number) if number < 1e12 else 0
+def _counted_seconds(
+    metrics: ServerMetrics, latencies: dict[str, dict[str, float]]
+) -> tuple[float | None, tuple[str, ...]]:
+    """Return the length of the counted period, or None if it is not plausible, and notices about the period."""
+    seconds, e2e_ms = metrics.seconds, latencies.get("e2el", {}).get("mean", 0.0)
+    if seconds is not None and seconds < e2e_ms / 1e3:
+        seconds = None  # the file's time is not that of the scrape
+    if metrics.earlier is None:
+        period = (
+            "since the server started, including warm-up and idle times; two scrapes give the time between"
+        )
+    else:
+        period = f"of the {seconds:,.0f} s since {metrics.earlier}" if seconds else f"since {metrics.earlier}"
+    in_flight = ", ".join(
+        f"{value:.0f} {name}"
+        for name, value in (("running", metrics.running), ("waiting", metrics.waiting))
+        if value is not None
+    )
+    return seconds, (f"the values are {period}" + (f"; at the scrape: {in_flight}" if in_flight else ""),)
 
 
-def _sum_samples(path: str | Path, text: str) -> tuple[str, dict[str, float], set[str]]:
-    """Return the engine's name, the value of each metric summed over its label sets, and the names of the models."""
-    values: dict[str, float] = {}
-    models: set[str] = set()
-    for sample in filter(None, (_LINE.fullmatch(line.strip()) for line in text.splitlines())):
-        name, value = sample[1], float(sample[3])
-        if name.endswith(("_bucket", "_created")) or not 0 <= value < math.inf:
-            continue
-        if model := _MODEL.search(sample[2] or ""):
-            models.add(model[1])
-        values[name] = values.get(name, 0.0) + value
-    engines = {name.partition(":")[0] for name in values}
-    if len(engines) != 1:
-        wrong = "of both vLLM and SGLang" if engines else "of neither vLLM nor SGLang"
-        raise MalformedFile(path, f"contains metrics {wrong}: give the /metrics of one engine")
-    return engines.pop(), values, models
+def _mean_length(metrics: ServerMetrics, kind: str) -> float | None:
+    histogram = metrics.histogram(*LENGTHS[kind])
+    if histogram is not None:
+        return histogram.mean
+    total = metrics.counter(f"{kind}_tokens_total")
+    return total / metrics.served if total and metrics.served else None
+
+
+def _lengths(metrics: ServerMetrics, number: int) -> RequestColumns | None:
+    """Return request lengths drawn from both length histograms; None if one is missing."""
+    columns = []
+    for seed, names in enumerate(LENGTHS.values()):
+        histogram = metrics.histogram(*names)
+        if histogram is None or len(histogram.bounds) < 2 or not (histogram.mean or 0.0) > 0:
+            return None
+        values = np.maximum(1, np.rint(histogram.spread_values(number))).astype(np.int64)
+        columns.append(np.random.default_rng(seed).permutation(values).tolist())
+    return RequestColumns(prompt_tokens=columns[0], output_tokens=columns[1])
+
+
+def _server_settings(metrics: ServerMetrics) -> ServerLog | None:
+    """Return the launch settings that the metrics contain: vLLM's cache_config_info, SGLang's limits."""
+    cache = metrics.labels.get("cache_config_info", {})
+    fields: dict[str, object] = {}
+    if (dtype := cache.get("cache_dtype", "None")) not in ("None", "auto"):
+        fields["kv_cache_dtype"] = dtype
+    if (caching := _ON_OFF.get(cache.get("enable_prefix_caching", ""))) is not None:
+        fields["enable_prefix_caching"] = caching
+    if (utilization := parse_number(cache.get("gpu_memory_utilization"))) is not None:
+        fields["gpu_memory_utilization"] = utilization
+    found = ServerLog(
+        path=metrics.path,
+        kv_tokens=to_count(parse_number(cache.get("kv_cache_size_tokens")))
+        or _first_count(metrics, "max_total_num_tokens"),
+        kv_blocks=to_count(parse_number(cache.get("num_gpu_blocks"))),
+        block_size=to_count(parse_number(cache.get("block_size"))),
+        max_num_seqs=_first_count(metrics, "max_running_requests"),
+        max_model_len=_first_count(metrics, "context_len"),
+        prefix_hit_rate=metrics.prefix_hit_rate,
+        launch=LoggedSettings(engine=metrics.engine, fields=fields),
+    )
+    return found if len(found.rows()) > 1 else None
+
+
+def _first_count(metrics: ServerMetrics, name: str) -> int | None:
+    return to_count(next(iter(metrics.gauges.get(name, ())), None))

@@ -99,11 +99,7 @@ def _detailed_latencies(document: Document) -> dict[str, dict[str, float]]:
     return {metric: summarise_ms(values) for metric, values in samples.items() if values}
 
 
-VLLM = ResultFormat.of_objects(
-    "vllm bench serve",
-    read=_read_vllm,
-    recognises=lambda document: {"total_output_tokens", "duration"} <= document.keys(),
-)
+VLLM = ResultFormat.of_objects("vllm bench serve", read=_read_vllm)
 
 
 def _read_sglang(path: Path, document: Document) -> MeasuredRun:
@@ -118,6 +114,8 @@ def _read_sglang(path: Path, document: Document) -> MeasuredRun:
     lost = sum(bool(error) for error in errors) if isinstance(errors, list) else 0
     accepted = to_number(document.get("accept_length"))
     server = document.get("server_info")
+    ratio = to_number(document.get("random_range_ratio"))
+    drawn = str(document.get("dataset_name", "")).startswith("random") and ratio is not None
     again = "SGLang does not record start times, so arrivals are resampled from the request rate"
     return measured_run(
         "sglang.bench_serving",
@@ -127,6 +125,8 @@ def _read_sglang(path: Path, document: Document) -> MeasuredRun:
         latencies=flat_latencies(document, TOOLS["sglang.bench_serving"]["latencies"]),
         failed=max(lost, (to_count(document.get("num_prompts")) or completed) - completed, 0),
         requests=requests,
+        # uniform from ratio to 1 times the longest, of which the file has the mean
+        range_ratio=(1 - ratio) / (1 + ratio) if drawn and ratio is not None and 0 <= ratio <= 1 else None,
         accepted_length=accepted if accepted and accepted > 1.0 else None,
         server=_read_server_info(path, server) if isinstance(server, dict) and server else None,
         notices=() if requests is None else (again,),

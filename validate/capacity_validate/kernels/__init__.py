@@ -11,7 +11,7 @@ from typing import Any
 from capacity.base.errors import InvalidInput
 from capacity_validate.capture import GraphCapturer
 from capacity_validate.cases import OPERATORS, Case
-from capacity_validate.failures import first_line, is_out_of_memory
+from capacity_validate.failures import error_line, is_out_of_memory
 from capacity_validate.timing import rotations
 
 MODULES = {operator: table["module"] for operator, table in OPERATORS.items() if "module" in table}
@@ -27,6 +27,7 @@ TOLERANCES = {
     "nvfp4": 0.02,
     "int8": 0.0,
 }
+TRITON = "triton"  # key in `missing` of all kernels that Triton compiles
 CPU_POOL_BYTES = 96 * 2**20  # size of the small model's weights, larger than any private cache
 
 
@@ -43,7 +44,7 @@ class KernelContext:
     cache_bytes: int
     generator: Any
     memory_limit_bytes: float
-    missing: Mapping[str, str] = field(default_factory=dict)  # missing kernels, with the reason
+    missing: Mapping[str, str] = field(default_factory=dict)  # missing formats or TRITON, with the reason
 
     @property
     def on_cuda(self) -> bool:
@@ -52,7 +53,7 @@ class KernelContext:
     def copy_count(self, bytes_per_set: int) -> int:
         """Return how many input sets to allocate, so that calls that rotate over them find no data in the cache."""
         if not self.on_cuda:
-            return rotations(bytes_per_set, CPU_POOL_BYTES // 2, most=64)
+            return max(1, min(64, -(-CPU_POOL_BYTES // max(1, bytes_per_set))))
         wanted = rotations(bytes_per_set, self.cache_bytes)
         return max(1, min(wanted, int(self.memory_limit_bytes // max(1, bytes_per_set))))
 
@@ -117,14 +118,20 @@ def attempt(call: Callable[[], Any]) -> None:
     except (RuntimeError, NotImplementedError, ValueError, AttributeError) as error:
         if is_out_of_memory(error):
             raise
-        raise Unsupported(first_line(error)) from error
+        raise Unsupported(error_line(error)) from error
+
+
+def missing_part(case: Case, missing: Mapping[str, str]) -> str | None:
+    """Return why this device cannot run a case: its format or Triton is among the `missing`. None if it can."""
+    compiled = case.variant in OPERATORS[case.operator].get(TRITON, ())
+    return missing.get(case.kernel) or (missing.get(TRITON) if compiled else None)
 
 
 def prepare(case: Case, bench: KernelContext) -> PreparedCase:
     """Return a case with its inputs and calls. Raises Unsupported if this build or device cannot run it."""
     if case.operator not in MODULES:
         raise InvalidInput(f"no kernel for operator {case.operator!r}; known: {', '.join(MODULES)}")
-    if (reason := bench.missing.get(case.kernel)) is not None:
+    if (reason := missing_part(case, bench.missing)) is not None:
         raise Unsupported(reason)
     module = importlib.import_module(f"{__name__}.{MODULES[case.operator]}")
     builder: Callable[[Case, KernelContext], PreparedCase] = getattr(module, case.operator)

@@ -1,12 +1,13 @@
-"""The stages of a validation run: kernels and whole steps, techniques, memory, serving, and others.
+"""The stages of a validation run: collectives, kernels and whole steps, a second model, techniques, and others.
 
-A stage takes a `Session` and adds to `StageResults`. `STAGES` defines the order; a new stage is a function and an
-entry.
+A stage takes a `Session` and adds to `StageResults`. `STAGES` defines the order and the share of the time; a new stage
+is a function and an entry.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from capacity_validate.fresh_process import CASE_STAGE
 from capacity_validate.session import Session
 from capacity_validate.stages.checks import collective_stage, memory_stage, technique_stage
 from capacity_validate.stages.model_runs import serving_stage, speculation_stage
@@ -17,16 +18,30 @@ __all__ = ["STAGES", "StageResults", "ValidationStage"]
 
 
 class ValidationStage(NamedTuple):
+    """A stage, its share of the time, and the field of `DevicePlan` that plans it ("": every campaign has it).
+
+    A stage gets the part share / (sum of its own and later shares) of the remaining time; what it does not use is left
+    for the later ones.
+    """
+
     name: str
     run: Callable[[Session, StageResults], None]
+    share: float = 1.0
+    part: str = ""
+
+    def time_fraction(self, session: Session, later: Sequence["ValidationStage"]) -> float:
+        """Return the fraction of the remaining time that this stage may use if the stages `later` follow."""
+        waiting = sum(s.share for s in later if not s.part or getattr(session.plan, s.part))
+        return self.share / (self.share + waiting)
 
 
+# collectives come first because they need the memory of every GPU; what the profile needs most comes early
 STAGES = (
-    ValidationStage("kernels and steps", step_stage),
-    ValidationStage("techniques", technique_stage),
-    ValidationStage("memory", memory_stage),
-    ValidationStage("serving", serving_stage),
-    ValidationStage("speculative decoding", speculation_stage),
-    ValidationStage("a second model", unseen_stage),
-    ValidationStage("collectives", collective_stage),
+    ValidationStage("collectives", collective_stage, 0.12, "collectives"),
+    ValidationStage(CASE_STAGE, step_stage, 0.50),
+    ValidationStage("a second model", unseen_stage, 0.09, "unseen"),
+    ValidationStage("techniques", technique_stage, 0.08, "techniques"),
+    ValidationStage("memory", memory_stage, 0.01, "memory"),
+    ValidationStage("serving", serving_stage, 0.20, "serving"),
+    ValidationStage("speculative decoding", speculation_stage, 0.12, "speculation"),
 )

@@ -1,14 +1,17 @@
 """Stages that check techniques and memory and measure collectives; they time no steps of the model."""
 
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 
 from capacity_validate.capture import GraphCapturer
-from capacity_validate.collective_times import measure_collectives, rank_counts
+from capacity_validate.collective_times import collective_cases, measure_collectives, rank_counts
 from capacity_validate.findings import ON_HOST
+from capacity_validate.kernels import TRITON
 from capacity_validate.quantizers import quantizer_findings
 from capacity_validate.session import Session
 from capacity_validate.stages.stage_result import StageResults
+from capacity_validate.stages.steps import make_telemetry
 from capacity_validate.technique_checks import (
     activation_findings,
     device_findings,
@@ -19,31 +22,48 @@ from capacity_validate.technique_checks import (
     served_dtype,
     technique_findings,
 )
+from capacity_validate.telemetry import merge_conditions
 
-COLLECTIVES_S = 20.0  # time to start processes that each import torch
+START_S = 15.0  # time to start processes that each import torch
 
 
 def collective_stage(session: Session, results: StageResults) -> None:
-    stage = session.plan.collectives
+    """Time collectives among the chosen devices, or among processes on the CPU. Runs before the model takes memory."""
+    stage, devices = session.plan.collectives, session.facts.collective_devices
     if stage is None:
         return
-    counts = rank_counts(session.facts.devices_in_node) if session.on_gpu else (stage.ranks,)
+    counts = rank_counts(len(devices)) if session.on_gpu else (stage.ranks,)
     if not counts:
-        results.remarks.append("one GPU: no collectives were measured")
+        results.remarks.append(
+            "one GPU was chosen, so no collectives were measured; --device cuda:0,1 chooses two"
+        )
         return
-    if session.transformer is not None:
-        session.transformer.release()  # free the first GPU's memory; this is the last stage
-        session.free_memory()
-    for ranks in counts:
-        if session.time_left_s() < COLLECTIVES_S * session.slowdown:
-            results.remarks.append(f"collectives of {ranks} ranks: omitted, the budget was spent")
-            return
-        session.announce(f"collectives of {ranks} ranks")
-        for measured in measure_collectives(
-            ranks=ranks, on_cuda=session.on_gpu, message_bytes=stage.message_bytes
-        ):
-            if measured.case.id not in session.log.done:
-                session.log.add(measured)
+    cases = [
+        case
+        for case in collective_cases(counts, stage.message_bytes, on_cuda=session.on_gpu)
+        if case.id not in session.log.done
+    ]
+    if not cases:
+        return
+    if session.time_left_s() < START_S * session.slowdown:
+        results.remarks.append("collectives: omitted, because their share of the budget is too short")
+        return
+    session.announce(f"collectives of up to {max(counts)} ranks")
+    telemetry = make_telemetry(session)
+    with telemetry or nullcontext():
+        run = measure_collectives(
+            cases,
+            devices=devices if session.on_gpu else None,
+            deadline=time.monotonic() + session.time_left_s(),
+        )
+    for one in run.timed:
+        found = None if telemetry is None else telemetry.conditions(one.began_s, one.ended_s)
+        conditions = merge_conditions([] if found is None else [found])
+        session.log.add(replace(one.measured, conditions=conditions))
+    if run.failure:
+        results.broken.append(f"collectives failed: {run.failure}")
+    elif len(run.timed) < len(cases):
+        results.remarks.append(f"the budget covered {len(run.timed)} of {len(cases)} collectives")
 
 
 def memory_stage(session: Session, results: StageResults) -> None:
@@ -68,7 +88,7 @@ def memory_stage(session: Session, results: StageResults) -> None:
 
 
 DEVICE_S = 20.0  # maximum time for checks on a GPU
-DEVICE_SHARE = 0.2
+DEVICE_SHARE = 0.8  # of the stage's time; the rest is for checks on the host
 
 
 def technique_stage(session: Session, results: StageResults) -> None:
@@ -86,9 +106,10 @@ def technique_stage(session: Session, results: StageResults) -> None:
 
 def _check_on_device(session: Session, results: StageResults) -> None:
     device = session.facts.torch_name
-    if (reason := session.missing.get(served_dtype(device))) is not None:
-        results.remarks.append(f"no technique was checked on {device}: {reason}")
-        return
+    for part in (served_dtype(device), TRITON):
+        if (reason := session.missing.get(part)) is not None:
+            results.remarks.append(f"no technique was checked on {device}: {reason}")
+            return
     ends = time.monotonic() + min(DEVICE_S, DEVICE_SHARE * session.time_left_s())
     for finding in device_findings(device, GraphCapturer(session.torch, device)):
         results.findings.append(finding)

@@ -24,6 +24,7 @@ class StageResults:
     whole: WholeModel | None = None
     outcome: RunOutcome | None = None
     slowdown: float | None = None
+    throttled_fraction: float = 0.0  # of the readings during the cases, due to heat or a power brake
     findings: list[Finding] = field(default_factory=list)
     runs: list[LoadedRun] = field(default_factory=list)
     speculation: list[SpeculativeRun] = field(default_factory=list)

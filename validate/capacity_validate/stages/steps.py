@@ -19,21 +19,25 @@ from capacity_validate.campaigns import TransformerStage, order_bit_reversed, or
 from capacity_validate.capture import GraphCapturer
 from capacity_validate.cases import Case, make_case
 from capacity_validate.devices import telemetry_reader
-from capacity_validate.kernels import KernelContext, PreparedCase, Unsupported
+from capacity_validate.kernels import TRITON, KernelContext, PreparedCase, Unsupported
 from capacity_validate.model_error import measured_cases
 from capacity_validate.plausibility import DRIFT, DRIFT_CPU, timing_remarks
 from capacity_validate.profile_match import is_provisional
 from capacity_validate.runner import CaseRunner
 from capacity_validate.session import Session, WholeModel
-from capacity_validate.small_models import cut_layers, find_model, layers_that_fit
+from capacity_validate.small_models import cut_layers, layers_that_fit
 from capacity_validate.stages.stage_result import StageResults
 from capacity_validate.step_inputs import InputRow
 from capacity_validate.telemetry import Telemetry, telemetry_remarks
 from capacity_validate.timing import make_stopwatch
 from capacity_validate.transformer import DecodeGraph, Transformer, require_supported
 
-KERNEL_SHARE = 0.6  # fraction of the budget; the rest is for serving, speculation and memory
-ALONE_SHARE = 0.9  # the same, for a campaign without serving
+HALF_DEPTH_SHARE = 0.05  # fraction of the stage's time for steps with half of the layers, if layers were cut
+# timed again and again between the cases, to show heat and other load: large enough to draw the card's full power
+REFERENCES = {
+    "cuda": {"m": 4096, "n": 4096, "k": 4096},
+    "cpu": {"m": 64, "n": 512, "k": 512},
+}
 # fractions of free memory; the rest is for kernels, graphs, activations and check references
 MEMORY_SHARE = 0.5  # for the model's weights
 CACHE_SHARE = 0.2  # for its KV cache
@@ -51,30 +55,42 @@ def step_stage(session: Session, results: StageResults) -> None:
         if model is None or session.plan.transformer is None
         else step_cases(session.plan.transformer, model.model, eager=session.on_gpu and not model.capturable)
     )
-    reader = telemetry_reader(session.facts)
-    telemetry = None if reader is None else Telemetry(reader)
-    runner = make_runner(session, telemetry)
-    share = KERNEL_SHARE if session.plan.serving else ALONE_SHARE
+    telemetry = make_telemetry(session)
+    runner = make_runner(session, telemetry, reference=reference_case(session))
     wall_s, cpu_s = time.monotonic(), time.process_time()
+    kept_s = HALF_DEPTH_SHARE * session.time_left_s() if session.whole and session.whole.half_depth else 0.0
     with telemetry or nullcontext():
         results.outcome = runner.run(
             interleave(order_cases(session.plan), steps),
             passes=session.plan.passes,
-            deadline=time.monotonic() + share * session.time_left_s(),
+            deadline=time.monotonic() + session.time_left_s() - kept_s,
             progress=session.progress,
         )
+        if not results.outcome.interrupted:
+            _time_half_depth(session, runner)
+    results.throttled_fraction = 0.0 if telemetry is None else telemetry.throttled_fraction
     if not session.on_gpu:
         results.slowdown = max(1.0, (time.monotonic() - wall_s) / max(1e-3, time.process_time() - cpu_s))
     # a card that slows down from first to last pass gives inconsistent times
     drift = results.outcome.drift
-    text = f"the same cases took {drift:+.0%} longer in the last pass than in the first"
+    text = f"the same work took {drift:+.0%} longer at the end than at the beginning"
     if session.on_gpu and abs(drift) > DRIFT:
         results.broken.append(f"{text}, due to heat or other processes on the card; measure again")
     elif abs(drift) > DRIFT_CPU:
         results.remarks.append(f"noisy: {text}")
     results.remarks += telemetry_remarks(telemetry, top_hz=session.facts.sm_clock_max_hz)
     results.remarks += timing_remarks(measured_cases(session))
-    _time_half_depth(session, runner)
+
+
+def make_telemetry(session: Session) -> Telemetry | None:
+    reader = telemetry_reader(session.facts)
+    return None if reader is None else Telemetry(reader)
+
+
+def reference_case(session: Session) -> Case:
+    """Return the product that shows changes of the device during the run, in the format of its models."""
+    kernel = "fp32" if not session.on_gpu else "fp16" if "bf16" in session.missing else "bf16"
+    return make_case("gemm", kernel, variant="reference", **REFERENCES[session.facts.kind])
 
 
 def _build_model(session: Session, results: StageResults) -> None:
@@ -82,8 +98,8 @@ def _build_model(session: Session, results: StageResults) -> None:
     stage = session.plan.transformer
     if stage is None:
         return
-    spec = find_model(stage.model)
-    if (reason := _unsupported_reason(session, spec)) is not None:
+    spec = session.find_model(stage.model)
+    if (reason := unsupported_reason(session, spec)) is not None:
         results.remarks.append(f"no whole model was run: {reason}")
         return
     layers = layers_that_fit(spec, MEMORY_SHARE * session.facts.memory_free_bytes)
@@ -100,12 +116,14 @@ def _build_model(session: Session, results: StageResults) -> None:
     results.whole = replace(results.whole, transformer=model)
 
 
-def _unsupported_reason(session: Session, spec: ModelSpec) -> str | None:
+def unsupported_reason(session: Session, spec: ModelSpec) -> str | None:
     """Return why the harness or this device cannot run a model; None if it can run."""
     try:
         require_supported(spec)
     except UnsupportedModel as refusal:
         return str(refusal)
+    if (reason := session.missing.get(TRITON)) is not None:
+        return reason
     reason = session.missing.get(spec.dtype)
     return None if reason is None else f"{spec.name} uses {spec.dtype}, and {reason}"
 
@@ -124,7 +142,9 @@ def _make_transformer(
     return built
 
 
-def make_runner(session: Session, telemetry: Telemetry | None) -> CaseRunner:
+def make_runner(
+    session: Session, telemetry: Telemetry | None, *, reference: Case | None = None
+) -> CaseRunner:
     """Return the runner that times kernel cases and steps of the session's model."""
     facts = session.facts
     bench = KernelContext(
@@ -143,6 +163,8 @@ def make_runner(session: Session, telemetry: Telemetry | None) -> CaseRunner:
         own_calls=_step_calls(session, bench),
         telemetry=telemetry,
         datasheet=session.profile if session.on_gpu and not is_provisional(session.profile) else None,
+        seed=session.seed,
+        reference=reference,
     )
 
 
@@ -172,7 +194,8 @@ def _time_half_depth(session: Session, runner: CaseRunner) -> None:
     model.layers = every_layer[: whole.half_depth]
     try:
         cases = step_cases(points, few, eager=session.on_gpu and not model.capturable)
-        runner.run(cases, passes=1, deadline=session.deadline, progress=session.progress)
+        deadline = time.monotonic() + session.time_left_s()
+        runner.run(cases, passes=1, deadline=deadline, progress=session.progress)
     finally:
         model.layers = every_layer
 
@@ -193,7 +216,6 @@ def interleave(cases: list[Case], steps: list[Case]) -> list[Case]:
 
 WEIGHTS_SHARE = 0.6  # fraction of the memory left by the first model
 UNSEEN_CACHE_SHARE = 0.15
-BUDGET_SHARE = 0.2
 
 
 def unseen_stage(session: Session, results: StageResults) -> None:
@@ -203,8 +225,8 @@ def unseen_stage(session: Session, results: StageResults) -> None:
     if session.time_left_s() <= 0:
         results.remarks.append(f"{stage.model}: omitted, the budget was spent")
         return
-    spec = find_model(stage.model)
-    if (reason := _unsupported_reason(session, spec)) is not None:
+    spec = session.find_model(stage.model)
+    if (reason := unsupported_reason(session, spec)) is not None:
         results.remarks.append(f"no second model was run: {reason}")
         return
     session.announce(f"{spec.name}, a held-out model")
@@ -220,12 +242,14 @@ def unseen_stage(session: Session, results: StageResults) -> None:
     try:
         cases = step_cases(stage, few, eager=session.on_gpu and not model.capturable, of="unseen")
         own = session.with_model(WholeModel(spec=spec, transformer=model), None)
-        outcome = make_runner(own, None).run(
-            cases,
-            passes=session.plan.passes,
-            deadline=time.monotonic() + BUDGET_SHARE * session.time_left_s(),
-            progress=session.progress,
-        )
+        telemetry = make_telemetry(session)
+        with telemetry or nullcontext():
+            outcome = make_runner(own, telemetry).run(
+                cases,
+                passes=session.plan.passes,
+                deadline=time.monotonic() + session.time_left_s(),
+                progress=session.progress,
+            )
     finally:
         model.release()
         session.free_memory()

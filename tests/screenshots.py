@@ -1,9 +1,8 @@
-"""Screenshots of every page in both themes and on a phone: `python -m capacity_app.screenshots [FOLDER]`.
+"""Screenshots of every page in both themes and on a phone: `python tests/screenshots.py [FOLDER]`.
 
 The default folder is docs/screenshots. Needs playwright, and Chromium on the path or in the variable CHROMIUM.
 """
 
-import json
 import os
 import shutil
 import socket
@@ -17,10 +16,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from capacity.base.data_files import read_rows
-from capacity.base.errors import InvalidInput
 from capacity_app.launch import START_S, server_command, wait_until_up
 
+from capacity.base.data_files import read_rows
+from capacity.base.errors import InvalidInput
+
+DATA = Path(__file__).parent / "data"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER_ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--force-color-profile=srgb")
 READY_MS = 60_000
@@ -40,39 +41,6 @@ class Screenshot:
     click: str = ""
     what_if: str = ""
     until: str = ""
-
-
-@cache
-def example_benchmark() -> Path:
-    """Write a benchmark result in the format of `vllm bench serve`; the values come from a simulated H100 PCIe.
-
-    The Benchmark page compares it with the prediction for an H100 with NVLink.
-    """
-    import capacity
-
-    load: dict[str, Any] = {"input_len": 1024, "output_len": 128, "request_rate": 4.0, "num_prompts": 100}
-    run = capacity.simulate("llama-3.1-8b", gpu="h100-pcie-80gb", **load)
-    records, values = run.run.records, run.to_dict()
-    tpot_s = records.latency_s("tpot")
-    result = {name: value for name, value in values.items() if name.endswith(("_ms", "_throughput"))} | {
-        "backend": "vllm",
-        "endpoint_type": "openai",
-        "model_id": "llama-3.1-8b",
-        "num_prompts": len(records),
-        "completed": len(records),
-        "request_rate": 4.0,
-        "total_input_tokens": int(records.prompt_tokens.sum()),
-        "total_output_tokens": int(records.output_tokens.sum()),
-        "duration": values["duration"],
-        "input_lens": records.prompt_tokens.tolist(),
-        "output_lens": records.output_tokens.tolist(),
-        "start_times": [record.arrival_s for record in records],
-        "ttfts": records.latency_s("ttft").tolist(),
-        "itls": [[s] * (n - 1) for s, n in zip(tpot_s.tolist(), records.output_tokens.tolist(), strict=True)],
-    }
-    path = _folder() / "result.json"
-    path.write_text(json.dumps(result))
-    return path
 
 
 @cache
@@ -102,7 +70,7 @@ def example_sweep() -> Path:
 
     folder = _folder()
     capacity.sweep(
-        Path(__file__).with_name("example_sweep.toml"),
+        DATA / "example_sweep.toml",
         folder / "points.sqlite",
         export_to=folder / "rows.csv",
     )
@@ -113,8 +81,8 @@ def _folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="capacity-example-"))
 
 
-EXAMPLES = {"benchmark": example_benchmark, "trace": example_trace, "sweep": example_sweep}
-SCREENSHOTS = tuple(read_rows(Path(__file__).with_name("screenshots.toml"), Screenshot).values())
+EXAMPLES = {"trace": example_trace, "sweep": example_sweep}
+SCREENSHOTS = tuple(read_rows(DATA / "screenshots.toml", Screenshot).values())
 
 
 def chromium_path() -> str | None:

@@ -1,0 +1,1 @@
+"""Several models in one hall within a power budget."""

@@ -1,0 +1,285 @@
+"""The options of one model in a hall: each GPU under each power cap, with the deployment that `plan` finds for it.
+
+A hall serves thousands of requests per second. The traffic of a model is divided into equal cells of about
+`CELL_REPLICAS` replicas, each an independent deployment behind its own router. `plan` finds the deployment of one cell;
+all cells of a model are equal. A model whose traffic needs one cell has the deployment of `plan`.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from capacity.answers.costs import ServedLoad, max_requests_per_s
+from capacity.answers.drawn_energy import DrawnEnergy
+from capacity.base.errors import CapacityError, InvalidInput
+from capacity.base.keywords import split
+from capacity.deployment import Cost, Traffic, build
+from capacity.hardware import load_profile
+from capacity.hardware.power_cap import DEFAULT_CAPS, with_power_cap
+from capacity.hardware.pricing import Price, billed_gpus, find_price_for_cost, usd_per_hour
+from capacity.hardware.profile import HardwareProfile
+from capacity.planning.evaluation.cost_bounds import SLACK
+from capacity.planning.halls.hall_records import HallOption
+from capacity.planning.records import Ranked
+from capacity.planning.search.conditions import conditions_of
+from capacity.planning.search.plan_answer import run_search
+from capacity.planning.search.plan_request import PlanRequest, gpu_names
+from capacity.planning.space import Search, pools
+from capacity.pool.resolve import resolve
+
+CELL_REPLICAS = 8
+SEARCH_DEFAULTS: Mapping[str, Any] = {
+    "power_cap": DEFAULT_CAPS,
+    "speculators": "none",
+    "max_num_batched_tokens": "default",
+    "kv_cache_dtypes": "auto",
+    "routers": "round-robin",
+    "replications": 1,
+}
+"""Axes of a hall's search, smaller than those of `plan`; the user's settings replace them."""
+FIXED_SEARCH: Mapping[str, Any] = {"objective": "gpus", "serving": "aggregated", "alternatives": False}
+UNUSED_FIELDS = ("serving", "alternatives", "max_gpus", "budget", "latency_tolerance")
+"""Fields of a search that a hall sets itself: its power is the limit, and one deployment per GPU and cap is kept."""
+PRICE_FIELDS = ("price_tier", "price", "price_file")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundOption:
+    """A GPU under a power cap: the deployment of one of `cells` equal cells, or the reason why there is none.
+
+    `least_watts`: lower bound of the provisioned power for all of the traffic.
+    """
+
+    profile: HardwareProfile
+    least_watts: float = 0.0
+    cells: int = 1
+    cell: Ranked | None = None
+    price: Price | None = None
+    reason: str = ""
+
+    @property
+    def found(self) -> tuple[Ranked, DrawnEnergy]:
+        """Return the deployment of a cell and the power that it draws; only for options with a deployment."""
+        assert self.cell is not None
+        assert self.cell.drawn is not None
+        return self.cell, self.cell.drawn
+
+    @property
+    def replicas(self) -> int:
+        """Return the replicas of all cells."""
+        return self.found[0].replicas * self.cells
+
+    @property
+    def num_gpus(self) -> int:
+        return self.found[0].num_gpus * self.cells
+
+    @property
+    def provisioned_watts(self) -> float:
+        return self.found[0].watts * self.cells
+
+    @property
+    def drawn_watts(self) -> float:
+        return self.found[1].facility_watts.value * self.cells
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """Return the price of all GPUs in $/h; None without a price."""
+        return (
+            None if self.price is None else usd_per_hour(self.price, billed_gpus(self.price, self.num_gpus))
+        )
+
+    def value(self, objective: str) -> float:
+        """Return the value that the objective minimizes, for all of the traffic."""
+        match objective:
+            case "cost":
+                return math.inf if self.usd_per_hour is None else self.usd_per_hour
+            case "gpus":
+                return float(self.num_gpus)
+            case "energy":
+                return self.found[1].gpu_watts.value * self.cells
+            case "carbon":
+                return self.drawn_watts
+            case _:
+                return self.provisioned_watts
+
+    def record(self, chosen: "FoundOption") -> HallOption:
+        """Return the option's record; `chosen` is the option of the answer."""
+        found = self.cell is not None
+        own = self is chosen
+        reason = self.reason
+        if found and not own:
+            ratio = self.provisioned_watts / chosen.provisioned_watts
+            reason = f"{ratio:.2f} x the provisioned power" if ratio > 1 else "costlier by the objective"
+        return HallOption(
+            gpu=self.profile.name,
+            power_cap_watts=self.profile.power_cap_watts,
+            engine=self.cell.candidate.engine_label if self.cell else None,
+            replicas=self.replicas if found else None,
+            num_gpus=self.num_gpus if found else None,
+            provisioned_watts=self.provisioned_watts if found else self.least_watts or None,
+            drawn_watts=self.drawn_watts if found else None,
+            usd_per_hour=self.usd_per_hour if found else None,
+            bound=not found and bool(self.least_watts),
+            chosen=own,
+            reason=reason,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRequest:
+    """One model of a hall: its traffic at a request rate, SLO, search space and prices."""
+
+    model: str
+    slo: Sequence[str] | str
+    search: Search
+    traffic: Traffic
+    cost: Cost
+    profiles: str | Path | None
+    download: bool
+
+    @classmethod
+    def build(
+        cls, fields: Mapping[str, Any], *, profiles: str | Path | None, download: bool
+    ) -> "ModelRequest":
+        """Build the request from `model`, `slo` and fields of Search, Traffic and Cost. Raises InvalidInput."""
+        given = {name: value for name, value in fields.items() if name not in ("model", "slo")}
+        search, traffic, cost = split(given, Search, Traffic, Cost)
+        model = fields.get("model")
+        if not isinstance(model, str):
+            raise InvalidInput('a model of the hall has no name: add model = "llama-3.1-8b"')
+        if wrong := next((name for name in UNUSED_FIELDS if name in search), None):
+            raise InvalidInput(f"--{wrong.replace('_', '-')} has no effect on a hall: remove it")
+        built = cls(
+            model=model,
+            slo=fields.get("slo", ()),
+            search=build(Search, {**SEARCH_DEFAULTS, **search, **FIXED_SEARCH}),
+            traffic=build(Traffic, traffic),
+            cost=build(Cost, cost),
+            profiles=profiles,
+            download=download,
+        )
+        if not 0 < built.requests_per_s < math.inf:
+            raise InvalidInput(
+                f"{model} has no request rate: a hall needs request_rate, requests_per_day or users for each model"
+            )
+        return built
+
+    @property
+    def requests_per_s(self) -> float:
+        """Return the request rate of all of the model's traffic; 0 without one."""
+        return self.traffic.request_rate or 0.0
+
+    @property
+    def is_priced(self) -> bool:
+        return any(getattr(self.cost, name) is not None for name in PRICE_FIELDS)
+
+    def plan_request(self, requests_per_s: float, **search: Any) -> PlanRequest:
+        """Return the request of a plan for a part of the traffic. Raises InvalidInput."""
+        return PlanRequest.build(
+            self.model,
+            self.search.model_copy(update=search),
+            self.traffic.model_copy(update={"request_rate": requests_per_s}),
+            self.cost,
+            slo=self.slo,
+            workload=None,
+            profiles=self.profiles,
+            download=self.download,
+        )
+
+    @property
+    def num_options(self) -> int:
+        """Return the number of GPUs times caps."""
+        return len(self.search.power_cap) * len(self._gpus)
+
+    @property
+    def _gpus(self) -> tuple[str, ...]:
+        return gpu_names(self.search, [str(self.profiles)] if self.profiles else [])
+
+    def options(self, *, prune: bool, told: Callable[[int], None] | None = None) -> list[FoundOption]:
+        """Return all options, each with the deployment of a cell or the reason why there is none.
+
+        With `prune`, options whose least power is not below the best option's are not simulated. `told` is called with
+        the number of options so far.
+        """
+        known = sorted(self._lower_bounds(), key=lambda option: option.least_watts)
+        best, found = math.inf, list[FoundOption]()
+        for option in known:
+            if told is not None:
+                told(len(found))
+            if option.reason or (prune and option.least_watts >= best):
+                least = f"needs at least {option.least_watts / 1e6:.3g} MW"
+                found.append(option if option.reason else replace(option, reason=f"{least} for all requests"))
+                continue
+            found.append(planned := self._plan_cell(option))
+            if planned.cell is not None:
+                best = min(best, planned.provisioned_watts)
+        return found
+
+    def _lower_bounds(self) -> Iterator[FoundOption]:
+        """Yield each GPU under each cap with its least provisioned power and number of cells, or why it cannot run."""
+        folders = [str(self.profiles)] if self.profiles else []
+        asked = self.plan_request(self.requests_per_s)
+        for gpu in self._gpus:
+            card = load_profile(gpu, folders)
+            for cap in self.search.power_cap:
+                try:
+                    capped = with_power_cap(card, cap)
+                except InvalidInput as error:
+                    yield FoundOption(profile=card, reason=str(error))
+                    continue
+                yield self._lower_bound(asked, capped, gpu, cap)
+
+    def _lower_bound(
+        self, asked: PlanRequest, capped: HardwareProfile, gpu: str, cap: float | str | None
+    ) -> FoundOption:
+        """Return the least power by the closed-form throughput of the best engine, without an SLO."""
+        load = ServedLoad(
+            requests_per_s=math.inf,
+            input_tokens=asked.load.computed_input_tokens,
+            output_tokens=asked.load.output_tokens,
+        )
+        least, rate, reason = math.inf, 0.0, "no engine can run the model"
+        for pool in pools(asked.search.model_copy(update={"power_cap": (cap,)}), gpu, asked.model):
+            if conditions_of(asked.search, asked.model, pool):
+                continue
+            try:
+                resolved = resolve(asked.model, pool, profiles=self.profiles)
+                resolved.memory_without_advice.require_fit()
+                per_replica = max_requests_per_s([(resolved, 1)], load)
+            except CapacityError as error:
+                reason = str(error)
+                continue
+            watts = capped.system_watts_per_gpu * pool.num_gpus / per_replica
+            if watts < least:
+                least, rate = watts, per_replica
+        if math.isinf(least):
+            return FoundOption(profile=capped, reason=reason)
+        return FoundOption(
+            profile=capped,
+            least_watts=(1 - SLACK) * least * self.requests_per_s,
+            cells=max(math.ceil(self.requests_per_s / (CELL_REPLICAS * rate)), 1),
+        )
+
+    def _plan_cell(self, option: FoundOption) -> FoundOption:
+        """Return the option with the plan of one cell, or with the reason why no deployment meets the SLO."""
+        cap, gpu = option.profile.power_cap_watts, option.profile.name
+        asked = self.plan_request(
+            self.requests_per_s / option.cells,
+            gpus=(gpu,), power_cap=(cap,), max_gpus=MAX_CELL_GPUS,
+        )  # fmt: skip
+        try:
+            price = find_price_for_cost(gpu, self.cost) if self.is_priced else None
+            plan = run_search(asked, explain=False)
+        except InvalidInput as error:
+            return replace(option, reason=str(error))
+        best = plan.best
+        if best is None or best.drawn is None:
+            missed = "; ".join(f"{miss.slo}: {miss.best} at best, limit {miss.limit}" for miss in plan.misses)
+            return replace(option, least_watts=0.0, reason=missed or "no deployment meets the SLO")
+        return replace(option, cell=best, price=price)
+
+
+MAX_CELL_GPUS = 4096
+"""No limit on the GPUs of a cell: the power budget limits the hall."""

@@ -1,0 +1,112 @@
+"""The view of a hall: the deployment of each model within the power budget, what limits it, and the other options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from capacity.report.views.units import COUNT, TEXT, Unit
+from capacity.report.views.view import Block, Column, Table, View
+
+if TYPE_CHECKING:
+    from capacity.planning.halls.hall_records import HallModel, HallOption, HallPlan
+
+MEGAWATTS = Unit(3, 1e-6)
+LIMITS = {"power": "The power budget limits it."}
+OBJECTIVES = {
+    "power": "least provisioned power",
+    "cost": "lowest cost",
+    "gpus": "fewest GPUs",
+    "energy": "least energy of the GPUs",
+    "carbon": "least carbon",
+}
+
+
+def hall_view(plan: HallPlan) -> View:
+    """Return the view of `plan_hall`."""
+    title = (
+        f"[bold]{megawatts(plan.power_budget_watts)}[/bold] of provisioned power, {len(plan.models)} models; "
+        f"{OBJECTIVES[plan.objective]}, {plan.confidence:.0%} confidence in the step times"
+    )
+    return View(title, _blocks(plan), notes=plan.notes)
+
+
+def megawatts(watts: float) -> str:
+    """Return watts as text: "2 MW", "0.252 MW"."""
+    return f"{watts / 1e6:.3g} MW"
+
+
+def _blocks(plan: HallPlan) -> Iterator[Block]:
+    """Return the share that is served, the deployments, the power, and the options of each model."""
+    if plan.limit is None:
+        yield (
+            f"[bold]All requests are served[/bold] with {megawatts(plan.provisioned_watts)}; "
+            f"{megawatts(plan.power_budget_watts - plan.provisioned_watts)} to spare, for {plan.headroom:.0%} more of "
+            "the same traffic"
+        )
+    else:
+        yield f"[bold]{plan.served_share:.1%} of the requests of each model are served.[/bold] {LIMITS[plan.limit]}"
+    yield Table("Deployments", plan.models, _columns(plan))
+    drawn = MEGAWATTS.texts(plan.drawn_watts)
+    yield (
+        f"provisioned {megawatts(plan.provisioned_watts)}: GPUs at their cap, hosts, network and cooling at full use; "
+        f"drawn {drawn[0]} MW ({drawn[1]}) at this load, with hosts, fans, power supplies and PUE {plan.pue:g}"
+    )
+    totals = []
+    if plan.usd_per_hour is not None:
+        totals.append(f"${plan.usd_per_hour:,.2f}/h")
+    if plan.co2_g_per_hour is not None:
+        totals.append(f"{plan.co2_g_per_hour / 1e3:,.1f} kg CO2/h")
+    if totals:
+        yield f"in total {', '.join(totals)}"
+    for model in plan.models:
+        yield Table(f"Options for all requests of {model.model}", _options_by_power(model), OPTION_COLUMNS)
+    yield from (f"price of {price}" for price in plan.prices)
+
+
+def _columns(plan: HallPlan) -> list[Column]:
+    columns = [
+        Column("model", "model"),
+        Column("each replica", engine_text),
+        Column("cap", cap_text),
+        Column("replicas", "replicas", COUNT),
+        Column("GPUs", "num_gpus", COUNT),
+        Column("MW", "provisioned_watts", MEGAWATTS),
+        Column("drawn", "drawn_watts.value", MEGAWATTS),
+        Column("requests/s", "served_requests_per_s", Unit(0)),
+        Column("tokens/s", "output_tokens_per_s", COUNT),
+    ]
+    if plan.usd_per_hour is not None:
+        columns.append(Column("$/h", "usd_per_hour", Unit(2)))
+    if plan.co2_g_per_hour is not None:
+        columns.append(Column("kg CO2/h", "co2_g_per_hour", Unit(1, 1e-3)))
+    return columns
+
+
+def cap_text(option: HallModel | HallOption) -> str:
+    """Return the power cap, or "none"."""
+    return "none" if option.power_cap_watts is None else f"{option.power_cap_watts:.0f} W"
+
+
+def engine_text(option: HallModel | HallOption) -> str:
+    """Return the engine without its cap and without the checkpoint's weight format; the GPU if there is no engine."""
+    left_out = ("cap ", "checkpoint's weights")
+    return ", ".join(
+        part for part in (option.engine or option.gpu).split(", ") if not part.startswith(left_out)
+    )
+
+
+def _options_by_power(model: HallModel) -> list[HallOption]:
+    """Return the options, the chosen one first, then by power."""
+    return sorted(model.options, key=lambda each: (not each.chosen, each.provisioned_watts or 1e18))
+
+
+OPTION_COLUMNS = (
+    Column("each replica", lambda each: f"{engine_text(each)}{' *' * each.chosen}"),
+    Column("cap", cap_text),
+    Column("GPUs", "num_gpus", COUNT),
+    Column("MW", lambda each: None if each.bound else each.provisioned_watts, MEGAWATTS),
+    Column("drawn", "drawn_watts", MEGAWATTS),
+    Column("$/h", "usd_per_hour", Unit(2)),
+    Column("", "reason", TEXT),
+)

@@ -1,0 +1,49 @@
+"""The page of `capacity calibrate`: metrics and parameters before and after the calibration."""
+
+from functools import partial
+
+from capacity.report.views.units import TEXT
+from capacity.report.views.view import Block, Column, Table, View
+from capacity_validate.calibrating import Calibration
+from capacity_validate.calibrating_runs import CalibratedParameter, RunCalibration
+from capacity_validate.comparison_page import error_text, metric_title
+from capacity_validate.posterior import EvaluatedFigure
+
+
+def calibration_view(answer: RunCalibration | Calibration) -> View:
+    """Return the view of a calibration: for runs the metrics and parameters before and after it, else its lines."""
+    if isinstance(answer, Calibration):
+        return View("", answer.lines()[:-1])
+
+    def error(moment: str, figure: EvaluatedFigure) -> str:
+        return error_text(getattr(figure, moment) / figure.measured - 1)
+
+    def interval(side: int, parameter: CalibratedParameter) -> str:
+        return parameter.line.strip().removeprefix(parameter.title).split("->")[side].strip()
+
+    def title(figure: EvaluatedFigure) -> str:
+        name, of, run = figure.name.partition(" of ")
+        return metric_title(name) + of + run
+
+    figures = [
+        *(Column("metric", title), Column("measured", lambda figure: f"{figure.measured:,.5g}", TEXT)),
+        *(Column(f"error {moment}", partial(error, moment), TEXT) for moment in ("before", "after")),
+    ]
+    parameters = [
+        Column("parameter", "title"),
+        *(Column(moment, partial(interval, side), TEXT) for side, moment in enumerate(("before", "after"))),
+    ]
+    informed = [each for each in answer.parameters if each.is_informed]
+    blocks: list[Block] = [
+        f"{answer.profile}: fitted to {len(answer.figures)} metrics of {len(answer.sources)} files, {answer.model} on "
+        f"{answer.engine}, based on {answer.base}",
+        *(f"[yellow]Contradiction: {text}" for text in answer.contradictions),
+        Table("Errors before and after calibration", answer.figures, figures, name="calibrated_metrics"),
+        Table(
+            "Parameters before and after (90 % intervals; x: factor on a time)",
+            informed,
+            parameters,
+            name="calibrated_parameters",
+        ),
+    ]
+    return View("", blocks, notes=answer.notices)

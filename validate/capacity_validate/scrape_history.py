@@ -1,0 +1,224 @@
+"""Scrapes of one server over time: read from /metrics or a Prometheus range, kept in a state file, split into windows.
+
+A state file and a Prometheus range contain the same: counters since the server's start, at several times. Removing a
+scrape joins the windows before and after it, so a long history stays small.
+"""
+
+import json
+import os
+import time
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.external_files import parse_json, read_bytes
+from capacity_validate.benchmark_results.metrics_scrape import (
+    HISTOGRAMS,
+    LENGTHS,
+    is_metrics,
+    modified_s,
+    read_scrape,
+)
+from capacity_validate.evidence import fetch_text
+from capacity_validate.server_metrics import ServerMetrics
+
+MAX_SCRAPES = 300
+MIN_REQUESTS = 50  # completed requests in a window
+MIN_RESIDENCES = 5.0  # length of a window in mean E2E latencies, so that few requests belong to two windows
+RANGE_S = 7 * 86400.0  # of a query_range address without a start
+RANGE_PATH = "/api/v1/query_range"
+STATE = "capacity/watch-state/v1"
+_SCRAPES = TypeAdapter(tuple[ServerMetrics, ...])
+_HISTOGRAMS = {name for names in (*HISTOGRAMS.values(), *LENGTHS.values()) for name in names}
+_COUNTERS = (
+    "request_success",
+    "num_requests",
+    "prompt_tokens",
+    "generation_tokens",
+    "cache",
+    "cached_tokens",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The requests completed between two scrapes. `offered_per_s` counts arrivals: completions, and the change of the
+    number of running and waiting requests."""
+
+    metrics: ServerMetrics
+    seconds: float
+    offered_per_s: float
+
+    @property
+    def end_s(self) -> float:
+        return self.metrics.scraped_s or 0.0
+
+
+def read_scrapes(source: str) -> tuple[ServerMetrics, ...]:
+    """Return the scrapes at an http(s) address or in a file: one of /metrics, or those of a Prometheus
+    range or a state.
+
+    Raises InvalidInput if the address does not answer in time; MalformedFile for other content.
+    """
+    at_s: float | None
+    if "://" in source:
+        text, at_s = fetch_text(_range_address(source)), time.time()
+    else:
+        raw = read_bytes(source, "a benchmark result")
+        text, at_s = str(raw, "utf-8-sig", errors="replace"), modified_s(source)
+    if is_metrics(text):
+        return (_trim(read_scrape(source, text, scraped_s=at_s)),)
+    if STATE in text[:100]:
+        return read_state(source)
+    if not text.lstrip().startswith("{"):
+        raise MalformedFile(
+            source, "is neither a scrape of vLLM's or SGLang's /metrics nor a Prometheus range"
+        )
+    return tuple(_range_scrapes(source, parse_json(text, source)))
+
+
+def _range_address(source: str) -> str:
+    """Return the address; with the engines' metrics of the last 7 days if a query_range address has no query."""
+    parts = urllib.parse.urlsplit(source)
+    if not parts.path.endswith(RANGE_PATH) or parts.query:
+        return source
+    end_s = time.time()
+    asked = {"query": '{__name__=~"(vllm|sglang):.+"}', "start": end_s - RANGE_S, "end": end_s}
+    query = urllib.parse.urlencode(asked | {"step": round(RANGE_S / MAX_SCRAPES)})
+    return urllib.parse.urlunsplit(parts._replace(query=query))
+
+
+def _range_scrapes(source: str, document: Any) -> Iterator[ServerMetrics]:
+    """Yield a scrape for each time of a Prometheus range (a matrix), at most `MAX_SCRAPES`."""
+    try:
+        series = document["data"]["result"]
+        if document["data"]["resultType"] != "matrix":
+            raise TypeError
+        servers = {each["metric"].get("instance") for each in series}
+        times = sorted({float(at) for each in series for at, _ in each["values"]})
+        kept = set(times[:: max(1, -(-len(times) // MAX_SCRAPES))])
+        lines: dict[float, list[str]] = {at: [] for at in kept}
+        for each in series:
+            labels = ",".join(
+                f"{name}={json.dumps(str(value))}"
+                for name, value in each["metric"].items()
+                if name != "__name__"
+            )
+            for at, value in each["values"]:
+                if float(at) in kept:
+                    lines[at].append(
+                        f"{each['metric']['__name__']}{{{labels}}} {value} {round(float(at) * 1e3)}"
+                    )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        raise MalformedFile(
+            source, "is not the JSON of Prometheus' query_range (a matrix of samples)"
+        ) from None
+    if len(servers) > 1:
+        names = ", ".join(sorted(map(str, servers)))
+        raise MalformedFile(source, f"contains several servers ({names}): select one with {{instance=...}}")
+    for at in sorted(kept):
+        yield _trim(read_scrape(source, "\n".join(lines[at])))
+
+
+def _trim(scrape: ServerMetrics) -> ServerMetrics:
+    """Return a scrape with only the metrics that windows use."""
+    if scrape.scraped_s is None:
+        raise MalformedFile(scrape.path, "has no time: give a file or an address")
+    return replace(
+        scrape,
+        counters={
+            name: value for name, value in scrape.counters.items() if any(part in name for part in _COUNTERS)
+        },
+        histograms={name: each for name, each in scrape.histograms.items() if name in _HISTOGRAMS},
+        gauges={
+            name: values
+            for name, values in scrape.gauges.items()
+            if name.startswith(("num_r", "num_q", "max_", "context_len"))
+        },
+    )
+
+
+def extend_history(
+    history: Sequence[ServerMetrics], new: Sequence[ServerMetrics]
+) -> tuple[ServerMetrics, ...]:
+    """Return the history with the later ones of `new`. Above `MAX_SCRAPES`, scrapes of its first half are removed
+    where the windows before and after them are shortest together."""
+    found = list(history)
+    for scrape in sorted(new, key=lambda each: each.scraped_s or 0.0):
+        if found and (scrape.engine, scrape.models) != (found[-1].engine, found[-1].models):
+            raise InvalidInput(
+                f"{scrape.path} is {scrape.engine} with {', '.join(scrape.models)}, but the state belongs to "
+                f"{found[-1].engine} with {', '.join(found[-1].models)}: use another --state"
+            )
+        if not found or (scrape.scraped_s or 0.0) > (found[-1].scraped_s or 0.0):
+            found.append(scrape)
+    while len(found) > MAX_SCRAPES:
+        times = [scrape.scraped_s or 0.0 for scrape in found]
+        del found[min(range(1, len(found) // 2), key=lambda at: times[at + 1] - times[at - 1])]
+    return tuple(found)
+
+
+def split_history(history: Sequence[ServerMetrics], least_s: float = 1.0) -> list[Window]:
+    """Return the windows between scrapes, each with enough requests and at least `least_s` seconds. No window contains
+    a restart."""
+    windows: list[Window] = []
+    start: ServerMetrics | None = None
+    for scrape in history:
+        if start is None or not scrape.follows(start):
+            start = scrape
+            continue
+        metrics = scrape.minus(start)
+        e2e = metrics.histogram(*HISTOGRAMS["e2el"])
+        e2e_s = 0.0 if e2e is None else e2e.mean or 0.0
+        seconds = metrics.seconds or 0.0
+        if metrics.served < MIN_REQUESTS or seconds < max(MIN_RESIDENCES * e2e_s, least_s):
+            continue
+        arrived = metrics.served + _in_flight(scrape) - _in_flight(start)
+        windows.append(Window(metrics=metrics, seconds=seconds, offered_per_s=max(arrived, 1.0) / seconds))
+        start = scrape
+    return windows
+
+
+def _in_flight(scrape: ServerMetrics) -> float:
+    return (scrape.running or 0.0) + (scrape.waiting or 0.0)
+
+
+def read_state(path: str | Path) -> tuple[ServerMetrics, ...]:
+    """Return the scrapes in a state file; none if it does not exist. Raises MalformedFile."""
+    if not os.path.lexists(path):
+        return ()
+    document = parse_json(str(read_bytes(path, "a watch state"), "utf-8", errors="replace"), path)
+    if not isinstance(document, dict) or document.get("schema") != STATE:
+        raise MalformedFile(path, f"is not a state of `capacity watch` ({STATE}): give another --state")
+    try:
+        scrapes = _SCRAPES.validate_python(document.get("scrapes"))
+        if any(len(h.bounds) != len(h.counts) for each in scrapes for h in each.histograms.values()):
+            raise ValueError
+    except (ValidationError, ValueError):
+        raise MalformedFile(
+            path, "is a damaged state of `capacity watch`: remove it to start again"
+        ) from None
+    return scrapes
+
+
+def write_state(path: str | Path, history: Sequence[ServerMetrics]) -> None:
+    """Write a state file, atomically. Raises InvalidInput."""
+    document = {"schema": STATE, "scrapes": _SCRAPES.dump_python(tuple(history))}
+    write_atomically(path, json.dumps(document, separators=(",", ":")))
+
+
+def write_atomically(path: str | Path, text: str) -> None:
+    """Write a file so that a reader finds either the old or the new content. Raises InvalidInput."""
+    path = Path(path)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise InvalidInput(f"cannot write {path}: {error.strerror}") from None

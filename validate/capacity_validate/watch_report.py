@@ -1,0 +1,177 @@
+"""The report of `capacity watch`: its records, and the comparison of windows with their predictions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from statistics import fmean, pstdev
+from typing import ClassVar
+
+from capacity.answers.records import Quantity
+from capacity.base.record import AnswerRecord, WrittenRecord
+from capacity.hardware.measured_loads import REPEATED
+from capacity_validate.comparison import MetricRow
+from capacity_validate.drift_test import FALSE_ALARMS, find_drift
+from capacity_validate.rate_growth import MIN_DAYS, Growth
+from capacity_validate.scrape_history import Window
+
+Z_90 = 1.645  # standard deviations of a 90 % interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedLevel(WrittenRecord):
+    """One SLO at the present load, in seconds: measured in the last window (None if the server does not export it),
+    and predicted."""
+
+    LAST: ClassVar[tuple[str, ...]] = ("headroom",)
+
+    slo: str
+    limit_s: float
+    measured_s: float | None
+    predicted_s: Quantity
+
+    @property
+    def headroom(self) -> Quantity:
+        """Return 1 - predicted / limit; negative if the SLO is missed."""
+        low, high = self.predicted_s.low or 0.0, self.predicted_s.high or 0.0
+        value, worst, best = (1 - each / self.limit_s for each in (self.predicted_s.value, high, low))
+        return Quantity(value=value, low=worst, high=best)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A deployment at the present load: the highest rate (requests/s) and number of requests in flight within the SLO,
+    and each SLO's metric (s). The SLO is met up to `safe_rate_per_s` and `safe_concurrency` with 90 % confidence."""
+
+    name: str
+    highest_rate_per_s: Quantity
+    safe_rate_per_s: float
+    highest_concurrency: Quantity
+    safe_concurrency: float
+    levels_s: dict[str, Quantity]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerChange:
+    """A change that the drift test found: the metric, since when (seconds since 1970), and the factor on measured /
+    predicted. `outside`: the factor is outside the 90 % interval of repeated runs, which raises the alarm."""
+
+    metric: str
+    since_s: float
+    factor: float
+    outside: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedWindow:
+    """A window: its end (seconds since 1970), length, arrivals per second, and metrics as measured and as predicted for
+    the server before any change."""
+
+    end_s: float
+    seconds: float
+    request_rate_per_s: float
+    metrics: tuple[MetricRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchReport(AnswerRecord):
+    """The state of a server: SLO headroom, limits, growth, scenarios, changes, and its latest windows.
+
+    `growth` is None with too few windows, `hours_to_saturation` without significant growth.
+    """
+
+    SCHEMA: ClassVar[str] = "capacity/watch/v1"
+    ROWS: ClassVar[str] = "windows"
+    LAST: ClassVar[tuple[str, ...]] = ("healthy",)
+
+    source: str
+    model: str
+    gpu: str
+    num_gpus: int
+    engine: str
+    request_rate_per_s: float
+    growth: Growth | None
+    hours_to_saturation: Quantity | None
+    levels: tuple[WatchedLevel, ...]
+    scenarios: tuple[Scenario, ...]
+    changes: tuple[ServerChange, ...]
+    windows: tuple[WatchedWindow, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Return whether no measurement left its interval."""
+        return not any(change.outside for change in self.changes)
+
+
+def compare_windows(
+    found: Sequence[tuple[Window, tuple[MetricRow, ...]]],
+) -> tuple[tuple[WatchedWindow, ...], tuple[ServerChange, ...]]:
+    """Return the windows, and the changes of the server by the drift test on each mean.
+
+    Predictions are multiplied by the mean of measured / predicted before a change; their intervals are the scatter of
+    repeated runs of one server, for percentiles together with the scatter of the windows before a change.
+    """
+    changes: list[ServerChange] = []
+    rows: dict[float, list[MetricRow]] = {window.end_s: [] for window, _ in found}
+    changed_s = dict.fromkeys(REPEATED, math.inf)
+    for statistic, metric in product(("mean", "p95"), REPEATED):
+        pairs = [
+            (window, row) for window, each in found for row in each if row.name == f"{statistic}_{metric}_ms"
+        ]
+        logs = [math.log(row.measured / row.predicted) for _, row in pairs if row.predicted]
+        scatter = REPEATED[metric]
+        if statistic == "mean":
+            deviations = [math.log(row.high / row.low) / 2 / Z_90 for _, row in pairs if row.low and row.high]
+            drift = find_drift(
+                [log / deviation for log, deviation in zip(logs, deviations, strict=True)],
+                [math.log(row.predicted) for _, row in pairs if row.predicted],
+            )
+            start = len(logs) if drift is None else max(drift.start, 1)
+            if drift is not None:
+                factor = math.exp(fmean(logs[start:]) - fmean(logs[:start]))
+                changed_s[metric] = pairs[start][0].end_s - pairs[start][0].seconds
+                outside = abs(math.log(factor)) > Z_90 * scatter
+                changes.append(
+                    ServerChange(
+                        metric=pairs[0][1].name, since_s=changed_s[metric], factor=factor, outside=outside
+                    )
+                )
+        else:
+            start = sum(window.end_s - window.seconds / 2 < changed_s[metric] for window, _ in pairs)
+            scatter = math.hypot(scatter, pstdev(logs[:start] or [0.0]))
+        bias = fmean(logs[:start] or [0.0])
+        for window, row in pairs:
+            value = (row.predicted or 0.0) * math.exp(bias)
+            low, high = (value * math.exp(sign * Z_90 * scatter) for sign in (-1, 1))
+            rows[window.end_s].append(replace(row, predicted=value, low=low, high=high))
+    points = tuple(
+        WatchedWindow(
+            end_s=window.end_s,
+            seconds=window.seconds,
+            request_rate_per_s=window.offered_per_s,
+            metrics=tuple(rows[window.end_s]),
+        )
+        for window, _ in found
+    )
+    return points, tuple(changes)
+
+
+def report_notes(
+    growth: Growth | None, changes: Sequence[ServerChange], windows: Sequence[Window]
+) -> Iterator[str]:
+    yield (
+        f"The alarm is false at most once in {FALSE_ALARMS[0.0]:,} windows, or once in {FALSE_ALARMS[0.6]:,} if "
+        f"neighbouring windows have a correlation of 0.6; there are {len(windows)} so far."
+    )
+    if growth is not None and not growth.by_day:
+        yield f"The growth includes the time of day, because the history is shorter than {MIN_DAYS} days."
+    for change in changes:
+        if not change.outside:
+            yield (
+                f"{change.metric} changed by {change.factor - 1:+.1%}, within the 90 % interval of repeated runs."
+            )
+    if changes:
+        yield "Limits are those since the change. To accept it as normal, remove the --state file."

@@ -1,0 +1,282 @@
+"""`capacity watch`: a digital twin of a running server, calibrated on its own /metrics.
+
+The report is a function of the scrapes and of the settings only, so a restart needs nothing but the scrapes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from capacity.answers.records import Quantity
+from capacity.base.checked import validate_arguments
+from capacity.base.errors import InvalidInput
+from capacity.base.flags import Flag
+from capacity.deployment import Pool, build
+from capacity.planning.evaluation.slo_evaluation import Goal
+from capacity.planning.load.highest_rate import RatePoint, RateRuns, Served
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.workload import Slo, parse_slos
+from capacity_validate.benchmark_results import MeasuredRun
+from capacity_validate.benchmark_results.metrics_scrape import PERCENTS, run_of_metrics
+from capacity_validate.calibrating_runs import build_replay, fit_adjustment
+from capacity_validate.campaigns import parse_budget
+from capacity_validate.comparing import compare_run
+from capacity_validate.comparison import MetricRow
+from capacity_validate.evidence import Evidence
+from capacity_validate.rate_growth import rate_growth
+from capacity_validate.replaying import calibration_prior, rebuild_workload, split_options
+from capacity_validate.scrape_history import (
+    MIN_REQUESTS,
+    MIN_RESIDENCES,
+    Window,
+    extend_history,
+    read_scrapes,
+    read_state,
+    split_history,
+    write_state,
+)
+from capacity_validate.server_metrics import ServerMetrics
+from capacity_validate.watch_report import (
+    Scenario,
+    WatchedLevel,
+    WatchReport,
+    compare_windows,
+    report_notes,
+)
+
+MIN_WINDOWS = 4
+CALIBRATION_RUNS = 4
+TESTED_WINDOWS = 64  # the latest ones are compared with their predictions
+REPLAYED = (400, 1000)  # requests of a window's replay
+REPLAYED_RESIDENCES = 20  # requests in flight times this
+SCENARIO_REQUESTS = 2000  # per replica: enough to fill an engine
+CONFIDENCE = 0.9
+ENDS = (0.05, 0.95)  # quantiles of step times
+
+
+@validate_arguments
+def watch(
+    source: str,
+    *,
+    slo: Annotated[Sequence[str] | str, Flag("SLO, such as ttft:p95:1s or tpot:p95:40ms.", "--slo")] = (),
+    model: str | None = None,
+    state: Annotated[
+        str | Path | None, Flag("File with the scrapes so far; written after each scrape.", "--state")
+    ] = None,
+    changed: Annotated[
+        Sequence[str], Flag("Launch setting to evaluate in addition, such as max-num-seqs=512.", "--try")
+    ] = (),
+    profiles: str | Path | None = None,
+    download: bool = False,
+    window: Annotated[
+        str, Flag("Least length of a window, such as 3h: the report covers the last 64 windows.", "--window")
+    ] = "1s",
+    **options: Any,
+) -> WatchReport:
+    """Read a server's metrics once, and report its headroom, limits and growth, and whether it has changed.
+
+    `source`: the http(s) address of /metrics or of Prometheus' query_range, or a file with such an answer or with a
+    state. Earlier scrapes are read from `state`. `options` describe the deployment as in `compare`. Raises InvalidInput
+    with fewer than 4 windows, or if the source cannot be read; MalformedFile.
+    """
+    watcher = Watcher(
+        source=source,
+        slos=parse_slos(slo),
+        model=model,
+        options=options,
+        changed=tuple(changed),
+        profiles=profiles,
+        download=download,
+        window_s=parse_budget(window, "--window"),
+        history=() if state is None else read_state(state),
+    )
+    watcher.scrape(state)
+    report = watcher.report()
+    if report is None:
+        raise InvalidInput(watcher.missing)
+    return report
+
+
+@dataclass(kw_only=True)
+class Watcher:
+    """The scrapes of a server, and the fits and predictions made from them."""
+
+    source: str
+    slos: tuple[Slo, ...]
+    model: str | None
+    options: dict[str, Any]
+    changed: tuple[str, ...] = ()
+    profiles: str | Path | None = None
+    download: bool = False
+    window_s: float = 1.0
+    history: tuple[ServerMetrics, ...] = ()
+    _fits: dict[tuple[float, ...], ResolvedPool] = field(default_factory=dict)
+    _rows: dict[tuple[object, ...], tuple[MetricRow, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _, self.traffic = split_options("watch", self.options)
+        self.settings = dict(map(_setting, self.changed))
+        for slo in self.slos:
+            if slo.percentile not in PERCENTS:
+                known = ", ".join(f"p{percent}" for percent in PERCENTS)
+                raise InvalidInput(f"--slo {slo}: /metrics contains histograms, so use one of {known}")
+
+    def scrape(self, state: str | Path | None) -> None:
+        """Read the source, and write the state file. Raises InvalidInput, MalformedFile."""
+        self.history = extend_history(self.history, read_scrapes(self.source))
+        if state is not None:
+            write_state(state, self.history)
+
+    @property
+    def missing(self) -> str:
+        """Return what a report still needs."""
+        found = len(split_history(self.history, self.window_s))
+        return (
+            f"{found} of {MIN_WINDOWS} windows so far: each needs {MIN_REQUESTS} completed requests between two "
+            f"scrapes and {MIN_RESIDENCES:g} mean E2E latencies (at least {self.window_s:g} s); scrape again later "
+            "with the same --state"
+        )
+
+    def report(self) -> WatchReport | None:
+        """Return the report of the scrapes so far; None while there are fewer than `MIN_WINDOWS` windows."""
+        windows = split_history(self.history, self.window_s)
+        if len(windows) < MIN_WINDOWS:
+            return None
+        tested, now = windows[-TESTED_WINDOWS:], windows[-1]
+        early = tested[
+            : 2 ** int(math.log2(len(tested))) // 2
+        ]  # so that the fit is of a time before a change
+        reference = self._fit(early)
+        adjustment = reference.profile.adjustment
+        assert adjustment is not None
+        smooth = reference.adjusted_by(adjustment.model_copy(update={"loads": ()}))
+        points, changes = compare_windows([(each, self._metrics(each, smooth, early)) for each in tested])
+        since_s = min((change.since_s for change in changes), default=0.0)
+        present = self._fit([each for each in tested if each.end_s > since_s])
+        growth = rate_growth(
+            *([getattr(each, name) for each in windows] for name in ("end_s", "seconds", "offered_per_s"))
+        )
+        scenarios = tuple(self._scenarios(present, now))
+        limit = scenarios[0].highest_rate_per_s if scenarios else None
+        return WatchReport(
+            source=self.source,
+            model=present.model.name,
+            gpu=present.profile.name,
+            num_gpus=present.pool.num_gpus,
+            engine=present.engine.label,
+            request_rate_per_s=now.offered_per_s,
+            growth=growth,
+            hours_to_saturation=None if growth is None or limit is None else growth.hours_until(limit),
+            levels=tuple(self._levels(now, scenarios)),
+            scenarios=scenarios,
+            changes=changes,
+            windows=points,
+            notes=tuple(report_notes(growth, changes, windows)),
+        )
+
+    def _run(self, window: Window, replayed: int | None = None) -> MeasuredRun:
+        """Return a window as a run with its arrival rate; long enough that its begin and end matter little."""
+        run = run_of_metrics(window.metrics)
+        in_flight = window.offered_per_s * run.latencies_ms.get("e2el", {}).get("mean", 0.0) / 1e3
+        number = replayed or int(min(max(REPLAYED[0], REPLAYED_RESIDENCES * in_flight), REPLAYED[1]))
+        run = run_of_metrics(window.metrics, replayed=number)
+        return replace(run, request_rate=window.offered_per_s, notices=())
+
+    def _fit(self, windows: Sequence[Window]) -> ResolvedPool:
+        """Return the deployment calibrated on some of these windows, from the lowest to the highest rate."""
+        ranked = sorted(windows, key=lambda each: each.offered_per_s)
+        places = {round(i * (len(ranked) - 1) / (CALIBRATION_RUNS - 1)) for i in range(CALIBRATION_RUNS)}
+        chosen = [ranked[place] for place in sorted(places)]
+        key = tuple(each.end_s for each in chosen)
+        if key not in self._fits:
+            replay = build_replay(
+                Evidence(sources=(self.source,), runs=tuple(map(self._run, chosen))),
+                model=self.model,
+                profiles=self.profiles,
+                download=self.download,
+                options=self.options,
+            )
+            adjustment, _ = fit_adjustment(replay, calibration_prior(replay.resolved))
+            self._fits[key] = replay.resolved.adjusted_by(adjustment)
+        return self._fits[key]
+
+    def _metrics(
+        self, window: Window, fitted: ResolvedPool, early: Sequence[Window]
+    ) -> tuple[MetricRow, ...]:
+        key = (window.metrics.since_s, window.end_s, early[0].end_s, len(early))
+        if key not in self._rows:
+            run = self._run(window)
+            workload = rebuild_workload(run, self.traffic)
+            found = compare_run(fitted, run, workload, self.traffic, None, run.server)
+            self._rows[key] = tuple(row for row in found.metrics if row.low and row.high)
+        return self._rows[key]
+
+    def _scenarios(self, present: ResolvedPool, now: Window) -> Iterator[Scenario]:
+        """Yield the limits of the server, of two replicas, and of the server with the changed settings."""
+        chosen = [("now", present, 1), ("one more replica", present, 2)]
+        if self.settings:
+            fields = {**present.pool.model_dump(exclude_unset=True), **self.settings}
+            other = resolve(present.model, build(Pool, fields), profiles=self.profiles)
+            other.memory.require_fit()
+            chosen.append((" ".join(self.changed), other.adjusted_by(present.profile.adjustment), 1))
+        for name, resolved, replicas in chosen if self.slos else ():
+            run = self._run(now, SCENARIO_REQUESTS * replicas)
+            workload, _ = rebuild_workload(run, self.traffic)
+            goal = Goal(slos=self.slos)
+            served = Served(resolved=resolved, workloads=(workload,), goal=goal, replicas=replicas)
+            yield _scenario(name, served, now.offered_per_s)
+
+    def _levels(self, now: Window, scenarios: Sequence[Scenario]) -> Iterator[WatchedLevel]:
+        measured = run_of_metrics(now.metrics).latencies_ms
+        for slo in self.slos:
+            value = measured.get(slo.metric, {}).get(f"p{slo.percentile:g}")
+            yield WatchedLevel(
+                slo=str(slo),
+                limit_s=slo.limit_s,
+                measured_s=None if value is None else value / 1e3,
+                predicted_s=scenarios[0].levels_s[str(slo)],
+            )
+
+
+def _setting(text: str) -> tuple[str, str]:
+    """Return field and value of a launch setting. Raises InvalidInput."""
+    name, _, value = text.removeprefix("--").replace(" ", "=", 1).partition("=")
+    name = name.replace("-", "_")
+    if name not in Pool.model_fields or not value:
+        raise InvalidInput(f"--try {text!r}: write a launch setting as in --try max-num-seqs=512")
+    return name, value
+
+
+def _scenario(name: str, served: Served, rate_per_s: float) -> Scenario:
+    runs = RateRuns(served=served, crew=None, progress=None)
+    highest, unlimited = runs.highest(rate_per_s * served.replicas, CONFIDENCE)
+    if highest is None:
+        raise InvalidInput(f"the SLO is met at any rate: {unlimited[0]}")
+    levels = (None, *ENDS)
+    now = [served.trial(RatePoint(rate_per_s, level)) for level in levels]
+    limits = (  # with predicted, fast, slow and safe steps
+        *zip((highest.predicted, highest.high, highest.low), levels, strict=True),
+        (highest.at_confidence, CONFIDENCE),
+    )
+    *in_flight, safe = (
+        rate * served.trial(RatePoint(rate, level)).mean_e2e_s if rate > 0 else 0.0 for rate, level in limits
+    )
+    return Scenario(
+        name=name,
+        highest_rate_per_s=_hull(highest.predicted, highest.high, highest.low),
+        safe_rate_per_s=highest.at_confidence,
+        highest_concurrency=_hull(*in_flight),
+        safe_concurrency=safe,
+        levels_s={
+            level.slo: _hull(*(each.levels[place].value_s or 0.0 for each in now))
+            for place, level in enumerate(now[0].levels)
+        },
+    )
+
+
+def _hull(value: float, *ends: float) -> Quantity:
+    return Quantity(value=value, low=min(value, *ends), high=max(value, *ends))
