@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def slowness() -> float:
@@ -28,3 +30,15 @@ def cpu_slowness() -> float:
         compile(SOURCE, "source", "exec")
         times.append(time.thread_time() - start_s)
     return min(times) / COMPILE_S
+
+
+@contextmanager
+def cpu_limit(limit_s: float) -> Iterator[None]:
+    """Fail if the block takes more CPU time than `limit_s`, times `cpu_slowness` where that is above 1."""
+    slow_before, start_s = cpu_slowness(), time.process_time()
+    yield
+    taken_s = time.process_time() - start_s
+    slow = max(1.0, slow_before, cpu_slowness())
+    assert taken_s < limit_s * slow, (
+        f"{taken_s:.3g} s of CPU, limit {limit_s:g} s on a machine {slow:.1f} x slower"
+    )

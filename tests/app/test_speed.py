@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from capacity_app.pages import PAGES
 from long_forms import mostly_slow
-from slowness import cpu_slowness
+from slowness import cpu_limit, cpu_slowness
 from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
 
 import capacity
@@ -52,7 +52,7 @@ def test_a_click_is_heard_within_100_ms(
         heard_s.clear()
         slow_before = cpu_slowness()
         opened.inputs()[key].set_value(value).run()
-        slow = (slow_before + cpu_slowness()) / 2
+        slow = max(1.0, (slow_before + cpu_slowness()) / 2)
         stretches.append(max(after - before for before, after in pairwise(heard_s)) / slow)
         reruns.append((heard_s[-1] - heard_s[0]) / slow)
     print(f"{page}: longest stretch {min(stretches) * 1e3:.0f} ms, run {min(reruns) * 1e3:.0f} ms")
@@ -69,8 +69,7 @@ def test_a_simulation_of_20k_requests_shows_within_3_s() -> None:
         "sample_interval_s": 5.0,
     }
     capacity.simulate("llama-3.1-8b", num_prompts=100, **asked)
-    began_s = time.process_time()
-    answer = capacity.simulate("llama-3.1-8b", num_prompts=20_000, **asked)
-    assert latency_chart({"run": answer}, "ttft").figure.to_json()
-    assert state_chart({"run": answer}).figure.to_json()
-    assert time.process_time() - began_s < SHOWN_S
+    with cpu_limit(SHOWN_S):
+        answer = capacity.simulate("llama-3.1-8b", num_prompts=20_000, **asked)
+        assert latency_chart({"run": answer}, "ttft").figure.to_json()
+        assert state_chart({"run": answer}).figure.to_json()

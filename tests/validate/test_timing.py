@@ -104,7 +104,7 @@ def test_a_thread_clock_leaps_over_waiting() -> None:
     clock = ThreadClock()
     start = time.perf_counter()
     clock.wait_until(100.0)
-    assert time.perf_counter() - start < 1.0
+    assert time.perf_counter() - start < 10.0
     assert clock.now_s() == pytest.approx(100.0, abs=0.1)
     wall = RunClock()
     wall.wait_until(0.02)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import re
-import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from slowness import cpu_limit
 
 from capacity.model.quantization.expressions import MAX_CHARACTERS, Expressions, glob_to_expression
 
@@ -89,13 +90,9 @@ def test_globs_mean_what_shells_mean(glob: str, name: str) -> None:
 
 @pytest.mark.parametrize("pattern", CATASTROPHES)
 def test_what_hangs_pythons_is_answered_or_refused(pattern: str) -> None:
-    began = time.process_time()
-    try:
+    with cpu_limit(1), contextlib.suppress(re.error):
         ours = Expressions([pattern])
         assert not any(ours.match(f"model.layers.{n}.self_attn.q_proj") for n in range(100))
-    except re.error:
-        pass
-    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from concurrent.futures import wait
 from typing import Any
 
 import pytest
+from slowness import slowness
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
@@ -80,7 +81,7 @@ def test_a_trial_ends_when_time_is_up_and_leaves_nothing() -> None:
         bench.until_s = time.monotonic() + 0.05
         with pytest.raises(OutOfTime):
             bench.trial(ASKS[-1]._replace(sample=False, first_draw=False))
-        assert time.monotonic() - bench.until_s < 1
+        assert time.monotonic() - bench.until_s < 2 * max(slowness(), 1.0)
         assert not bench.trials
         assert bench.run_all([EvaluationRequest(candidate=ASKS[0].candidate, confidence=0.9)]) == [None]
         bench.until_s = math.inf

@@ -10,6 +10,7 @@ import pytest
 from brute_force import brute_force
 from long_forms import mostly_slow
 from quick_plans import PLAIN, PRICES, SHORT, quick
+from slowness import slowness
 
 from capacity.planning.plan import plan
 from capacity.planning.search.candidate_family import EvaluatedCandidate
@@ -231,7 +232,7 @@ def test_time_is_up_inside_of_a_run_too() -> None:
     )  # fmt: skip
     assert answer.ended == "time limit"
     assert not answer.proved
-    assert time.monotonic() - begun_s < 0.2 + 2
+    assert time.monotonic() - begun_s < 0.2 + 3 * max(slowness(), 1.0)
 
 
 def test_a_short_limit_gives_the_same_answer_as_a_long_one() -> None:
