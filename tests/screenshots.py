@@ -128,12 +128,13 @@ def browser() -> Iterator[Any]:
 
 
 def open_page(browser: Any, theme: Theme = "light", width: int = WIDTH, height: int = HEIGHT) -> Any:
-    """Open an empty browser page in a new session with a fixed locale."""
-    context = browser.new_context(
-        locale="en-US", color_scheme=theme, viewport={"width": width, "height": height}, timezone_id="UTC"
-    )
-    context.set_default_timeout(READY_MS)
-    return context.new_page()
+    """Open an empty browser page with a fixed locale; pages of one browser share what they have loaded and compiled."""
+    contexts = browser.contexts or [browser.new_context(locale="en-US", timezone_id="UTC")]
+    contexts[0].set_default_timeout(READY_MS)
+    page = contexts[0].new_page()
+    page.set_viewport_size({"width": width, "height": height})
+    page.emulate_media(color_scheme=theme)
+    return page
 
 
 def wait_until_drawn(page: Any) -> None:
@@ -175,7 +176,7 @@ def take_screenshot(
     page.wait_for_timeout(500)
     path = folder / f"{shot.name}-{theme if width == WIDTH else 'phone'}.png"
     page.screenshot(path=str(path))
-    page.context.close()
+    page.close()
     Image.open(path).convert("RGB").quantize(COLOURS).save(path, optimize=True)
     return path
 

@@ -96,7 +96,7 @@ def tab(chromium: Any, server: str) -> Iterator[Callable[..., Tab]]:
 
     yield opened
     for one in tabs:
-        one.page.context.close()
+        one.page.close()
     assert [complaint for one in tabs for complaint in one.complaints] == []
 
 

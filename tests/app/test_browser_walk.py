@@ -72,7 +72,7 @@ def walked(chromium: Any, server: str) -> Any:
     page.wait_for_url("**rate=6**")
     wait_for_answers(page)
     yield page
-    page.context.close()
+    page.close()
 
 
 @pytest.mark.parametrize("entry", PAGES, ids=lambda entry: entry.name)
