@@ -150,11 +150,16 @@ def _become(streams: list[int], words: list[str], folder: str, environment: dict
 
     sys.argv = words
     del sys.path[0]
-    command()
+    try:
+        command()
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            _end(end.code or 0)
+        raise
     return 0
 
 
-def _end() -> None:
+def _end(code: int = 0) -> None:
     """End with 0 as an interpreter ends, without taking every loaded module apart (half a second of CPU time)."""
     import atexit
     import threading
@@ -163,7 +168,7 @@ def _end() -> None:
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)
 
 
 if __name__ == "__main__":
