@@ -16,6 +16,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import capacity_validate
 import metrics_server
 import pytest
+from capacity_validate.watching import Watcher
 from quick_plans import quick
 
 import capacity
@@ -33,7 +34,7 @@ from capacity.report.views.units import Unit, value_at
 from capacity.report.views.view import Column, Drawing, Facts, Table, View
 from capacity.techniques.quantize import quantization_list
 from capacity.techniques.speculate import speculation_methods, textbook
-from capacity.workload import FixedLengths, SteadyArrivals, conversations, write_timed_trace
+from capacity.workload import FixedLengths, SteadyArrivals, conversations, parse_slos, write_timed_trace
 from capacity.workload.synthetic import ThinkTime
 
 SHORT = {"input_len": 64, "output_len": 8, "request_rate": 4.0, "num_prompts": 20}
