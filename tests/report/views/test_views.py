@@ -41,7 +41,7 @@ SHORT = {"input_len": 64, "output_len": 8, "request_rate": 4.0, "num_prompts": 2
 LLAMA: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100"}
 LENGTHS: dict[str, Any] = {"input_len": 300, "output_len": 60}
 ASKED = {
-    "quantize": lambda: capacity.quantize(**LLAMA, price="2"),
+    "quantize": lambda: capacity.quantize(**LLAMA, price="2", methods=("fp8-tensor", "awq-int4")),
     "quantizations": quantization_list,
     "speculate": lambda: capacity.speculate(**LLAMA),
     "textbook": textbook,
