@@ -140,6 +140,14 @@ def open_page(browser: Any, theme: Theme = "light", width: int = WIDTH, height: 
     return page
 
 
+def open_first_page(browser: Any, theme: Theme = "light", width: int = WIDTH, height: int = HEIGHT) -> Any:
+    """Open a page that shares nothing with those before; `page.context.close()` ends it."""
+    looks = {"color_scheme": theme, "viewport": {"width": width, "height": height}}
+    context = browser.new_context(locale="en-US", timezone_id="UTC", **looks)
+    context.set_default_timeout(READY_MS)
+    return context.new_page()
+
+
 def leave_page(page: Any) -> None:
     """End a page's session, and keep the page for the next one: its scripts take 3 s of CPU time in a new one."""
     page.goto(urljoin(page.url, LEFT))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from capacity_app.pages import PAGES
 from long_forms import mostly_slow
-from screenshots import SCREENSHOTS, Screenshot, leave_page, open_page, wait_until_drawn
+from screenshots import SCREENSHOTS, Screenshot, leave_page, open_first_page, open_page, wait_until_drawn
 from slowness import slowness
 
 pytestmark = pytest.mark.ci  # many seconds
@@ -214,7 +214,7 @@ def edit(page: Any) -> None:
 
 @pytest.mark.slow
 def test_the_script_of_charts_is_there_before_a_chart_asks_for_it(chromium: Any, server: str) -> None:
-    page = open_page(chromium, "light", 1440, 1000)
+    page = open_first_page(chromium, "light", 1440, 1000)
     page.goto(f"{server}/cost")
     page.locator(".js-plotly-plot .main-svg").first.wait_for()
     asked = page.evaluate(
@@ -223,7 +223,7 @@ def test_the_script_of_charts_is_there_before_a_chart_asks_for_it(chromium: Any,
     )
     assert asked["PlotlyChart"] < asked["host-config"]  # the first word that the page has with the server
     assert asked["index"] <= asked["PlotlyChart"]
-    leave_page(page)
+    page.context.close()
 
 
 @pytest.mark.slow
@@ -233,7 +233,7 @@ def test_the_first_chart_is_soon_there_in_a_browser_that_has_nothing(
 ) -> None:
     leave_page(shown(chromium, server, name, "light", 1440))  # the server has drawn it once
     slow = slowness()
-    page = open_page(chromium, "light", 1440, 1000)
+    page = open_first_page(chromium, "light", 1440, 1000)
     began_s = time.perf_counter()
     page.goto(f"{server}/{name}")
     page.locator(".js-plotly-plot .main-svg").first.wait_for()
@@ -241,4 +241,4 @@ def test_the_first_chart_is_soon_there_in_a_browser_that_has_nothing(
     slow = max(slow, slowness(), 1.0)
     print(f"{name}: first chart after {taken_s:.2f} s, machine {slow:.1f} x slower")
     assert taken_s < FIRST_CHART_S * slow
-    leave_page(page)
+    page.context.close()
