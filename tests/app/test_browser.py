@@ -89,8 +89,13 @@ class Tab:
         self.kpi(label).get_by_test_id("stMetricValue").get_by_text(value, exact=True).wait_for()
 
     def download(self, name: str) -> bytes:
-        with self.page.expect_download() as waited:
-            self.page.get_by_role("button", name=name, exact=True).first.click()
+        """What a button gives; pressed again if its file was replaced meanwhile, by a page still being drawn."""
+        for _ in range(2):
+            with self.page.expect_download() as waited:
+                self.page.get_by_role("button", name=name, exact=True).first.click()
+            if waited.value.failure() != "canceled":
+                break
+            wait_until_drawn(self.page)
         return Path(waited.value.path()).read_bytes()
 
 
