@@ -646,6 +646,11 @@ OF_MANY_SECONDS = (
     "a closed loop that waits",
     "a tree of EAGLE-3",
     "what would help",
+    "a closed loop of lengths as measured",
+    "a draft model",
+    "both models as one deployment",
+    "a mixture of experts on four GPUs",
+    "techniques in an order of one's own at a rate",
 )
 OF_THE_RUN = ("elapsed_s",)  # no number of the answer
 

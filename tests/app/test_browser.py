@@ -18,7 +18,7 @@ from capacity_app.error_display import INTERNAL_ERROR
 from capacity_app.example_server import example_files
 from capacity_app.pages import PAGES
 from long_forms import mostly_slow
-from screenshots import open_page, wait_until_drawn
+from screenshots import leave_page, open_page, wait_until_drawn
 
 import capacity
 from capacity.hardware import parse_profile
@@ -51,13 +51,22 @@ class Tab:
         self.page = page
         self.address = address
         self.complaints: list[str] = []
-        page.on("console", self._heard)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("requestfailed", lambda request: self.complaints.append(f"failed: {request.url}"))
+        self.listeners = {
+            "console": self._heard,
+            "pageerror": lambda error: self.complaints.append(str(error)),
+            "requestfailed": lambda request: self.complaints.append(f"failed: {request.url}"),
+        }
+        for event, listener in self.listeners.items():
+            page.on(event, listener)
 
     def _heard(self, message: Any) -> None:
         if message.type == "error" and not PROBED.search(message.location.get("url", "")):
             self.complaints.append(message.text)
+
+    def leave(self) -> None:
+        for event, listener in self.listeners.items():
+            self.page.remove_listener(event, listener)
+        leave_page(self.page)
 
     def open(self, path: str) -> Tab:
         self.page.goto(self.address + path)
@@ -80,8 +89,13 @@ class Tab:
         self.kpi(label).get_by_test_id("stMetricValue").get_by_text(value, exact=True).wait_for()
 
     def download(self, name: str) -> bytes:
-        with self.page.expect_download() as waited:
-            self.page.get_by_role("button", name=name, exact=True).first.click()
+        """What a button gives; pressed again if its file was replaced meanwhile, by a page still being drawn."""
+        for _ in range(2):
+            with self.page.expect_download() as waited:
+                self.page.get_by_role("button", name=name, exact=True).first.click()
+            if waited.value.failure() != "canceled":
+                break
+            wait_until_drawn(self.page)
         return Path(waited.value.path()).read_bytes()
 
 
@@ -96,7 +110,7 @@ def tab(chromium: Any, server: str) -> Iterator[Callable[..., Tab]]:
 
     yield opened
     for one in tabs:
-        one.page.context.close()
+        one.leave()
     assert [complaint for one in tabs for complaint in one.complaints] == []
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from screenshots import open_page, wait_until_drawn
+from screenshots import leave_page, open_page, wait_until_drawn
 
 import capacity
 
@@ -39,7 +39,7 @@ def test_a_use_case_and_people_become_a_plan_in_two_clicks(chromium: Any, server
     page.get_by_role("button", name="Search", exact=True).click()
     page.get_by_text("Starts").first.wait_for()
     assert "vllm serve" in page.get_by_test_id("stCode").first.inner_text()
-    page.context.close()
+    leave_page(page)
 
 
 def test_a_sweeps_store_is_drawn(chromium: Any, server: str, tmp_path: Path) -> None:
@@ -53,4 +53,4 @@ def test_a_sweeps_store_is_drawn(chromium: Any, server: str, tmp_path: Path) -> 
     wait_until_drawn(page)
     lines = page.locator(".scatterlayer .trace")
     assert lines.count() == 2
-    page.context.close()
+    leave_page(page)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from screenshots import open_page, wait_until_drawn
+from screenshots import leave_page, open_page, wait_until_drawn
 
 import capacity
 from capacity.report.display import time_and_interval
@@ -38,7 +38,7 @@ def test_a_click_on_the_frontier_opens_the_deployment(chromium: Any, server: str
     assert f"{page.url.partition('concurrency=')[2].partition('&')[0]} in flight" in said
     shown = page.get_by_test_id("stMetric").filter(has_text="per GPU").inner_text()
     assert said.partition(": ")[2].partition(" ")[0] in shown
-    page.context.close()
+    leave_page(page)
 
 
 @pytest.mark.slow
@@ -84,8 +84,8 @@ def test_the_question_of_a_meeting_takes_one_action_and_its_link_restores_it(
     wait_until_drawn(again)
     for label, text in figures.items():
         assert again.get_by_test_id("stMetric").filter(has_text=label).first.inner_text() == text
-    page.context.close()
-    again.context.close()
+    leave_page(page)
+    leave_page(again)
 
 
 @pytest.mark.slow
@@ -104,5 +104,5 @@ def test_what_is_pinned_is_in_the_link(chromium: Any, server: str) -> None:
     figures = again.get_by_test_id("stMetric").filter(has_text="TPOT").inner_text()
     assert "vs. A" in figures
     assert "+0 % vs. A" not in figures
-    page.context.close()
-    again.context.close()
+    leave_page(page)
+    leave_page(again)

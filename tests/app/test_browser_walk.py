@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from capacity_app.error_display import INTERNAL_ERROR
 from capacity_app.pages import EVERY_ENGINE, EVERY_GPU, FRONTIER, OVER_LOADS, PAGES, RATE
-from screenshots import open_page, wait_until_drawn
+from screenshots import leave_page, open_page, wait_until_drawn
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +72,7 @@ def walked(chromium: Any, server: str) -> Any:
     page.wait_for_url("**rate=6**")
     wait_for_answers(page)
     yield page
-    page.context.close()
+    leave_page(page)
 
 
 @pytest.mark.parametrize("entry", PAGES, ids=lambda entry: entry.name)

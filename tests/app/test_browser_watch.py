@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from screenshots import open_page, wait_until_drawn
+from screenshots import leave_page, open_page, wait_until_drawn
 
 import capacity
 
@@ -50,7 +50,7 @@ def test_a_recorded_run_is_played_and_scrubbed(chromium: Any, server: str) -> No
         arg=stopped,
     )
     assert playhead(page) > stopped
-    page.context.close()
+    leave_page(page)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -85,4 +85,4 @@ def test_two_deployments_type_at_the_pace_that_is_predicted(chromium: Any, serve
         assert answer.e2e_s is not None
         assert end_s == pytest.approx(answer.ttft_s.value + 199 * answer.tpot_s.value, abs=0.051)  # type: ignore[union-attr]
     page.get_by_role("button", name="Start").wait_for()
-    page.context.close()
+    leave_page(page)

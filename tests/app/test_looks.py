@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from capacity_app.pages import PAGES
 from long_forms import mostly_slow
-from screenshots import SCREENSHOTS, Screenshot, open_page, wait_until_drawn
+from screenshots import SCREENSHOTS, Screenshot, leave_page, open_first_page, open_page, wait_until_drawn
 from slowness import slowness
 
 pytestmark = pytest.mark.ci  # many seconds
@@ -137,7 +137,7 @@ def test_text_can_be_read_and_figures_stand_in_a_grid(chromium: Any, server: str
     assert len({round(card["width"]) for card in cards}) == 1
     rows = {round(card["y"]) for card in cards}
     assert all(len({round(c["height"]) for c in cards if round(c["y"]) == row}) == 1 for row in rows)
-    page.context.close()
+    leave_page(page)
 
 
 def test_the_check_finds_what_cannot_be_read(chromium: Any, server: str) -> None:
@@ -148,7 +148,7 @@ def test_the_check_finds_what_cannot_be_read(chromium: Any, server: str) -> None
     page.evaluate("document.querySelector('[data-testid=stMain]').append(document.createElement('select'))")
     assert page.evaluate(CONTRASTS) != []
     assert {found.partition(":")[0] for found in serious(page)} == {"color-contrast", "select-name"}
-    page.context.close()
+    leave_page(page)
 
 
 @pytest.mark.slow
@@ -159,7 +159,7 @@ def test_every_page_can_be_read(chromium: Any, server: str, name: str, theme: st
     page = shown(chromium, server, name, theme, width)
     check(page)
     assert serious(page) == []
-    page.context.close()
+    leave_page(page)
 
 
 ASKED = [pytest.param(shot, id=shot.name) for shot in SCREENSHOTS if shot.click]
@@ -181,7 +181,7 @@ def test_what_a_button_draws_can_be_read(
     page.wait_for_timeout(500)
     check(page)
     assert serious(page) == []
-    page.context.close()
+    leave_page(page)
 
 
 @pytest.mark.slow
@@ -198,7 +198,7 @@ def test_an_edit_is_drawn_at_once_on_every_page(chromium: Any, server: str, name
     slow = max(slow, slowness(), 1.0)
     print(f"{name}: repainted in {median(taken_s):.2f} s, machine {slow:.1f} x slower")
     assert median(taken_s) < REPAINT_S * slow
-    page.context.close()
+    leave_page(page)
 
 
 def edit(page: Any) -> None:
@@ -214,7 +214,7 @@ def edit(page: Any) -> None:
 
 @pytest.mark.slow
 def test_the_script_of_charts_is_there_before_a_chart_asks_for_it(chromium: Any, server: str) -> None:
-    page = open_page(chromium, "light", 1440, 1000)
+    page = open_first_page(chromium, "light", 1440, 1000)
     page.goto(f"{server}/cost")
     page.locator(".js-plotly-plot .main-svg").first.wait_for()
     asked = page.evaluate(
@@ -231,9 +231,9 @@ def test_the_script_of_charts_is_there_before_a_chart_asks_for_it(chromium: Any,
 def test_the_first_chart_is_soon_there_in_a_browser_that_has_nothing(
     chromium: Any, server: str, name: str
 ) -> None:
-    shown(chromium, server, name, "light", 1440).context.close()  # the server has drawn it once
+    leave_page(shown(chromium, server, name, "light", 1440))  # the server has drawn it once
     slow = slowness()
-    page = open_page(chromium, "light", 1440, 1000)
+    page = open_first_page(chromium, "light", 1440, 1000)
     began_s = time.perf_counter()
     page.goto(f"{server}/{name}")
     page.locator(".js-plotly-plot .main-svg").first.wait_for()

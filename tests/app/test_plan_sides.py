@@ -139,7 +139,7 @@ def test_a_hostile_plan_of_a_link_is_refused(options: dict[str, Any]) -> None:
 
 
 def test_without_a_winner_it_says_what_is_in_the_way() -> None:
-    impossible = {**ASKED, "slo": ("ttft:p95:1ms",), "max_gpus": 2}
+    impossible = {**ASKED, "slo": ("ttft:p95:1ms",), "max_gpus": 2, "quantizations": "default"}
     plan = capacity.plan("llama-3.1-8b", **impossible, request_rate=4.0)
     (only,) = plan_facts(plan)
     assert only.value == "none"

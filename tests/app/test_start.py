@@ -75,5 +75,5 @@ def test_the_copied_command_finds_a_plan(
     dashboard: Open, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = dashboard("start", start_users="50").code("shell")
-    shown = printed(f"{command} --num-prompts 100 --time-limit-s 5 --gpus h100", monkeypatch, capsys)
+    shown = printed(f"{command} --num-prompts 100 --gpus h100 --quantizations default", monkeypatch, capsys)
     assert "Rent 1 x h100-sxm-80gb" in shown

@@ -16,7 +16,20 @@ from capacity.cli.main import app, main
 
 VERBS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 SCREEN = 50  # lines; every help text is complete
-SLOW = {"plan", "fleet", "advise", "stack", "tornado", "curve", "charts", "validate", "dashboard", "batching"}
+SLOW = {
+    "frontier",
+    "quantize",
+    "plan",
+    "fleet",
+    "advise",
+    "stack",
+    "tornado",
+    "curve",
+    "charts",
+    "validate",
+    "dashboard",
+    "batching",
+}
 FILES = ("http://", "requests.csv", "requests.jsonl", "result.json", ".toml", "scenario.json", "measurements")
 
 

@@ -18,9 +18,10 @@ from spec_counts import count_specs
 from capacity.cli.main import main
 
 H100 = ("--gpu", "h100")
+METHODS = ["--method", "fp8-tensor", "--method", "awq-int4"]
 ARRIVALS = ("--isl", "200", "--osl", "50", "--random-range-ratio", "0.8", "--num-prompts", "60")
 QUESTIONS: dict[str, list[str]] = {
-    "quantize": ["quantize", "llama-3.1-8b", *H100, "--price", "2.50"],
+    "quantize": ["quantize", "llama-3.1-8b", *H100, "--price", "2.50", *METHODS],
     "speculate": ["speculate", "llama-3.1-8b", *H100, "--method", "eagle", "--batch-sizes", "1,64"],
     "textbook": ["speculate", "--textbook"],
     "speculators": ["speculate", "--list"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from engine_loops import LOOPS
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_forms import mostly_slow
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routing import PoolLimits
@@ -109,8 +111,12 @@ def test_plans_that_cannot_be() -> None:
         simulate(requests(), [setup] * 2, scaling=scaling)
 
 
-@pytest.mark.parametrize("engine_loop", ["events", "core"])
-@pytest.mark.parametrize("mean_s", [0.1, 1e-3, 1e-9])
+@pytest.mark.parametrize(
+    ("mean_s", "engine_loop"),
+    mostly_slow(
+        product([0.1, 1e-3, 1e-9], ["events", "core"]), [(1e-3, "events"), (0.1, "core"), (1e-9, "core")]
+    ),
+)
 def test_replicas_that_live_shorter_than_any_request_stall_and_say_so(
     mean_s: float, engine_loop: str
 ) -> None:

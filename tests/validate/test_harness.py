@@ -265,6 +265,7 @@ def test_a_tight_tolerance_fails_and_says_by_how_much(short: tuple[ValidationRep
     assert "but some checks failed" in report.verdict
 
 
+@pytest.mark.slow
 def test_what_the_cpu_must_show(tmp_path: Path) -> None:
     """Under 90 s; held-out operators within 20 % at the median, TTFT and TPOT of the small transformer within 25 %.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import html
 import json
 import re
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
 from types import NoneType, SimpleNamespace, UnionType
@@ -15,11 +16,11 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import capacity_validate
 import metrics_server
 import pytest
+from capacity_validate.watching import Watcher
 from quick_plans import quick
 
 import capacity
 from capacity.answers.records import Quantity
-from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS
 from capacity.planning.sweeps.sweep_spec import SweepSpec
@@ -33,14 +34,14 @@ from capacity.report.views.units import Unit, value_at
 from capacity.report.views.view import Column, Drawing, Facts, Table, View
 from capacity.techniques.quantize import quantization_list
 from capacity.techniques.speculate import speculation_methods, textbook
-from capacity.workload import FixedLengths, SteadyArrivals, conversations, write_timed_trace
+from capacity.workload import FixedLengths, SteadyArrivals, conversations, parse_slos, write_timed_trace
 from capacity.workload.synthetic import ThinkTime
 
 SHORT = {"input_len": 64, "output_len": 8, "request_rate": 4.0, "num_prompts": 20}
 LLAMA: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100"}
 LENGTHS: dict[str, Any] = {"input_len": 300, "output_len": 60}
 ASKED = {
-    "quantize": lambda: capacity.quantize(**LLAMA, price="2"),
+    "quantize": lambda: capacity.quantize(**LLAMA, price="2", methods=("fp8-tensor", "awq-int4")),
     "quantizations": quantization_list,
     "speculate": lambda: capacity.speculate(**LLAMA),
     "textbook": textbook,
@@ -173,26 +174,28 @@ ASKED = {
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, AnswerRecord]:
-    """An answer of every view, with all its parts."""
-    return {name: ask() for name, ask in ASKED.items()} | {
-        "cache-curve": cached(tmp_path_factory.mktemp("trace")),
-        "swept": swept(tmp_path_factory.mktemp("sweep")),
-        "comparison": measured(tmp_path_factory.mktemp("result")),
-        "watch": watched(tmp_path_factory.mktemp("metrics")),
-    }
+def answer_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], AnswerRecord]:
+    """Return a function that asks once for the answer of a view, with all its parts."""
+
+    @cache
+    def answer(name: str) -> AnswerRecord:
+        return WITH_FILES[name](tmp_path_factory.mktemp(name)) if name in WITH_FILES else ASKED[name]()
+
+    return answer
 
 
 def watched(folder: Path) -> AnswerRecord:
     """Five windows of a simulated server."""
     day = metrics_server.serve_day({"rate": 4, "end_rate": 4, "seconds": 300})
-    state = folder / "state.json"
     path = folder / "metrics.txt"
+    slos = parse_slos("ttft:p95:1s")
+    watcher = Watcher(source=str(path), slos=slos, model=None, options={"gpu": "h100"})
     for minute in range(6):
         path.write_text(metrics_server.metrics_text(day, 60.0 * minute))
-        with contextlib.suppress(InvalidInput):  # the first windows are too few
-            answer = capacity_validate.watch(str(path), gpu="h100", slo=["ttft:p95:1s"], state=state)
-    return answer
+        watcher.scrape(None)
+    report = watcher.report()
+    assert report is not None
+    return report
 
 
 def measured(folder: Path) -> AnswerRecord:
@@ -231,6 +234,10 @@ def cached(folder: Path) -> AnswerRecord:
     return capacity.cache_curve(str(folder / "trace.jsonl"), replicas=2, served_by=served_by)
 
 
+WITH_FILES = {"cache-curve": cached, "swept": swept, "comparison": measured, "watch": watched}
+VIEWS = [name for name, answer in ANSWERS.items() if answer.view]
+
+
 def view_of(name: str, answer: AnswerRecord) -> View:
     view: View = resolve_name(ANSWERS[name].view)(answer)
     return View(view.title, list(view.blocks), list(view.detail), screen=list(view.screen))
@@ -250,13 +257,13 @@ def kind_at(kind: Any, path: str) -> Any:
     return kind
 
 
-def test_every_view_has_an_answer(answers: dict[str, AnswerRecord]) -> None:
-    assert {name for name, answer in ANSWERS.items() if answer.view} == set(answers)
+def test_every_view_has_an_answer() -> None:
+    assert set(VIEWS) == ASKED.keys() | WITH_FILES.keys()
 
 
-@pytest.mark.parametrize("name", [name for name, answer in ANSWERS.items() if answer.view])
-def test_every_path_leads_to_a_field(name: str, answers: dict[str, AnswerRecord]) -> None:
-    view = view_of(name, answers[name])
+@pytest.mark.parametrize("name", VIEWS)
+def test_every_path_leads_to_a_field(name: str, answer_of: Callable[[str], AnswerRecord]) -> None:
+    view = view_of(name, answer_of(name))
     tables = [block for block in (*view.blocks, *view.detail, *view.screen) if isinstance(block, Table)]
     if name == "fit":
         assert not tables
@@ -273,9 +280,11 @@ def test_every_path_leads_to_a_field(name: str, answers: dict[str, AnswerRecord]
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("name", [name for name, answer in ANSWERS.items() if answer.view])
-def test_console_page_and_dashboard_show_the_same(name: str, answers: dict[str, AnswerRecord]) -> None:
-    answer = answers[name]
+@pytest.mark.parametrize("name", VIEWS)
+def test_console_page_and_dashboard_show_the_same(
+    name: str, answer_of: Callable[[str], AnswerRecord]
+) -> None:
+    answer = answer_of(name)
     page = re.sub("<[^>]*>", "", html.unescape(render(answer, "html")))
     console = render(answer, "table")
     for block in view_of(name, answer).blocks:

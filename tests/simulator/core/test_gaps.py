@@ -56,7 +56,7 @@ def test_a_few_gaps(core_alone: CoreAlone, entries: list[tuple[int, int]]) -> No
 @pytest.mark.parametrize("distinct", [EXACT_GAPS - 1, EXACT_GAPS, EXACT_GAPS + 1, 2 * EXACT_GAPS])
 def test_around_the_switch_to_bins(core_alone: CoreAlone, distinct: int) -> None:
     rng = np.random.default_rng(distinct)
-    gaps = np.concatenate([np.arange(distinct) * 1_000_003, rng.integers(0, distinct, 200_000) * 1_000_003])
+    gaps = np.concatenate([np.arange(distinct) * 1_000_003, rng.integers(0, distinct, 20_000) * 1_000_003])
     rows = np.stack([rng.permutation(gaps), rng.integers(1, 300, len(gaps))], axis=1)
     core = core_alone.gaps(rows)
     assert (core.resolution > 0) == (distinct > EXACT_GAPS)

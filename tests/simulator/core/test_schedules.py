@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -61,7 +62,21 @@ def test_named_scenarios_equal_the_release(engine: str, release: str, engine_loo
 
 
 @pytest.mark.skipif(SHARED is None, reason="needs the reference library")
-@pytest.mark.parametrize("engine_loop", mostly_slow(LOOPS, LOOPS[-1:]))
+@pytest.mark.parametrize("engine_loop", LOOPS[-1:])
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("engine", ["v1", "v1async"])
+def test_scenarios_equal_the_release(engine: str, release: str, engine_loop: str) -> None:
+    """Each release has its share of the scenarios, and all of them together have every one."""
+    assert SHARED is not None
+    references = islice(
+        library_lines(SHARED / "oracle", engine, release), RELEASES.index(release), None, len(RELEASES)
+    )
+    assert all_differences(references, POLICIES[engine], engine_loop, f"vllm@{release}") == {}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(SHARED is None, reason="needs the reference library")
+@pytest.mark.parametrize("engine_loop", LOOPS)
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("engine", ["v1", "v1async"])
 def test_all_scenarios_equal_the_release(engine: str, release: str, engine_loop: str) -> None:
