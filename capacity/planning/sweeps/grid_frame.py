@@ -41,13 +41,17 @@ def grid(
     verbs = get_args(SweepSpec.model_fields["question"].annotation)
     if verb not in verbs:
         raise UnknownName("verb that a grid evaluates", verb, verbs)
-    values = {name: each.tolist() if hasattr(each, "tolist") else each for name, each in vary.items()}
+    for name, values in vary.items():
+        if isinstance(values, str) or not hasattr(values, "__iter__"):
+            raise InvalidInput(f"vary has {values!r} for {name}: it must be a list of values")
     fields = {
         "schema": "capacity/sweep/v1",
         "question": verb,
         "goodput": tuple(goodput),
         "fixed": {**({} if model is None else {"model": str(model)}), **fixed},
-        "vary": {name: tuple(each) if isinstance(each, range) else each for name, each in values.items()},
+        "vary": {
+            name: each.tolist() if hasattr(each, "tolist") else tuple(each) for name, each in vary.items()
+        },
     }
     with TemporaryDirectory() as folder, progress_bar("points") as progress:
         store = Path(folder) / "points.sqlite"
