@@ -22,6 +22,9 @@ ASKED: dict[str, Callable[[], AnswerRecord]] = {
     "cost": lambda: capacity.cost(
         MODEL, gpu="h100", input_len=512, output_len=64, request_rate=4, price="2.50"
     ),
+    "plan": lambda: capacity.plan(
+        MODEL, input_len=512, output_len=64, request_rate=4, slo=["ttft:p95:1s"], gpus=["h100"], price="2.50"
+    ),
     "explain": lambda: capacity.explain(MODEL, gpu="h100", input_len=512, output_len=64, batch_size=8),
 }
 FIGURES = {
@@ -29,6 +32,7 @@ FIGURES = {
     "estimate": ("TTFT", "TPOT", "E2E latency"),
     "simulate": ("Mean TTFT", "p95 TTFT", "Mean TPOT"),
     "cost": ("Per month", "$ per 1M output", "Utilization"),
+    "plan": ("deployment", "$/h", "% of limit"),
     "explain": ("prefill step", "decode step"),
 }
 
@@ -39,7 +43,7 @@ def test_an_answer_is_one_line_in_repr_and_its_tables_in_str_and_html(verb: str)
     line, text = repr(answer), str(answer)
     assert "\n" not in line
     assert len(line) < 250
-    assert line.startswith(f"<{verb}: {MODEL} ")
+    assert re.match(rf"<{verb}: {MODEL}[ ,]", line)
     assert "h100-sxm-80gb" in line
     for figure in FIGURES[verb]:
         assert re.search(rf"{re.escape(figure)} \$?\d", line), (figure, line)
