@@ -24,7 +24,7 @@ import pandas as pd
 from fit_profiles import default_measured
 from reference_tables.form import read
 
-from capacity.answers.engine_setup import engine_frontend, engine_setup
+from capacity.answers.engine_setup import engine_frontend, setup_of
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool, build
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -201,7 +201,7 @@ def _random(run: dict[str, Any]) -> bool:
 
 
 def _simulated(run: dict[str, Any], resolved: ResolvedPool) -> dict[str, Any]:
-    result = simulate(_workload(run), engine_setup(resolved), frontend=engine_frontend(resolved))
+    result = simulate(_workload(run), setup_of(resolved), frontend=engine_frontend(resolved))
     return dict(result.summary.to_dict())
 
 

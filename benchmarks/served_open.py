@@ -22,7 +22,7 @@ import numpy as np
 from served_data import shared_folder
 from served_rows import EngineChange, changed
 
-from capacity.answers.engine_setup import engine_frontend, engine_setup
+from capacity.answers.engine_setup import engine_frontend, setup_of
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
 from capacity.deployment.client_latency import USUAL_S
@@ -80,7 +80,7 @@ def apex_runs(folder: Path) -> Iterator[OpenRun]:
         workload = _apex_workload(traces[name], int(tensor_parallel), name)
         pool = Pool(gpu="h100-sxm-80gb", engine="vllm@0.6", tensor_parallel_size=int(tensor_parallel))
         resolved = resolve("llama-3.1-70b", pool.model_copy(update={"max_model_len": 8192}))
-        result = simulate(workload, engine_setup(resolved), frontend=FrontendTimes())
+        result = simulate(workload, setup_of(resolved), frontend=FrontendTimes())
         records = result.records
         decode_s = (records.finish_ps - records.first_token_ps).sum() / 1e12
         yield OpenRun(
@@ -136,7 +136,7 @@ def iog_runs(folder: Path, *, change: EngineChange = lambda engine: engine) -> I
         )
         try:
             resolved = changed(resolve(IOG_MODELS.get(model, model), pool), change)
-            run = simulate(workload, engine_setup(resolved), frontend=engine_frontend(resolved))
+            run = simulate(workload, setup_of(resolved), frontend=engine_frontend(resolved))
             summary = run.summary.to_dict()
         except CapacityError as error:
             print(f"iog {model}: {error}", file=sys.stderr)
@@ -196,7 +196,7 @@ def inference_sim_runs(
             client_latency_s=client_latency_s,
         )
         resolved = changed(resolve(INFERENCE_SIM_MODELS[model], pool), change)
-        run = simulate(workload, engine_setup(resolved), frontend=engine_frontend(resolved))
+        run = simulate(workload, setup_of(resolved), frontend=engine_frontend(resolved))
         summary = run.summary.to_dict()
         ttft_s, predicted_ttft_s = values["ttft_median_ms"] / 1e3, summary["median_ttft_ms"] / 1e3
         decoded_s = (values["e2e_mean_ms"] - values["ttft_mean_ms"]) / 1e3

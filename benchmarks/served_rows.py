@@ -23,7 +23,7 @@ import numpy as np
 from served_data import ServedRow, read_rows, shared_folder
 from served_errors import Prediction, print_bands, print_table
 
-from capacity.answers.engine_setup import engine_frontend, engine_setup
+from capacity.answers.engine_setup import engine_frontend, setup_of
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.deployment import Pool
 from capacity.deployment.client_latency import CLIENTS, USUAL_S
@@ -242,7 +242,7 @@ def simulated_means(
         workload = _workload(row, num_prompts, server.concurrency, seed)
         if client_latency_s is not None:
             workload = replace(workload, client_latency_s=client_latency_s)
-        setup = engine_setup(server.resolved)
+        setup = setup_of(server.resolved)
         result = simulate(
             workload,
             replace(

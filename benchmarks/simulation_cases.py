@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from capacity.answers.deployment_run import kv_link
-from capacity.answers.engine_setup import engine_setup
+from capacity.answers.engine_setup import setup_of
 from capacity.deployment import Pool, Service, build
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import EngineSetup, SimulationResult, simulate
@@ -128,7 +128,7 @@ def _resolved(model: str, fields: tuple[tuple[str, Any], ...]) -> ResolvedPool:
 
 @functools.cache
 def _setup(model: str, fields: tuple[tuple[str, Any], ...]) -> EngineSetup:
-    return engine_setup(_resolved(model, fields))
+    return setup_of(_resolved(model, fields))
 
 
 HALF_SHARED = Requests(prompt=500, shared=SharedPrefixes(512, 1000, 1.0))

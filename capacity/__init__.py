@@ -20,10 +20,18 @@ __all__ = sorted(_HOMES)
 
 def __getattr__(name: str) -> Any:
     """Return a public name from the module that defines it."""
-    import importlib
+    import importlib.util
+    import pkgutil
 
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
+    if (
+        not name.startswith("_") and importlib.util.find_spec(f"capacity.{name}") is None
+    ):  # a verb of a plug-in
+        from capacity.base.registry import find_verb
+
+        if verb := find_verb(name.replace("_", "-")):
+            return pkgutil.resolve_name(verb.function)
     raise AttributeError(f"module 'capacity' has no attribute {name!r}")
 
 

@@ -8,6 +8,7 @@ from capacity.answers.listings import models as models
 from capacity.answers.listings import use_cases as use_cases
 from capacity.answers.load_point import Progress as ProgressOfLoadPoint
 from capacity.answers.load_sweep import LoadSweep
+from capacity.answers.model_engine import ModelEngine
 from capacity.answers.records import Attribution as Attribution
 from capacity.answers.records import Estimate as Estimate
 from capacity.answers.records import Fit as Fit
@@ -20,6 +21,7 @@ from capacity.deployment import DeploymentFile
 from capacity.deployment import Pool
 from capacity.deployment.launch_command import from_launch as from_launch
 from capacity.deployment.launch_command import from_vllm as from_vllm
+from capacity.deployment.routing import Router
 from capacity.hardware.cost_estimate import CostEstimate as CostEstimate
 from capacity.hardware.what_if import add_gpu as add_gpu
 from capacity.model import ModelSpec
@@ -42,6 +44,8 @@ from capacity.planning.variations.outcome import Progress
 from capacity.planning.variations.stack import Stack
 from capacity.planning.variations.tornado import Tornado
 from capacity.simulator import StepObserver
+from capacity.simulator.admission import Admission
+from capacity.simulator.schedulers import Policy
 from capacity.techniques.attention_io import AttentionTrafficTable
 from capacity.techniques.batching import Batching
 from capacity.techniques.beam_search import BeamSearch
@@ -62,6 +66,7 @@ from capacity_validate.watching import watch as watch
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from pandas import DataFrame
 from pathlib import Path
 from typing import Any
 from typing import TypedDict
@@ -98,6 +103,7 @@ __all__ = [
     "cost",
     "curve",
     "diff",
+    "engine_setup",
     "engine_table",
     "estimate",
     "explain",
@@ -108,6 +114,7 @@ __all__ = [
     "frontier",
     "gpu_support",
     "gpus",
+    "grid",
     "kv",
     "load_sweep",
     "models",
@@ -350,7 +357,6 @@ class _Search(TypedDict, total=False):
     num_gpu_blocks_override: int | str | None
 
 class _Service(TypedDict, total=False):
-    router: str
     router_ttft_s: float | str | None
     escalate_by: Any
     judge_s: float | str
@@ -600,6 +606,16 @@ def curve(
     **options: Unpack[_CurveOptions],
 ) -> Curve: ...
 
+class _EngineSetupOptions(_Pool, total=False): ...
+
+def engine_setup(
+    model: str | Path | ModelSpec,
+    *,
+    profiles: str | Path | None = ...,
+    download: bool = ...,
+    **options: Unpack[_EngineSetupOptions],
+) -> ModelEngine: ...
+
 class _EstimateOptions(_Pool, _Traffic, _Cost, total=False):
     input_len: int | str | None
     output_len: int | str | None
@@ -688,6 +704,24 @@ def frontier(
     progress: ProgressOfLoadPoint | None = ...,
     **options: Unpack[_FrontierOptions],
 ) -> Frontier: ...
+
+class _GridOptions(_Pool, _Traffic, _Service, _Cost, total=False):
+    input_len: int | str | None
+    output_len: int | str | None
+    batch_size: int | str | None
+    concurrency: int | str | None
+    router: str
+    price_tier: Any
+
+def grid(
+    verb: str,
+    vary: Mapping[str, Any],
+    *,
+    model: str | Path | None = ...,
+    goodput: Sequence[str] = ...,
+    workers: int = ...,
+    **options: Unpack[_GridOptions],
+) -> DataFrame: ...
 
 class _LoadSweepOptions(_Pool, _Traffic, _Cost, total=False):
     input_len: int | str | None
@@ -802,6 +836,9 @@ def simulate(
     save_trace_for: str = ...,
     other_pools: Sequence[Pool] = ...,
     workload: Workload | None = ...,
+    router: str | type[Router] | None = ...,
+    policy: str | type[Policy] | None = ...,
+    admission: Admission | Sequence[Admission] = ...,
     replications: int = ...,
     sample_interval_s: float | None = ...,
     observer: StepObserver | None = ...,

@@ -21,7 +21,7 @@ release = version = _PROJECT["version"]
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinxcontrib.mermaid"]
 root_doc = "README"
-exclude_patterns = ["site", "man"]
+exclude_patterns = ["site", "man", "template"]
 nb_execution_mode = "off"  # notebooks are stored with their output; tests/test_notebooks.py runs them
 html_theme = "furo"
 html_title = f"capacity {version}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from quick_plans import PRICES
 
-from capacity.answers.engine_setup import engine_setup
+from capacity.answers.engine_setup import setup_of
 from capacity.base.errors import CapacityError
 from capacity.deployment import Cost, Pool, Traffic
 from capacity.model import load_model
@@ -86,7 +86,7 @@ def _runs(surveyor: CandidateGenerator, asked: Pool) -> Pool | None:
     """The pool with a context that fits; None where it holds not one request, or cannot run."""
     try:
         pool, resolved = with_context(surveyor.arena, asked, surveyor.load)
-        if not resolved.memory.fits or not engine_setup(resolved):
+        if not resolved.memory.fits or not setup_of(resolved):
             return None
         return pool if resolved.concurrent_requests(surveyor.load.longest_request_tokens) else None
     except CapacityError:

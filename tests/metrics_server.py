@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from capacity.answers.engine_setup import engine_setup
+from capacity.answers.engine_setup import setup_of
 from capacity.base.record import make_from
 from capacity.deployment import Pool, build
 from capacity.pool.resolve import resolve
@@ -118,7 +118,7 @@ def serve_day(settings: dict[str, Any]) -> Day:
     prompt = np.clip(rng.lognormal(math.log(800), 0.6, len(at)), 16, 4000).astype(np.int64)
     output = np.clip(rng.lognormal(math.log(150), 0.6, len(at)), 4, 1000).astype(np.int64)
     pool = resolve("llama-3.1-8b", build(Pool, {"gpu": "h100", "engine": "vllm"}))
-    setup, parts = engine_setup(pool), []
+    setup, parts = setup_of(pool), []
     factors = (settings.get("factor", 1.0), settings.get("factor", 1.0) * settings.get("slow_factor", 1.0))
     for factor, chosen in zip(factors, split_at(arrival, settings.get("slow_from_s")), strict=True):
         if not chosen.any():

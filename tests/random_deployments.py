@@ -14,7 +14,7 @@ import numpy as np
 from engine_runs import COLUMNS, SETUP, KneedStepTimes, random_content, random_run
 from step_models import FunctionStepTimes
 
-from capacity.answers.engine_setup import engine_setup
+from capacity.answers.engine_setup import setup_of
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, build
 from capacity.deployment.routing import Forecast, PoolLimits
@@ -52,7 +52,7 @@ REAL: tuple[tuple[str, dict[str, Any]], ...] = (
 @functools.cache
 def real_setup(which: int) -> EngineSetup:
     model, fields = REAL[which]
-    return engine_setup(resolve(model, build(Pool, fields, flags=True)))
+    return setup_of(resolve(model, build(Pool, fields, flags=True)))
 
 
 def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str, Any]]:

@@ -2,5 +2,5 @@
 
 In: a model name, specs of `capacity.deployment` and a workload. Out: frozen records (`records`), whose `to_dict()` is
 the JSON of the command line. This package connects resolved pools (`capacity.pool`) with the simulator
-(`capacity.simulator`); those two do not import each other. Start reading at `engine_setup`, then `deployment_run`.
+(`capacity.simulator`); those two do not import each other. Start reading at `setup_of`, then `deployment_run`.
 """

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from capacity.answers.costs import Prices
-from capacity.answers.engine_setup import engine_frontend, engine_setup, front_end_limit
+from capacity.answers.engine_setup import engine_frontend, front_end_limit, setup_of
 from capacity.answers.routes import check_routes, escalation, takes_of
 from capacity.answers.startup import startup_of
 from capacity.base.errors import InvalidInput
@@ -20,6 +20,7 @@ from capacity.simulator import SimulationResult, StepObserver, simulate
 from capacity.simulator.capacity_probe import Capacity, ProbeResults, probe_capacity
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.metrics import RequestTable
+from capacity.simulator.timeline import Timeline
 from capacity.simulator.transfer import KvLink
 from capacity.simulator.verdict import MIN_REQUESTS, STABLE, Verdict, judge, limited_capacity
 from capacity.step.setting import DIRECT_LINKS
@@ -50,7 +51,7 @@ def run_service(
     observer: StepObserver | None = None,
     **watched: Any,
 ) -> SimulationResult:
-    """Simulate `workload` on the deployment. An `observer` receives the steps and requires a deployment of one engine.
+    """Simulate `workload` on the deployment. An `observer` receives the steps; a `Timeline` takes those of one engine.
 
     `watched`: further keywords for `simulator.simulate`, such as the engine loop and which results it stores.
     `goodput`: limits per request in the form of `vllm bench serve` ("ttft:500", ms). Raises InvalidInput.
@@ -60,12 +61,12 @@ def run_service(
     setups = [
         like
         for place, pool in enumerate(pools)
-        for like in [replace(engine_setup(pool, scheduling), takes=takes_of(pool, place, service))]
+        for like in [replace(setup_of(pool, scheduling), takes=takes_of(pool, place, service))]
         * pool.pool.replicas
         * pool.independent_ranks  # data-parallel ranks of a dense model step on their own
     ]
     failures, scaling = _failures(service, seed), _autoscaling_of(service, pools[0])
-    if observer is not None and (len(setups) > 1 or failures is not None or scaling is not None):
+    if isinstance(observer, Timeline) and (len(setups) > 1 or failures is not None or scaling is not None):
         raise InvalidInput("a timeline shows one engine: leave out --replicas, --router and similar options")
     alone = len(setups) == 1 and setups[0].role == "both" and service == Service()
     return simulate(
@@ -302,7 +303,7 @@ def _engines_capacity(
     replicas = 1
     if len(pools) == 1 and pools[0].pool.role == "both" and workload.content is None:
         replicas, pools = pools[0].pool.replicas, [with_replicas(pools[0], 1)]
-    patient = Service(**{name: getattr(service, name) for name in KEPT_FOR_PROBES})
+    patient = NO_SERVICE.model_copy(update={name: getattr(service, name) for name in KEPT_FOR_PROBES})
 
     def probe(backlog: Workload) -> RequestTable:
         return run_service(pools, patient, backlog, scheduling=scheduling, engine_loop=engine_loop).records

@@ -22,7 +22,9 @@ from capacity.simulator.schedulers import (
     SCHEDULERS,
     AdapterSlots,
     DrawnSpeculation,
+    Policy,
     SchedulerLimits,
+    find_policy,
     schedulers_with_ability,
     schedulers_with_setting,
 )
@@ -163,7 +165,7 @@ def offline_notes(pools: Sequence[ResolvedPool], workload: Workload) -> tuple[st
     )
 
 
-def _offloading_keywords(resolved: ResolvedPool, policy: str) -> dict[str, object]:
+def _offloading_keywords(resolved: ResolvedPool, policy: str | type[Policy]) -> dict[str, object]:
     """Return the policy's keywords for KV offloading; empty if evicted KV is dropped.
 
     Raises InvalidInput if the engine or the model's cache does not support the offloading.
@@ -207,7 +209,7 @@ def _offloading_keywords(resolved: ResolvedPool, policy: str) -> dict[str, objec
     return {"offload": offload}
 
 
-def _adapter_keywords(resolved: ResolvedPool, policy: str) -> dict[str, object]:
+def _adapter_keywords(resolved: ResolvedPool, policy: str | type[Policy]) -> dict[str, object]:
     """Return the policy's keywords for loading LoRA adapters to the GPU; empty without --max-loras.
 
     Raises InvalidInput if the simulated scheduler of this engine does not support adapters.
@@ -235,7 +237,7 @@ def _adapter_keywords(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     return {"adapters": slots}
 
 
-def _swap_keywords(resolved: ResolvedPool, policy: str) -> dict[str, object]:
+def _swap_keywords(resolved: ResolvedPool, policy: str | type[Policy]) -> dict[str, object]:
     pool, block_bytes = resolved.pool, resolved.memory.kv_block_bytes
     if policy not in schedulers_with_ability("swaps"):
         raise InvalidInput(
@@ -250,18 +252,19 @@ def _swap_keywords(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     }
 
 
-def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> EngineSetup:
+def setup_of(resolved: ResolvedPool, scheduling: str = "continuous") -> EngineSetup:
     """Return the setup of one engine of the pool: step times, KV blocks, policy, limits and drafts.
 
     All simulations of a pool get their engine from this function. Raises DoesNotFit if the memory does not hold the
     pool's model, and InvalidInput if the policy does not support what the pool requires.
     """
     plan, pool = resolved.memory.require_fit(), resolved.pool
-    policy, contiguous = policy_name(resolved, scheduling), pool.kv_layout == "contiguous"
+    contiguous = pool.kv_layout == "contiguous"
+    policy = find_policy(resolved.policy) if resolved.policy else policy_name(resolved, scheduling)
     # facts of the engine's release
-    names = SCHEDULERS[policy].engine_options if policy in SCHEDULERS else ()
+    names = SCHEDULERS[policy].engine_options if isinstance(policy, str) and policy in SCHEDULERS else ()
     options: dict[str, object] = {name: value for name in names if (value := getattr(resolved.engine, name))}
-    if pool.scheduler_recv_interval > 1:
+    if pool.scheduler_recv_interval > 1 and isinstance(policy, str):
         options["recv_interval"] = pool.scheduler_recv_interval
     blocks, block_tokens = _kv_blocks(plan)
     own = SCHEDULERS.get(resolved.engine.scheduler)
@@ -302,10 +305,10 @@ def ignored_setting_notes(pools: Sequence[ResolvedPool], traffic: Traffic) -> tu
     )
 
 
-def _refuse_ignored_settings(resolved: ResolvedPool, policy: str) -> None:
+def _refuse_ignored_settings(resolved: ResolvedPool, policy: str | type[Policy]) -> None:
     """Raise InvalidInput for pool settings that the scheduler ignores."""
     asked = resolved.pool
-    scheduler = SCHEDULERS.get(policy)
+    scheduler = SCHEDULERS.get(policy) if isinstance(policy, str) else None
     if scheduler is None:
         return
     for name in OPTIONAL_SETTINGS:
@@ -355,7 +358,7 @@ def _with_drafts(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
     pool, able = resolved.pool, schedulers_with_ability("drafts")
     if setup.policy not in able:
         raise InvalidInput(
-            f"drafts are not simulated under {resolved.engine.label} (scheduler {setup.policy}), only under "
+            f"drafts are not simulated under {resolved.engine.label} (scheduler {setup.policy_name}), only under "
             f"{', '.join(able)}: use --engine vllm, or leave out --speculator"
         )
     speculator = pool_speculator(pool, resolved.model)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from capacity.base.checked import validate_arguments
+from capacity.base.plugins import plugin_names
 from capacity.deployment.use_cases import use_cases as known_use_cases
 from capacity.hardware import load_profile, profile_names
 from capacity.model import load_model, model_names, user_model_names
@@ -31,7 +32,7 @@ class GpuListing(TypedDict):
 
 
 def models() -> list[ModelListing]:
-    """Return every model preset, shipped or added: name, Hugging Face id, parameters, KV bytes per token at 16 bit."""
+    """Return every model, shipped, added or of a plug-in: name, Hugging Face id, parameters, KV bytes per token."""
     return [
         {
             "name": spec.name,
@@ -40,7 +41,7 @@ def models() -> list[ModelListing]:
             "active_params": spec.active_params,
             "kv_bytes_per_token": int(spec.kv_bytes_per_token("bf16")),
         }
-        for spec in map(load_model, (*model_names(), *user_model_names()))
+        for spec in map(load_model, (*model_names(), *user_model_names(), *plugin_names("models")))
     ]
 
 

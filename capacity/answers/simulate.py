@@ -24,18 +24,22 @@ from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP, SCHEDULER
 from capacity.base.keywords import document_options, split
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, make_deployment
+from capacity.deployment.routing import Router
 from capacity.deployment.use_cases import service_levels
 from capacity.hardware.pricing import price_cautions
 from capacity.model import ModelSpec
 from capacity.pool.drafting import memory_with_draft
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult, StepObserver
+from capacity.simulator.admission import Admission
 from capacity.simulator.installed_vllm.policy import scheduler_label
 from capacity.simulator.levels import check_window, evaluate_slos_in_windows
 from capacity.simulator.levels import goodput as goodput_of
 from capacity.simulator.metrics import LatencySummary
 from capacity.simulator.replications import replication_seeds, summarize_runs
+from capacity.simulator.schedulers import Policy
 from capacity.simulator.time_parts import time_parts
+from capacity.simulator.timeline import Timeline
 from capacity.simulator.verdict import Verdict
 from capacity.workload import Workload, parse_slos, write_for_client
 
@@ -52,6 +56,9 @@ def simulate(
     save_trace_for: str = "vllm",
     other_pools: Sequence[Pool] = (),
     workload: Workload | None = None,
+    router: str | type[Router] | None = None,
+    policy: str | type[Policy] | None = None,
+    admission: Admission | Sequence[Admission] = (),
     replications: int = 1,
     sample_interval_s: float | None = None,
     observer: StepObserver | None = None,
@@ -70,8 +77,11 @@ def simulate(
     requests as a file that a benchmark client replays, and notes how: `save_trace_for` vllm (`vllm bench serve`),
     aiperf, sglang or guidellm. `replications` repeats the run with seeds that depend on `seed` alone, and returns
     every metric's mean over the runs with its interval; the rest of the answer is the first run's. `sample_interval_s`
-    adds the time series `run.series`. `observer` sees every step (`simulator.Timeline` stores them) and requires
-    `engine_loop` "events", the Python engines; "core" are the compiled ones, which give the same results faster, and
+    adds the time series `run.series`.
+
+    `router` and `policy` (of all pools) are names or your own classes, and `admission` your own rules. `observer` sees
+    every step of every engine (`simulator.Timeline` stores those of one engine). An own policy or an observer requires
+    the Python engines, `engine_loop` "events"; "core" are the compiled ones, which give the same results faster, and
     "auto" uses those if possible. `scheduler` lets the scheduler of a vLLM on this machine decide: "installed" in this
     environment, the folder of an unpacked wheel or of a checkout, or a Python that has it. `progress(done, total)` is
     called as requests complete.
@@ -79,6 +89,12 @@ def simulate(
     An interrupt ends the run early: `run.status` reports it, and the results so far are kept. Raises DoesNotFit, or
     InvalidInput and its subclasses.
     """
+    if isinstance(router, str):
+        options["router"] = router
+    if isinstance(observer, type):
+        raise InvalidInput(f"observer is the class {observer.__name__}: pass an object of it")
+    if policy is not None and scheduler is not None:
+        raise InvalidInput("policy and scheduler both choose the scheduler: leave out one of them")
     pool, traffic_fields, service_fields, cost_fields = split(options, Pool, Traffic, Service, Cost)
     deployment = make_deployment(
         model,
@@ -91,10 +107,13 @@ def simulate(
         **{"replicas": 1 + len(other_pools)} if other_pools else {},
     )
     traffic, service = deployment.traffic, deployment.service
+    if isinstance(router, type):  # not a value of a deployment file, so it is not validated as one
+        service = service.model_copy(update={"router": router})
     pools = [
         replace(
             resolve(pool.model or deployment.model, pool, profiles=profiles, download=download),
             vllm_scheduler=scheduler,
+            policy=policy,
         )
         for pool in (*deployment.pools, *other_pools)
     ]
@@ -116,6 +135,7 @@ def simulate(
         scheduling=traffic.scheduling,
         goodput=goodput or (),
         engine_loop=engine_loop,
+        admission=admission,
     )
     run = run_again(
         requests,
@@ -140,7 +160,7 @@ def simulate(
     if verdict is not None and workload is None:
         verdict = name_longer_run(verdict, run, requests, traffic)
     steady = verdict is not None and verdict.is_stable
-    limits = parse_slos(goodput or ())
+    limits, seen = parse_slos(goodput or ()), isinstance(observer, Timeline)
     answer = _simulation_of(pools[0], requests, run)
     counted = [(pool, pool.pool.replicas) for pool in with_roles(pools, service)]
     load = _steady_load(counted, requests, run, verdict)
@@ -166,8 +186,8 @@ def simulate(
             *answer.warnings,
             *(() if workload is not None else equal_length_notes(traffic)),
             *_run_notes(run, pools, traffic, service, prices),
-            *(_scheduler_notes(scheduler, pools) if scheduler is not None else ()),
-            *(_loop_notes(run) if engine_loop == "auto" and observer is None and scheduler is None else ()),
+            *_scheduler_notes(scheduler, policy, pools),
+            *(_loop_notes(run) if engine_loop == "auto" and not seen and scheduler is None else ()),
             *(caution for price in (prices or {}).values() for caution in price_cautions(price)),
             *saved,
         ),
@@ -268,9 +288,14 @@ def _run_notes(
     yield from ignored_setting_notes(pools, traffic)
 
 
-def _scheduler_notes(source: str, pools: Sequence[ResolvedPool]) -> Iterator[str]:
+def _scheduler_notes(
+    source: str | None, policy: str | type[Policy] | None, pools: Sequence[ResolvedPool]
+) -> Iterator[str]:
+    if source is None and policy is None:
+        return
+    label = policy.__name__ if isinstance(policy, type) else policy or scheduler_label(str(source))
     engines = " and ".join(dict.fromkeys(pool.engine.label for pool in pools))
-    yield f"Scheduled by {scheduler_label(source)}; step times, memory and defaults are those of {engines}."
+    yield f"Scheduled by {label}; step times, memory and defaults are those of {engines}."
 
 
 def _loop_notes(run: SimulationResult) -> Iterator[str]:

@@ -67,6 +67,10 @@ def _matches_type(kind: Any, value: object) -> bool:
         return callable(value)
     if origin is Mapping:
         return isinstance(value, Mapping)
+    if origin is type:
+        return isinstance(value, type) and (
+            getattr(inner[0], "_is_protocol", False) or issubclass(value, inner[0])
+        )
     if origin is tuple and inner[-1] is not ...:
         return isinstance(value, tuple) and len(value) == len(inner) and all(map(_accepts, inner, value))
     if origin is not None:  # a sequence, also an array or a range
@@ -89,6 +93,8 @@ def _describe_type(kind: Any) -> str:
         return "None"
     if get_origin(kind) is None:
         return _TYPE_NAMES.get(kind) or str(kind.__name__)
+    if get_origin(kind) is type:
+        return f"a class like {get_args(kind)[0].__name__}"
     text = _MODULES.sub("", str(kind))
     return text if get_origin(kind) is Callable else f"a sequence ({text})"
 

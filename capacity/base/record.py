@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, get_type_hints
 
 from capacity.base.rows import flatten
@@ -87,11 +88,37 @@ def _hint(kind: type, name: str, hints: Mapping[str, object]) -> object:
 
 
 class AnswerRecord(WrittenRecord):
-    """Base of the answers of commands, with `to_dict()`; `SCHEMA` names the version of the JSON schema."""
+    """Base of the answers of commands, with `to_dict()`; `SCHEMA` names the version of the JSON schema.
+
+    `repr`, `str`, notebooks and `plot()` show the answer's view, by functions of `report.python_display`.
+    """
 
     __slots__ = ()
     SCHEMA: ClassVar[str]
     ROWS: ClassVar[str] = "rows"  # the field that holds the answer's rows, where it has any
+
+    def __init_subclass__(cls) -> None:
+        """Keep `__repr__` below, because a dataclass would write one with all fields."""
+        cls.__repr__ = AnswerRecord.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        """Return one line: verb, model, deployment and the main figures."""
+        return str(_display("one_line")(self))
+
+    def __str__(self) -> str:
+        """Return the tables that the command prints without --detail."""
+        return str(_display("text")(self))
+
+    def _repr_html_(self) -> str:
+        """Return the same tables as an HTML fragment, which notebooks show."""
+        return str(_display("html")(self))
+
+    def plot(self, name: str | None = None) -> Any:
+        """Return the `report.figures.Chart` of this name, or the first one, with `svg()` and `png()`.
+
+        Notebooks show it. Raises InvalidInput without matplotlib or without charts, and UnknownName for another name.
+        """
+        return _display("plot")(self, name)
 
     @classmethod
     def schema_name(cls) -> str:
@@ -114,3 +141,8 @@ class AnswerRecord(WrittenRecord):
         import pandas
 
         return pandas.DataFrame(self.to_rows())
+
+
+def _display(name: str) -> Any:
+    """Return a function of the package's display of answers, which is above this room and loaded when it is used."""
+    return resolve_name(f"capacity.report.python_display:{name}")

@@ -102,12 +102,30 @@ SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = _FILE["shared_options"]
 """Options that many verbs share: their parser settings, the `kind` of value, and the `keyword` that each becomes."""
 VERBS = tuple(_verb(name, row) for name, row in _FILE["verbs"].items())
 GROUPS: dict[str, tuple[str, ...]] = {name: tuple(verbs.split()) for name, verbs in _FILE["groups"].items()}
-BY_NAME = {verb.name: verb for verb in VERBS}
+BY_NAME = {verb.name: verb for verb in VERBS}  # and verbs of plug-ins that are in use
 ANSWERS = {
     answer.name: answer
     for verb in VERBS
     for answer in (*verb.answers, *(other.answer for other in verb.alternatives))
 }
+
+
+def find_verb(name: str) -> Verb | None:
+    """Return a verb by its name, or None. A plug-in's verb joins `BY_NAME` and `ANSWERS` when it is first used.
+
+    Raises InvalidInput for a broken plug-in.
+    """
+    if name not in BY_NAME:
+        from capacity.base.plugins import load_plugin
+
+        verb = load_plugin(
+            "verbs", name, "a Verb with this name", lambda it: isinstance(it, Verb) and it.name == name
+        )
+        if verb is None:
+            return None
+        BY_NAME[name] = verb
+        ANSWERS.update({answer.name: answer for answer in verb.answers})
+    return BY_NAME[name]
 
 
 def split_path(path: str) -> tuple[str, str]:

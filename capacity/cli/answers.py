@@ -12,6 +12,7 @@ import typer
 
 import capacity
 from capacity.base.errors import InvalidInput
+from capacity.base.progress import progress_bar
 from capacity.cli.options import (
     INTERRUPTED,
     EngineLoopOption,
@@ -19,7 +20,6 @@ from capacity.cli.options import (
     SchedulerOption,
     check_format,
     exit_with_message,
-    progress_bar,
     refuse_alone,
     show,
     show_answer,

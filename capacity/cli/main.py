@@ -16,7 +16,7 @@ import typer
 
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.cli.options import CLOSED_PIPE, INTERRUPTED, exit_with_message, show, silence, with_dashes
-from capacity.cli.verbs import register
+from capacity.cli.verbs import VerbGroup, register
 
 NO_MEMORY = "not enough memory: reduce the number of requests or points, or give the process more memory"
 VALUE_LISTS = ("--goodput", "--slo")
@@ -26,6 +26,7 @@ GC_THRESHOLD = 200_000
 
 app = typer.Typer(
     name="capacity",
+    cls=VerbGroup,
     help="Capacity planning for LLM inference: which GPUs, how many, at what cost.",
     no_args_is_help=True,
     add_completion=True,

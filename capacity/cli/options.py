@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
@@ -138,30 +137,3 @@ def write_all(writers: Iterable[Callable[[], object]]) -> None:
             reasons.append(str(error))
     if reasons:
         raise InvalidInput("; ".join(reasons))
-
-
-@contextmanager
-def progress_bar(what: str = "requests") -> Iterator[Callable[[int, int], None]]:
-    """Yield a callback (done, total) that draws a bar on stderr after one second, if stderr is a terminal."""
-    started = time.monotonic()
-    bar: Any = None
-    task: Any = None
-
-    def update(done: int, total: int) -> None:
-        nonlocal bar, task
-        if bar is None:
-            if time.monotonic() - started < 1.0 or not sys.stderr.isatty():
-                return
-            from rich.console import Console
-            from rich.progress import Progress
-
-            bar = Progress(console=Console(stderr=True), transient=True)
-            task = bar.add_task(what, total=total)
-            bar.start()
-        bar.update(task, completed=done)
-
-    try:
-        yield update
-    finally:
-        if bar is not None:
-            bar.stop()

@@ -14,6 +14,7 @@ import capacity
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER
 from capacity.base.mappings import omit, select
+from capacity.base.progress import progress_bar
 from capacity.base.quantity import size_text
 from capacity.base.registry import BY_NAME
 from capacity.cli.options import (
@@ -22,7 +23,6 @@ from capacity.cli.options import (
     WorkersOption,
     command_line_text,
     print_message,
-    progress_bar,
     refuse_alone,
     show,
     show_answer,

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from capacity.base.errors import InvalidInput
+from capacity.base.progress import progress_bar
 from capacity.cli.options import (
     MODEL_HELP,
     check_format,
     command_line_text,
     print_message,
-    progress_bar,
     show,
     with_dashes,
 )

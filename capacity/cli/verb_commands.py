@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from capacity.base.errors import InvalidInput
+from capacity.base.progress import progress_bar
 from capacity.base.registry import Verb
-from capacity.cli.options import FormatOption, ModelArgument, progress_bar, show, show_answer, write_chart
+from capacity.cli.options import FormatOption, ModelArgument, show, show_answer, write_chart
 from capacity.cli.question import NO_GPU, Question, note, request_of
 from capacity.cli.question_flags import keywords_of, option, parameter
 

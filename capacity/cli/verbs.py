@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from dataclasses import fields
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin
 
 import typer
 import typer.core
 import typer.main
 
 from capacity.base.errors import InvalidInput
-from capacity.base.registry import BY_NAME, GROUPS, SHARED_OPTIONS, STORED, Verb
+from capacity.base.plugins import plugin_names, plugin_package
+from capacity.base.registry import BY_NAME, GROUPS, SHARED_OPTIONS, STORED, Verb, find_verb
 from capacity.cli import options as common
 from capacity.cli.help import VerbCommand
 from capacity.cli.options import with_dashes
@@ -55,15 +56,36 @@ def register(app: typer.Typer) -> None:
 
 def defer(app: typer.Typer, entry: Verb, group: str | None = None) -> None:
     """Add a verb; its command is built on first call, because building all flags takes longer than most answers."""
-    made = cache(lambda: command_of(entry))
+    kind = _deferred_command(cache(lambda: command_of(entry)))
+    app.command(
+        name=entry.name, help=entry.help, cls=kind, rich_help_panel=group, hidden=group == "Deprecated"
+    )(lambda: None)
+
+
+def _deferred_command(make: Callable[[], Any]) -> type[typer.core.TyperCommand]:
+    """Return a parser command that is replaced by the one that `make` returns when it is called."""
 
     class Deferred(typer.core.TyperCommand):
         def make_context(self, *args: Any, **settings: Any) -> Any:
-            return made().make_context(*args, **settings)
+            return make().make_context(*args, **settings)
 
-    app.command(
-        name=entry.name, help=entry.help, cls=Deferred, rich_help_panel=group, hidden=group == "Deprecated"
-    )(lambda: None)
+    return Deferred
+
+
+class VerbGroup(typer.core.TyperGroup):
+    """The verbs of the package, and those of plug-ins, which are imported when they are called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        own = super().list_commands(ctx)
+        return [*own, *(name for name in plugin_names("verbs") if name not in own)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        own = super().get_command(ctx, cmd_name)
+        if own is not None or cmd_name not in plugin_names("verbs"):
+            return own
+        kind = _deferred_command(lambda: command_of(cast(Verb, find_verb(cmd_name))))
+        help = f"From the package {plugin_package('verbs', cmd_name)}."
+        return kind(name=cmd_name, help=help, rich_help_panel="Plug-ins")
 
 
 def command_of(entry: Verb) -> Any:

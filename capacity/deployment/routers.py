@@ -1,7 +1,7 @@
 """Routers, which select the replica of each request.
 
 `routing` has the base class, `pool_routers` the routers that distinguish pools. To add a router, add a class and an
-entry in `ROUTERS`; `--router` and its help then include the name.
+entry in `ROUTERS`; `--router` and its help then include the name. A router of another package is a plug-in.
 """
 
 import random
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from capacity.base.errors import InvalidInput, UnknownName
+from capacity.base.plugins import load_plugin, plugin_names
 from capacity.deployment.pool_routers import ByCascade, ByPromptLength, ByRequestLength, WithinTtft
 from capacity.deployment.routing import Prompt, Router
 
@@ -188,11 +189,16 @@ ROUTERS: dict[str, type[Router]] = {
 
 def make_router(name: str, *, has_sessions: bool = True, seed: int = 0) -> Router:
     """Return a router by name. Raises UnknownName, and InvalidInput if it needs sessions and there are none."""
-    if name not in ROUTERS:
-        raise UnknownName("router", name, ROUTERS)
-    router = ROUTERS[name](seed=seed)
+    kind = ROUTERS.get(name) or load_plugin("routers", name, "a subclass of Router", _is_router)
+    if kind is None:
+        raise UnknownName("router", name, (*ROUTERS, *plugin_names("routers")))
+    router: Router = kind(seed=seed)
     if router.needs_sessions and not has_sessions:
         raise InvalidInput(
             f"--router {name} needs sessions, and this workload has none; use least-outstanding"
         )
     return router
+
+
+def _is_router(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Router)

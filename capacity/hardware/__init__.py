@@ -18,6 +18,7 @@ from capacity.hardware.profile import (
 from capacity.hardware.profile_search import (
     PROFILES_VARIABLE,
     bundled_directory,
+    has_profile,
     profile_names,
     profile_paths,
     user_profiles_directory,

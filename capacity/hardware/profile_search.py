@@ -9,6 +9,7 @@ from pathlib import Path
 from capacity.base.data_files import user_folder
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.external_files import is_file, outside_path, parse_toml, read_text
+from capacity.base.plugins import plugin_file, plugin_names
 
 PROFILES_VARIABLE = "CAPACITY_PROFILES"
 FIRST_FOLDERS: list[Callable[[], Sequence[Path]]] = []
@@ -20,8 +21,13 @@ _COUNT_PATTERNS = (
 
 
 def profile_names(directories: Sequence[Path | str] = ()) -> tuple[str, ...]:
-    """Return the sorted names of all profiles on the search path, including variants (`name@variant`)."""
-    return tuple(sorted({path.stem for path in profile_paths(directories)}))
+    """Return the sorted names of all profiles on the search path and of plug-ins, with variants (`name@variant`)."""
+    return tuple(sorted({*(path.stem for path in profile_paths(directories)), *plugin_names("profiles")}))
+
+
+def has_profile(name: str) -> bool:
+    """Return whether a profile has this name. Plug-ins are searched last, because finding them takes long."""
+    return any(path.stem == name for path in profile_paths()) or name in plugin_names("profiles")
 
 
 def _search_path(directories: Iterable[Path | str]) -> list[Path]:
@@ -95,8 +101,10 @@ def find_profile(name: str, directories: Sequence[Path | str]) -> Path:
     resolved = aliases.get(base, base) + (f"@{variant}" if variant else "")
     if resolved in by_name:
         return by_name[resolved]
+    if plugin := plugin_file("profiles", wanted):
+        return plugin
     _reject_counts(name, {*aliases, *by_name})
-    raise UnknownName("hardware profile", name, by_name, aliases=aliases)
+    raise UnknownName("hardware profile", name, (*by_name, *plugin_names("profiles")), aliases=aliases)
 
 
 @lru_cache(maxsize=8)

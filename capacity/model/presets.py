@@ -13,6 +13,7 @@ from capacity.base.data_files import Table, read_data
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.external_files import outside_path
 from capacity.base.fields import read_json_object
+from capacity.base.plugins import plugin_file, plugin_names
 from capacity.model.hf_config import from_hf_config
 from capacity.model.quantization import scheme_for
 from capacity.model.spec import ModelSpec
@@ -34,7 +35,7 @@ def is_known(name: str) -> bool:
 
 
 def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec:
-    """Return the model of a preset name, an alias, a Hugging Face id, an added model, a `config.json` or its folder.
+    """Return the model of a preset, alias, Hugging Face id, added model, plug-in, `config.json` or its folder.
 
     An id that differs from a preset only in its owner or in a format suffix (`nvidia/Llama-3.3-70B-Instruct-FP8`)
     returns that preset in that format. So does a path that does not exist on this machine, such as one from a server's
@@ -57,8 +58,10 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
         return variant
     if elsewhere := _load_by_remote_path(name):
         return elsewhere
+    if (plugin := plugin_file("models", _normalize_name(name))) is not None:
+        return replace(_load_path(plugin), name=_normalize_name(name))
     if not _is_hub_id(name):
-        raise UnknownName("model", name, model_names(), aliases=_aliases())
+        raise UnknownName("model", name, (*model_names(), *plugin_names("models")), aliases=_aliases())
     if not download:
         message = f"no model preset {name!r}, and no such file. To fetch its config.json from the Hugging Face hub, "
         near = UnknownName("model", name, model_names(), aliases=_aliases()).suggestions

@@ -52,10 +52,12 @@ class ResolvedPool(PoolSettings):
 
     `draft`: the draft model, as a pool on some of the same GPUs; `memory` does not include the draft model's memory.
     `vllm_scheduler`: where the vLLM is whose scheduler decides in simulations; None: the simulator's own.
+    `policy`: name or class of the scheduling policy in simulations; None: that of the engine's release.
     """
 
     draft: "ResolvedPool | None" = None
     vllm_scheduler: str | None = None
+    policy: str | type | None = None
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state to pickle, without cached properties, because step models cannot be pickled."""

@@ -31,7 +31,7 @@ from capacity.report.plan import (
     unproved_note,
 )
 from capacity.report.views.drawn_energy import drawn_facts
-from capacity.report.views.units import COUNT, PERCENT_0, TEXT, WORDS, Unit, dollars
+from capacity.report.views.units import COUNT, PERCENT_0, TEXT, WORDS, Unit, dollars, value_at
 from capacity.report.views.view import Block, Column, Fact, Table, View
 
 if TYPE_CHECKING:
@@ -56,7 +56,14 @@ def plan_view(plan: Plan) -> View:
     """Return the view of `plan`."""
     lengths = f", {plan.input_tokens:,.0f} tokens in and {plan.output_tokens:,.0f} out on average"
     brief = "--detail shows all service levels, trade-offs, reasons and sources"
-    return View(question_text(plan, lengths), plan_blocks(plan), screen=_summary_blocks(plan), brief=brief)
+    main = [Fact("best", "no deployment meets the SLO", first="best")]
+    if plan.best is not None:
+        main = [
+            Fact(heading, value_at(plan.best, path), unit, first=heading)
+            for heading, path, unit in (ALTERNATIVE_COLUMNS[0], *ALTERNATIVE_COLUMNS[2:4])
+        ]
+    title, blocks = question_text(plan, lengths), plan_blocks(plan)
+    return View(title, blocks, screen=_summary_blocks(plan), brief=brief, main=main)
 
 
 def _summary_blocks(plan: Plan) -> Iterator[Block]:

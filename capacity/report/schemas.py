@@ -9,7 +9,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from capacity.base.errors import UnknownName
-from capacity.base.registry import ANSWERS, VERBS
+from capacity.base.registry import ANSWERS, VERBS, find_verb
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
@@ -27,6 +27,8 @@ def json_schema(name: str) -> Schema:
     """Return the JSON schema of a command's answer, of another answer, or of an input file. Raises UnknownName."""
     if name in _FILES:
         return {"$schema": DIALECT, **_FILES[name]()}
+    if _BY_VERB.get(name, name) not in ANSWERS:
+        find_verb(name)  # of a plug-in, whose answers become known
     answer = ANSWERS.get(_BY_VERB.get(name, name))
     if answer is None:
         raise UnknownName("schema", name, schema_names())

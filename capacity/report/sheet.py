@@ -114,9 +114,9 @@ def number_sources(answer: AnswerRecord) -> list[str]:
 
 def _profile_sources(gpu: str) -> list[str]:
     """Return each source of a built-in profile with the values that come from it."""
-    from capacity.hardware import load_profile, profile_names
+    from capacity.hardware import has_profile, load_profile
 
-    if gpu not in profile_names():
+    if not has_profile(gpu):
         return [f"{gpu}: custom profile"]
     origins = load_profile(gpu).provenance
     kept: dict[tuple[str, str], list[str]] = {}

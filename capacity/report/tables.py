@@ -43,7 +43,7 @@ def render(
     return to_csv(answer.to_rows())
 
 
-def select_tables(answer: AnswerRecord, kind: Literal["tables", "summary", "sheet"]) -> Tables:
+def select_tables(answer: AnswerRecord, kind: Literal["tables", "summary", "text", "sheet"]) -> Tables:
     """Return the function that renders an answer as this `kind` of output; without a view, it lists all fields."""
     shown = ANSWERS.get(answer.schema_name())
     if shown is None or not shown.view:

@@ -49,6 +49,8 @@ def readable_loop_reason(
     if recording.observer is not None:
         return "an observer is set"
     for setup in setups:
+        if not isinstance(setup.policy, str):
+            return f"the scheduling policy {setup.policy_name} is a Python class"
         if not supports_setup(setup):
             return f"the scheduler {setup.policy_name} is not supported with these options"
     has_samples = requests.workload.sample_of is not None

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from capacity.answers.deployment_run import run_service
-from capacity.answers.engine_setup import engine_frontend, engine_setup, policy_name, requests_of
+from capacity.answers.engine_setup import engine_frontend, policy_name, requests_of, setup_of
 from capacity.base.checked import validate_arguments
 from capacity.base.clock import check_time
 from capacity.base.errors import CapacityError, InvalidInput
@@ -225,7 +225,7 @@ def _plain_setup(resolved: ResolvedPool) -> EngineSetup:
     plain = replace(
         resolved, pool=resolved.pool.model_copy(update={"speculator": None, "kv_layout": "paged"})
     )
-    setup = engine_setup(plain)
+    setup = setup_of(plain)
     return replace(
         setup,
         policy=name if name.startswith("vllm-v1") else "vllm-v1",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
-from capacity.answers.engine_setup import engine_setup, with_drafts
+from capacity.answers.engine_setup import setup_of, with_drafts
 from capacity.answers.phases import check_length
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
@@ -67,7 +67,7 @@ def simulate_speculation(
     """
     target = speculation.target
     without = replace(target, pool=target.pool.without_drafts)
-    plain, able = engine_setup(without), schedulers_with_ability("drafts")
+    plain, able = setup_of(without), schedulers_with_ability("drafts")
     if plain.policy not in able:
         raise InvalidInput(
             f"drafts are not simulated with {target.engine.label}: its scheduler, {plain.policy}, supports one "

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import capacity
-from capacity.answers.engine_setup import engine_frontend, engine_setup, make_workload, scheduler_limits
+from capacity.answers.engine_setup import engine_frontend, make_workload, scheduler_limits, setup_of
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import Pool, Traffic
 from capacity.deployment.launch_command import read_line as read_vllm_command
@@ -87,7 +87,7 @@ def test_rules_of_an_older_release_reach_the_scheduler() -> None:
 )
 def test_setting_of_a_newer_release_is_refused(version: str, setting: dict[str, Any]) -> None:
     def setup(engine: str) -> EngineSetup:
-        return engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100", engine=engine, **setting)))
+        return setup_of(resolve("llama-3.1-8b", Pool(gpu="h100", engine=engine, **setting)))
 
     assert setup("vllm").limits
     with pytest.raises(InvalidInput, match="only in newer releases: leave"):
@@ -96,14 +96,12 @@ def test_setting_of_a_newer_release_is_refused(version: str, setting: dict[str, 
 
 def test_sglangs_receive_interval_reaches_its_scheduler_and_no_other() -> None:
     def setup(engine: str) -> EngineSetup:
-        return engine_setup(
-            resolve("llama-3.1-8b", Pool(gpu="h100", engine=engine, scheduler_recv_interval=30))
-        )
+        return setup_of(resolve("llama-3.1-8b", Pool(gpu="h100", engine=engine, scheduler_recv_interval=30)))
 
     assert setup("sglang").policy_options["recv_interval"] == 30
     assert (
         "recv_interval"
-        not in engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100", engine="sglang"))).policy_options
+        not in setup_of(resolve("llama-3.1-8b", Pool(gpu="h100", engine="sglang"))).policy_options
     )
     with pytest.raises(InvalidInput, match="--scheduler-recv-interval"):
         setup("vllm")
@@ -132,12 +130,12 @@ def test_what_does_not_fit_never_reaches_the_simulator(
 ) -> None:
     """Every way in makes its engines here: what is missing and a way out, never a number of blocks below 1."""
     with pytest.raises(DoesNotFit, match=rf"{lacks}.*Use --"):
-        engine_setup(resolve(model, Pool(**fields)))
+        setup_of(resolve(model, Pool(**fields)))
 
 
 def test_a_draft_takes_kv_blocks() -> None:
-    plain = engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100")))
-    drafted = engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100", speculator="eagle3")))
+    plain = setup_of(resolve("llama-3.1-8b", Pool(gpu="h100")))
+    drafted = setup_of(resolve("llama-3.1-8b", Pool(gpu="h100", speculator="eagle3")))
     assert drafted.num_blocks < plain.num_blocks
 
 
@@ -165,9 +163,7 @@ def test_fit_says_what_drafts_take() -> None:
         for drafts in ({}, {"draft": "llama-3.2-1b"})
     )
     (note,) = set(drafted.warnings) - set(plain.warnings)
-    left = engine_setup(
-        resolve("llama-3.1-70b", Pool(gpu="h100", tensor_parallel_size=4, draft="llama-3.2-1b"))
-    )
+    left = setup_of(resolve("llama-3.1-70b", Pool(gpu="h100", tensor_parallel_size=4, draft="llama-3.2-1b")))
     held = (
         f"holds {drafted.kv_capacity_tokens:,} tokens with drafting and {plain.kv_capacity_tokens:,} without"
     )
@@ -185,17 +181,17 @@ def test_one_token_pages_of_windowed_caches_are_simulated_coarser() -> None:
     """The capacity in tokens stays, to less than a page."""
     windowed = resolve("gemma-3-27b", Pool(gpu="h200", engine="sglang"))
     assert windowed.memory.kv_block_tokens == 1
-    setup = engine_setup(windowed)
+    setup = setup_of(windowed)
     tokens = windowed.memory.kv_capacity_blocks - 1
     assert setup.block_size == 16
     assert tokens - 16 < setup.num_blocks * 16 <= tokens
-    plain = engine_setup(resolve("llama-3.1-8b", Pool(gpu="h200", engine="sglang")))
+    plain = setup_of(resolve("llama-3.1-8b", Pool(gpu="h200", engine="sglang")))
     assert plain.block_size == 1
 
 
 def test_the_flags_make_tiers_of_the_memory_plan_and_the_profiles_link() -> None:
     resolved = resolve("llama-3.1-8b", Pool(gpu="h100", tensor_parallel_size=2, kv_offloading_size=64))
-    spec: Offload = engine_setup(resolved).policy_options["offload"]
+    spec: Offload = setup_of(resolved).policy_options["offload"]
     assert spec.block_bytes == resolved.memory.kv_block_bytes == 16 * 131072 // 2
     assert spec.tiers[0].capacity_chunks == 64 * 2**30 // (16 * 131072)
     assert spec.tiers[0].bytes_per_s == resolved.profile.pcie.bytes_per_s
@@ -206,14 +202,14 @@ def test_the_flags_make_tiers_of_the_memory_plan_and_the_profiles_link() -> None
         kv_offloading_disk_size=1000,
         kv_offloading_disk_bytes_per_s=5e9,
     )
-    spec = engine_setup(resolve("llama-3.1-8b", lmcache)).policy_options["offload"]
+    spec = setup_of(resolve("llama-3.1-8b", lmcache)).policy_options["offload"]
     assert (spec.chunk_blocks, spec.synchronous, [tier.name for tier in spec.tiers]) == (
         16,
         True,
         ["cpu", "disk"],
     )
     swap = Pool(gpu="h100", engine="vllm@0.6", preemption_mode="swap", swap_space=16, max_model_len=8192)
-    options = engine_setup(resolve("llama-3.1-8b", swap)).policy_options
+    options = setup_of(resolve("llama-3.1-8b", swap)).policy_options
     assert options["num_cpu_blocks"] == 16 * 2**30 // (16 * 131072)
     assert options["swap_block_ps"] == round(16 * 131072 / 51.2e9 * 1e12)
 
@@ -275,8 +271,8 @@ def test_what_cannot_be_is_refused_in_one_line(fields: dict[str, Any], message: 
 
 
 def test_noise_of_steps_is_of_the_engine() -> None:
-    assert engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100"))).noise is None
-    noise = engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100", step_noise=0.02, step_noise_seed=9))).noise
+    assert setup_of(resolve("llama-3.1-8b", Pool(gpu="h100"))).noise is None
+    noise = setup_of(resolve("llama-3.1-8b", Pool(gpu="h100", step_noise=0.02, step_noise_seed=9))).noise
     assert noise is not None
     assert noise.seed == 9
     assert np.std(noise.factors) == pytest.approx(0.02)
@@ -342,10 +338,10 @@ def test_a_front_end_that_streams_slower_than_the_engine_makes_is_the_limit() ->
 
 def test_lora_slots_load_an_adapter_over_pcie() -> None:
     """Rank 16 of all linear layers of an 8B model: 83.9 MB over PCIe, read at 1 GB/s before."""
-    assert "adapters" not in engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100"))).policy_options
+    assert "adapters" not in setup_of(resolve("llama-3.1-8b", Pool(gpu="h100"))).policy_options
     pool = Pool(gpu="h100", max_loras=2, max_cpu_loras=8, lora_read_bytes_per_s=1e9)
     resolved = resolve("llama-3.1-8b", pool)
-    slots = engine_setup(resolved).policy_options["adapters"]
+    slots = setup_of(resolved).policy_options["adapters"]
     link = resolved.profile.pcie
     assert (slots.max_loras, slots.max_cpu_loras) == (2, 8)
     assert slots.load_ps == pytest.approx(1e12 * (link.latency_s + 83_886_080 / link.bytes_per_s), abs=1)
@@ -383,7 +379,7 @@ def test_a_draft_model_is_simulated_with_its_steps_and_its_memory() -> None:
     plain = resolve("llama-3.1-70b", Pool(gpu="h100", tensor_parallel_size=4))
     drafting = {"draft": "llama-3.2-1b", "num_speculative_tokens": 4, "acceptance": "0.8"}
     target = resolve("llama-3.1-70b", Pool(gpu="h100", tensor_parallel_size=4, **drafting))
-    setup = engine_setup(target)
+    setup = setup_of(target)
     left = plain.memory.kv_cache_bytes - 2 * 1_235_814_400 / 4
     assert setup.num_blocks == pytest.approx(left / (16 * (80 + 8) * 1024), rel=0.001)
     round_s = setup.step_times.step_ps(decode_shape(8, 1000)._replace(draft_tokens=32)) * 1e-12
@@ -400,7 +396,7 @@ def test_a_draft_model_is_simulated_with_its_steps_and_its_memory() -> None:
         verify_s + first + 3 * draft.step_seconds(decode_shape(8, 1000)), rel=1e-5
     )
     alone = Pool(gpu="h100", tensor_parallel_size=4, draft_tensor_parallel_size=1, **drafting)
-    assert engine_setup(resolve("llama-3.1-70b", alone)).num_blocks < setup.num_blocks
+    assert setup_of(resolve("llama-3.1-70b", alone)).num_blocks < setup.num_blocks
 
 
 @pytest.mark.parametrize(
@@ -415,7 +411,7 @@ def test_a_draft_model_is_simulated_with_its_steps_and_its_memory() -> None:
 )
 def test_drafts_that_cannot_be_are_refused(fields: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem):
-        engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100", tensor_parallel_size=2, **fields)))
+        setup_of(resolve("llama-3.1-8b", Pool(gpu="h100", tensor_parallel_size=2, **fields)))
 
 
 def test_what_is_dropped_gives_its_blocks_back_in_either_loop() -> None:

@@ -37,6 +37,11 @@ WRONG = {
     'capacity.plan("llama-3.1-8b", slo="ttft:500", workers="two")': 'incompatible type "str"',
     'capacity.fit("llama-3.1-8b", gpu="h100").nonesuch': 'has no attribute "nonesuch"',
     'capacity.estimate("llama-3.1-8b", gpu="h100", input_len="32k", batch_size=8).ttft_s': "",
+    'capacity.simulate("llama-3.1-8b", gpu="h100", policy=3)': 'incompatible type "int"',
+    'capacity.simulate("llama-3.1-8b", gpu="h100", routers="random")': 'Unexpected keyword argument "routers"',
+    'capacity.engine_setup("llama-3.1-8b", gpu="h100", router="random")': 'Unexpected keyword argument "router"',
+    'capacity.grid("fit", {"gpu": ["h100"]}, model="llama-3.1-8b", bogus=1)': 'Unexpected keyword argument "bogus"',
+    'capacity.engine_setup("llama-3.1-8b", gpu="h100", replicas=2).setup.num_blocks': "",
 }
 
 

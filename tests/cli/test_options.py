@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from capacity.base.errors import InvalidInput
+from capacity.base.progress import progress_bar
 from capacity.cli.options import (
     FORMATS,
     check_format,
     exit_with_message,
-    progress_bar,
     show,
     with_dashes,
     write,
@@ -45,7 +45,7 @@ def test_nobody_sees_a_bar_in_a_pipe(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter((0.0, 0.5, 5.0, 9.0))
-    monkeypatch.setattr("capacity.cli.options.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("capacity.base.progress.time.monotonic", lambda: next(clock))
     with progress_bar() as progress:
         for done in (1, 2, 3):
             progress(done, 3)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from capacity.answers.engine_setup import engine_frontend, engine_setup, make_workload, requests_of
+from capacity.answers.engine_setup import engine_frontend, make_workload, requests_of, setup_of
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
 from capacity.deployment import Pool, Traffic, build
@@ -193,7 +193,7 @@ def replay(
 ) -> SimulationResult:
     """Simulate the requests on the pool's engine, with `step_s` added to each step."""
     times: StepTimes = resolved.step_model if not step_s else _WithOverhead(resolved.step_model, step_s)
-    setup = replace(engine_setup(resolved), step_times=times)
+    setup = replace(setup_of(resolved), step_times=times)
     return simulate(workload, setup, frontend=frontend or engine_frontend(resolved))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from capacity.answers.costs import Pools, ServedLoad, max_requests_per_s
 from capacity.answers.deployment_run import kv_link
-from capacity.answers.engine_setup import engine_frontend, engine_setup
+from capacity.answers.engine_setup import engine_frontend, setup_of
 from capacity.deployment import Service
 from capacity.planning.evaluation.slo_evaluation import (
     Evaluation,
@@ -63,7 +63,7 @@ def deployment_label(resolved: ResolvedPool) -> str:
 
 def stretch_steps(resolved: ResolvedPool, factors: Factors) -> EngineSetup:
     """Return the simulator setup of one engine with step times scaled by `factors`. Raises InvalidInput."""
-    setup = engine_setup(resolved)
+    setup = setup_of(resolved)
     return replace(setup, step_times=ScaledSteps(setup.step_times, factors))
 
 

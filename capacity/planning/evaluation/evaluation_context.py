@@ -141,7 +141,7 @@ class EvaluationContext:
     def setup(self, pool: Pool, confidence: float | None) -> EngineSetup:
         """Return the setup of one engine, with step times not exceeded with probability `confidence`; cached.
 
-        Raises what `resolve` and `engine_setup` raise.
+        Raises what `resolve` and `setup_of` raise.
         """
         setup = self._setups.get((pool, confidence))
         if setup is None:

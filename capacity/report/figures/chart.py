@@ -48,6 +48,10 @@ class Chart:
         subtitle = tuple(filter(None, (self.subject, version_and_date(made))))
         return draw_picture(self.figure, format, title=self.title, subtitle=subtitle, alt=self.alt)
 
+    def _repr_svg_(self) -> str:
+        """Return the image for notebooks."""
+        return self.svg()
+
     def figure_html(self, made: date | None = None) -> str:
         """Return the image as an HTML element; without matplotlib, a table of its numbers."""
         from capacity.report.figures.picture import can_draw

@@ -102,7 +102,9 @@ def bill_view(bill: Bill, offers: Offers = None) -> View:
         title += f"\n{verdict_text(bill.verdict, reason_text(bill))}"
         if bill.needed is not None:
             title += f"\nneeded: {replicas_text(bill.needed)}"
-    return View(title, _blocks(bill, offers))
+    facts = {fact.label: fact for fact in bill_facts(bill, offers)}
+    main = [facts[label] for label in ("Per month", "$ per 1M output", "Utilization")]
+    return View(title, _blocks(bill, offers), main=main)
 
 
 def _blocks(bill: Bill, offers: Offers) -> Iterator[Block]:

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 
 def view_parts(view: View, answer: Any, kind: str = "tables") -> list[Part]:
-    """Return a view as lines and tables: in detail (`tables`), a short `summary`, or without details (`sheet`)."""
+    """Return a view as lines and tables: in detail (`tables`), a short `summary`, the same without
+    the line `brief` (`text`), or without details (`sheet`)."""
     more = {"tables": view.detail, "summary": [view.brief] if view.brief else []}.get(kind, ())
     shown: list[Part] = [view.title] if view.title else []
-    blocks = {"summary": view.screen}.get(kind) or view.blocks
+    blocks = {"summary": view.screen, "text": view.screen}.get(kind) or view.blocks
     for block in (*blocks, *more):
         if isinstance(block, str):
             shown.append(block)

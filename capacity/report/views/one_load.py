@@ -8,7 +8,7 @@ from capacity.answers.attribution import BOUNDS, largest_bound
 from capacity.answers.interval_parts import ExplainedInterval, IntervalPart
 from capacity.answers.published_runs import relative_error
 from capacity.answers.records import Attribution, Estimate
-from capacity.hardware import profile_names
+from capacity.hardware import has_profile
 from capacity.report.display import (
     STANDARD,
     join_words,
@@ -83,7 +83,7 @@ def estimate_charts(answer: Estimate, phase: Phase = "decode") -> Iterator[Drawi
     yield CustomChart(lambda reader: step_chart(answer, shown, reader))
     if answer.ttft_parts_s is not None:
         yield _ttft_chart(answer, answer.ttft_parts_s)
-    if answer.gpu.name in profile_names():  # the roof comes from the profile
+    if has_profile(answer.gpu.name):  # the roof comes from the profile
         yield CustomChart(lambda _: roofline_chart(answer))
 
 

@@ -63,6 +63,7 @@ def simulation_view(answer: Simulation) -> View:
         f"[bold]{models}[/bold] on [bold]{gpus}[/bold], {answer.engine}, {answer.workload}",
         _blocks(answer),
         detail=_detail_blocks(answer),
+        main=first_facts(answer),
         brief="--detail shows the time breakdown, bottlenecks of the steps, and the interval of each percentile",
     )
 

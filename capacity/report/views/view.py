@@ -147,7 +147,8 @@ class View(NamedTuple):
     """The content of an answer: a title, and blocks in order. The notes of the view and of the answer come last.
 
     `detail`: additional blocks that are shown on request. In the summary on a terminal, the line `brief` replaces
-    `detail`, and `screen`, if given, replaces `blocks`.
+    `detail`, and `screen`, if given, replaces `blocks`. `main`: the most important facts, by default those of the
+    blocks that are marked `first`.
     """
 
     title: str
@@ -156,6 +157,7 @@ class View(NamedTuple):
     brief: str = ""
     notes: Sequence[str] = ()
     screen: Iterable[Block] = ()
+    main: Sequence[Fact] = ()
 
 
 def busiest_window_text(busiest: "Window | None") -> str:

@@ -2,7 +2,7 @@
 
 `schedule()` returns a `Step` for the policy's state, and `update(step)` applies the step's output. A policy has no
 other effects: the simulator keeps clock, step times, records and arrivals. To add a policy, write a module here and an
-entry in `SCHEDULERS`, or pass a class of your own to `EngineSetup(policy=)`.
+entry in `SCHEDULERS`, or pass a class of your own to `EngineSetup(policy=)`. One of another package is a plug-in.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from capacity.base.errors import InvalidInput, UnknownName
+from capacity.base.plugins import load_plugin, plugin_names
 from capacity.simulator.kv_cache.pool import KvPool, PagedPool
 from capacity.simulator.schedulers.adapters import (
     AdapterSglang,
@@ -54,6 +55,7 @@ __all__ = [
     "Speculation",
     "Status",
     "Step",
+    "find_policy",
     "find_scheduler",
     "make_policy",
     "schedulers_with_ability",
@@ -172,11 +174,33 @@ SCHEDULERS: dict[str, Scheduler] = {
 
 def find_scheduler(name: str | type[Policy]) -> Scheduler:
     """Return the scheduler with this name, or one that builds policies of this class. Raises UnknownName."""
-    if not isinstance(name, str):
-        return Scheduler(make=name)
-    if name not in SCHEDULERS:
-        raise UnknownName("scheduling policy", name, SCHEDULERS)
-    return SCHEDULERS[name]
+    policy = find_policy(name)
+    return SCHEDULERS[policy] if isinstance(policy, str) else Scheduler(make=policy)
+
+
+def find_policy(policy: str | type[Policy]) -> str | type[Policy]:
+    """Return the name of a built-in policy, or a policy's class: the given one, or that of the plug-in with this name.
+
+    Raises UnknownName, and InvalidInput for a class without the methods of a policy.
+    """
+    if isinstance(policy, str):
+        if policy in SCHEDULERS:
+            return policy
+        found: type[Policy] | None = load_plugin("policies", policy, f"a class with {METHODS}", _is_policy)
+        if found is None:
+            raise UnknownName("scheduling policy", policy, (*SCHEDULERS, *plugin_names("policies")))
+        return found
+    if not _is_policy(policy):
+        raise InvalidInput(f"policy is {policy!r}: it must be a name, or a class with {METHODS}")
+    return policy
+
+
+METHODS = "the methods add, schedule and update (see capacity.simulator.schedulers.policy)"
+
+
+def _is_policy(kind: object) -> bool:
+    names = ("add", "schedule", "update")
+    return isinstance(kind, type) and all(callable(getattr(kind, name, None)) for name in names)
 
 
 OPTIONAL_SETTINGS = tuple(

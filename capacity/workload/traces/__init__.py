@@ -1,11 +1,13 @@
 """Read workloads from trace files; the format is recognised by a file's content, not by its name."""
 
 import os
+from collections.abc import Iterator
 from pathlib import PurePath
 from typing import NoReturn
 
 from capacity.base.errors import InvalidInput
-from capacity.workload.traces.format import FirstLine, JsonLines, Table, TraceOptions
+from capacity.base.plugins import load_plugin, plugin_names
+from capacity.workload.traces.format import FirstLine, JsonLines, Table, TraceFormat, TraceOptions
 from capacity.workload.traces.formats import trace_formats
 from capacity.workload.traces.json_lines import json_document, json_record
 from capacity.workload.traces.lines import TraceLines, open_trace, short_repr
@@ -25,11 +27,11 @@ def read_trace(
     """Return the requests of a trace file (plain or gzipped; `-` for standard input), or the first `limit` in file
     order.
 
-    Supports all formats of `formats/`: tables and JSON lines. `block_tokens` and `seconds_per_unit` override the
-    values inferred from block hashes and timestamps. `spread_ticks`: whether to spread requests with the same
-    timestamp of a coarse clock. `concurrent_sessions`: number of users who replay recorded sessions. The file is read
-    line by line: at most 10 million requests, 4 Gi characters, 16 Mi characters per line. Raises MalformedFile, whose
-    message is one line with file, line number, field and value.
+    Supports all formats of `formats/` and of plug-ins: tables and JSON lines. `block_tokens` and `seconds_per_unit`
+    override the values inferred from block hashes and timestamps. `spread_ticks`: whether to spread requests with the
+    same timestamp of a coarse clock. `concurrent_sessions`: number of users who replay recorded sessions. The file is
+    read line by line: at most 10 million requests, 4 Gi characters, 16 Mi characters per line. Raises MalformedFile,
+    whose message is one line with file, line number, field and value.
     """
     if limit is not None and limit < 1:
         raise InvalidInput(f"the number of requests to read must be at least 1, not {limit}")
@@ -43,7 +45,7 @@ def read_trace(
             spread_ticks=spread_ticks,
             concurrent_sessions=concurrent_sessions,
         )
-        known = next((entry for entry in trace_formats() if entry.recognises(first)), None)
+        known = next((entry for entry in _all_formats() if entry.recognises(first)), None)
         if known is None:
             _reject_unknown_format(lines, first)
         if isinstance(first, JsonLines) and first.rest and not known.arrays:
@@ -53,6 +55,13 @@ def read_trace(
                 f"--trace-spread-ticks has no effect on {known.title} traces, which have no coarse clock: remove it"
             )
         return known.read(lines, first, options)
+
+
+def _all_formats() -> Iterator[TraceFormat]:
+    """Yield the trace formats, and those of plug-ins last. Raises InvalidInput for a broken plug-in."""
+    yield from trace_formats()
+    for name in plugin_names("readers"):
+        yield load_plugin("readers", name, "a TraceFormat", lambda it: isinstance(it, TraceFormat))
 
 
 def trace_titles() -> str:

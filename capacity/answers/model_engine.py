@@ -1,0 +1,58 @@
+"""`engine_setup`: the parts from which a user builds a simulation of a real model."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from capacity.answers.engine_setup import engine_frontend, setup_of
+from capacity.base.checked import validate_arguments
+from capacity.base.keywords import document_options
+from capacity.deployment import Pool, build
+from capacity.model import ModelSpec
+from capacity.pool.memory import MemoryPlan
+from capacity.pool.resolve import resolve
+from capacity.simulator import EngineSetup, FrontendTimes
+from capacity.step.model import StepModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelEngine:
+    """Parts of a simulation of one model: `simulator.simulate(workload, [e.setup] * e.engines, frontend=e.frontend)`.
+
+    `setup`: settings of one engine, with its step times, KV blocks, scheduler and limits. `engines`: their number,
+    which is the replicas times the data-parallel ranks that step independently. `frontend`: times between client and
+    engine. `costs`: seconds and operators of a step, by its shape. `memory`: memory of each GPU in bytes. `notes`:
+    assumptions and missing data.
+    """
+
+    setup: EngineSetup
+    engines: int
+    frontend: FrontendTimes
+    costs: StepModel
+    memory: MemoryPlan
+    notes: tuple[str, ...]
+
+
+@document_options(Pool)
+@validate_arguments
+def engine_setup(
+    model: str | Path | ModelSpec,
+    *,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    **options: Any,
+) -> ModelEngine:
+    """Return the engine of a model and the keywords of a pool, as `simulate` builds it, for `simulator.simulate`.
+
+    Change a part with `dataclasses.replace(engine.setup, policy=MyPolicy)`. Raises DoesNotFit, or InvalidInput and its
+    subclasses.
+    """
+    pool = resolve(model, build(Pool, options), profiles=profiles, download=download)
+    return ModelEngine(
+        setup=setup_of(pool),
+        engines=pool.pool.replicas * pool.independent_ranks,
+        frontend=engine_frontend(pool),
+        costs=pool.step_model,
+        memory=pool.memory,
+        notes=(*pool.notes, *pool.memory.warnings, *pool.step_model.notes),
+    )
