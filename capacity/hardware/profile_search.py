@@ -24,9 +24,13 @@ def profile_names(directories: Sequence[Path | str] = ()) -> tuple[str, ...]:
     return tuple(sorted({path.stem for path in profile_paths(directories)}))
 
 
+def first_folders() -> tuple[Path, ...]:
+    """Return the folders of all functions in `FIRST_FOLDERS`."""
+    return tuple(folder for find_folders in FIRST_FOLDERS for folder in find_folders())
+
+
 def _search_path(directories: Iterable[Path | str]) -> list[Path]:
-    first = [folder for find_folders in FIRST_FOLDERS for folder in find_folders()]
-    chosen = [*first, *map(outside_path, directories), *_environment_directories()]
+    chosen = [*first_folders(), *map(outside_path, directories), *_environment_directories()]
     for directory in chosen:
         if not directory.is_dir():
             raise InvalidInput(
@@ -55,12 +59,12 @@ def bundled_directory() -> Path:
 
 def profile_paths(directories: Sequence[Path | str] = ()) -> list[Path]:
     """Return the profile files on the search path in search order."""
-    return [
-        path
-        for folder in _search_path(directories)
-        for path in sorted(folder.glob("*.toml"))
-        if path.is_file()
-    ]
+    found = []
+    for folder in _search_path(directories):
+        with os.scandir(folder) as entries:
+            names = [each.name for each in entries if each.name.endswith(".toml") and each.is_file()]
+        found += [folder / name for name in sorted(names)]
+    return found
 
 
 def _reject_counts(name: str, known: set[str]) -> None:
