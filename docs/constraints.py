@@ -9,7 +9,7 @@ from importlib.metadata import distribution, version
 
 from sbom import PACKAGE, needed
 
-EXTRAS = frozenset({"hub", "charts", "dashboard", "dask", "parquet"})
+EXTRAS = frozenset({"hub", "charts", "dashboard", "dask", "mcp", "parquet", "serve"})
 
 
 def main() -> None:

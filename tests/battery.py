@@ -49,7 +49,7 @@ VERBS = {  # a short question of each verb
     "from-launch": "'vllm serve m' --gpu h100", "use-cases": "",
     "compare": "result.json --gpu h100", "calibrate": "absent.jsonl", "validate": "--campaign absent.toml",
     "watch": "absent.txt --gpu h100",
-    "dashboard": "--host nowhere.invalid",
+    "dashboard": "--host nowhere.invalid", "serve": "--host nowhere.invalid", "mcp": "",
 }  # fmt: skip
 NUMBERS = (
     "nan", "-1", "0", "inf", "1e400", "-1e30", "1e30", "1e-320", "9" * 5000, "x", "0x10", "1,5",

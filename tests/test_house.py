@@ -107,7 +107,7 @@ def test_extras_name_what_the_readme_promises() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert {"dashboard", "gpu", "test", "all"} <= set(project["optional-dependencies"])
     assert project["name"] == "llm-capacity"
-    assert project["scripts"] == {"capacity": "capacity.__main__:main"}
+    assert project["scripts"] == dict.fromkeys(("capacity", "llm-capacity"), "capacity.__main__:main")
 
 
 LOOSE_TYPE = re.compile(r"dict\[str, Any\]")

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-OF_USERS = ("hub", "charts", "dashboard", "dask", "parquet", "gpu")
+OF_USERS = ("hub", "charts", "dashboard", "dask", "parquet", "gpu", "serve", "mcp")
 
 
 def requirements() -> list[Requirement]:

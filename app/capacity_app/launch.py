@@ -1,10 +1,8 @@
 """Start the dashboard: run streamlit in its own process, with secure default options."""
 
 import importlib.util
-import ipaddress
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from capacity.base.errors import InvalidInput
-from capacity_app.guard import HEALTH, PASSWORD, allowed_names
+from capacity.service.addresses import check_secret, display_name, resolve_host
+from capacity.service.guard import HEALTH, allowed_names
 
 ENTRY = Path(__file__).parent / "entry" / "server.py"
-SHORTEST_PASSWORD = 8
+PASSWORD = "CAPACITY_DASHBOARD_PASSWORD"  # environment variable
 START_S = 60.0
 THEMES = ("auto", "light", "dark")
 
@@ -48,11 +47,11 @@ def serve(
 ) -> int:
     """Run the dashboard until it is interrupted, and return its exit code. Raises InvalidInput."""
     command = server_command(port=port, host=host, theme=theme, allow_hosts=allow_hosts)
-    check_password(host, password)
+    check_secret(host, password, flag="--password", variable=PASSWORD, port=port)
     environment = {key: value for key, value in os.environ.items() if key != PASSWORD}
     if password is not None:
         environment[PASSWORD] = password
-    address = f"http://{_display_name(host)}:{port}"
+    address = f"http://{display_name(host)}:{port}"
     with subprocess.Popen(command, env=environment) as process:
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         threading.Thread(target=_announce, args=(address, process, browser), daemon=True).start()
@@ -65,21 +64,6 @@ def serve(
     return 0 if code == -signal.SIGTERM else code
 
 
-def check_password(host: str, password: str | None) -> None:
-    """Raise InvalidInput for a public address without a password, or for a short password."""
-    if password is not None and len(password) < SHORTEST_PASSWORD:
-        raise InvalidInput(
-            f"--password has {len(password)} characters, must have at least {SHORTEST_PASSWORD}, "
-            "because others who can reach the address could guess it"
-        )
-    addresses = () if password is not None else _resolve_host(host)
-    if not all(ipaddress.ip_address(each.partition("%")[0]).is_loopback for each in addresses):
-        raise InvalidInput(
-            f"--host {host} accepts connections from other machines, but no password is set; set {PASSWORD} or "
-            "--password, or use 127.0.0.1 and forward the port (ssh -L 8501:127.0.0.1:8501 THIS_MACHINE)"
-        )
-
-
 def server_command(
     *, port: int, host: str, theme: str = "auto", allow_hosts: Collection[str] = ()
 ) -> list[str]:
@@ -88,7 +72,7 @@ def server_command(
         raise InvalidInput(f"--theme is {theme!r}: must be one of {', '.join(THEMES)}")
     if importlib.util.find_spec("streamlit") is None:
         raise InvalidInput("the dashboard requires streamlit; run pip install 'llm-capacity[dashboard]'")
-    _resolve_host(host)
+    resolve_host(host)
     sections = streamlit_options()
     names = list(allowed_names(host, allow_hosts))
     sections["server"] |= {"address": host, "port": port, "headless": True, "allowedHosts": names}
@@ -107,37 +91,6 @@ def _option_words(value: Any, name: str = "") -> Iterator[str]:
     else:
         for each in value if isinstance(value, list) else [value]:
             yield f"{name}={str(each).lower() if isinstance(each, bool) else each}"
-
-
-def _resolve_host(host: str) -> list[str]:
-    """Return the addresses of `host`. Raises InvalidInput if none belongs to this machine."""
-    try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM) if host else []
-    except (OSError, ValueError):  # Python raises UnicodeError for names with too long labels
-        found = []
-    if not any(_can_listen(family, address) for family, *_, address in found):
-        raise InvalidInput(
-            f"--host is {host!r}, which is not an address of this machine; use 127.0.0.1 for local access only, or "
-            "0.0.0.0 for access from other machines"
-        )
-    return [str(address[0]) for *_, address in found]
-
-
-def _can_listen(family: int, address: Any) -> bool:
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.bind(address)
-    except OSError:
-        return False
-    return True
-
-
-def _display_name(host: str) -> str:
-    """Return the host name for a URL that is opened on this machine."""
-    with suppress(ValueError):
-        if ipaddress.ip_address(host).is_unspecified:
-            return "localhost"
-    return f"[{host}]" if ":" in host else host
 
 
 def wait_until_up(address: str, process: subprocess.Popen[bytes]) -> bool:

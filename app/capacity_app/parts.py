@@ -14,9 +14,10 @@ from capacity.base.command_text import command_line, python_call
 from capacity.base.rows import to_csv
 from capacity.report.display import VERDICT_COLOURS
 from capacity.report.figures import Chart
+from capacity.service.jobs import Job, Task
 from capacity_app.error_display import escape_except_code, escape_markdown, replace_flags, show_errors
-from capacity_app.jobs import Job, Task, current_session, runner
 from capacity_app.merits import meaning
+from capacity_app.sessions import current_session, runner
 from capacity_app.variants import keep_session_folders
 
 REFRESH_S = 0.25

@@ -6,8 +6,8 @@ from typing import Any
 
 import capacity
 from capacity.report.views.view import Fact, View
+from capacity.service.jobs import Task
 from capacity_app import parts, sides, views
-from capacity_app.jobs import Task
 from capacity_app.side import Side
 from capacity_app.state import Inputs
 

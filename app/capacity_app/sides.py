@@ -15,9 +15,9 @@ from capacity.model import model_names
 from capacity.planning.variations.diff import Diff
 from capacity.report.replicas import count_text
 from capacity.report.views.diff import diff_view
+from capacity.service.jobs import Task
 from capacity_app import parts, views
 from capacity_app.error_display import escape_markdown, show_errors
-from capacity_app.jobs import Task
 from capacity_app.side import Side as Side
 from capacity_app.side import read_side
 from capacity_app.state import OWN_MODEL, SIDES, WIDGETS, Inputs

@@ -16,7 +16,7 @@ def main() -> None:
 
 def _prepare() -> None:
     import capacity_app.router  # noqa: F401
-    from capacity_app.jobs import runner
+    from capacity_app.sessions import runner
 
     runner()
 

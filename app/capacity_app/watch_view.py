@@ -12,9 +12,9 @@ from capacity.report.display import time_and_interval
 from capacity.report.figures.gantt import ENGINE, gantt_chart
 from capacity.report.figures.runs import timeline_chart
 from capacity.report.subject import describe_answer
+from capacity.service.jobs import Task
 from capacity_app import parts, state
 from capacity_app.error_display import escape_markdown
-from capacity_app.jobs import Task
 from capacity_app.state import Inputs
 
 MAX_REQUESTS = 200

@@ -5,6 +5,7 @@ CapacityError               exit code 2
 │   ├── UnknownName         no such model, GPU, engine or format, with the nearest known names
 │   ├── UnsupportedModel    a model architecture without a formula, with the missing part
 │   ├── MalformedFile       a file that cannot be read, with its path, the line or field, and the problem
+│   ├── OverLimit           a computation that exceeds a limit of time, memory or queue of a server
 │   └── OutsideValidity     input outside the range of the evidence, which is never extrapolated silently
 └── DoesNotFit              exit code 1: the model, or one request, is larger than the memory
 """
@@ -74,6 +75,10 @@ class MalformedFile(InvalidInput):
         text = str(path).replace("\0", "\\0")
         shown = text if len(text) <= LONGEST_PATH else f"{text[:80]}...{text[-40:]}"
         super().__init__(f"{shown}{f', {where}' if where else ''}: {problem}")
+
+
+class OverLimit(InvalidInput):
+    """A computation that was rejected or stopped by a limit of the dashboard or the service."""
 
 
 class OutsideValidity(InvalidInput):

@@ -63,12 +63,18 @@ MAX_YAML_NODES = (
     50_000  # with the nodes that aliases repeat; `helm template` of a large chart has some 10,000
 )
 MAX_YAML_DEPTH = 100
+READABLE_VARIABLE = "CAPACITY_READABLE_FOLDERS"
+"""Environment variable with the only folders whose files are read, such as in a worker process of the service."""
+_HIDDEN = Path(os.devnull, "not-readable-here")  # never exists
 PIPE_TIMEOUT_S = 10.0  # longest time without data from a pipe
 GZIP_MAGIC = b"\x1f\x8b"
 
 
 def outside_path(name: str | os.PathLike[str]) -> Path:
-    """Return the user's path with `~` expanded. Raises MalformedFile for an impossible file name."""
+    """Return the user's path with `~` expanded. Raises MalformedFile for an impossible file name.
+
+    If only some folders may be read, every other path becomes a path that does not exist.
+    """
     path = Path(name)
     try:
         path = path.expanduser()
@@ -77,7 +83,14 @@ def outside_path(name: str | os.PathLike[str]) -> Path:
         raise MalformedFile(name, _reason(error)) from None
     if "\0" in str(path):
         raise MalformedFile(name, "a path must not contain a zero byte")
-    return path
+    return path if _is_readable(path) else _HIDDEN
+
+
+def _is_readable(path: Path) -> bool:
+    folders = os.environ.get(READABLE_VARIABLE)
+    if folders is None:
+        return True
+    return any(Path(os.path.realpath(path)).is_relative_to(each) for each in folders.split(os.pathsep))
 
 
 def is_file(path: Path) -> bool:
@@ -99,6 +112,10 @@ def open_outside(name: str | os.PathLike[str], *, pipes: bool = True) -> io.Buff
     Raises MalformedFile, also for a pipe without data.
     """
     path = outside_path(name)
+    if path is _HIDDEN:
+        raise MalformedFile(
+            name, "cannot be read: the service reads no files of its machine; send the content"
+        )
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except (OSError, ValueError) as error:

@@ -102,6 +102,8 @@ def _command() -> Any:
     command = typer.main.get_command(app)
     for parameter in command.params:
         parameter.hidden = parameter.name == "show_completion"  # type: ignore[attr-defined]
+        if parameter.name == "install_completion":
+            parameter.help = "Install completion for this shell."  # type: ignore[attr-defined]
     return command
 
 

@@ -30,9 +30,13 @@ def has_profile(name: str) -> bool:
     return any(path.stem == name for path in profile_paths()) or name in plugin_names("profiles")
 
 
+def first_folders() -> tuple[Path, ...]:
+    """Return the folders of all functions in `FIRST_FOLDERS`."""
+    return tuple(folder for find_folders in FIRST_FOLDERS for folder in find_folders())
+
+
 def _search_path(directories: Iterable[Path | str]) -> list[Path]:
-    first = [folder for find_folders in FIRST_FOLDERS for folder in find_folders()]
-    chosen = [*first, *map(outside_path, directories), *_environment_directories()]
+    chosen = [*first_folders(), *map(outside_path, directories), *_environment_directories()]
     for directory in chosen:
         if not directory.is_dir():
             raise InvalidInput(
@@ -61,12 +65,12 @@ def bundled_directory() -> Path:
 
 def profile_paths(directories: Sequence[Path | str] = ()) -> list[Path]:
     """Return the profile files on the search path in search order."""
-    return [
-        path
-        for folder in _search_path(directories)
-        for path in sorted(folder.glob("*.toml"))
-        if path.is_file()
-    ]
+    found = []
+    for folder in _search_path(directories):
+        with os.scandir(folder) as entries:
+            names = [each.name for each in entries if each.name.endswith(".toml") and each.is_file()]
+        found += [folder / name for name in sorted(names)]
+    return found
 
 
 def _reject_counts(name: str, known: set[str]) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard extra is not installed")
 
-from capacity_app.jobs import runner
 from capacity_app.pages import PAGES
+from capacity_app.sessions import runner
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from capacity_app.error_display import INTERNAL_ERROR, escape_except_code, escape_markdown, replace_flags
-from capacity_app.jobs import Task, runner
+from capacity_app.sessions import runner
 from capacity_app.variants import SessionVariants, Variant
 from capacity_validate import calibrate, compare
 from capacity_validate.calibrating_runs import make_variant
@@ -20,6 +20,7 @@ import capacity
 from capacity.hardware import load_profile, profile_names, user_profiles_directory, write_profile
 from capacity.hardware.adjustment import NO_ADJUSTMENT
 from capacity.report.display import time_and_interval
+from capacity.service.jobs import Task
 
 Open = Callable[..., Any]
 RESULT: dict[str, Any] = {

@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from capacity_app.guard import ANY_ADDRESS, PASSWORD, allowed_names
-from capacity_app.launch import ENTRY, check_password, server_command
+from capacity_app.launch import ENTRY, PASSWORD, server_command
 from capacity_app.pages import PAGES, PRESETS
 
 from capacity.base.errors import InvalidInput
 from capacity.cli.main import main
+from capacity.service.addresses import check_secret
+from capacity.service.guard import ANY_ADDRESS, allowed_names
 
 APP = Path(__file__).parents[2] / "app"
 
@@ -94,8 +95,8 @@ def test_other_machines_need_a_password(
 
 def test_this_machine_needs_none_and_takes_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for host in ("127.0.0.1", "localhost", "127.1"):
-        check_password(host, None)
-    check_password("0.0.0.0", "long enough")
+        check_secret(host, None, flag="--password", variable=PASSWORD, port=1)
+    check_secret("0.0.0.0", "long enough", flag="--password", variable=PASSWORD, port=1)
     began: list[dict[str, str]] = []
 
     class Started(Exception):

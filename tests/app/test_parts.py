@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from capacity_app.jobs import Job, runner
+from capacity_app.sessions import runner
 from streamlit.runtime.forward_msg_queue import ForwardMsgQueue
 from streamlit.testing.v1 import AppTest
+
+from capacity.service.jobs import Job
 
 WAIT_S = 120.0
 
@@ -16,7 +18,8 @@ def page(requests: int, button: str | None) -> None:
     """A page with one simulation on it."""
     import streamlit as st
     from capacity_app import parts
-    from capacity_app.jobs import Task
+
+    from capacity.service.jobs import Task
 
     arguments = {
         "model": "llama-3.1-8b",
@@ -100,7 +103,8 @@ def two_jobs() -> None:
     """A page with two jobs under way, and words after them."""
     import streamlit as st
     from capacity_app import parts
-    from capacity_app.jobs import Task
+
+    from capacity.service.jobs import Task
 
     for seed in (1, 2):
         arguments = {

@@ -52,6 +52,8 @@ WITHOUT_MODEL = {  # verbs that ask nothing of one deployment, and why
     "from-launch": "makes a deployment file of a launch line",
     "from-vllm": "the same",
     "dashboard": "starts a server",
+    "serve": "starts a server",
+    "mcp": "starts a server",
 }
 OWN_TEST = (
     "charts",

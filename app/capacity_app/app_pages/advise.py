@@ -11,9 +11,9 @@ from capacity.base.errors import CapacityError
 from capacity.planning.variations.advice import AdviceList
 from capacity.report.views.advice import advice_facts, advice_view
 from capacity.report.views.view import busiest_window_text
+from capacity.service.jobs import Task
 from capacity_app import parts, views
 from capacity_app.error_display import escape_markdown
-from capacity_app.jobs import Task
 from capacity_app.questions import ask_in_background
 from capacity_app.router import current_inputs
 from capacity_app.traffic import requests_to_simulate

@@ -7,8 +7,8 @@ import streamlit as st
 import capacity
 from capacity.base.mappings import select
 from capacity.report.views.cache_curve import cache_curve_facts, cache_curve_view
+from capacity.service.jobs import Task
 from capacity_app import parts, uploads, views
-from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
 from capacity_app.traffic import TRACE_TYPES
 from capacity_app.widgets import draw_fields, show_field, switch, widget_row

@@ -23,9 +23,9 @@ from capacity.base.mappings import omit, select
 from capacity.deployment import Pool, build
 from capacity.report.tables import render
 from capacity.report.views.view import View
+from capacity.service.jobs import Task
 from capacity_app import parts, state, uploads, views
 from capacity_app.error_display import escape_except_code, escape_markdown, replace_flags, show_errors
-from capacity_app.jobs import Task
 from capacity_app.pages import AS_FILE, AT_CONCURRENCY, AT_RATE, CANDIDATES
 from capacity_app.router import current_inputs
 from capacity_app.state import AS_PUBLISHED, OWN_MODEL, WIDGETS

@@ -7,9 +7,9 @@ import streamlit as st
 
 import capacity
 from capacity.report.views.disaggregation import split_facts, splits_view
+from capacity.service.jobs import Task
 from capacity_app import parts, views
 from capacity_app.error_display import escape_markdown
-from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
 from capacity_app.tasks import split_name
 from capacity_app.traffic import requests_to_simulate

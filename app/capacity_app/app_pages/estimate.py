@@ -8,9 +8,9 @@ import capacity
 from capacity.answers.records import Attribution, Estimate
 from capacity.report.figures.estimates import PHASES, Phase
 from capacity.report.views.one_load import estimate_charts, estimate_facts, explain_charts
+from capacity.service.jobs import Task
 from capacity_app import fitting, frontier_view, load_views, parts, sides, state, views, watch_view
 from capacity_app.error_display import show_errors
-from capacity_app.jobs import Task
 from capacity_app.pages import (
     EVERY_ENGINE,
     EVERY_GPU,

@@ -5,9 +5,9 @@ import streamlit as st
 import capacity
 from capacity.answers.records import Fit, Quantity
 from capacity.report.views.memory_parts import fit_facts, grid_rows, memory_chart
+from capacity.service.jobs import Task
 from capacity_app import fitting, parts, sides, views
 from capacity_app.error_display import escape_markdown, replace_flags
-from capacity_app.jobs import Task
 from capacity_app.questions import verb_task
 from capacity_app.router import current_inputs
 from capacity_app.side import POOL

@@ -8,9 +8,9 @@ import capacity
 from capacity.base.mappings import select
 from capacity.report.layout import token_count_text
 from capacity.report.views.kv import kv_facts, kv_view
+from capacity.service.jobs import Task
 from capacity.techniques.long_context import CONTEXTS
 from capacity_app import parts, sides, state, views
-from capacity_app.jobs import Task
 from capacity_app.pages import KV_POOL
 from capacity_app.router import current_inputs
 from capacity_app.widgets import draw_fields, show_field, widget_row

@@ -5,9 +5,9 @@ from functools import partial
 import streamlit as st
 
 from capacity.report.views.speculate import acceptance_chart, methods_chart, speculate_facts, speculate_view
+from capacity.service.jobs import Task
 from capacity.techniques.speculate import speculate, speculation_methods
 from capacity_app import parts, sides, state, views
-from capacity_app.jobs import Task
 from capacity_app.questions import make_side_task
 from capacity_app.router import current_inputs
 from capacity_app.widgets import draw_fields, show_field, widget_row

@@ -8,10 +8,10 @@ import streamlit as st
 from capacity.deployment import Traffic, build
 from capacity.deployment.use_cases import USE_CASES, UseCase, filled_notes, find_use_case
 from capacity.report.use_cases import assumption_rows
+from capacity.service.jobs import Task
 from capacity.workload import Slo, parse_slos
 from capacity_app import parts, state
 from capacity_app.error_display import escape_markdown, show_errors
-from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
 from capacity_app.widgets import Field, draw_fields, show_field, widget_row
 

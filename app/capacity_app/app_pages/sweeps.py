@@ -5,8 +5,8 @@ import streamlit as st
 from capacity.base.errors import InvalidInput
 from capacity.report.figures.sweeps import answered_numbers, sweep_points_chart, usual_axes
 from capacity.report.views.sweep import varied_options
+from capacity.service.jobs import Task
 from capacity_app import parts, state, uploads
-from capacity_app.jobs import Task
 
 NONE = "no lines"
 

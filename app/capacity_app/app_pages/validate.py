@@ -7,8 +7,8 @@ from capacity_validate.review import Review, errors_chart, parity_chart, review_
 
 from capacity.report.views.units import COUNT, PERCENT, WORDS, Unit
 from capacity.report.views.view import Column, Fact, Table
+from capacity.service.jobs import Task
 from capacity_app import parts, uploads
-from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
 from capacity_app.views import figures_of_merit, show_table
 

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from capacity_app import guard
-from capacity_app.guard import ANY_ADDRESS, COOKIE, LOOPBACK, Guard, allowed_names
+
+from capacity.service import guard
+from capacity.service.guard import ANY_ADDRESS, COOKIE, LOOPBACK, Guard, allowed_names
 
 WORD = "correct horse"
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capacity_app.jobs import NICE_WHEN_HEAVY, Job, Runner, Task
-from capacity_app.quotas import PROC, Quota
 
 import capacity
+from capacity.service.jobs import NICE_WHEN_HEAVY, Job, Runner, Task
+from capacity.service.quotas import PROC, Quota
 
 pytestmark = pytest.mark.ci  # many seconds
 

@@ -1,4 +1,4 @@
-"""A worker slot: a thread with its worker process (`capacity_app.worker`), which runs one job at a time."""
+"""A worker slot: a thread with its worker process (`capacity.service.worker`), which runs one job at a time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from capacity_app.quotas import Quota, Usage, group_usage
+from capacity.service.quotas import Quota, Usage, group_usage
 
 if TYPE_CHECKING:
-    from capacity_app.jobs import Job
+    from capacity.service.jobs import Job
 
 
 class Slot:
@@ -34,7 +34,7 @@ class Slot:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
-        self._before_s = self._cpu_s = 0.0
+        self._process_s = self._before_s = self._cpu_s = 0.0
         self._closed = False
         threading.Thread(target=self._serve, daemon=True, name="capacity-job").start()
 
@@ -97,20 +97,23 @@ class Slot:
             with self._lock:
                 pipe = self._worker() if job.begin() else None
                 self._cpu_s = 0.0
-                self._before_s = group_usage({self.group})[self.group].cpu_s if pipe is not None else 0.0
+                if pipe is not None and not self._process_s:  # a new process; a scan of all processes is slow
+                    self._process_s = group_usage({self.group})[self.group].cpu_s
+                self._before_s = self._process_s
             answered = pipe is None
             try:
                 if pipe is not None:
                     task = job.task
                     pipe.send((task.function, dict(task.arguments), task.reports, task.profiles))
                 while not job.finished and pipe is not None:
-                    kind, content = pipe.recv()
+                    kind, content, process_s = pipe.recv()
                     answered = kind != "progress"
+                    self._process_s = max(self._process_s, process_s)
                     job.handle_message(kind, content)
             except (EOFError, OSError):
                 job.end("failed", crash="its process ended")
             with self._lock:
-                self._measure()
+                self._cpu_s = max(self._cpu_s, self._process_s - self._before_s)
                 if self.worn or not answered:
                     self._kill()  # the pipe may contain an answer that does not belong to the next job
                 self.job = None
@@ -121,12 +124,12 @@ class Slot:
             ours, theirs = Pipe()
             pipe, most_bytes = str(theirs.fileno()), str(self._quota.job_bytes)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "capacity_app.worker", pipe, most_bytes],
+                [sys.executable, "-m", "capacity.service.worker", pipe, most_bytes],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
             theirs.close()
             self._pipe = ours
-            self.worn = False
+            self.worn, self._process_s = False, 0.0
         return self._pipe

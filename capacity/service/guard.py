@@ -1,6 +1,6 @@
-"""Access control of the dashboard: the host names that browsers may use, and an optional password.
+"""Access control of the dashboard and the service: allowed host names, and an optional password or token.
 
-It covers all of streamlit: pages, uploads and WebSocket. It prevents DNS rebinding: if the name of another site
+It covers every path, also uploads and WebSockets. It prevents DNS rebinding: if the name of another site
 resolves to this machine's address, the browser sends that name in the `Host` header, and the request is rejected.
 """
 
@@ -10,11 +10,10 @@ import asyncio
 import base64
 import hmac
 import ipaddress
-import os
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
 from capacity.base.untrusted_text import one_line
@@ -25,17 +24,25 @@ if TYPE_CHECKING:
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ANY_ADDRESS = "*"  # among the names: any numeric address, because DNS rebinding needs a name
-PASSWORD = "CAPACITY_DASHBOARD_PASSWORD"  # environment variable
 COOKIE = "capacity_dashboard"
 HEALTH = "/_stcore/health"  # needs no password, because it only answers "ok"
 BLOCKED_PATHS = ("/_stcore/metrics", "/_stcore/script-health-check", "/_stcore/agent")
-CHALLENGE = {"www-authenticate": 'Basic realm="capacity dashboard", charset="UTF-8"'}
 PAUSE_S = 1.0  # after each wrong password, one at a time
 MAX_WAITING = 20
 
 
 class Guard:
-    """ASGI middleware that checks host name and password; `names` are the allowed host names (`allowed_names`)."""
+    """ASGI middleware that checks host name and password; `names` are the allowed host names (`allowed_names`).
+
+    The class attributes are those of the dashboard; a subclass has those of another server.
+    """
+
+    WHAT = "dashboard"
+    HEALTH = HEALTH
+    BLOCKED_PATHS: ClassVar[tuple[str, ...]] = BLOCKED_PATHS
+    CHALLENGE = 'Basic realm="capacity dashboard", charset="UTF-8"'
+    SECRET = "password"
+    COMMAND = "capacity dashboard"
 
     def __init__(self, app: ASGIApp, *, names: Collection[str], password: str | None = None) -> None:
         self._app = app
@@ -48,17 +55,16 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on allowed requests, and answer all others with status 401, 403, 404 or 429."""
         from starlette.requests import HTTPConnection
-        from starlette.responses import PlainTextResponse
         from starlette.websockets import WebSocketClose
 
         refusal = None
         if scope["type"] in ("http", "websocket"):
             asked = HTTPConnection(scope)
             refusal = self._refusal(asked)
-            if refusal is None and self._password is not None and scope["path"] != HEALTH:
-                password = _read_password(asked)
+            if refusal is None and self._password is not None and scope["path"] != self.HEALTH:
+                password = self._read_password(asked)
                 if password is not None and _are_equal(password, self._password):
-                    send = _add_cookie(send, f"{COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/")
+                    send = self._remember(send)
                 elif not _are_equal(asked.cookies.get(COOKIE, ""), self._token):
                     refusal = await self._reject_password(password)
         if refusal is None:
@@ -67,21 +73,33 @@ class Guard:
             await WebSocketClose(1008, refusal[1])(scope, receive, send)
         else:
             status, reason = refusal
-            headers = {"x-content-type-options": "nosniff", **(CHALLENGE if status == 401 else {})}
-            await PlainTextResponse(reason, status, headers)(scope, receive, send)
+            headers = {"x-content-type-options": "nosniff"}
+            headers |= {"www-authenticate": self.CHALLENGE} if status == 401 else {}
+            await self._refusal_response(status, reason, headers)(scope, receive, send)
+
+    def _read_password(self, asked: HTTPConnection) -> str | None:
+        return _read_password(asked)
+
+    def _remember(self, send: Send) -> Send:
+        return _add_cookie(send, f"{COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/")
+
+    def _refusal_response(self, status: int, reason: str, headers: Mapping[str, str]) -> ASGIApp:
+        from starlette.responses import PlainTextResponse
+
+        return PlainTextResponse(reason, status, headers)
 
     def _refusal(self, asked: HTTPConnection) -> tuple[int, str] | None:
         hosts = asked.headers.getlist("host")
         if len(hosts) != 1 or not self._is_known_host(hosts[0]):
             return 403, (
-                f"{one_line(', '.join(hosts))[:100] or 'No name'} is not an allowed host name of this dashboard. "
-                "To allow another name: capacity dashboard --allow-host NAME"
+                f"{one_line(', '.join(hosts))[:100] or 'No name'} is not an allowed host name of this {self.WHAT}. "
+                f"To allow another name: {self.COMMAND} --allow-host NAME"
             )
         for origin in asked.headers.getlist("origin"):
             where = urlsplit(origin).netloc
             if where != hosts[0] and _hostname(where) not in self._names - set(LOOPBACK):
                 return 403, "The request came from a page of another origin."
-        if any(f"{asked.scope['path']}/".startswith(f"{path}/") for path in BLOCKED_PATHS):
+        if any(f"{asked.scope['path']}/".startswith(f"{path}/") for path in self.BLOCKED_PATHS):
             return 404, "Not found"
         return None
 
@@ -94,20 +112,20 @@ class Guard:
     async def _reject_password(self, password: str | None) -> tuple[int, str]:
         if password is not None:
             if self._waiting >= MAX_WAITING:
-                return 429, "Too many wrong passwords; try again in a minute"
+                return 429, f"Too many wrong {self.SECRET}s; try again in a minute"
             self._waiting += 1
             try:
                 async with self._one_at_a_time:
                     await asyncio.sleep(PAUSE_S)
             finally:
                 self._waiting -= 1
-        return 401, "This dashboard requires a password"
+        return 401, f"This {self.WHAT} requires a {self.SECRET}"
 
 
 def allowed_names(host: str, others: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the allowed host names of a dashboard that listens on `host`: the host, the loopback names, and `others`.
+    """Return the allowed host names of a server that listens on `host`: the host, the loopback names, and `others`.
 
-    A dashboard that listens on every address accepts any numeric address and this machine's name.
+    A server that listens on every address accepts any numeric address and this machine's name.
     """
     import socket
 
@@ -115,15 +133,6 @@ def allowed_names(host: str, others: Collection[str] = ()) -> tuple[str, ...]:
     if _is_address(host) and ipaddress.ip_address(host).is_unspecified:
         own = (ANY_ADDRESS, socket.gethostname())
     return tuple(dict.fromkeys(name.lower() for name in (*LOOPBACK, *own, *others)))
-
-
-def access_middleware() -> list[Any]:
-    """Return the `Guard` middleware: names from streamlit's `server.allowedHosts`, password from the environment."""
-    import streamlit as st
-    from starlette.middleware import Middleware
-
-    password = os.environ.pop(PASSWORD, None)  # workers do not get it
-    return [Middleware(Guard, names=st.get_option("server.allowedHosts") or LOOPBACK, password=password)]
 
 
 def _hostname(netloc: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Limits of CPU time and memory per job and per browser session."""
+"""Limits of CPU time and memory per job and per session: a browser tab, or a client of the service."""
 
 import os
 import time
@@ -60,17 +60,22 @@ class RecentCpuTime:
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
-        self._spent: deque[tuple[float, float]] = deque()
+        self._total_s = 0.0
+        self._spent: deque[tuple[int, float]] = deque()  # CPU seconds by second
 
     def add(self, cpu_s: float) -> None:
         """Record the CPU time of a job."""
-        self._spent.append((time.monotonic(), cpu_s))
+        second, before_s = int(time.monotonic()), 0.0
+        if self._spent and self._spent[-1][0] == second:
+            before_s = self._spent.pop()[1]
+        self._spent.append((second, before_s + cpu_s))
+        self._total_s += cpu_s
 
     def seconds(self) -> float:
         """Return the CPU seconds within the last `window_s`."""
         while self._spent and self._spent[0][0] < time.monotonic() - self._window_s:
-            self._spent.popleft()
-        return sum(cpu_s for _, cpu_s in self._spent)
+            self._total_s -= self._spent.popleft()[1]
+        return self._total_s if self._spent else 0.0
 
 
 @dataclass(frozen=True, slots=True)

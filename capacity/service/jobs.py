@@ -1,8 +1,8 @@
-"""Background jobs: limited in number, with progress and cancellation, and cached by function and arguments.
+"""Background jobs of the dashboard and the service: limited in number, with progress, cancellation and a cache.
 
-Each slot (`capacity_app.slots`) has a thread and a worker process. Each session has its own queue. The next job comes
-from the session with the fewest running jobs; between equal sessions, from the one with the least CPU time. Jobs of a
-closed session are cancelled. Results are cached; the least recently used are dropped first.
+Each slot (`capacity.service.slots`) has a thread and a worker process. Each session has its own queue. The next job
+comes from the session with the fewest running jobs; between equal sessions, from the one with the least CPU time. Jobs
+of a closed session are cancelled. Results are cached; the least recently used are dropped first.
 """
 
 import hashlib
@@ -12,17 +12,13 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from streamlit import runtime
-from streamlit.runtime.scriptrunner import get_script_run_ctx
-
-from capacity.base.errors import CapacityError, InvalidInput
-from capacity_app import variants
-from capacity_app.quotas import QUOTA, Quota, RecentCpuTime, group_usage, lower_priority
-from capacity_app.slots import Slot
+from capacity.base.errors import CapacityError, OverLimit
+from capacity.hardware.profile_search import first_folders
+from capacity.service.quotas import QUOTA, Quota, RecentCpuTime, group_usage, lower_priority
+from capacity.service.slots import Slot
 
 SLOTS = 8
 MAX_IDLE = 2  # maximum number of idle processes; at least one is kept
@@ -46,13 +42,13 @@ class Task:
     """A function call for a worker process: `module:function` with picklable arguments. Equal tasks have equal keys.
 
     If `reports` is true, the function has a parameter `progress`; it calls this callable to report its progress.
-    `profiles`: folders that are searched for GPU profiles first, by default those of the current session's variants.
+    `profiles`: folders that are searched for GPU profiles first, by default those of `FIRST_FOLDERS`.
     """
 
     function: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     reports: bool = False
-    profiles: tuple[Path, ...] = field(default_factory=variants.session_folders)
+    profiles: tuple[Path, ...] = field(default_factory=first_folders)
 
     @property
     def key(self) -> str:
@@ -88,6 +84,15 @@ class Job:
         self.crash: str | None = None
         self.ended = threading.Event()
         self._lock = threading.Lock()
+        self._when_ended: list[Callable[[], object]] = []
+
+    def call_when_ended(self, call: Callable[[], object]) -> None:
+        """Call a function when the job ends, in another thread; at once if it has ended."""
+        with self._lock:
+            if not self.finished:
+                self._when_ended.append(call)
+                return
+        call()
 
     @property
     def finished(self) -> bool:
@@ -124,9 +129,12 @@ class Job:
     ) -> None:
         """Mark the job as finished; later calls have no effect. A job with a `crash` may run again."""
         with self._lock:
-            if not self.finished:
-                self.value, self.error, self.crash, self.status = value, error, crash, status
-                self.ended.set()
+            if self.finished:
+                return
+            self.value, self.error, self.crash, self.status = value, error, crash, status
+            self.ended.set()
+        for call in self._when_ended:
+            call()
 
     def handle_message(self, kind: str, content: Any) -> None:
         """Process a message from the worker process: progress, result, error or crash."""
@@ -146,12 +154,14 @@ class Runner:
         *,
         kept: int = MAX_RESULTS,
         waiting: int = MAX_WAITING,
+        idle: int = MAX_IDLE,
         quota: Quota = QUOTA,
         alive: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._kept = kept
         self._most_waiting = waiting
+        self._most_idle = idle
         self._quota = quota
         self._alive = alive
         self._lock = threading.RLock()
@@ -165,7 +175,7 @@ class Runner:
     def submit(self, task: Task, session: str = "") -> Job:
         """Return the job of this task, cached or new, and count the session among those that wait for the job.
 
-        Raises InvalidInput if too many jobs wait, or if the session has used up its CPU time.
+        Raises OverLimit if too many jobs wait, or if the session has used up its CPU time.
         """
         key = task.key
         with self._lock:
@@ -220,12 +230,10 @@ class Runner:
         quota = self._quota
         of_session = sum(job.owner == session for job in self._waiting)
         if of_session >= quota.session_waiting or len(self._waiting) >= self._most_waiting:
-            raise InvalidInput(
-                f"{len(self._waiting)} computations are already waiting; try again in a moment"
-            )
+            raise OverLimit(f"{len(self._waiting)} computations are already waiting; try again in a moment")
         used_s = self._session_usage(session).seconds()
         if used_s > quota.session_cpu_s:
-            raise InvalidInput(
+            raise OverLimit(
                 f"this session has used {used_s:,.0f} s of CPU time in {quota.window_s / 60:,.0f} minutes (limit "
                 f"{quota.session_cpu_s:,.0f} s); try again later, or run the command in a terminal"
             )
@@ -260,11 +268,11 @@ class Runner:
         self._keep_ready()
 
     def _keep_ready(self) -> None:
-        """Keep at least one and at most `MAX_IDLE` worker processes ready."""
+        """Keep at least one and at most `idle` worker processes ready."""
         with self._lock:
             ready = [slot for slot in self._idle if slot.group]
             cold = [slot for slot in self._idle if not slot.group]
-        if len(ready) > MAX_IDLE:
+        if len(ready) > self._most_idle:
             ready[-1].kill_idle()
         elif cold and not ready:
             cold[-1].start()
@@ -292,7 +300,7 @@ class Runner:
                 continue
             reason = self._quota.reason_to_stop(cpu_s, usage.held_bytes)
             if reason is not None:
-                job.end("failed", error=InvalidInput(reason))
+                job.end("failed", error=OverLimit(reason))
                 slot.kill_job(job)
             elif cpu_s > self._quota.heavy_after_s and not slot.worn:
                 slot.worn = True
@@ -311,20 +319,3 @@ class Runner:
                 for job in jobs:
                     while job.followers[session] > 0:
                         self.leave(job, session)
-
-
-@cache
-def runner() -> Runner:
-    """Return the one Runner of this server."""
-    return Runner(alive=_is_connected)
-
-
-def current_session() -> str:
-    """Return the id of the session whose page is being drawn, or an empty string."""
-    context = get_script_run_ctx(suppress_warning=True)
-    return "" if context is None else context.session_id
-
-
-def _is_connected(session: str) -> bool:
-    """Return whether the session has a connected browser tab; True if no server runs."""
-    return not (session and runtime.exists()) or bool(runtime.get_instance().is_active_session(session))

@@ -7,17 +7,17 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from capacity.base.errors import CapacityError, InvalidInput
+from capacity.base.errors import CapacityError, OverLimit
 from capacity.base.processes import end_with_parent
 from capacity.hardware import PROFILES_VARIABLE, user_profiles_directory
-from capacity_app.quotas import Quota, limit_memory
+from capacity.service.quotas import Quota, limit_memory
 
 ALLOWED = re.compile(r"capacity(_app|_validate)?[.:]")
 REPORT_INTERVAL_S = 0.1
@@ -39,13 +39,13 @@ def main(descriptor: int, most_bytes: int) -> None:
                 function, arguments, reports, profiles = pipe.recv()
                 with _profiles_searched_first(profiles):
                     answer = _answer(pipe, function, arguments, reports, most_bytes)
-                pipe.send(answer)
+                pipe.send((*answer, sum(os.times()[:4])))  # with the CPU time so far, ended children included
             except (EOFError, BrokenPipeError):
                 return
 
 
 def _answer(
-    pipe: Connection, function: str, arguments: dict[str, Any], reports: bool, most_bytes: int
+    pipe: Connection, function: str, arguments: Mapping[str, Any], reports: bool, most_bytes: int
 ) -> tuple[str, Any]:
     if reports:
         arguments = {**arguments, "progress": _Reports(pipe)}
@@ -56,7 +56,7 @@ def _answer(
     except CapacityError as error:
         return "refused", error
     except MemoryError:
-        return "refused", InvalidInput(Quota(job_bytes=most_bytes).memory_message())
+        return "refused", OverLimit(Quota(job_bytes=most_bytes).memory_message())
     except Exception:
         return "crashed", traceback.format_exc()
 
@@ -88,7 +88,7 @@ class _Reports:
         now_s = time.monotonic()
         if now_s - self._last_s >= REPORT_INTERVAL_S:
             self._last_s = now_s
-            self._pipe.send(("progress", report))
+            self._pipe.send(("progress", report, 0.0))
 
 
 if __name__ == "__main__":
