@@ -185,6 +185,7 @@ class _Cost(TypedDict, total=False):
     price_instance: str | None
     price_file: str | None
     price: str | None
+    owned_cost: str | None
 
 class _Pool(TypedDict, total=False):
     gpu: str

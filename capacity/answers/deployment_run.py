@@ -187,10 +187,15 @@ def deployment_prices(pools: Sequence[ResolvedPool], service: Service, cost: Cos
     priced = {name: price for name, price in prices.items() if price is not None}
     if not priced:
         return None
-    if len(priced) > 1 and any(price.is_given and "=" not in str(cost.price) for price in priced.values()):
+    names = " and ".join(sorted(priced))
+    if len(priced) > 1 and cost.price is not None and "=" not in cost.price:
         raise InvalidInput(
-            f"--price {cost.price} is one price, but the pools use {' and '.join(sorted(priced))}: give a price for "
+            f"--price {cost.price} is one price, but the pools use {names}: give a price for "
             "each (h100=2.50,a10=0.80), or --price-tier"
+        )
+    if len(priced) > 1 and cost.owned_cost is not None and "gpu=" not in cost.owned_cost:
+        raise InvalidInput(
+            f"--owned-cost has one cost, but the pools use {names}: add gpu= and separate them by ;"
         )
     if service.autoscale_max_replicas is not None:
         raise InvalidInput(

@@ -15,6 +15,13 @@ class Cost(FlagSpec):
     price_instance: str | None = None
     price_file: str | None = None
     price: str | None = None
+    owned_cost: str | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Return whether the fields specify a price."""
+        sources = (self.price_tier, self.price_file, self.price, self.owned_cost)
+        return any(source is not None for source in sources)
 
 
 class Billing(FlagSpec):

@@ -20,6 +20,7 @@ from capacity.base.external_files import read_text
 from capacity.base.untrusted_text import printable
 from capacity.deployment.cost import Cost, PriceTier
 from capacity.hardware import load_profile
+from capacity.hardware.owned_cost import parse_owned_cost
 
 Row = Mapping[str, str | None]
 Priced = TypeVar("Priced")
@@ -176,6 +177,8 @@ def _parse_price_row(row: Mapping[str, str | None], path: str | Path, where: str
 def find_price_for_cost(gpu: str, cost: Cost) -> Price | None:
     """Return the price per GPU-hour of `gpu` that `cost` specifies, or None. Raises like `find_price`."""
     table = None
+    if cost.owned_cost is not None:
+        return _owned_price(gpu, cost)
     if cost.price_file is not None:  # it may name GPUs by aliases
         prices = read_prices(cost.price_file)
         names = {named: _resolve_alias(named) for named in {price.gpu for price in prices}}
@@ -187,6 +190,31 @@ def find_price_for_cost(gpu: str, cost: Cost) -> Price | None:
         instance=cost.price_instance,
         override=cost.price,
         table=table,
+    )
+
+
+def _owned_price(gpu: str, cost: Cost) -> Price:
+    """Return the price of `--owned-cost`. Raises InvalidInput if another price is given."""
+    others = (cost.price, cost.price_file, cost.price_provider, cost.price_instance)
+    if cost.price_tier not in (None, "owned") or any(other is not None for other in others):
+        raise InvalidInput(
+            "--owned-cost is a price: remove the other --price options, or remove --owned-cost"
+        )
+    name = _resolve_alias(gpu.partition("@")[0])
+    owned = parse_owned_cost(cost.owned_cost or "", name)
+    return _user_price(name, sum(owned.parts(name).values()), owned.description(name), tier="owned")
+
+
+def _user_price(gpu: str, usd: float, source: str, *, tier: PriceTier | Literal["given"]) -> Price:
+    return Price(
+        gpu=gpu,
+        provider=USER,
+        product="given",
+        tier=tier,
+        usd_per_gpu_hour=usd,
+        gpus_per_instance=1,
+        date="",
+        source=source,
     )
 
 
@@ -220,16 +248,8 @@ def find_price(
             raise InvalidInput(
                 f"--price {override!r} is for {given}, but the deployment uses {name}; add {name}=USD"
             )
-        return Price(
-            gpu=name,
-            provider=USER,
-            product="given",
-            tier="owned" if tier == "owned" else "given",
-            usd_per_gpu_hour=usd,
-            gpus_per_instance=1,
-            date="",
-            source="given with --price",
-        )
+        own: Literal["owned", "given"] = "owned" if tier == "owned" else "given"
+        return _user_price(name, usd, "given with --price", tier=own)
     if tier is None and table is not None:
         tier = _single_tier(name, table)
     if tier is None:

@@ -42,7 +42,6 @@ SEARCH_DEFAULTS: Mapping[str, Any] = {
 FIXED_SEARCH: Mapping[str, Any] = {"objective": "gpus", "serving": "aggregated", "alternatives": False}
 UNUSED_FIELDS = ("serving", "alternatives", "max_gpus", "budget", "latency_tolerance")
 """Fields of a search that a hall sets itself: its power is the limit, and one deployment per GPU and cap is kept."""
-PRICE_FIELDS = ("price_tier", "price", "price_file")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +172,7 @@ class ModelRequest:
 
     @property
     def is_priced(self) -> bool:
-        return any(getattr(self.cost, name) is not None for name in PRICE_FIELDS)
+        return self.cost.is_given
 
     def plan_request(self, requests_per_s: float, **search: Any) -> PlanRequest:
         """Return the request of a plan for a part of the traffic. Raises InvalidInput."""

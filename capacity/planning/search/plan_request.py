@@ -140,17 +140,16 @@ def check_search(search: Search, cost: Cost) -> None:
             way = find_speculator(name)
             if search.acceptance is not None:
                 way.with_acceptance(search.acceptance)
-    priced = any(source is not None for source in (cost.price_tier, cost.price, cost.price_file))
     if not search.gpus:
         raise InvalidInput("no GPUs: give --gpus h100,h200 or --gpus all")
-    if search.objective == "cost" and not priced:
+    if search.objective == "cost" and not cost.is_given:
         raise InvalidInput(
             "the objective is cost, but there is no price: give --price-tier on-demand (reserved-1y, spot, owned, "
             "...), --price h100=2.50, --price-file, or --objective gpus"
         )
     if search.grid_region is not None:
         co2_g_per_kwh(search.grid_region)
-    if search.budget is not None and not priced:
+    if search.budget is not None and not cost.is_given:
         raise InvalidInput("--budget needs a price: give --price-tier or --price")
 
 

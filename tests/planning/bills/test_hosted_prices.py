@@ -68,6 +68,13 @@ def test_every_listed_api_price_is_dated_sourced_and_of_a_known_model() -> None:
         assert 0 < price.usd_per_million_input <= price.usd_per_million_output
 
 
+def test_a_provider_has_one_price_of_a_model_and_popular_models_have_several_providers() -> None:
+    offers = [(price.provider, price.model) for price in api_price_list()]
+    assert len(set(offers)) == len(offers)
+    for model in ("llama-3.1-8b", "llama-3.3-70b", "gpt-oss-120b", "qwen3-32b", "deepseek-v3.2", "kimi-k2.6"):
+        assert len(find_api_prices(model, "all")) >= 5, model
+
+
 def test_a_published_discount_on_cached_input() -> None:
     """DeepSeek's own list: $0.27 per 1M of input, $0.07 where the cache hits, $1.10 of output."""
     (price,) = (
