@@ -26,9 +26,9 @@ class CannotCompile(Exception):
     """Compilation failed; the message is one line."""
 
 
-def library_name() -> str:
-    """Return the file name of the library, with the suffix of this platform."""
-    return "_core" + {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
+def library_name(platform: str = sys.platform) -> str:
+    """Return the file name of the library, with the suffix of a platform (a value of `sys.platform`)."""
+    return "_core" + {"darwin": ".dylib", "win32": ".dll"}.get(platform, ".so")
 
 
 def source_files(folder: Path) -> list[Path]:
@@ -69,39 +69,44 @@ def working_compiler() -> list[str] | None:
     return None
 
 
-def compile_core(folder: Path, target: Path) -> None:
+def compile_core(folder: Path, target: Path, platform: str = sys.platform) -> None:
     """Compile all C files of a folder into one library and write it to `target` atomically."""
     sources = [path for path in source_files(folder) if path.suffix == ".c"]
-    compile_library(sources, target, [*FLAGS, f'-DCORE_VERSION="{source_version(folder)}"'])
+    compile_library(sources, target, [*FLAGS, f'-DCORE_VERSION="{source_version(folder)}"'], platform)
 
 
-def compile_library(sources: Iterable[Path], target: Path, flags: Sequence[str]) -> None:
-    """Compile C files in parallel and link them to the library `target`, with the same result in any folder."""
+def compile_library(
+    sources: Iterable[Path], target: Path, flags: Sequence[str], platform: str = sys.platform
+) -> None:
+    """Compile C files in parallel and link them to the library `target`, with the same result in any folder.
+
+    For another `platform` than this one, $CC is a compiler for it. Raises CannotCompile.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     command = working_compiler()
     if command is None:
         raise CannotCompile("no C compiler was found")
-    position = () if sys.platform == "win32" else ("-fPIC",)
+    position = () if platform == "win32" else ("-fPIC",)
     with tempfile.TemporaryDirectory() as scratch:
 
         def compile_source(source: Path) -> str:
             out = str(Path(scratch, source.stem + ".o"))
-            nameless = () if sys.platform == "win32" else (f"-ffile-prefix-map={source.parent}=core",)
+            nameless = () if platform == "win32" else (f"-ffile-prefix-map={source.parent}=core",)
             _run([*command, *flags, *position, *WARNINGS, *nameless, "-c", str(source), "-o", out], scratch)
             return out
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             objects = list(pool.map(compile_source, sources))
         library = Path(scratch, target.name)
-        _run([*command, *flags, "-shared", *_link_flags(flags), *objects, "-o", str(library), "-lm"], scratch)
+        _run([*command, *flags, "-shared", *_link_flags(flags, platform), *objects, "-o", str(library), "-lm"], scratch)
         _move(library, target)
 
 
-def _link_flags(flags: Sequence[str]) -> tuple[str, ...]:
+def _link_flags(flags: Sequence[str], platform: str) -> tuple[str, ...]:
     """Return flags that report missing functions when linking, except with sanitizers, which add functions later."""
     sanitized = any(flag.startswith("-fsanitize") for flag in flags)
-    return ("-Wl,-z,defs", "-s") if sys.platform == "linux" and not sanitized else ()
+    return ("-Wl,-z,defs", "-s") if platform == "linux" and not sanitized else ()
 
 
 def _run(command: list[str], scratch: str) -> None:
