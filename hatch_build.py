@@ -2,7 +2,7 @@
 
 `pip install .` compiles the core with the machine's compiler where there is one, else with ziglang, a compiler that the
 package index has as a wheel. Where neither works the package is built without the library, and simulations run on the
-Python engines. `CAPACITY_WHEEL=manylinux2014_aarch64` compiles for another platform with ziglang; an error ends that build.
+Python engines. `CAPACITY_WHEEL=manylinux2014_aarch64` compiles for another platform with ziglang, and must succeed.
 
 `CAPACITY_REPOSITORY=https://HOST/OWNER/NAME` gives the metadata its URLs, and the README absolute links to it.
 """
@@ -26,7 +26,7 @@ from packaging.tags import platform_tags
 
 CORE = Path("capacity", "simulator", "core")
 ZIGLANG = "ziglang>=0.13"
-ZIGLANG_TARGETS = {  # platform tag of a wheel: its `sys.platform`, and what ziglang calls it (glibc 2.17 is manylinux2014)
+ZIGLANG_TARGETS = {  # platform tag of a wheel: its `sys.platform` and its target; manylinux2014 is glibc 2.17
     "manylinux2014_x86_64": ("linux", "x86_64-linux-gnu.2.17"),
     "manylinux2014_aarch64": ("linux", "aarch64-linux-gnu.2.17"),
     "musllinux_1_2_x86_64": ("linux", "x86_64-linux-musl"),

@@ -74,7 +74,9 @@ def bill() -> dict[str, Any]:
     hashes = released_hashes()
     components = {name: _component(distribution(name), hashes.get(name, ())) for name in sorted(depends)}
     content = json.dumps(components, sort_keys=True).encode()
-    made = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", datetime.now(UTC).timestamp())), UTC)
+    made = datetime.fromtimestamp(
+        int(os.environ.get("SOURCE_DATE_EPOCH", datetime.now(UTC).timestamp())), UTC
+    )
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
@@ -109,7 +111,9 @@ def released_hashes() -> dict[str, list[str]]:
 
 def advisories(components: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Advisories in the table of SECURITY.md that concern a component, each with what keeps it out."""
-    for row in re.findall(r"^\| ([\w-]+) \| [^|]+ \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", SECURITY.read_text("utf-8"), re.M):
+    for row in re.findall(
+        r"^\| ([\w-]+) \| [^|]+ \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", SECURITY.read_text("utf-8"), re.M
+    ):
         name, described, kept_out = normal(row[0]), row[1].strip(), row[2].strip()
         for identifier in re.findall(r"CVE-\d+-\d+", described):
             if name in components:
@@ -145,7 +149,9 @@ def _licence(found: Distribution) -> str:
     named = found.metadata.get("License-Expression") or found.metadata.get("License") or ""
     if named and len(named) < 80 and "\n" not in named:
         return named
-    classifiers = [each for each in found.metadata.get_all("Classifier") or () if each.startswith("License ::")]
+    classifiers = [
+        each for each in found.metadata.get_all("Classifier") or () if each.startswith("License ::")
+    ]
     return classifiers[0].rsplit(" :: ", 1)[1] if classifiers else ""
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import email
+import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import yaml
 
 from capacity.simulator.core import build
 from capacity.simulator.core.interface import HEADERS
@@ -21,6 +27,9 @@ pytestmark = pytest.mark.ci  # builds
 
 ROOT = Path(__file__).parent.parent
 LIBRARY = f"capacity/simulator/core/{build.library_name()}"
+without_ziglang = pytest.mark.skipif(
+    bool(importlib.util.find_spec("ziglang")), reason="ziglang is a compiler"
+)
 needs_compiler = pytest.mark.skipif(build.working_compiler() is None, reason="no C compiler")
 
 
@@ -93,7 +102,7 @@ def test_the_source_distribution_carries_what_compiles_it(checkout: Path) -> Non
     assert LIBRARY not in names
 
 
-@pytest.mark.skipif(bool(shutil.which("ziglang")), reason="ziglang is a compiler")
+@without_ziglang
 def test_without_a_compiler_the_package_is_built_without_the_library(checkout: Path, tmp_path: Path) -> None:
     done = hatchling(checkout, "wheel", **without_compiler(tmp_path / "empty"))
     assert built(checkout).name.endswith("-py3-none-any.whl")
@@ -112,6 +121,73 @@ def test_sources_that_do_not_compile_are_left_out_too(checkout: Path) -> None:
     assert "broken.c" in done.stderr
 
 
+WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
+
+
+def build_hooks() -> ModuleType:
+    """The module hatch_build.py."""
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_workflow_builds_a_wheel_for_every_target_and_tests_every_python() -> None:
+    workflow = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+    (tags,) = [step["env"]["CAPACITY_WHEELS"] for step in workflow["jobs"]["build"]["steps"] if "env" in step]
+    assert tags.split() == list(build_hooks().ZIGLANG_TARGETS)
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "classifiers"
+    ]
+    listed = [line.rsplit(" ", 1)[1] for line in classifiers if re.search(r":: Python :: 3\.\d+$", line)]
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == listed
+    assert set(workflow["jobs"]["publish"]["needs"]) == {"test", "musl", "site"}
+
+
+def test_an_unknown_target_is_refused(checkout: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        hatchling(checkout, "wheel", CAPACITY_WHEEL="solaris_sparc")
+    assert "CAPACITY_WHEEL=solaris_sparc is not one of manylinux2014_x86_64, " in refused.value.stderr
+
+
+def test_a_release_has_addresses_and_its_readme_no_relative_links(checkout: Path) -> None:
+    repository = "https://example.org/some/where"
+    hatchling(checkout, "wheel", CAPACITY_REPOSITORY=repository, CAPACITY_CORE="off")
+    with zipfile.ZipFile(built(checkout)) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = email.message_from_bytes(archive.read(name))
+    assert metadata["Author"]
+    assert f"Security, {repository}/security/advisories/new" in metadata.get_all("Project-URL")
+    links = re.findall(r"\]\(([^)\s]+)\)", metadata.get_payload())
+    assert len(links) > 5
+    assert all(link.startswith(("https://", "#")) for link in links)
+    assert f"{repository}/raw/v{metadata['Version']}/docs/screenshots/plan-dark.png" in links
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tag", build_hooks().ZIGLANG_TARGETS)
+def test_a_wheel_for_each_platform_is_compiled_here(checkout: Path, tag: str) -> None:
+    """Linux wheels keep the promise of their tag; of the others, the library has the format of the platform."""
+    pytest.importorskip("ziglang")
+    for source in (ROOT / "capacity/simulator/core").glob("*.c"):
+        shutil.copy(source, checkout / "capacity/simulator/core")
+    hatchling(checkout, "wheel", CAPACITY_WHEEL=tag)
+    assert built(checkout).name.endswith(f"-py3-none-{tag}.whl")
+    system, target = build_hooks().ZIGLANG_TARGETS[tag]
+    with zipfile.ZipFile(built(checkout)) as archive:
+        library = archive.read(f"capacity/simulator/core/{build.library_name(system)}")
+    magic = {"linux": b"\x7fELF", "darwin": b"\xcf\xfa\xed\xfe", "win32": b"MZ"}[system]
+    assert library.startswith(magic)
+    if "linux-gnu" in target:
+        versions = {tuple(map(int, found.split(b"."))) for found in re.findall(rb"GLIBC_([\d.]+)", library)}
+        assert versions
+        assert max(versions) <= (2, 17)
+    if system == "darwin" and "aarch64" in target:
+        assert b"\xfa\xde\x0c\xc0" in library, "macOS loads only signed code on this processor"
+
+
 def requirements(checkout: Path, **environment: str) -> str:
     code = "from hatchling.build import get_requires_for_build_wheel as r; print(r())"
     env = {**os.environ, **environment}
@@ -119,6 +195,7 @@ def requirements(checkout: Path, **environment: str) -> str:
     return subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True, check=True).stdout
 
 
+@without_ziglang
 def test_ziglang_is_asked_for_only_where_there_is_no_compiler(checkout: Path, tmp_path: Path) -> None:
     stripped = without_compiler(tmp_path / "empty")
     assert "ziglang" in requirements(checkout, **stripped)

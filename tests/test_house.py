@@ -84,6 +84,7 @@ def test_the_top_level_folders_are_those_of_the_architecture() -> None:
     } <= {
         *allowed,
         ".ci",
+        ".github",
         ".streamlit",
     }
 

@@ -83,6 +83,35 @@ def test_the_constraints_name_one_version_of_each_dependency_within_its_bounds()
     assert f"{PROJECT['name']} {PROJECT['version']}" in lines[0]
 
 
+def test_requirements_have_the_constraints_versions_with_hashes() -> None:
+    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    text = (ROOT / "docs" / "requirements.txt").read_text(encoding="utf-8")
+    assert f"{PROJECT['name']} {PROJECT['version']}" in text.splitlines()[0]
+    entries = re.findall(
+        r"^(\S+)==(\S+).*\\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.MULTILINE
+    )
+    assert len(entries) == sum(line[0].isalnum() for line in text.splitlines())
+    versions = {name: version for name, version, _ in entries}
+    assert [
+        line for line in constraints[1:] if versions.get(line.split("==")[0]) != line.split("==")[1]
+    ] == []
+
+
+def test_advisories_are_entries_of_the_bill_of_materials() -> None:
+    named = set(re.findall(r"CVE-\d+-\d+", (ROOT / "SECURITY.md").read_text(encoding="utf-8")))
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "sbom.py")], capture_output=True, text=True, check=True
+    )
+    bill = json.loads(done.stdout)
+    refs = {part["bom-ref"] for part in bill["components"]}
+    entries = {entry["id"]: entry for entry in bill["vulnerabilities"]}
+    assert {"CVE-2026-48818", "CVE-2024-47874"} <= set(entries) <= named
+    assert {affected["ref"] for entry in entries.values() for affected in entry["affects"]} <= refs
+    numpy = next(part for part in bill["components"] if part["name"] == "numpy")
+    assert len(numpy["properties"]) > 10
+    assert numpy["licenses"]
+
+
 def test_the_citation_is_of_this_version() -> None:
     assert f"\nversion: {PROJECT['version']}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 

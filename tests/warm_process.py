@@ -137,6 +137,9 @@ def _become(streams: list[int], words: list[str], folder: str, environment: dict
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    os.environ["PATH"] = os.pathsep.join(
+        (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
+    )
     sys.stdin, sys.stdout, sys.stderr = (
         os.fdopen(number, "r" if number == 0 else "w") for number in (0, 1, 2)
     )

@@ -2,7 +2,7 @@
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from pydantic.fields import FieldInfo
@@ -33,10 +33,17 @@ def split(options: Mapping[str, object], *specs: type[Spec]) -> tuple[dict[str, 
     known = fields_of(*specs)
     for name in options:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
-            raise InvalidInput(f"unknown option {name!r}; {hint}")
+            raise unknown_option(name, known)
     return tuple({n: v for n, v in options.items() if n in spec.model_fields} for spec in specs)
+
+
+def unknown_option(name: str, known: Iterable[str]) -> InvalidInput:
+    """Return the error for an option that does not exist, with the nearest option or the first ones."""
+    options = list(known)
+    close = difflib.get_close_matches(name, options, n=1)
+    others = f" and {len(options) - 12} others" if len(options) > 12 else ""
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(options[:12])}{others}"
+    return InvalidInput(f"unknown option {name!r}; {hint}")
 
 
 def document_options(*specs: type[Spec]) -> Callable[[Function], Function]:

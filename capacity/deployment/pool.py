@@ -16,9 +16,9 @@ MoeBackend = Literal[
 
 def _parse_power_cap(value: Any) -> Any:
     """Return watts as a number, and a share of the TDP as text with a percent sign. Raises ValueError."""
-    if not isinstance(value, str):
+    if not isinstance(value, str | bytes):
         return value
-    text = value.strip()
+    text = (value.decode(errors="replace") if isinstance(value, bytes) else value).strip()
     share = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%|W)?", text)
     if share is None or (share[2] == "%" and not 0 < float(share[1]) <= 100):
         raise ValueError("must be watts, or a share of the TDP such as 70%")

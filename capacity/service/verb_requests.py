@@ -21,6 +21,7 @@ from typing import Any, get_args, get_type_hints
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.external_files import READABLE_VARIABLE, parse_json
 from capacity.base.flags import Flag, kind_of_annotation
+from capacity.base.keywords import fields_of, unknown_option
 from capacity.base.record import AnswerRecord
 from capacity.base.registry import BY_NAME, SHARED_OPTIONS, Verb
 from capacity.report.schemas import Schema
@@ -94,7 +95,6 @@ def request_schema(verb: str, *, local: bool = False, short: bool = False) -> Sc
 
 def _keywords(entry: Verb, function: Callable[..., Any]) -> dict[str, tuple[Any, str, bool]]:
     """Return annotation, help and whether it is required of each keyword of a verb's function, and of its specs."""
-    from capacity.base.keywords import fields_of
 
     parameters = inspect.signature(function).parameters
     any_keyword = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
@@ -189,11 +189,7 @@ def _check_names(verb: str, options: Mapping[str, Any], *, local: bool) -> None:
             raise InvalidInput(
                 f"{name!r} is not accepted in a request: it names files or programs of the server"
             )
-        import difflib
-
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
-        raise InvalidInput(f"unknown option {name!r}; {hint}")
+        raise unknown_option(name, known)
 
 
 def plain_report(*values: Any) -> Schema:

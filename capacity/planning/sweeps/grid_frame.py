@@ -57,5 +57,5 @@ def grid(
         store = Path(folder) / "points.sqlite"
         swept = sweep(build(SweepSpec, fields), store, workers=workers, progress=progress)
     if swept.failed == swept.points:
-        raise InvalidInput(f"no point of the grid could be computed: {swept.first_failure}")
+        raise InvalidInput(f"no point could be computed: {(swept.first_failure or '')[:500]}")
     return swept.to_frame()

@@ -99,7 +99,10 @@ def compile_library(
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             objects = list(pool.map(compile_source, sources))
         library = Path(scratch, target.name)
-        _run([*command, *flags, "-shared", *_link_flags(flags, platform), *objects, "-o", str(library), "-lm"], scratch)
+        _run(
+            [*command, *flags, "-shared", *_link_flags(flags, platform), *objects, "-o", str(library), "-lm"],
+            scratch,
+        )
         _move(library, target)
 
 
@@ -110,7 +113,8 @@ def _link_flags(flags: Sequence[str], platform: str) -> tuple[str, ...]:
 
 
 def _run(command: list[str], scratch: str) -> None:
-    caches = {"ZIG_LOCAL_CACHE_DIR": scratch, "ZIG_GLOBAL_CACHE_DIR": scratch}
+    # two folders: with one for both, ziglang 0.17 never ends when it links for Windows
+    caches = {f"ZIG_{kind}_CACHE_DIR": str(Path(scratch, kind)) for kind in ("LOCAL", "GLOBAL")}
     try:
         done = subprocess.run(
             command,
