@@ -181,6 +181,7 @@ class _Cascade(TypedDict, total=False):
     target_utilization: float | str
 
 class _Cost(TypedDict, total=False):
+    price_mix: str | None
     price_provider: str | None
     price_instance: str | None
     price_file: str | None

@@ -81,7 +81,7 @@ VALUES = {
     "off-request-rate": "3", "off-s": "2", "on-s": "2", "output-len": "30", "output-len-cv": "2",
     "pipeline-parallel-size": "2", "preemption-mode": "swap", "prefill-replicas": "1", "prefill-schedule-interval": "4",
     "prefix-zipf": "2", "price": "3", "price-file": "no.csv", "price-instance": "p5.48xlarge", "price-provider": "AWS",
-    "price-tier": "on-demand", "owned-cost": "purchase=250000,gpus=8,years=5",
+    "price-tier": "on-demand", "price-mix": "on-demand=0.5,spot=0.5", "owned-cost": "purchase=250000,gpus=8,years=5",
     "quantization": "fp8", "ramp-s": "4", "random-prefix-len": "512",
     "random-range-ratio": "0.5", "recovery-s": "3", "replica-startup-s": "0.5", "replicas": "2", "request-rate": "5",
     "requests-per-day": "200000", "power-cap": "300",

@@ -11,6 +11,7 @@ class Cost(FlagSpec):
     """Settings that determine the price of a GPU-hour. Without a price tier or a price, no cost is computed."""
 
     price_tier: PriceTier | None = None
+    price_mix: str | None = None
     price_provider: str | None = None
     price_instance: str | None = None
     price_file: str | None = None
@@ -20,7 +21,7 @@ class Cost(FlagSpec):
     @property
     def is_given(self) -> bool:
         """Return whether the fields specify a price."""
-        sources = (self.price_tier, self.price_file, self.price, self.owned_cost)
+        sources = (self.price_tier, self.price_mix, self.price_file, self.price, self.owned_cost)
         return any(source is not None for source in sources)
 
 
