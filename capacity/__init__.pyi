@@ -150,6 +150,8 @@ class _Billing(TypedDict, total=False):
     deadline_hours: float | str | None
     batch_api: str | None
     idle_hours_per_day: float | str | None
+    growth: float | str | None
+    months: int | str
 
 class _Cascade(TypedDict, total=False):
     small: str | None

@@ -108,7 +108,7 @@ VALUES = {
     "peak-to-mean": "3", "rates": "3,9", "replications": "2", "requests-per-user-hour": "5", "restart-s": "60",
     "sample-interval": "0.1", "simulate": "on", "slo": "ttft:p95:90ms", "slo-window": "2s",
     "spread": "off", "textbook": "on",
-    "tpot-s": "8", "batch-api": "openai", "idle-hours-per-day": "5",
+    "tpot-s": "8", "batch-api": "openai", "idle-hours-per-day": "5", "growth": "40", "months": "3",
     # of a cascade
     "small": "llama-3.2-3b", "escalation-rate": "0.9", "escalate-by": "prompt", "judge-s": "2", "judge-usd": "0.01",
     "small-gpu": "l4", "small-tensor-parallel-size": "2", "small-quantization": "fp8", "small-output-len": "20",
@@ -213,7 +213,7 @@ BESIDE = {  # where a flag counts, if not on the base question
     "slo-window": "--slo ttft:p95:90ms",
     "think-time-s": "--turns 3", "watermark": FEW_BLOCKS,
     "batch-api": "--documents 90 --deadline-hours 9 --api-input-price 1 --api-output-price 1",
-    "idle-hours-per-day": "--documents 90 --deadline-hours 9",
+    "idle-hours-per-day": "--documents 90 --deadline-hours 9", "months": "--growth 40",
     "embedding-gpu": "--embedding-model bge-m3",
     "small-api-input-price": "--small-api-output-price 0.5", "small-api-output-price": "--small-api-input-price 0.5",
     "small-api-ttft-s": "--small-api-input-price 0.5 --small-api-output-price 0.5",

@@ -26,7 +26,7 @@ class Cost(FlagSpec):
 
 
 class Billing(FlagSpec):
-    """Other billing inputs: replicas, users, API prices, spot interruptions, a batch job. None: not computed."""
+    """Other billing inputs: replicas, users, API prices, spot, a batch job, growth. None: not computed."""
 
     replicas: int = 1
     requests_per_user_hour: float | None = None
@@ -44,3 +44,5 @@ class Billing(FlagSpec):
     deadline_hours: float | None = None
     batch_api: str | None = None
     idle_hours_per_day: float | None = None
+    growth: float | None = None
+    months: int = 12
