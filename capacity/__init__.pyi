@@ -150,6 +150,8 @@ class _Billing(TypedDict, total=False):
     deadline_hours: float | str | None
     batch_api: str | None
     idle_hours_per_day: float | str | None
+    growth: float | str | None
+    months: int | str
 
 class _Cascade(TypedDict, total=False):
     small: str | None
@@ -181,6 +183,7 @@ class _Cascade(TypedDict, total=False):
     target_utilization: float | str
 
 class _Cost(TypedDict, total=False):
+    price_mix: str | None
     price_provider: str | None
     price_instance: str | None
     price_file: str | None

@@ -29,7 +29,9 @@ _BILLED = frozenset(
 )
 DEFAULTS: Mapping[str, Default] = {
     "engine": Default("engine, such as vllm@0.11 or sglang", _BILLED | {"fit", "explain", "speculate"}),
-    "price_tier": Default("price tier, such as on-demand or reserved-1y", _BILLED, ("price", "owned_cost")),
+    "price_tier": Default(
+        "price tier, such as on-demand or reserved-1y", _BILLED, ("price", "price_mix", "owned_cost")
+    ),
     "confidence": Default("confidence of SLOs, from 0.5 to below 1", frozenset(("plan", "fleet"))),
 }
 applied: list[str] = []

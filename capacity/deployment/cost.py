@@ -11,6 +11,7 @@ class Cost(FlagSpec):
     """Settings that determine the price of a GPU-hour. Without a price tier or a price, no cost is computed."""
 
     price_tier: PriceTier | None = None
+    price_mix: str | None = None
     price_provider: str | None = None
     price_instance: str | None = None
     price_file: str | None = None
@@ -20,12 +21,12 @@ class Cost(FlagSpec):
     @property
     def is_given(self) -> bool:
         """Return whether the fields specify a price."""
-        sources = (self.price_tier, self.price_file, self.price, self.owned_cost)
+        sources = (self.price_tier, self.price_mix, self.price_file, self.price, self.owned_cost)
         return any(source is not None for source in sources)
 
 
 class Billing(FlagSpec):
-    """Other billing inputs: replicas, users, API prices, spot interruptions, a batch job. None: not computed."""
+    """Other billing inputs: replicas, users, API prices, spot, a batch job, growth. None: not computed."""
 
     replicas: int = 1
     requests_per_user_hour: float | None = None
@@ -43,3 +44,5 @@ class Billing(FlagSpec):
     deadline_hours: float | None = None
     batch_api: str | None = None
     idle_hours_per_day: float | None = None
+    growth: float | None = None
+    months: int = 12

@@ -183,6 +183,8 @@ def find_price_for_cost(gpu: str, cost: Cost) -> Price | None:
         prices = read_prices(cost.price_file)
         names = {named: _resolve_alias(named) for named in {price.gpu for price in prices}}
         table = tuple(replace(price, gpu=names[price.gpu]) for price in prices)
+    if cost.price_mix is not None:
+        return _mixed_price(gpu, cost, table)
     return find_price(
         gpu,
         tier=cost.price_tier,
@@ -193,9 +195,50 @@ def find_price_for_cost(gpu: str, cost: Cost) -> Price | None:
     )
 
 
+def _mixed_price(gpu: str, cost: Cost, table: tuple[Price, ...] | None) -> Price:
+    """Return the mean price of `--price-mix`, by the shares of its tiers. Raises InvalidInput or UnknownName."""
+    if cost.price_tier is not None or cost.price is not None:
+        raise InvalidInput("--price-mix is a price: remove --price-tier and --price, or remove --price-mix")
+    shares = _parse_mix(cost.price_mix or "")
+    parts = {
+        tier: find_price(
+            gpu, tier=tier, provider=cost.price_provider, instance=cost.price_instance, table=table
+        )
+        for tier in shares
+    }
+    priced = {tier: price for tier, price in parts.items() if price is not None}
+    first = next(iter(priced.values()))
+    quotes = (
+        f"{shares[tier]:.0%} {tier} at {price_text(price.usd_per_gpu_hour)} ({price.description})"
+        + (", not a market price" if price.has_few_providers else "")
+        for tier, price in priced.items()
+    )
+    mean = sum(shares[tier] * price.usd_per_gpu_hour for tier, price in priced.items())
+    mixed = _user_price(first.gpu, mean, f"mix of {'; '.join(quotes)}", tier="given")
+    return replace(mixed, gpus_per_instance=max(price.gpus_per_instance for price in priced.values()))
+
+
+def _parse_mix(text: str) -> dict[str, float]:
+    """Return the share of each tier in the text of `--price-mix`. Raises InvalidInput unless they add up to 1."""
+    shares: dict[str, float] = {}
+    for item in text.split(","):
+        tier, _, share = (part.strip() for part in item.partition("="))
+        try:
+            shares[tier] = shares.get(tier, 0.0) + float(share)
+        except ValueError:
+            raise InvalidInput(
+                f"--price-mix {text!r}: {item!r} is not TIER=SHARE, such as reserved=0.6,spot=0.4"
+            ) from None
+    if not all(0 < share <= 1 for share in shares.values()) or not math.isclose(
+        sum(shares.values()), 1, abs_tol=1e-6
+    ):
+        raise InvalidInput(f"--price-mix {text!r}: shares must be above 0 and add up to 1")
+    return shares
+
+
 def _owned_price(gpu: str, cost: Cost) -> Price:
     """Return the price of `--owned-cost`. Raises InvalidInput if another price is given."""
-    others = (cost.price, cost.price_file, cost.price_provider, cost.price_instance)
+    others = (cost.price, cost.price_mix, cost.price_file, cost.price_provider, cost.price_instance)
     if cost.price_tier not in (None, "owned") or any(other is not None for other in others):
         raise InvalidInput(
             "--owned-cost is a price: remove the other --price options, or remove --owned-cost"

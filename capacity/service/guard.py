@@ -27,6 +27,19 @@ ANY_ADDRESS = "*"  # among the names: any numeric address, because DNS rebinding
 COOKIE = "capacity_dashboard"
 HEALTH = "/_stcore/health"  # needs no password, because it only answers "ok"
 BLOCKED_PATHS = ("/_stcore/metrics", "/_stcore/script-health-check", "/_stcore/agent")
+CONTENT_POLICY = {  # what a page may load: all from this server; streamlit needs inline styles and scripts of its own
+    "default-src": "'self'",
+    "script-src": "'self' 'unsafe-inline' 'unsafe-eval' blob: data:",
+    "style-src": "'self' 'unsafe-inline'",
+    "img-src": "'self' data: blob:",
+    "font-src": "'self' data:",
+    "connect-src": "'self' data: blob:",
+    "worker-src": "'self' blob:",
+    "object-src": "'none'",
+    "base-uri": "'self'",
+    "form-action": "'self'",
+    "frame-ancestors": "'self'",
+}
 PAUSE_S = 1.0  # after each wrong password, one at a time
 MAX_WAITING = 20
 
@@ -43,6 +56,12 @@ class Guard:
     CHALLENGE = 'Basic realm="capacity dashboard", charset="UTF-8"'
     SECRET = "password"
     COMMAND = "capacity dashboard"
+    HEADERS: ClassVar[Mapping[str, str]] = {
+        "x-content-type-options": "nosniff",
+        "x-frame-options": "SAMEORIGIN",
+        "referrer-policy": "same-origin",
+        "content-security-policy": "; ".join(f"{kind} {sources}" for kind, sources in CONTENT_POLICY.items()),
+    }
 
     def __init__(self, app: ASGIApp, *, names: Collection[str], password: str | None = None) -> None:
         self._app = app
@@ -58,6 +77,7 @@ class Guard:
         from starlette.websockets import WebSocketClose
 
         refusal = None
+        send = _add_headers(send, self.HEADERS)
         if scope["type"] in ("http", "websocket"):
             asked = HTTPConnection(scope)
             refusal = self._refusal(asked)
@@ -73,15 +93,15 @@ class Guard:
             await WebSocketClose(1008, refusal[1])(scope, receive, send)
         else:
             status, reason = refusal
-            headers = {"x-content-type-options": "nosniff"}
-            headers |= {"www-authenticate": self.CHALLENGE} if status == 401 else {}
+            headers = {"www-authenticate": self.CHALLENGE} if status == 401 else {}
             await self._refusal_response(status, reason, headers)(scope, receive, send)
 
     def _read_password(self, asked: HTTPConnection) -> str | None:
         return _read_password(asked)
 
     def _remember(self, send: Send) -> Send:
-        return _add_cookie(send, f"{COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/")
+        cookie = f"{COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/"
+        return _add_headers(send, {"set-cookie": cookie})
 
     def _refusal_response(self, status: int, reason: str, headers: Mapping[str, str]) -> ASGIApp:
         from starlette.responses import PlainTextResponse
@@ -168,10 +188,12 @@ def _read_password(asked: HTTPConnection) -> str | None:
     return ""
 
 
-def _add_cookie(send: Send, cookie: str) -> Send:
-    async def send_with_cookie(message: Message) -> None:
+def _add_headers(send: Send, headers: Mapping[str, str]) -> Send:
+    added = [(name.encode(), value.encode()) for name, value in headers.items()]
+
+    async def send_with_headers(message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.accept"):
-            message["headers"] = [*message.get("headers", ()), (b"set-cookie", cookie.encode())]
+            message["headers"] = [*message.get("headers", ()), *added]
         await send(message)
 
-    return send_with_cookie
+    return send_with_headers

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from importlib.metadata import version
+from typing import ClassVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -39,12 +40,6 @@ WATCH_CLIENT_AFTER_S = 0.5  # until a request is checked for a client that has d
 EVENT_INTERVAL_S = 0.25
 RETRY_AFTER_S = 5
 PROBLEM = "application/problem+json"
-HEADERS = {
-    "x-content-type-options": "nosniff",
-    "cache-control": "no-store",
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
-    "referrer-policy": "no-referrer",
-}
 
 
 class TokenGuard(Guard):
@@ -56,6 +51,12 @@ class TokenGuard(Guard):
     CHALLENGE = 'Bearer realm="capacity serve"'
     SECRET = "token"
     COMMAND = "capacity serve"
+    HEADERS: ClassVar[Mapping[str, str]] = {
+        "x-content-type-options": "nosniff",
+        "cache-control": "no-store",
+        "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+        "referrer-policy": "no-referrer",
+    }
 
     def _read_password(self, asked: HTTPConnection) -> str | None:
         scheme, _, token = asked.headers.get("authorization", "").partition(" ")
@@ -245,7 +246,6 @@ def serve(*, port: int, host: str, token: str | None = None, allow_hosts: Collec
         access_log=False,
         server_header=False,
         ws="none",
-        headers=list(HEADERS.items()),
     )
     address = f"http://{display_name(host)}:{listening.getsockname()[1]}"
     print(f"the service is at {address} (press Ctrl-C to stop it)", flush=True)

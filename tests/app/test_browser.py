@@ -200,6 +200,7 @@ def test_an_uploaded_config_is_read_and_a_hostile_one_is_one_line(tab: Callable[
         in tab(here.page.url.removeprefix(here.address)).page.get_by_test_id("stAlert").first.inner_text()
     )
     hostile = b'{"model_type": "llama", "hidden_size": 1e999, "x": ' + b"[" * 5000
+    wait_until_drawn(here.page)  # a file that is chosen while the page is redrawn is lost
     chooser.set_input_files([{"name": "config.json", "mimeType": "application/json", "buffer": hostile}])
     refused = here.page.get_by_role("alert").filter(has_text="config.json")
     refused.wait_for()

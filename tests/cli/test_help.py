@@ -27,9 +27,9 @@ SLOW = {
     "curve",
     "charts",
     "validate",
-    "dashboard",
     "batching",
 }
+SERVERS = {"dashboard", "mcp", "serve"}  # run until they are interrupted
 FILES = ("http://", "requests.csv", "requests.jsonl", "result.json", ".toml", "scenario.json", "measurements")
 
 
@@ -105,7 +105,7 @@ def test_an_example_is_a_command(
     known = flags_of(verb)
     for word in words:
         assert not word.startswith("-") or word in known, word
-    if verb in SLOW or any(ending in word for word in words for ending in FILES):
+    if verb in SLOW | SERVERS or any(ending in word for word in words for ending in FILES):
         return  # the README and the handbook run these, or they need a file
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

@@ -120,6 +120,15 @@ def test_what_nobody_needs_is_closed(path: str) -> None:
     assert asked(guarded(), {"Host": "localhost"}, path)[0] == 404
 
 
+@pytest.mark.parametrize("host", ["localhost", "evil.example"])
+def test_every_answer_has_the_headers_that_protect_it(host: str) -> None:
+    headers = asked(guarded(), {"Host": host})[2]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "SAMEORIGIN"
+    assert "frame-ancestors 'self'" in headers["content-security-policy"]
+    assert "http" not in headers["content-security-policy"], "pages load nothing from other servers"
+
+
 def test_on_every_address_figures_are_let_in_and_names_are_not() -> None:
     who = guarded(*allowed_names("0.0.0.0"))
     assert asked(who, {"Host": "192.0.2.7:8501"})[0] == 200

@@ -20,6 +20,7 @@ from capacity.deployment import Billing
 from capacity.hardware.cost_estimate import MILLION, TOKEN_PRICE_RULE, unit_costs
 from capacity.hardware.pricing import HOURS_PER_MONTH, SECONDS_PER_HOUR, Price, billed_gpus, usd_per_hour
 from capacity.planning.bills.batch_api import BatchApiCost, IdleJob, batch_api_costs, idle_job
+from capacity.planning.bills.growth import GrowthMonth, growth_months
 from capacity.planning.bills.hosted_prices import ApiPrice
 from capacity.simulator.levels import SloLevel
 from capacity.simulator.verdict import Judgement
@@ -27,8 +28,8 @@ from capacity.workload.windows import Window
 
 HOURS_PER_DAY = 24
 NO_PRICE = (
-    "no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), --price 2.50 ($ per GPU-hour), or "
-    "--owned-cost"
+    "no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), --price-mix, --price 2.50 ($ per "
+    "GPU-hour), or --owned-cost"
 )
 
 
@@ -163,6 +164,7 @@ class Bill(AnswerRecord):
     job: BatchJob | None
     batch_apis: tuple[BatchApiCost, ...]
     idle: IdleJob | None
+    growth: tuple[GrowthMonth, ...]
     rule: str
     warnings: tuple[str, ...]
 
@@ -249,6 +251,7 @@ def make_bill(
         job=job,
         batch_apis=batch_api_costs(billing, job, listed, full, full_ends),
         idle=idle_job(billing, full, watts=watts, usd_per_hour=hourly),
+        growth=growth_months(price, billing, needed, gpus_per_replica),
         rule=TOKEN_PRICE_RULE,
         warnings=warnings,
     )

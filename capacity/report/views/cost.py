@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from capacity.base.quantity import Quantity
+from capacity.planning.bills.growth import GROWTH_RULE
 from capacity.report.display import format_number, join_words, offers_text, verdict_text
 from capacity.report.replicas import replicas_text
 from capacity.report.views import units
@@ -127,6 +128,9 @@ def _blocks(bill: Bill, offers: Offers) -> Iterator[Block]:
             Fact("bill for these hours", f"${idle.usd_paid_anyway:,.2f}", note="already paid for"),
         ]
         yield Facts("Batch job in the idle hours of these GPUs", rows)
+    if bill.growth:
+        yield _growth_table(bill)
+        yield f"growth: {GROWTH_RULE}"
     yield f"rule: {bill.rule}"
 
 
@@ -182,6 +186,19 @@ def _api_table(bill: Bill, compared: Sequence[BreakEven]) -> Table:
         ],
         wrap=True,
     )
+
+
+def _growth_table(bill: Bill) -> Table:
+    columns = [
+        Column("month", "month", units.COUNT),
+        Column("requests/s", "requests_per_s", Unit(3)),
+        Column("replicas", "replicas", units.COUNT),
+        Column("GPUs", "billed_gpus", units.COUNT),
+        Column("$ in the month", "usd", Unit(2)),
+        Column("$ since month 1", "total_usd", Unit(2)),
+    ]
+    months = bill.growth
+    return Table(f"Growing load, {len(months)} months: ${months[-1].total_usd:,.2f}", months, columns)
 
 
 def _spot_and_job_facts(bill: Bill) -> Iterator[Facts]:
