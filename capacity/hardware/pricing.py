@@ -227,12 +227,12 @@ def _parse_mix(text: str) -> dict[str, float]:
             shares[tier] = shares.get(tier, 0.0) + float(share)
         except ValueError:
             raise InvalidInput(
-                f"--price-mix {text!r}: {item!r} is not TIER=SHARE, such as reserved=0.6,spot=0.4"
+                f"--price-mix has {item!r:.80}, which is not TIER=SHARE, such as reserved=0.6,spot=0.4"
             ) from None
     if not all(0 < share <= 1 for share in shares.values()) or not math.isclose(
         sum(shares.values()), 1, abs_tol=1e-6
     ):
-        raise InvalidInput(f"--price-mix {text!r}: shares must be above 0 and add up to 1")
+        raise InvalidInput(f"--price-mix {text!r:.80}: shares must be above 0 and add up to 1")
     return shares
 
 

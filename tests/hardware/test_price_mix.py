@@ -53,8 +53,8 @@ def test_verbs_bill_the_mix() -> None:
         ("on-demand=0.5,spot=0.4", "add up to 1"),
         ("on-demand=1.5,spot=-0.5", "above 0"),
         ("on-demand=nan", "add up to 1"),
-        ("on-demand", "is not TIER=SHARE"),
-        ("", "is not TIER=SHARE"),
+        ("on-demand", "which is not TIER=SHARE"),
+        ("", "which is not TIER=SHARE"),
         ("on-demnd=1", "Did you mean"),
     ],
 )
