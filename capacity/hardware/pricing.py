@@ -21,6 +21,7 @@ from capacity.base.untrusted_text import printable
 from capacity.deployment.cost import Cost, PriceTier
 from capacity.hardware import load_profile
 from capacity.hardware.owned_cost import parse_owned_cost
+from capacity.hardware.price_texts import parse_price_mix, parse_prices
 
 Row = Mapping[str, str | None]
 Priced = TypeVar("Priced")
@@ -199,7 +200,7 @@ def _mixed_price(gpu: str, cost: Cost, table: tuple[Price, ...] | None) -> Price
     """Return the mean price of `--price-mix`, by the shares of its tiers. Raises InvalidInput or UnknownName."""
     if cost.price_tier is not None or cost.price is not None:
         raise InvalidInput("--price-mix is a price: remove --price-tier and --price, or remove --price-mix")
-    shares = _parse_mix(cost.price_mix or "")
+    shares = parse_price_mix(cost.price_mix or "")
     parts = {
         tier: find_price(
             gpu, tier=tier, provider=cost.price_provider, instance=cost.price_instance, table=table
@@ -216,24 +217,6 @@ def _mixed_price(gpu: str, cost: Cost, table: tuple[Price, ...] | None) -> Price
     mean = sum(shares[tier] * price.usd_per_gpu_hour for tier, price in priced.items())
     mixed = _user_price(first.gpu, mean, f"mix of {'; '.join(quotes)}", tier="given")
     return replace(mixed, gpus_per_instance=max(price.gpus_per_instance for price in priced.values()))
-
-
-def _parse_mix(text: str) -> dict[str, float]:
-    """Return the share of each tier in the text of `--price-mix`. Raises InvalidInput unless they add up to 1."""
-    shares: dict[str, float] = {}
-    for item in text.split(","):
-        tier, _, share = (part.strip() for part in item.partition("="))
-        try:
-            shares[tier] = shares.get(tier, 0.0) + float(share)
-        except ValueError:
-            raise InvalidInput(
-                f"--price-mix has {item!r:.80}, which is not TIER=SHARE, such as reserved=0.6,spot=0.4"
-            ) from None
-    if not all(0 < share <= 1 for share in shares.values()) or not math.isclose(
-        sum(shares.values()), 1, abs_tol=1e-6
-    ):
-        raise InvalidInput(f"--price-mix {text!r:.80}: shares must be above 0 and add up to 1")
-    return shares
 
 
 def _owned_price(gpu: str, cost: Cost) -> Price:
@@ -384,35 +367,6 @@ def _resolve_alias(gpu: str) -> str:
         return load_profile(gpu).name
     except UnknownName:
         return gpu
-
-
-def parse_prices(text: str, *, gpu: str | None = None) -> dict[str | None, float]:
-    """Parse `--price`: "2.50" for any GPU (key None), or "h100=2.50,b200=6" by profile name.
-
-    Accepts the name `gpu` even if it has no profile. Raises InvalidInput for malformed text, and UnknownName for an
-    unknown GPU.
-    """
-    prices: dict[str | None, float] = {}
-    for item in text.split(","):
-        name, equals, amount = item.rpartition("=")
-        if equals and not name.strip():
-            raise InvalidInput(f"--price {text!r} has no GPU before '='; write 2.50 or h100=2.50")
-        named = name.strip()
-        key = named if named == gpu or not equals else load_profile(named).name
-        prices[key if equals else None] = _parse_usd(amount, text)
-    return prices
-
-
-def _parse_usd(amount: str, text: str) -> float:
-    try:
-        usd = float(amount.strip().removeprefix("$"))
-    except ValueError:
-        raise InvalidInput(
-            f"--price {text!r} is not a price in $ per GPU-hour; write 2.50 or h100=2.50"
-        ) from None
-    if not math.isfinite(usd) or usd < 0:
-        raise InvalidInput(f"--price {text!r} must be a finite price of at least 0")
-    return usd
 
 
 def billed_gpus(price: Price, num_gpus: int) -> int:

@@ -95,7 +95,6 @@ def request_schema(verb: str, *, local: bool = False, short: bool = False) -> Sc
 
 def _keywords(entry: Verb, function: Callable[..., Any]) -> dict[str, tuple[Any, str, bool]]:
     """Return annotation, help and whether it is required of each keyword of a verb's function, and of its specs."""
-
     parameters = inspect.signature(function).parameters
     any_keyword = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     specs = map(resolve_name, entry.specs) if any_keyword else getattr(function, "specs", ())

@@ -12,11 +12,11 @@ import pytest
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Cost
 from capacity.hardware import profile_names
+from capacity.hardware.price_texts import parse_prices
 from capacity.hardware.pricing import (
     TIERS,
     Price,
     find_price,
-    parse_prices,
     price_table,
     price_text,
 )
