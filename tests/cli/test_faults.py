@@ -136,7 +136,7 @@ def test_a_signal_ends_all_of_it(verb: str, name: str, folder: Path) -> None:
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 @pytest.mark.parametrize("after_s", [0.0, 0.1, 0.2, 0.4])
 def test_a_signal_while_modules_load_prints_no_traceback(name: str, after_s: float, folder: Path) -> None:
-    working = began("frontier llama-3.1-8b --gpu h100", folder)
+    working = began(LONG["curve"], folder)
     time.sleep(after_s)
     working.send_signal(getattr(signal, name))
     said, complained = working.communicate(timeout=60)
