@@ -100,8 +100,8 @@ def members(session: int) -> list[int]:
     return alive
 
 
-def nothing_left(session: int, within_s: float = 5.0) -> bool:
-    """Two seconds by design; the rest is the load of the machine that tests."""
+def nothing_left(session: int, within_s: float = 30.0) -> bool:
+    """Wait until the session has no process: two seconds by design, more on a loaded machine."""
     end = time.monotonic() + within_s
     while members(session) and time.monotonic() < end:
         time.sleep(0.05)
@@ -208,7 +208,7 @@ def test_a_dashboard_leaves_no_worker(name: str, folder: Path) -> None:
         assert len(others) >= 2  # the server, and who works for the tab
         dashboard.send_signal(getattr(signal, name))
         said, complained = dashboard.communicate(timeout=60)
-        ends_s = time.monotonic() + 5.0
+        ends_s = time.monotonic() + 30.0
         while any(map(_command, others)) and time.monotonic() < ends_s:
             time.sleep(0.05)
         left = [command for each in others if (command := _command(each))]

@@ -308,11 +308,11 @@ def test_metrics_are_served_on_the_loopback_interface() -> None:
     server = MetricsServer("0")
     server.text = "capacity_watch_alarm 0.0\n"
     assert server.url.startswith("http://127.0.0.1:")
-    with urllib.request.urlopen(server.url, timeout=5) as answer:
+    with urllib.request.urlopen(server.url, timeout=60) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         assert answer.read().decode() == server.text
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(server.url.removesuffix("metrics"), timeout=5)
+        urllib.request.urlopen(server.url.removesuffix("metrics"), timeout=60)
     port = server.url.split(":")[2].removesuffix("/metrics")
     for address, words in ((port, "in use"), ("x", "0.0.0.0:9105"), ("1:2:99999", "cannot listen")):
         with pytest.raises(InvalidInput, match=words):
