@@ -19,10 +19,11 @@ from starlette.types import Receive, Scope, Send
 
 FOLDER = Path(streamlit.__file__).parent / "static" / "static" / "js"
 ELEMENTS = (
-    *("PlotlyChart", "TextInput", "ButtonGroup", "Selectbox", "NumberInput", "Checkbox", "Html"),
-    *("DownloadButton", "Metric", "Button"),
+    *("TextInput", "ButtonGroup", "Selectbox", "NumberInput", "Checkbox", "Html", "DownloadButton"),
+    *("Metric", "Button"),
 )
 """Prefixes of script names; a name that a streamlit release does not have is skipped."""
+CHART = "PlotlyChart"  # half of all bytes; the start page has no chart
 END = b"</head>"
 HEAD_BYTES = 8192  # of a script, which begins with its imports
 IMPORTS = re.compile(rb'(?:\s*import[{" ][^;]*;?)*')  # import statements at the beginning of a script
@@ -44,16 +45,17 @@ class Preload(BaseHTTPMiddleware):
         if found.status_code != 200 or not found.headers.get("content-type", "").startswith("text/html"):
             return found
         body = b"".join([piece async for piece in found.body_iterator])  # type: ignore[attr-defined]
-        whole = Response(body.replace(END, preload_links() + END, 1))
+        charts = () if request.url.path == "/" else (CHART,)
+        whole = Response(body.replace(END, preload_links(*charts) + END, 1))
         found.headers["content-length"] = whole.headers["content-length"]
         whole.raw_headers = found.raw_headers
         return whole
 
 
 @cache
-def preload_links() -> bytes:
-    """Return the HTML link elements for the head of the document."""
-    names = element_scripts(FOLDER, ELEMENTS)
+def preload_links(*more: str) -> bytes:
+    """Return the HTML link elements for the head of the document: the scripts of `ELEMENTS` and of these elements."""
+    names = element_scripts(FOLDER, (*ELEMENTS, *more))
     return "".join(
         f'<link rel="modulepreload" crossorigin href="./static/js/{name}">' for name in names
     ).encode()

@@ -18,7 +18,7 @@ from capacity_app.error_display import INTERNAL_ERROR
 from capacity_app.example_server import example_files
 from capacity_app.pages import PAGES
 from long_forms import mostly_slow
-from screenshots import leave_page, open_page, wait_until_drawn
+from screenshots import leave_page, open_first_page, open_page, wait_until_drawn
 
 import capacity
 from capacity.hardware import parse_profile
@@ -122,6 +122,23 @@ def test_every_page_opens_from_its_address(tab: Callable[..., Tab], name: str) -
     assert page.get_by_role("heading", level=1).inner_text() == next(p.title for p in PAGES if p.name == name)
     for chart in page.get_by_test_id("stPlotlyChart").all():
         assert chart.locator("[aria-label]").count() or chart.get_attribute("aria-label")
+
+
+@pytest.mark.parametrize(("path", "megabytes"), [("/", 2.0), ("/estimate", 3.0)])
+def test_a_first_visit_transfers_few_bytes(chromium: Any, server: str, path: str, megabytes: float) -> None:
+    """Measured: 1.6 MB for the start page, which has no chart, and 2.7 MB for a page with one."""
+    page = open_first_page(chromium)
+    received = [0]
+    network = page.context.new_cdp_session(page)
+    network.send("Network.enable")
+    network.on(
+        "Network.loadingFinished",
+        lambda event: received.__setitem__(0, received[0] + event["encodedDataLength"]),
+    )
+    page.goto(server + path)
+    wait_until_drawn(page)
+    page.context.close()
+    assert 0.5e6 < received[0] < megabytes * 1e6
 
 
 def test_the_slider_moves_the_numbers_by_keyboard(tab: Callable[..., Tab]) -> None:

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from capacity_app.preload import ELEMENTS, FOLDER, Preload, element_scripts, preload_links
+from capacity_app.preload import CHART, ELEMENTS, FOLDER, Preload, element_scripts, preload_links
 
 
 def test_every_element_has_a_script_in_this_release() -> None:
-    names = element_scripts(FOLDER, ELEMENTS)
-    assert {name.partition(".")[0] for name in names} >= set(ELEMENTS)
+    names = element_scripts(FOLDER, (*ELEMENTS, CHART))
+    assert {name.partition(".")[0] for name in names} >= {*ELEMENTS, CHART}
     assert all((FOLDER / name).is_file() for name in names)
     assert element_scripts(FOLDER, ("NoSuchElement",)) == []
 
@@ -42,7 +42,7 @@ BARE = b"<html><head></head></html>"
 
 
 def received(
-    kind: str, status: int = 200, *, accept: bytes = b"text/html,*/*"
+    kind: str, status: int = 200, *, accept: bytes = b"text/html,*/*", path: str = "/cost"
 ) -> tuple[dict[bytes, bytes], bytes]:
     """Headers and body of a response of this kind, which the server sends in two pieces, packed where it may."""
     sent: list[dict[str, Any]] = []
@@ -58,7 +58,7 @@ def received(
         sent.append(message)
 
     asked = [(b"accept", accept), (b"accept-encoding", b"gzip")]
-    answer = Preload(app)({"type": "http", "path": "/cost", "headers": asked}, None, send)
+    answer = Preload(app)({"type": "http", "path": path, "headers": asked}, None, send)
     with ThreadPoolExecutor(1) as aside:  # a browser of other tests may have a loop running in this thread
         aside.submit(asyncio.run, answer).result()
     return dict(sent[0]["headers"]), b"".join(message["body"] for message in sent[1:])
@@ -66,9 +66,10 @@ def received(
 
 def test_only_a_document_that_is_found_names_them() -> None:
     found, body = received("text/html; charset=utf-8")
-    assert body == b"<html><head>" + preload_links() + b"</head></html>"
+    assert body == b"<html><head>" + preload_links(CHART) + b"</head></html>"
     assert found[b"content-length"] == str(len(body)).encode()
     assert b"/static/js/PlotlyChart." in body
+    assert b"/static/js/PlotlyChart." not in received("text/html", path="/")[1]  # the start page has no chart
     for others in (
         received("text/javascript"),
         received("text/html", status=404),
