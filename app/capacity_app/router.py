@@ -25,10 +25,12 @@ from capacity_app.state import (
     draw_sidebar,
     invalid_link_parts,
     link_query,
+    link_to,
 )
 from capacity_app.state import current_inputs as current_inputs
 
 ICON, STYLE = (Path(__file__).with_name(name) for name in ("icon.svg", "style.css"))
+WITH_EVIDENCE = ("estimate", "simulate", "plan", "cost")  # pages that link to measured runs
 _LINK, _NOTICE = "_link_given", "_link_notice"
 
 
@@ -54,6 +56,10 @@ def run() -> None:
             page.run()
     with st.sidebar:
         _draw_link()
+    if entry.name in WITH_EVIDENCE:
+        notice.html(
+            f'<a style="color: inherit" href="{escape(link_to("evidence"))}">Measured runs like this</a>'
+        )
     asked = (entry.name, st.session_state.get(INPUTS))
     if link:
         dropped = [key for key in link if key in REMOVED]

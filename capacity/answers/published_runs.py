@@ -8,12 +8,14 @@ of a server with unknown settings.
 
 import csv
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from capacity.answers.estimate import estimate_of
+from capacity.answers.load_point import Progress
 from capacity.answers.phases import RequestLengths
 from capacity.answers.records import PublishedRun, Quantity
 from capacity.base.errors import CapacityError
@@ -46,6 +48,14 @@ class _Place:
         names += 0.5 * (self.gpu != other.gpu) + 1.5 * (self.architecture != other.architecture)
         names += 1.0 * (self.engine != other.engine)
         return names + math.dist(self.sizes, other.sizes)
+
+
+class MeasuredRun(NamedTuple):
+    """What a published run measured: decode speed of a user (1/TPOT), and output tokens/s per GPU."""
+
+    text: str
+    tokens_per_s_per_user: float
+    tokens_per_s_per_gpu: float
 
 
 @cache
@@ -90,6 +100,34 @@ def nearest_runs(
         if len(found) == NUM_NEAREST:
             break
     return tuple(found)
+
+
+def predict_published_runs(progress: Progress | None = None) -> tuple[PublishedRun, ...]:
+    """Return all published runs that can be predicted; `progress` receives the number of runs done and of all runs."""
+    found: list[PublishedRun] = []
+    for number, row in enumerate(published_rows(), start=1):
+        found += _predict(row)
+        if progress is not None:
+            progress(number, len(published_rows()))
+    return tuple(found)
+
+
+def measured_runs(model: str, gpus: Collection[str]) -> Iterator[MeasuredRun]:
+    """Yield the published runs of a model on some of these GPUs that state TPOT and throughput."""
+    for row in published_rows():
+        if (
+            load_model(row["model"]).name == model
+            and row["gpu"] in gpus
+            and row["tpot_ms"]
+            and row["output_tok_s"]
+        ):
+            pool = Pool.model_validate(pool_fields(row))
+            prompt, output = _mean_lengths(row)
+            yield MeasuredRun(
+                text=f"{pool.num_gpus} x {row['gpu']}, {row['engine']}, {prompt}/{output} tokens, {row['source']}",
+                tokens_per_s_per_user=1e3 / float(row["tpot_ms"]),
+                tokens_per_s_per_gpu=float(row["output_tok_s"]) / pool.num_gpus,
+            )
 
 
 def _sizes(*values: float) -> tuple[float, ...]:
@@ -166,6 +204,7 @@ def _predict(row: Mapping[str, str]) -> Iterator[PublishedRun]:
         ttft_s=answer.as_found["ttft_s"],
         tpot_measured_s=_seconds(row["tpot_ms"]),
         tpot_s=answer.as_found["tpot_s"],
+        output_tokens_per_s_measured=float(row["output_tok_s"]) if row["output_tok_s"] else None,
         not_said=row["not_said"],
     )
 

@@ -277,7 +277,8 @@ class PublishedRun:
     """A run that a third party published, and the prediction for it with the interval of unknown server settings.
 
     Lengths are means in tokens; `concurrency` or `request_rate` is None. `ttft_s` and `tpot_s` are predictions, None
-    without a steady state; measured values are None if the source has none. `not_said`: what the source leaves open.
+    without a steady state; measured values are None if the source has none; the measured rate is that of all GPUs.
+    `not_said`: what the source leaves open.
     """
 
     source: str
@@ -296,7 +297,13 @@ class PublishedRun:
     ttft_s: Quantity | None
     tpot_measured_s: float | None
     tpot_s: Quantity | None
+    output_tokens_per_s_measured: float | None
     not_said: str
+
+    @property
+    def label(self) -> str:
+        """Return model, GPUs and engine in a few words."""
+        return f"{self.model}, {self.num_gpus} x {self.gpu}, {self.engine}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

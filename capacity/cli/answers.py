@@ -104,8 +104,9 @@ def explain(
     answer = question.ask(partial(capacity.explain, evidence=evidence), request)
     tables = None
     if interval or evidence:
+        from capacity.report.views.evidence import evidence_view
         from capacity.report.views.layout import view_parts
-        from capacity.report.views.one_load import evidence_view, interval_view
+        from capacity.report.views.one_load import interval_view
 
         tables = partial(view_parts, interval_view(answer) if interval else evidence_view(answer))
     show_answer(answer, question.format, tables=tables)

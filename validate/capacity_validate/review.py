@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 from capacity.base.html import records_html, table_html
 from capacity.base.record import AnswerRecord, make_from
 from capacity.report.display import STANDARD, Units, format_number
-from capacity.report.figures.chart import NEUTRAL, Chart, apply_layout, colour, listed, log_axis, symbol
+from capacity.report.figures.chart import Chart, listed
 from capacity.report.figures.drawing import draw_chart
+from capacity.report.figures.parity import Compared, parity_figure
 from capacity.report.sheet import Sheet
 from capacity.report.views import units
 from capacity.report.views.view import Bars
@@ -128,32 +129,13 @@ SIDES = (("uncalibrated profile", "before_s"), ("calibrated on the other half", 
 
 def parity_chart(cases: Sequence[CaseRow], device: str, shown_in: Units = STANDARD) -> Chart:
     """Return a chart of predicted against measured times: for held-out cases if there are any, otherwise for all."""
-    import plotly.graph_objects as go
-
     held_out = [row for row in cases if row.role == "held out"]
     rows = held_out or list(cases)
-    figure = go.Figure()
-    for index, (name, field) in enumerate(SIDES):
-        points = [(row, getattr(row, field)) for row in rows if getattr(row, field)]
-        if not points:
-            continue
-        figure.add_scatter(
-            name=name,
-            x=[shown_in.convert_seconds(row.measured_s) for row, _ in points],
-            y=[shown_in.convert_seconds(predicted) for _, predicted in points],
-            mode="markers",
-            marker={"symbol": symbol(index), "color": colour(index), "size": 8, "opacity": 0.8},
-            text=[row.id for row, _ in points],
-            hovertemplate=f"%{{text}}: measured %{{x:.3g}}, predicted %{{y:.3g}} {shown_in.time}<extra></extra>",
-        )
-    ends = [shown_in.convert_seconds(f(row.measured_s for row in rows)) for f in (min, max)] if rows else []
-    figure.add_scatter(
-        name="exact", x=ends, y=ends, mode="lines", line={"color": NEUTRAL, "width": 2}, hoverinfo="skip"
-    )
-    apply_layout(figure, x=f"measured, {shown_in.time}", y=f"predicted, {shown_in.time}", height=480)
-    ends = [float(end) for trace in figure.data for axis in (trace.x, trace.y) for end in axis]
-    figure.update_xaxes(**log_axis(ends))
-    figure.update_yaxes(**log_axis(ends))
+    groups = {
+        name: [Compared(row.id, row.measured_s, getattr(row, field)) for row in rows if getattr(row, field)]
+        for name, field in SIDES
+    }
+    figure = parity_figure({name: points for name, points in groups.items() if points}, shown_in)
     what = "held-out cases" if held_out else "cases, none of them held out"
     return Chart(
         name="parity",

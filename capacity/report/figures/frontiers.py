@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from capacity.answers.published_runs import measured_runs
 from capacity.report.figures.chart import (
     NEUTRAL,
     Chart,
@@ -54,6 +55,8 @@ class PlottedPoint(NamedTuple):
 def frontier_chart(answer: Frontier, *, tpot_limit_s: float | None = None) -> Chart:
     """Return the frontier chart: a line per deployment, a point per load, interval bands, and the TPOT limit.
 
+    Published runs of the model on these GPUs are dots, with their lengths in the hover text.
+
     The band of a deployment lies between the lower and the upper interval bounds of its points in both coordinates.
     The colour of a marker shows its $ per 1M output tokens; its `customdata` is the index of line and point.
     """
@@ -67,6 +70,16 @@ def frontier_chart(answer: Frontier, *, tpot_limit_s: float | None = None) -> Ch
         _draw_front(figure, points)
     for index, line in enumerate(lines):
         _draw_line(figure, index, line, scale)
+    measured = list(measured_runs(answer.model, {line.gpu for line in answer.lines}))
+    if measured:
+        figure.add_scatter(
+            **coordinates((run.tokens_per_s_per_user, run.tokens_per_s_per_gpu) for run in measured),
+            mode="markers",
+            name="published runs, measured",
+            marker={"symbol": "star", "size": 11, "color": NEUTRAL},
+            text=[run.text for run in measured],
+            hovertemplate="measured: %{text}<extra></extra>",
+        )
     if scale:
         _draw_prices(figure, scale)
     apply_layout(figure, x="tokens/s per user (1/TPOT)", y="output tokens/s per GPU", height=560)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from capacity.answers.attribution import BOUNDS, largest_bound
 from capacity.answers.interval_parts import ExplainedInterval, IntervalPart
-from capacity.answers.published_runs import relative_error
 from capacity.answers.records import Attribution, Estimate
 from capacity.hardware import has_profile
 from capacity.report.display import (
@@ -205,7 +204,7 @@ def _ttft_chart(answer: Estimate, parts: Mapping[str, float]) -> Stack:
     )
 
 
-def _explain_headline(answer: Attribution) -> str:
+def explain_headline(answer: Attribution) -> str:
     return (
         f"[bold]{answer.model.name}[/bold] on [bold]{answer.gpu.count} x {answer.gpu.name}[/bold], {answer.engine}, "
         f"{load_text(answer)}, {answer.input_len:,} tokens in, {answer.output_len:,} out"
@@ -214,7 +213,7 @@ def _explain_headline(answer: Attribution) -> str:
 
 def explain_view(answer: Attribution) -> View:
     """Return the view of `explain`: bottlenecks of the steps, effect of faster hardware, and steps by operator."""
-    return View(_explain_headline(answer), [*explain_charts(answer), *_explain_tables(answer)])
+    return View(explain_headline(answer), [*explain_charts(answer), *_explain_tables(answer)])
 
 
 def _explain_tables(answer: Attribution) -> Iterator[Table]:
@@ -266,28 +265,7 @@ def explain_charts(answer: Attribution) -> tuple[Drawing, Drawing]:
 def interval_view(answer: Attribution) -> View:
     """Return the view that shows the components of each interval, with known and with unknown server settings."""
     return View(
-        _explain_headline(answer), [block for each in answer.intervals for block in _interval_blocks(each)]
-    )
-
-
-def evidence_view(answer: Attribution) -> View:
-    """Return the view of the published runs nearest to the load, with the prediction for each and its error."""
-    shown = units.Unit(1, 1e3, follows="time")
-    error = replace(CHANGE, digits=0)
-    columns = [
-        Column("published run", lambda run: f"{run.model}, {run.num_gpus} x {run.gpu}, {run.engine}"),
-        Column("in/out", lambda run: f"{run.input_len}/{run.output_len}"),
-        Column("load", lambda run: f"{run.concurrency}" if run.concurrency else f"{run.request_rate:g}/s"),
-        Column("TPOT {time}", "tpot_measured_s", shown),
-        Column("predicted", "tpot_s.value", shown),
-        Column("", lambda run: relative_error(run.tpot_measured_s, run.tpot_s), error),
-        Column("TTFT {time}", "ttft_measured_s", replace(shown, digits=0)),
-        Column("predicted", "ttft_s.value", replace(shown, digits=0)),
-        Column("", lambda run: relative_error(run.ttft_measured_s, run.ttft_s), error),
-    ]
-    sources = dict.fromkeys(f"{run.source} ({run.date}): {run.url}" for run in answer.evidence)
-    return View(
-        _explain_headline(answer), [Table("Nearest published runs", answer.evidence, columns), *sources]
+        explain_headline(answer), [block for each in answer.intervals for block in _interval_blocks(each)]
     )
 
 

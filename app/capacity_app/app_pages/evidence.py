@@ -1,0 +1,42 @@
+"""Evidence page: measured public runs nearest to the sidebar's deployment, and all of them against the predictions."""
+
+import streamlit as st
+
+from capacity.answers.records import Attribution
+from capacity.report.views.evidence import nearest_table, published_view
+from capacity.service.jobs import Task
+from capacity_app import parts, state, views
+from capacity_app.error_display import show_errors
+from capacity_app.pages import LOOP, RATE
+from capacity_app.questions import ask_in_background
+from capacity_app.router import current_inputs
+
+inputs = current_inputs()
+
+load = state.segments(
+    "Load type", "evidence_load", (LOOP, RATE), LOOP, help="The load to which runs are compared."
+)
+at = {"concurrency": inputs.concurrency} if load == LOOP else {"request_rate": inputs.request_rate}
+options = {**inputs.pool, **inputs.lengths, **at, **inputs.spread, **inputs.client}
+st.subheader("Nearest to your question")
+st.caption(
+    "The runs are nearest in model, GPU, engine, load and lengths. Each is predicted with the settings that its source "
+    "states and defaults for the others."
+)
+with show_errors():
+    asked = {**options, "evidence": True}
+    found = ask_in_background("explain", inputs, asked, doing="Predicting the nearest runs").value
+    if isinstance(found, Attribution):
+        views.show_table(nearest_table(found.evidence))
+        links = dict.fromkeys(f"[{run.source}]({run.url}), {run.date}" for run in found.evidence)
+        st.caption("Sources: " + "; ".join(links))
+st.subheader("All published runs")
+st.caption(
+    "Every run of the built-in list is predicted now, by this version. They include the runs with which constants and "
+    "forms were chosen; docs/accuracy.md separates these from unseen runs."
+)
+with show_errors():
+    task = Task(function="capacity.answers.published_runs:predict_published_runs", reports=True)
+    runs = parts.run_in_background("published", task, doing="Predicting published runs").value
+    if runs is not None:
+        views.draw_view(published_view(runs), runs)

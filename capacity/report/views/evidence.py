@@ -1,0 +1,133 @@
+"""Measured public runs next to the predictions for them: those nearest to a question, and all of them by source."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from capacity.answers.published_runs import relative_error
+from capacity.answers.records import Attribution, PublishedRun, Quantity
+from capacity.report.display import Units
+from capacity.report.figures.chart import Chart
+from capacity.report.figures.parity import Compared, parity_figure
+from capacity.report.views import units
+from capacity.report.views.one_load import CHANGE, explain_headline
+from capacity.report.views.view import Column, CustomChart, Table, View
+
+TIME = units.Unit(1, 1e3, follows="time")
+T = TypeVar("T")
+METRICS = {"TPOT": "tpot", "TTFT": "ttft"}
+
+
+def evidence_view(answer: Attribution) -> View:
+    """Return the view of the published runs nearest to the load, with the prediction for each and its error."""
+    sources = dict.fromkeys(f"{run.source} ({run.date}): {run.url}" for run in answer.evidence)
+    return View(explain_headline(answer), [nearest_table(answer.evidence), *sources])
+
+
+def nearest_table(runs: Sequence[PublishedRun]) -> Table:
+    """Return a table of published runs with measured and predicted TPOT and TTFT."""
+    error = replace(CHANGE, digits=0)
+    columns = [
+        Column("published run", "label"),
+        Column("in/out", lambda run: f"{run.input_len}/{run.output_len}"),
+        Column("load", lambda run: f"{run.concurrency}" if run.concurrency else f"{run.request_rate:g}/s"),
+        Column("TPOT {time}", "tpot_measured_s", TIME),
+        Column("predicted", "tpot_s.value", TIME),
+        Column("error", lambda run: relative_error(run.tpot_measured_s, run.tpot_s), error),
+        Column("TTFT {time}", "ttft_measured_s", replace(TIME, digits=0)),
+        Column("predicted", "ttft_s.value", replace(TIME, digits=0)),
+        Column("error", lambda run: relative_error(run.ttft_measured_s, run.ttft_s), error),
+    ]
+    return Table("Nearest published runs", runs, columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricErrors:
+    """Errors of one latency metric over several published runs; `inside`: share of runs within the 90 % interval."""
+
+    source: str
+    runs: int
+    median: float
+    p90: float
+    inside: float
+
+
+def metric_errors(source: str, runs: Iterable[PublishedRun], metric: str) -> MetricErrors | None:
+    """Return the errors of `ttft` or `tpot`; None if no run states it."""
+    pairs = list(_pairs(runs, metric))
+    if not pairs:
+        return None
+    errors = [abs(predicted.value / measured - 1) for _, measured, predicted in pairs]
+    inside = [(q.low or 0.0) <= measured <= (q.high or np.inf) for _, measured, q in pairs]
+    return MetricErrors(
+        source=source,
+        runs=len(pairs),
+        median=float(np.median(errors)),
+        p90=float(np.percentile(errors, 90)),
+        inside=float(np.mean(inside)),
+    )
+
+
+def published_view(runs: Sequence[PublishedRun]) -> View:
+    """Return the view of all published runs: predicted against measured times, and the errors by source."""
+    columns = [
+        *(Column("source", "source"), Column("runs", "runs", units.COUNT)),
+        *(Column("median error", "median", units.PERCENT), Column("p90", "p90", units.PERCENT)),
+        Column("within the 90 % interval", "inside", units.PERCENT_0),
+    ]
+    blocks: list[CustomChart | Table] = []
+    for title, metric in METRICS.items():
+        rows = [metric_errors("all sources", runs, metric)]
+        rows += [
+            metric_errors(name, own, metric) for name, own in _groups(runs, lambda run: run.source).items()
+        ]
+        known = sorted((row for row in rows if row is not None), key=lambda row: -row.runs)
+        blocks += [
+            CustomChart(partial(_parity_chart, runs, title)),
+            Table(f"{title} by source", known, columns),
+        ]
+    return View("Published runs", blocks)
+
+
+def _groups(items: Iterable[T], key: Callable[[T], str]) -> Mapping[str, Sequence[T]]:
+    groups: dict[str, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def _pairs(runs: Iterable[PublishedRun], metric: str) -> Iterator[tuple[PublishedRun, float, Quantity]]:
+    for run in runs:
+        measured, predicted = getattr(run, f"{metric}_measured_s"), getattr(run, f"{metric}_s")
+        if measured is not None and predicted is not None:
+            yield run, measured, predicted
+
+
+def _parity_chart(runs: Sequence[PublishedRun], title: str, shown_in: Units) -> Chart:
+    pairs = list(_pairs(runs, METRICS[title]))
+    points = {
+        engine: [Compared(run.label, measured, predicted.value) for run, measured, predicted in own]
+        for engine, own in _groups(pairs, lambda pair: pair[0].engine.split("@")[0]).items()
+    }
+    return Chart(
+        name=f"published_{METRICS[title]}",
+        title=f"{title} of published runs: predicted against measured",
+        alt=f"{len(pairs)} runs of {len(points)} engines; exact predictions lie on the line.",
+        figure=parity_figure(points, shown_in),
+        rows=tuple(
+            {
+                "run": run.label,
+                "in/out": f"{run.input_len}/{run.output_len}",
+                "measured, s": measured,
+                "predicted, s": predicted.value,
+                "low, s": predicted.low,
+                "high, s": predicted.high,
+                "source": run.source,
+                "url": run.url,
+            }
+            for run, measured, predicted in pairs
+        ),
+    )
