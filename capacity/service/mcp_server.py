@@ -1,12 +1,14 @@
 """`capacity mcp`: an MCP server on stdin and stdout, whose tools are verbs of the registry.
 
-A tool returns the answer's JSON, with intervals, bases and sources, and its table as text. It runs on the user's
-machine with the user's rights, so its requests may name files.
+A tool returns the answer's JSON, with intervals, bases and sources, and its table as text, and reports its progress. It
+runs on the user's machine with the user's rights, so its requests may name files.
 """
 
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from importlib.metadata import version
 
 import anyio
@@ -23,6 +25,7 @@ from capacity.service.verb_requests import answer_json, ask, request_schema
 
 TOOLS = ("fit", "estimate", "plan", "cost", "compare", "explain")
 RESOURCES = {"models": "Model presets", "gpus": "GPU profiles", "engines": "Inference engines"}
+PROGRESS_S = 0.2
 SCHEME = "capacity://"
 INSTRUCTIONS = (
     "Capacity planning for LLM inference. Start with fit and estimate; plan searches for the cheapest deployment. "
@@ -48,19 +51,39 @@ async def list_tools(_: Context, params: types.PaginatedRequestParams | None) ->
     )
 
 
-async def call_tool(_: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
     """Return a verb's answer as JSON and as a table, or its error as one line."""
     try:
         if params.name not in TOOLS:
             raise InvalidInput(f"no tool {params.name!r}: use one of {', '.join(TOOLS)}")
         body = json.dumps(params.arguments or {}).encode()
-        answer = await anyio.to_thread.run_sync(lambda: ask(params.name, body, local=True))
+        report = _progress_reporter(context)
+        answer = await anyio.to_thread.run_sync(lambda: ask(params.name, body, local=True, progress=report))
     except CapacityError as error:
         text = f"{type(error).__name__}: {error}"
         return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
     assert isinstance(answer, AnswerRecord)
     table = types.TextContent(text=render(answer, "table", detail=False))
     return types.CallToolResult(content=[table], structured_content=null_infinities(answer.to_dict()))
+
+
+def _progress_reporter(context: Context) -> Callable[[Schema], None]:
+    """Return a function that sends a verb's reports to the client, at most one in `PROGRESS_S` seconds.
+
+    The number only rises, as the protocol requires: for a search, it counts simulated engines of all stages.
+    """
+    sent, next_s = 0, 0.0
+
+    def report(values: Schema) -> None:
+        nonlocal sent, next_s
+        stage = values.get("stage")
+        done = values["simulated"] if stage else values["done"]
+        if done > sent and time.monotonic() >= next_s:
+            sent, next_s = done, time.monotonic() + PROGRESS_S
+            text = f"{stage}: {values['settled']} of {values['engines']}" if stage else None
+            anyio.from_thread.run(context.session.report_progress, done, values.get("total"), text)
+
+    return report
 
 
 async def list_resources(

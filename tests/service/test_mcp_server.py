@@ -72,3 +72,31 @@ def test_tools_and_resources_answer() -> None:
             await client.read_resource("capacity://nonesuch")
 
     session(talk)
+
+
+def test_a_search_reports_rising_progress() -> None:
+    async def talk(client: ClientSession) -> None:
+        reports: list[tuple[float, str | None]] = []
+
+        async def listen(progress: float, total: float | None, message: str | None) -> None:
+            assert total is None  # how many engines will be simulated is not known
+            reports.append((progress, message))
+
+        asked = {
+            "gpus": ["h100", "l40s"],
+            "request_rate": 8,
+            "input_len": 1000,
+            "output_len": 200,
+            "num_prompts": 500,
+            "slo": ["ttft:p95:1s"],
+            "workers": 1,
+            "objective": "gpus",
+        }
+        answer = await client.call_tool("plan", {"model": MODEL, **asked}, progress_callback=listen)
+        assert not answer.is_error
+        assert reports
+        numbers = [number for number, _ in reports]
+        assert numbers == sorted(set(numbers))
+        assert all(message and " of " in message for _, message in reports)
+
+    session(talk)
