@@ -57,6 +57,9 @@ def test_the_bill_of_two_equal_prompts_by_hand() -> None:
     assert five.hit_fraction == 0
     assert five.relative_cost == pytest.approx(1.25)
     assert prompt_cache_bill(curve, find_plan("openai-half")).relative_cost == 1.0
+    assert prompt_cache_bill(curve, find_plan("openai-tenth-24h")).relative_cost == pytest.approx(1.1 / 2)
+    assert prompt_cache_bill(curve, find_plan("deepseek-flash")).relative_cost == pytest.approx(1.02 / 2)
+    assert prompt_cache_bill(curve, find_plan("gemini-pro")).hit_fraction == 0  # shorter than its minimum
 
 
 def test_short_prompts_are_billed_as_they_are() -> None:
