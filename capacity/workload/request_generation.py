@@ -37,18 +37,11 @@ MAX_REQUESTS_PER_PERIOD = 5_000
 REQUESTS_PER_USER = 5  # default number of requests per user of a closed loop
 
 GENERATED_FIELDS = (  # fields of generated requests, which a trace does not use
-    *(
-        "input_len",
-        "output_len",
-        "length_distribution",
-        "input_len_cv",
-        "output_len_cv",
-        "length_correlation",
-    ),
-    *("random_range_ratio", "random_prefix_len", "num_prefixes", "prefix_zipf", "turns", "think_time_s"),
-    *("burstiness", "arrivals", "on_s", "off_s", "off_request_rate", "end_request_rate", "ramp_s"),
-    *("day_peak_to_mean", "day_length_s", "clients", "client_zipf", "client_length_cv"),
-)
+    "input_len", "output_len", "length_distribution", "input_len_cv", "output_len_cv", "length_correlation",
+    "random_range_ratio", "random_prefix_len", "num_prefixes", "prefix_zipf", "turns", "think_time_s", "burstiness",
+    "arrivals", "on_s", "off_s", "off_request_rate", "end_request_rate", "ramp_s", "day_peak_to_mean", "day_length_s",
+    "clients", "client_zipf", "client_length_cv",
+)  # fmt: skip
 
 
 def workload_of(traffic: Traffic, longest_tokens: int | None = None) -> Workload:
