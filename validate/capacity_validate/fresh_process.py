@@ -78,7 +78,12 @@ def _run_process(
     work: str, arguments: Mapping[str, Any], progress: Callable[[int, int, str], None] | None
 ) -> ProcessOutcome:
     ours, theirs = Pipe()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+    paths = os.pathsep.join(part for part in sys.path if part)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": paths,
+        "PYTHONUNBUFFERED": "1",
+    }  # keeps what it prints before it dies
     command = [sys.executable, "-c", _START, str(theirs.fileno())]
     with ours, subprocess.Popen(command, env=environment, pass_fds=(theirs.fileno(),)) as process:
         theirs.close()

@@ -32,9 +32,11 @@ class VllmProcess:
         self.closed: list[int] = []  # schedulers that no policy uses any more; told with the next question
         command = [*_command(source)]
         self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - open as long as the process
+        unbuffered = {**os.environ, "PYTHONUNBUFFERED": "1"}  # what it prints before it dies is kept
+        pipe = subprocess.PIPE
         try:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
+                command, stdin=pipe, stdout=pipe, stderr=self._log, text=True, env=unbuffered
             )
         except OSError as error:
             raise InvalidInput(
