@@ -170,6 +170,7 @@ typedef struct fleet fleet;
 fleet *fleet_new(const core_requests *requests, const core_columns *columns, i64 routed);
 void fleet_free(fleet *f);
 const char *fleet_error(const fleet *f); /* of the last call that failed */
+int fleet_failed(const fleet *f);        /* the number of that error; OK: none */
 
 /* Add an empty engine from an instant on; return its number, or -1. */
 i64 fleet_add(fleet *f, const core_engine *setup, i64 now_ps);

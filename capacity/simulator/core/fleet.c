@@ -135,6 +135,11 @@ const char *fleet_error(const fleet *f)
     return !f ? "no memory for a fleet" : f->memory.error ? f->memory.message : "";
 }
 
+int fleet_failed(const fleet *f)
+{
+    return f ? f->memory.error : OUT_OF_MEMORY;
+}
+
 /* Check everything that an index or a loop depends on. */
 static void check_setup(fleet *f, const core_engine *c)
 {

@@ -93,7 +93,7 @@ class Fleet:
         # laid out as core_turn; it never moves
         self.turn = array("q", bytes(ctypes.sizeof(structs.core_turn)))
         self.turn[LIMIT_KEY], self.turn[MAX_STEPS], self.turn[LOAD_ENGINE] = NEVER_KEY, STEPS_PER_CALL, -1
-        self._check(0 if self._pointer and not core.fleet_error(self._pointer) else enums.BAD_INPUT)
+        self._check(core.fleet_failed(self._pointer))
         core.fleet_keep_turn(self._pointer, self.turn.buffer_info()[0])
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class Fleet:
         self._data.append(data)
         number: int = self._core.fleet_add(self._pointer, byref(engine), now_ps)
         if number < 0:
-            self._check(enums.BAD_INPUT)
+            self._check(self._core.fleet_failed(self._pointer))
         self._setups.append(setup)
         return number
 
@@ -185,7 +185,7 @@ class Fleet:
 
     def _is_taken(self, answer: int) -> bool:
         if answer < 0:
-            self._check(enums.BROKEN)
+            self._check(self._core.fleet_failed(self._pointer))
         return answer > 0
 
     def cancel(self, number: int, request: int, at_ps: int) -> None:

@@ -1,0 +1,41 @@
+"""Every allocation of the core fails once: one MemoryError, nothing leaked, and the next run is as before."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from capacity.simulator.core import build, library
+
+TESTS = Path(__file__).parents[2]
+WRAPPED = [f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "realloc", "free")]
+
+
+@pytest.mark.ci
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the linker's --wrap")
+def test_every_allocation_may_fail(tmp_path: Path) -> None:
+    if build.working_compiler() is None:
+        pytest.skip("no C compiler")
+    own = [path for path in build.source_files(library.FOLDER) if path.suffix == ".c"]
+    sources = [*own, Path(__file__).with_name("faulty_allocations.c")]
+    version = f'-DCORE_VERSION="{build.source_version(library.FOLDER)}"'
+    target = tmp_path / build.library_name()
+    build.compile_library(sources, target, [*build.FLAGS, version, f"-I{library.FOLDER}", *WRAPPED])
+    path = os.pathsep.join(path for path in sys.path if path)
+    done = subprocess.run(
+        [sys.executable, str(TESTS / "core_faults.py"), str(target)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    counts = [int(line.split(": ")[1].split()[0]) for line in done.stdout.splitlines()]
+    assert len(counts) == 3
+    print(done.stdout)
+    assert min(counts) > 20, done.stdout
