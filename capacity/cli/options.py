@@ -14,6 +14,7 @@ import typer
 
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER, ENGINE_LOOP, SCHEDULER
+from capacity.base.output_files import write_file
 from capacity.base.untrusted_text import printable, shorten_text
 
 if TYPE_CHECKING:
@@ -113,18 +114,10 @@ def exit_with_message(message: str, exit_code: int) -> NoReturn:
     sys.exit(exit_code)
 
 
-def write(path: str, content: str | bytes) -> None:
-    """Write a file. Raises InvalidInput if that fails."""
-    try:
-        Path(path).write_bytes(content.encode() if isinstance(content, str) else content)
-    except OSError as error:
-        raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
-
-
 def write_chart(path: str, chart: Chart) -> None:
     """Write a chart as PNG or SVG if the file has this suffix, else as an HTML page. Raises InvalidInput."""
     formats: dict[str, Callable[[], str | bytes]] = {".png": chart.png, ".svg": chart.svg}
-    write(path, formats.get(Path(path).suffix.lower(), chart.html)())
+    write_file(path, formats.get(Path(path).suffix.lower(), chart.html)())
 
 
 def write_all(writers: Iterable[Callable[[], object]]) -> None:

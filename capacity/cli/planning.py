@@ -14,6 +14,7 @@ import capacity
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER
 from capacity.base.mappings import omit, select
+from capacity.base.output_files import write_file
 from capacity.base.progress import progress_bar
 from capacity.base.quantity import size_text
 from capacity.base.registry import BY_NAME
@@ -27,7 +28,6 @@ from capacity.cli.options import (
     show,
     show_answer,
     with_dashes,
-    write,
     write_chart,
 )
 from capacity.cli.question import (
@@ -141,7 +141,7 @@ def fleet(
         from capacity.deployment import to_toml
         from capacity.planning.fleets.fleet_records import deployment_of_fleet
 
-        write(output, to_toml(deployment_of_fleet(answer, model, options)))
+        write_file(output, to_toml(deployment_of_fleet(answer, model, options)))
         print_message(f"written: {output}")
 
 
@@ -167,7 +167,7 @@ def curve(question: Question, *, output: str | None = None, **keywords: Any) -> 
     if output is not None:
         from capacity.report.tables import render
 
-        write(output, render(answer, "html", command=command_line_text()))
+        write_file(output, render(answer, "html", command=command_line_text()))
 
 
 def diff(
@@ -308,7 +308,7 @@ def from_launch(
     if output is None:
         show(to_toml(deployment))
     else:
-        write(output, to_toml(deployment))
+        write_file(output, to_toml(deployment))
 
 
 def from_vllm(

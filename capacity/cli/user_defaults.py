@@ -12,8 +12,9 @@ import typer
 
 from capacity.base.data_files import read_data, user_folder
 from capacity.base.errors import InvalidInput
+from capacity.base.output_files import write_file
 from capacity.base.toml_text import toml_value
-from capacity.cli.options import print_message, show, with_dashes, write
+from capacity.cli.options import print_message, show, with_dashes
 
 
 class Default(NamedTuple):
@@ -61,7 +62,7 @@ def config(
     path = defaults_file()
     if settings:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(str(path), "".join(f"{name} = {toml_value(value)}\n" for name, value in stored.items()))
+        write_file(path, "".join(f"{name} = {toml_value(value)}\n" for name, value in stored.items()))
     for name, default in DEFAULTS.items():
         show(f"{with_dashes(name)} = {stored.get(name, 'not set')}  ({default.help})")
     show(f"file: {path}")

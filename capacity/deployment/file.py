@@ -7,6 +7,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.external_files import is_file, read_bytes, read_toml
+from capacity.base.output_files import write_file
 from capacity.base.spec import Spec
 from capacity.base.toml_text import toml_value
 from capacity.deployment.building import explain
@@ -69,9 +70,9 @@ def write_deployment(deployment: DeploymentFile, path: str | Path) -> None:
         content = read_bytes(path, "a deployment", cut=True).strip() if is_file(Path(path)) else b""
         if content and FILE_SCHEMA.rpartition("/")[0].encode() not in content:
             raise InvalidInput(f"{path} exists and is not a deployment file: use another path, or remove it")
-        Path(path).write_text(to_toml(deployment), encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
+    write_file(path, to_toml(deployment))
 
 
 def to_toml(deployment: DeploymentFile) -> str:

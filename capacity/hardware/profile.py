@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError, model_validator
 from capacity.base.data_files import read_data
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.external_files import parse_toml, read_text
+from capacity.base.output_files import write_file
 from capacity.base.platforms import Platform
 from capacity.base.spec import Spec
 from capacity.base.toml_text import toml_key, toml_value
@@ -161,14 +162,12 @@ def require_new_profile(name: str, folder: Path) -> None:
 
 def write_profile(profile: HardwareProfile, folder: Path, *, flag: str = "--out") -> Path:
     """Write the profile as TOML in `folder`, created if missing. Raises InvalidInput that names `flag`."""
-    path = folder / f"{profile.name}.toml"
+    path, advice = folder / f"{profile.name}.toml", f"; name another folder with {flag}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(dump_profile(profile), encoding="utf-8")
     except OSError as error:
-        raise InvalidInput(
-            f"{path} cannot be written: {error.strerror}; name another folder with {flag}"
-        ) from None
+        raise InvalidInput(f"cannot write {path}: {error.strerror}{advice}") from None
+    write_file(path, dump_profile(profile), advice)
     return path
 
 

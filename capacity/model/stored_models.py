@@ -12,6 +12,7 @@ from typing import Any
 from capacity.base.data_files import user_folder
 from capacity.base.errors import InvalidInput
 from capacity.base.fields import read_json_object
+from capacity.base.output_files import write_file
 from capacity.model.hf_config import from_hf_config
 from capacity.model.spec import ModelSpec
 
@@ -83,16 +84,12 @@ def store_model(
         "hf_quant_config": None if hf_quant_config is None else dict(hf_quant_config),
     }
     path = user_model_folder() / f"{bare}.json"
-    model = _read(kept, bare, path)
+    model, advice = _read(kept, bare, path), f"; set {MODELS_VARIABLE} to another folder"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".part")
-        unfinished.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
-        unfinished.replace(path)
     except OSError as error:
-        raise InvalidInput(
-            f"cannot write {str(path)!r}: {error.strerror}; set {MODELS_VARIABLE} to another folder"
-        ) from None
+        raise InvalidInput(f"cannot write {path}: {error.strerror}{advice}") from None
+    write_file(path, json.dumps(kept, indent=2) + "\n", advice)
     return AddedModel(name=bare, path=path, model=model)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from capacity.answers.engine_setup import make_workload
 from capacity.base.command_text import command_line
 from capacity.base.errors import InvalidInput
+from capacity.base.output_files import write_file
 from capacity.deployment import Traffic
 from capacity.deployment.command_words import PORT, PROXY_PORT, Launch
 from capacity.deployment.launch_writers import ENGINES, WITHOUT_API, engine_name, is_launched, launch_command
@@ -50,10 +51,10 @@ def write_plan_files(
             "report.html": answer_html(plan, view_parts(plan_view(plan), plan), files=list(texts.items())),
             "plan.json": json.dumps(null_infinities(plan.to_dict()), indent=2, allow_nan=False),
         }
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"cannot write to {folder}: {error.strerror}") from None
+    for name, text in texts.items():
+        write_file(folder / name, text)
     return (*(folder / name for name in texts), *arrivals)
 
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from capacity.base.errors import InvalidInput
+from capacity.base.output_files import replaced_file, write_file
 from capacity.simulator.engine import Engine
 from capacity.simulator.ledger import Sample
 from capacity.simulator.metrics import RequestRecord, RequestTable
@@ -119,18 +119,12 @@ def write_series(run: SimulationResult, path: str | Path) -> None:
 
 def write_timeline(timeline: Timeline, run: SimulationResult, path: str | Path) -> None:
     """Write steps and requests in the Chrome trace format for Perfetto. Raises InvalidInput."""
-    try:
-        Path(path).write_text(json.dumps(timeline.chrome_trace(run.records)), encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
+    write_file(path, json.dumps(timeline.chrome_trace(run.records)))
 
 
 def _write_csv(path: str | Path, kind: type[Any], records: Iterable[object]) -> None:
     names = [field.name for field in fields(kind)]
-    try:
-        with Path(path).open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(names)
-            writer.writerows([getattr(record, name) for name in names] for record in records)
-    except OSError as error:
-        raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
+    with replaced_file(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([getattr(record, name) for name in names] for record in records)

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
-from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.errors import InvalidInput, UnknownName
+from capacity.base.output_files import replaced_file
 from capacity.workload.content import PromptContent
 from capacity.workload.workload import Workload
 
@@ -146,13 +147,9 @@ def _open_output(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     if name == "-":
         yield sys.stdout
         return
-    try:
-        with open(name, "wb") as file:  # noqa: PTH123 - `name` may be any path
-            packed = (
-                gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) if name.endswith(".gz") else file
-            )
-            with io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as stream:
-                yield stream
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise MalformedFile(name, f"cannot be written: {reason or error}") from None
+    with replaced_file(name) as draft, draft.open("wb") as file:
+        packed = (
+            gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) if name.endswith(".gz") else file
+        )
+        with io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as stream:
+            yield stream

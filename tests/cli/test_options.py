@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from capacity.base.errors import InvalidInput
@@ -14,7 +12,6 @@ from capacity.cli.options import (
     exit_with_message,
     show,
     with_dashes,
-    write,
 )
 
 
@@ -32,13 +29,6 @@ def test_text_ends_in_one_newline_and_failures_are_one_line(capsys: pytest.Captu
         exit_with_message("two\nlines", 2)
     assert stopped.value.code == 2
     assert capsys.readouterr() == ("a\nb\n", "two lines\n")
-
-
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    write(str(tmp_path / "a.txt"), "é")
-    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "é"
-    with pytest.raises(InvalidInput, match=r"cannot write .*nowhere"):
-        write(str(tmp_path / "nowhere" / "a.txt"), "")
 
 
 def test_nobody_sees_a_bar_in_a_pipe(

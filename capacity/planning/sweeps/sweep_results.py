@@ -13,6 +13,7 @@ from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.external_files import outside_path, parse_json, read_bytes, read_text
 from capacity.base.html import page_html, records_html
+from capacity.base.output_files import replaced_file
 from capacity.base.rows import flatten, to_csv
 from capacity.planning.sweeps.store import Row
 
@@ -46,16 +47,14 @@ def export(rows: Iterable[Row], path: str | Path) -> None:
     check_export(path)
     file = outside_path(path)
     flat = [flat_row(row) for row in rows]
-    try:
+    with replaced_file(file) as draft:
         match file.suffix:
             case ".csv":
-                file.write_text(to_csv(flat), encoding="utf-8")
+                draft.write_text(to_csv(flat), encoding="utf-8")
             case ".html":
-                file.write_text(page_html("Sweep", records_html(flat)), encoding="utf-8")
+                draft.write_text(page_html("Sweep", records_html(flat)), encoding="utf-8")
             case _:
-                _parquet(flat, file)
-    except OSError as error:
-        raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
+                _parquet(flat, draft)
 
 
 def _parquet(rows: Sequence[Flat], file: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from capacity.base.errors import InvalidInput
+from capacity.base.output_files import write_file
 from capacity.deployment import Pool
 from capacity.pool.drafting import Speculation, find_speculator
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -183,8 +184,8 @@ def write_charts(pool: ResolvedPool, folder: str | Path) -> tuple[Path, ...]:
         path = Path(folder) / f"{name}.svg"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(chart(pool), encoding="utf-8")
         except OSError as error:
             raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
+        write_file(path, chart(pool))
         written.append(path)
     return tuple(written)
