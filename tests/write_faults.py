@@ -19,9 +19,10 @@ from capacity.base.errors import CapacityError
 from capacity.cli.main import app
 
 LOAD = "llama-3.2-1b --gpu h100 --input-len 64 --output-len 8 --request-rate 20 --num-prompts 40"
-PLAN = (
-    LOAD.replace("--gpu", "--gpus")
-    + " --slo ttft:p95:900ms --objective gpus --max-gpus 1 --workers 1 --tensor-parallel-sizes 1"
+PLAN = LOAD.replace("--gpu", "--gpus") + (
+    " --slo ttft:p95:900ms --objective gpus --max-gpus 1 --workers 1 --tensor-parallel-sizes 1 --serving aggregated"
+    " --quantizations default --kv-cache-dtypes auto --speculators none --max-num-batched-tokens default"
+    " --no-alternatives --replications 1"
 )
 COMMANDS = {
     "records": f"simulate {LOAD} --output records=records.csv",
