@@ -1,7 +1,9 @@
 """Files of servers in the formats of other tools, on the structure of public files, with what they contain.
 
 Names are changed. Sources, 2026-11: kserve/kserve docs/samples, llm-d-incubation/llm-d-modelservice examples,
-vllm-project/production-stack tutorials/assets, ai-dynamo/dynamo examples/backends, ray-project/ray doc/source/serve.
+vllm-project/production-stack tutorials/assets, ai-dynamo/dynamo examples/backends, ray-project/ray doc/source/serve,
+skypilot-org/skypilot llm/vllm, llm-d/llm-d-model-service samples/msvcs. Options of `vllm serve --config`: a guide to
+vLLM, a template of all settings, and SemiAnalysisAI/InferenceX benchmarks.
 """
 
 from __future__ import annotations
@@ -288,6 +290,170 @@ spec:
           engine_kwargs: {max_model_len: 4096, gpu_memory_utilization: 0.88}
   rayClusterConfig: {rayVersion: 2.52.0}
 """
+SKYPILOT_IMAGE = """
+envs:
+  MODEL_NAME: org/m
+  HF_TOKEN: null
+resources:
+  image_id: docker:vllm/vllm-openai:latest
+  accelerators: {L4:1, A10G:1, A10:1, A100:1, A100-80GB:1}
+  ports:
+    - 8000
+setup: |
+  python3 -c "import huggingface_hub; huggingface_hub.login('${HF_TOKEN}')"
+run: |
+  echo 'Starting the server...'
+  python -m vllm.entrypoints.openai.api_server \\
+    --model $MODEL_NAME --tokenizer org/tokenizer \\
+    --host 0.0.0.0
+"""
+SKYPILOT_SERVICE = """
+envs:
+  MODEL_NAME: org/m
+secrets:
+  HF_TOKEN: null
+resources:
+  accelerators: { H100:8, H200:8, B100:8, B200:8, GB200:8 }
+  cpus: 32+
+  disk_size: 512
+  disk_tier: best
+  ports: 8081
+setup: |
+  pip install vllm>=0.10.0
+run: |
+  echo 'Starting the server...'
+
+  vllm serve $MODEL_NAME \\
+    --port 8081 \\
+    --tensor-parallel-size $SKYPILOT_NUM_GPUS_PER_NODE \\
+    --max-model-len 430000
+
+service:
+  replicas: 2
+  readiness_probe:
+    timeout_seconds: 60
+    path: /v1/chat/completions
+    post_data:
+      model: $MODEL_NAME
+      messages:
+        - role: user
+          content: Hello
+      max_tokens: 1
+"""
+SKYPILOT_MIXED_COUNTS = """
+service:
+  readiness_probe: /v1/models
+  replicas: 2
+resources:
+  ports: 8080
+  accelerators: {L4:8, A10g:8, A100:4, A100:8, A100-80GB:2, A100-80GB:4, A100-80GB:8}
+setup: |
+  conda create -n vllm python=3.9 -y
+  conda activate vllm
+  pip install vllm
+run: |
+  conda activate vllm
+  python -m vllm.entrypoints.openai.api_server \\
+    --tensor-parallel-size $SKYPILOT_NUM_GPUS_PER_NODE \\
+    --host 0.0.0.0 --port 8080 \\
+    --model org/m
+"""
+MODEL_SERVICE_LARGE = """
+apiVersion: llm-d.ai/v1alpha1
+kind: ModelService
+metadata: {name: chat}
+spec:
+  decoupleScaling: false
+  baseConfigMapRef: {name: base}
+  routing:
+    modelName: org/m
+    ports: [{name: app_port, port: 8000}, {name: internal_port, port: 8200}]
+  modelArtifacts: {uri: "pvc://claim/path/to/m"}
+  decode: &pods
+    replicas: 1
+    parallelism: {tensor: 8}
+    containers:
+    - name: vllm
+      args:
+      - '/cache/{{ .ModelPath }}'
+      - "--tensor-parallel-size"
+      - "8"
+      - "--max-model-len"
+      - "1000000"
+      - '--override-generation-config={"attn_temperature_tuning": true}'
+    acceleratorTypes: {labelKey: nvidia.com/gpu.product, labelValues: [NVIDIA-H100]}
+  prefill: *pods
+"""
+MODEL_SERVICE_REPLICAS = """
+apiVersion: llm-d.ai/v1alpha1
+kind: ModelService
+metadata: {name: chat}
+spec:
+  decoupleScaling: false
+  baseConfigMapRef: {name: base}
+  routing: {modelName: org/m, ports: [{name: app_port, port: 8000}, {name: internal_port, port: 8200}]}
+  modelArtifacts: {uri: "pvc://claim/path/to/m"}
+  decode:
+    replicas: 2
+    containers: [{name: vllm, args: ['/stored/models/{{ .ModelPath }}']}]
+    acceleratorTypes: {labelKey: nvidia.com/gpu.product, labelValues: [NVIDIA-A100-SXM4-80GB]}
+  prefill:
+    replicas: 1
+    containers: [{name: vllm, args: ['/stored/models/{{ .ModelPath }}']}]
+    acceleratorTypes: {labelKey: nvidia.com/gpu.product, labelValues: [NVIDIA-A100-SXM4-80GB]}
+"""
+MODEL_SERVICE_TEMPLATED = """
+apiVersion: llm-d.ai/v1alpha1
+kind: ModelService
+metadata: {name: chat}
+spec:
+  decoupleScaling: false
+  baseConfigMapRef: {name: base}
+  routing: {modelName: org/m}
+  modelArtifacts: {uri: "hf://org/m"}
+  decode:
+    replicas: 1
+    acceleratorTypes: {labelKey: nvidia.com/gpu.product, labelValues: [NVIDIA-A100-SXM4-80GB]}
+    containers: [{name: vllm, args: ["{{ .HFModelName }}"]}]
+  prefill:
+    replicas: 1
+    acceleratorTypes: {labelKey: nvidia.com/gpu.product, labelValues: [NVIDIA-A100-SXM4-80GB]}
+    containers: [{name: vllm, args: ["{{ .HFModelName }}"]}]
+"""
+CONFIG_PIPELINE = """
+model: org/m
+host: 0.0.0.0
+port: 8000
+dtype: auto
+tensor-parallel-size: 1
+pipeline-parallel-size: 2
+gpu-memory-utilization: 0.90
+enable-prefix-caching: true
+"""
+CONFIG_UNDERSCORES = """
+# settings
+
+# model
+model: "org/m"
+
+revision: null
+
+tensor_parallel_size: 1
+host: "0.0.0.0"
+port: 8000
+gpu_memory_utilization: 0.9
+dtype: "auto"
+"""
+CONFIG_BENCHMARK = """
+model: org/m
+compilation-config: '{"pass_config":{"fuse_allreduce_rms":true,"eliminate_noops":true}}'
+kv-cache-dtype: fp8
+async-scheduling: true
+no-enable-prefix-caching: true
+max-cudagraph-capture-size: 2048
+max-num-batched-tokens: 8192
+max-model-len: 10240
+"""
 CONFIG = "model: org/m\nhost: 127.0.0.1\ntensor-parallel-size: 2\nmax-model-len: 8k\nenable-prefix-caching: false\n"
 
 FILES: dict[str, tuple[str, list[dict[str, Any]], str | None, str]] = {
@@ -364,5 +530,59 @@ FILES: dict[str, tuple[str, list[dict[str, Any]], str | None, str]] = {
         [{"tensor_parallel_size": "2", "max_model_len": "8k", "enable_prefix_caching": False}],
         None,
         "",
+    ),
+    "llm-d ModelService, large model": (
+        MODEL_SERVICE_LARGE,
+        [
+            {"tensor_parallel_size": "8", "max_model_len": "1000000", "role": role,
+             "override_generation_config": '{"attn_temperature_tuning": true}'}
+            for role in ("decode", "prefill")
+        ],
+        None,
+        "acceleratorTypes (not a known GPU; select one with --gpu) baseConfigMapRef of spec (not read)",
+    ),
+    "llm-d ModelService with replicas": (
+        MODEL_SERVICE_REPLICAS,
+        [{"replicas": 2, "role": "decode"}, {"role": "prefill"}],
+        "a100-sxm-80gb",
+        "spec/modelArtifacts/uri (the model is assumed to be org/m) baseConfigMapRef of spec (not read)",
+    ),
+    "llm-d ModelService with templates": (
+        MODEL_SERVICE_TEMPLATED,
+        [{"role": "decode"}, {"role": "prefill"}],
+        "a100-sxm-80gb",
+        "baseConfigMapRef of spec (not read)",
+    ),
+    "SkyPilot with an image": (
+        SKYPILOT_IMAGE, [{}], None, "L4 or A10G or A10 or A100 or A100-80GB (select one with --gpu)"
+    ),
+    "SkyPilot service": (
+        SKYPILOT_SERVICE,
+        [{"tensor_parallel_size": "8", "max_model_len": "430000", "replicas": 2}],
+        None,
+        "H100 or H200 or B100 or B200 or GB200 (select one with --gpu)",
+    ),
+    "SkyPilot with several numbers of GPUs": (
+        SKYPILOT_MIXED_COUNTS,
+        [{"tensor_parallel_size": "8", "replicas": 2}],
+        None,
+        "8 or 4 or 2 GPUs (8 assumed) L4 or A10g or A100 or A100-80GB (select one with --gpu)",
+    ),
+    "options of vllm serve, pipeline": (
+        CONFIG_PIPELINE,
+        [{"pipeline_parallel_size": "2", "dtype": "auto", "gpu_memory_utilization": "0.9",
+          "enable_prefix_caching": True}],
+        None,
+        "",
+    ),
+    "options of vllm serve with underscores": (
+        CONFIG_UNDERSCORES, [{"dtype": "auto", "gpu_memory_utilization": "0.9"}], None, ""
+    ),
+    "options of vllm serve in a benchmark": (
+        CONFIG_BENCHMARK,
+        [{"kv_cache_dtype": "fp8", "max_model_len": "10240", "max_num_batched_tokens": "8192",
+          "max_cudagraph_capture_size": "2048", "enable_prefix_caching": False, "async_scheduling": True}],
+        None,
+        "--compilation-config",
     ),
 }  # fmt: skip

@@ -62,3 +62,14 @@ REQUEST_METRICS = tuple(key for key, metric in METRICS.items() if metric.span is
 FURTHER_METRICS = tuple(key for key in REQUEST_METRICS if key not in ("ttft", "tpot", "e2el"))
 """Metrics that an estimate does not predict but computes from TTFT and E2E."""
 ALIASES = {alias: metric.key for metric in METRICS.values() for alias in metric.aliases}
+# Names of the same in an engine's /metrics, without its prefix; the first that it has. vLLM 0.6 to 0.33,
+# v1/metrics/loggers.py; SGLang 0.4 to 0.5, srt/observability/metrics_collector.py
+HISTOGRAMS: Mapping[str, tuple[str, ...]] = {
+    "ttft": ("time_to_first_token_seconds",),
+    "tpot": ("request_time_per_output_token_seconds",),  # not in SGLang
+    "itl": ("inter_token_latency_seconds", "time_per_output_token_seconds"),
+    "e2el": ("e2e_request_latency_seconds",),
+}
+RUNNING = ("num_requests_running", "num_running_reqs")  # gauges of vLLM and of SGLang
+WAITING = ("num_requests_waiting", "num_queue_reqs")
+KV_USE = ("kv_cache_usage_perc", "token_usage")

@@ -82,9 +82,12 @@ def plan(
 
         arrivals = Traffic(**select(options, Traffic.model_fields))
         written = write_plan_files(answer, Path(output), model=model, traffic=arrivals)
-        sizes = [path.stat().st_size for path in written]
-        files = (f"{path} ({size_text(size)})" for path, size in zip(written, sizes, strict=True))
-        print_message(f"written, {size_text(sum(sizes))}: {', '.join(files)}")
+        sizes = dict[Path, int]()  # bytes of each file, and of each folder in the folder
+        for path in written:
+            shown = path if path.parent == Path(output) else path.parent
+            sizes[shown] = sizes.get(shown, 0) + path.stat().st_size
+        files = (f"{path} ({size_text(size)})" for path, size in sizes.items())
+        print_message(f"written, {size_text(sum(sizes.values()))}: {', '.join(files)}")
     if answer.ended == "interrupted":
         raise typer.Exit(INTERRUPTED)
     if not answer.ranked:

@@ -37,8 +37,8 @@ EXAMPLES = (
 )
 OTHER_RELEASES = ("lmcache/",)  # images with an engine whose tags are releases of something else
 _MODEL = re.compile(
-    r"[\w.~/$][^\s{}\[\]\"'`<>|,]*(?<!:)"
-)  # not a key, a flag or a template of another language
+    r"(?!\d+$)[\w.~/$][^\s{}\[\]\"'`<>|,]*(?<!:)"
+)  # not a number, a key, a flag or a template of another language
 _SETTING = re.compile(r"([A-Z][A-Z0-9_]+)=(.*)", re.DOTALL)
 _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)|server-(?:\w+-)?(b\d+)")  # llama.cpp has build numbers
 # comment that a plan writes above the command

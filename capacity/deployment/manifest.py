@@ -3,6 +3,7 @@
 `server_forms.toml` has the formats.
 """
 
+import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.external_files import parse_yaml
 from capacity.deployment.command_words import OPTION, NoServerError, flatten, split_command
 from capacity.deployment.flag_table import image_engine
-from capacity.deployment.server_forms import ServerForm, find, gpu_name, items, server_forms
+from capacity.deployment.server_forms import ServerForm, find, gpu_name, is_product, items, server_forms
 
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z)?sh")
 _VARIABLE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)\}|(\w+))")
@@ -25,6 +26,7 @@ RELATED_KINDS = (  # objects next to a server, without one
 RUNTIMES = ("ServingRuntime", "ClusterServingRuntime")
 AUTOSCALERS = ("HorizontalPodAutoscaler", "ScaledObject")
 PASTE_COMMAND = "paste the launch command"
+JSON_OPTIONS = ("speculative_config", "kv_transfer_config", "override_generation_config")
 SCHEMES = ("hf://", "huggingface://")
 
 
@@ -215,22 +217,32 @@ def _model(server: object, document: object, form: ServerForm) -> tuple[str, tup
 
 
 def _gpu(server: object, form: ServerForm) -> tuple[str | None, int | None, tuple[str, ...]]:
-    """Return the GPU that a server names, its number, and a note if the file leaves the choice open."""
-    choices = [(str(label), "") for path in form.gpu_labels for label in find(server, path)]
+    """Return the GPU that a server names, its number, and notes if the file leaves the choice open.
+
+    Of a label at a path with `*`, only known GPUs are read.
+    """
+    labels = [(path, str(label)) for path in form.gpu_labels for label in find(server, path)]
+    choices = [(label, "") for path, label in labels if "*" not in path or is_product(label)]
+    unknown = [path.partition("/")[0] for path, label in labels if "*" in path and not is_product(label)]
+    notes = tuple(f"{name} (not a known GPU; select one with --gpu)" for name in dict.fromkeys(unknown))
     for wanted in find(server, form.accelerators) if form.accelerators else ():
-        parts = wanted if isinstance(wanted, list) else [wanted]
+        pairs = wanted if isinstance(wanted, dict) else dict.fromkeys(items(wanted).values() or (wanted,))
         named = (
-            wanted.items() if isinstance(wanted, dict) else [str(part).partition(":")[::2] for part in parts]
+            str(key).partition(":")[::2] if count is None else (key, count) for key, count in pairs.items()
         )
         choices += [(str(name), str(count or "1")) for name, count in named]
-    counts = {whole_number(count) for _, count in choices if count and form.script}
-    counts |= {whole_number(count) for path in form.gpu_count for count in find(server, path)}
-    count = counts.pop() if len(counts) == 1 else None
+    given = [whole_number(count) for _, count in choices if count and form.script]
+    given += [whole_number(count) for path in form.gpu_count for count in find(server, path)]
+    counts = list(dict.fromkeys(count for count in given if count))
+    count = counts[0] if counts else None
+    if len(counts) > 1:
+        notes += (f"{' or '.join(map(str, counts))} GPUs ({count} assumed)",)
     if len(choices) > 1:
-        return None, count, (f"{' or '.join(name for name, _ in choices)} (select one with --gpu)",)
+        names = " or ".join(dict.fromkeys(name for name, _ in choices))
+        return None, count, (*notes, f"{names} (select one with --gpu)")
     if choices and choices[0][0].lower() == "v100":
-        return None, count, ("V100 (has several memory sizes; select one with --gpu)",)
-    return (gpu_name(choices[0][0]) if choices else None), count, ()
+        return None, count, (*notes, "V100 (has several memory sizes; select one with --gpu)")
+    return (gpu_name(choices[0][0]) if choices else None), count, notes
 
 
 def _flags(server: object, form: ServerForm) -> Iterator[str]:
@@ -246,7 +258,11 @@ def _flags(server: object, form: ServerForm) -> Iterator[str]:
             elif flag != "--data-parallel-size" or value != 1:
                 yield f"{flag}={value}"
     for options in find(server, form.options) if form.options is not None else ():
-        yield from (f"--{name}={value}" for name, value in flatten(options))
+        for name, value in items(options).items():
+            if name.replace("-", "_") in JSON_OPTIONS and isinstance(value, dict):
+                yield f"--{name}={json.dumps(value)}"
+            else:
+                yield from (f"--{key}={text}" for key, text in flatten(value, name))
 
 
 def _add_runtime(containers: list[object], name: object, documents: list[dict[str, object]]) -> list[object]:
@@ -311,7 +327,16 @@ def _container_line(
         for word in ([node] if form.script else _words(node))
     ]
     words = [_VARIABLE.sub(fill_variable, str(word)) for word in given]
-    image = ":".join(str(part) for path in form.image for part in find(container, path))
+    if (
+        form.program and words and "{{" in words[0] and not words[0].startswith("-")
+    ):  # the model, by a template
+        del words[0]
+    image = ":".join(
+        str(part).removeprefix("docker:")
+        for path in form.image
+        for part in find(container, path)
+        if not form.script or str(part).startswith("docker:")
+    )
     started = not form.program or (bool(words) and not words[0].startswith("-"))
     if started and words and (form.script or _SHELL.fullmatch(words[0])):
         scripts = words if form.script else words[1:]
@@ -326,7 +351,10 @@ def _container_line(
     if not words and not form.program:
         return None
     settings = [f"{name}={value}" for name, value in environment.items()]
-    return shlex.join([*settings, *([image] if image else []), *words])
+    before = (
+        [image, *([";"] if form.script else [])] if image else []
+    )  # a script is not arguments of the image
+    return shlex.join([*settings, *before, *words])
 
 
 def _script(text: str) -> list[str]:

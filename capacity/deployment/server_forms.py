@@ -137,6 +137,11 @@ def gpu_name(name: str) -> str:
     return names.get(name) or names.get(name.lower()) or name.lower()
 
 
+def is_product(name: str) -> bool:
+    """Return whether a name is a known value of the label `nvidia.com/gpu.product`."""
+    return name in _table()["gpus"] and name[:1].isupper()
+
+
 def gpu_product(gpu: str) -> str | None:
     """Return the value of the label `nvidia.com/gpu.product` of a GPU; None if it is not known."""
-    return next((name for name, ours in _table()["gpus"].items() if ours == gpu and name[:1].isupper()), None)
+    return next((name for name, ours in _table()["gpus"].items() if ours == gpu and is_product(name)), None)

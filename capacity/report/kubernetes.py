@@ -1,8 +1,11 @@
 """Kubernetes manifests of a deployment in YAML, with notes as comments before each document."""
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -12,13 +15,12 @@ from capacity.deployment.flag_table import find_published_release
 from capacity.deployment.launch_writers import engine_name
 from capacity.deployment.server_forms import gpu_product
 
+PARTS = Path(__file__).with_name("kubernetes_parts.yaml")
 PROGRAMS = {"llama-server": "/app/llama-server"}  # location of programs that are not on the image's PATH
 HEALTH = {"ollama": "/"}  # readiness path, if not /health
-STARTUP_S = 3600  # long enough to load a large checkpoint
 GPUS_PER_NODE = 8
 OPTIONS = "/options"  # mount path of the files that a command reads
 CACHE = "/model-cache"  # mount path of the model cache
-TOKEN_SECRET = "hf-token"
 # requests for one worker process a GPU and the API server; assumed, 2026-11-24
 CPUS_PER_GPU, MEMORY_PER_GPU_GIB = 4, 32
 # room for a download next to the files of an earlier revision; assumed, 2026-11-24
@@ -26,9 +28,9 @@ CACHE_GIB_PER_WEIGHTS = 1.5
 CACHE_VARIABLES = {"ollama": "OLLAMA_MODELS", "llama.cpp": "LLAMA_CACHE"}  # other engines: HF_HOME
 METRICS = {"vllm": "vllm_num_requests_running"}  # vllm:num_requests_running, as prometheus-adapter names it
 NIXL_HOST = {"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-VERSIONS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "HorizontalPodAutoscaler": "autoscaling/v2"}
+_PLACEHOLDER = re.compile(r"\$([a-z]+)")
 
-Fields = dict[str, object]
+Fields = dict[str, Any]
 
 
 class _Dumper(yaml.SafeDumper):
@@ -38,21 +40,38 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-class Document(NamedTuple):
-    """One Kubernetes resource with notes, which become comments above it."""
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
-    kind: str
-    name: str
-    body: Fields
-    notes: tuple[str, ...] = ()
 
-    @property
-    def text(self) -> str:
-        """Return the resource as a YAML document, with the notes first."""
-        version = VERSIONS.get(self.kind, "v1")
-        head: Fields = {"apiVersion": version, "kind": self.kind, "metadata": {"name": self.name}}
-        body = yaml.dump(head | self.body, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
-        return "".join(["---\n", *(f"# {note}\n" for note in self.notes), body])
+_Dumper.add_representer(str, _represent_text)
+
+
+def dump_yaml(document: Fields) -> str:
+    """Return a document as YAML, with keys in their order."""
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+def fill(node: Any, values: Mapping[str, Any]) -> Any:
+    """Return YAML data with its placeholders replaced; a text that is only a placeholder becomes the value itself."""
+    if isinstance(node, dict):
+        return {fill(key, values): fill(value, values) for key, value in node.items()}
+    if isinstance(node, list):
+        return [fill(each, values) for each in node]
+    if not isinstance(node, str):
+        return node
+    whole = _PLACEHOLDER.fullmatch(node)
+    return values[whole[1]] if whole else _PLACEHOLDER.sub(lambda at: str(values.get(at[1], at[0])), node)
+
+
+@cache
+def _parts() -> Any:
+    return yaml.safe_load(PARTS.read_text(encoding="utf-8"))
+
+
+def _document(part: str, *notes: str, **values: Any) -> str:
+    """Return a part of the file as a YAML document, with the notes first."""
+    return "".join(["---\n", *(f"# {note}\n" for note in notes), dump_yaml(fill(_parts()[part], values))])
 
 
 def kubernetes_manifest(
@@ -68,13 +87,16 @@ def kubernetes_manifest(
 
     `in_flight`: requests in flight on one replica at the planned load.
     """
-    label = _dns_name(name)
+    label = dns_name(name)
     engines = _engine_documents("Deployment", label, launch, pool, replicas, cache=label)
-    documents = [_model_cache(label, weights_gib), *engines, _service(label, PORT)]
+    texts = [_model_cache(label, weights_gib), *engines, _service(label, PORT)]
     metric = METRICS.get(engine_name(pool.engine))
     if in_flight is not None and metric is not None:
-        documents.append(_autoscaler(label, metric, replicas, in_flight))
-    return "".join(document.text for document in documents)
+        note = f"averageValue: requests in flight on a replica at the planned load; {metric} needs prometheus-adapter"
+        target = str(max(math.ceil(in_flight), 1))
+        own = {"label": label, "replicas": replicas, "most": 2 * replicas, "metric": metric, "target": target}
+        texts.append(_document("autoscaler", note, **own))
+    return "".join(texts)
 
 
 def kubernetes_disaggregated(
@@ -84,72 +106,61 @@ def kubernetes_disaggregated(
 
     `pod_addresses` returns the addresses at which the proxy finds the servers.
     """
-    label = _dns_name(name)
-    documents = [_model_cache(label, weights_gib)]
+    label = dns_name(name)
+    texts = [_model_cache(label, weights_gib)]
     for launch, pool in zip(launches, pools, strict=True):
         own = f"{label}-{pool.role}"
-        documents += _engine_documents("StatefulSet", own, launch, pool, pool.replicas, cache=label)
-        documents.append(_service(own, PORT, headless=True))
-    documents += [*_proxy_documents(label, pools[0].engine, proxy), _service(label, PROXY_PORT)]
-    return "".join(document.text for document in documents)
+        texts += _engine_documents("StatefulSet", own, launch, pool, pool.replicas, cache=label)
+        texts.append(_service(own, PORT, headless=True))
+    texts += [*_proxy_documents(label, pools[0].engine, proxy), _service(label, PROXY_PORT)]
+    return "".join(texts)
 
 
 def pod_addresses(name: str, pool: Pool) -> tuple[str, ...]:
     """Return the address (host:port) of each replica of a pool that `kubernetes_disaggregated` creates."""
-    own = f"{_dns_name(name)}-{pool.role}"
+    own = f"{dns_name(name)}-{pool.role}"
     return tuple(f"{own}-{number}.{own}:{PORT}" for number in range(pool.replicas))
 
 
-def _model_cache(label: str, weights_gib: float) -> Document:
+def cache_gib(weights_gib: float) -> int:
+    """Return the size in GiB of a volume for the weights of a model."""
+    return math.ceil(weights_gib * CACHE_GIB_PER_WEIGHTS / 10) * 10
+
+
+def _model_cache(label: str, weights_gib: float) -> str:
     """Return a volume claim for the weights, so that a restarted pod does not download them again."""
-    size = f"{math.ceil(weights_gib * CACHE_GIB_PER_WEIGHTS / 10) * 10}Gi"
-    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": size}}}
     note = "set storageClassName to a class that several nodes can mount"
-    return Document("PersistentVolumeClaim", f"{label}-model-cache", {"spec": spec}, (note,))
+    return _document("model_cache", note, label=label, size=f"{cache_gib(weights_gib)}Gi")
 
 
-def _autoscaler(label: str, metric: str, replicas: int, in_flight: float) -> Document:
-    """Return an autoscaler that adds replicas if requests in flight per replica exceed those at the planned load."""
-    target: Fields = {"type": "AverageValue", "averageValue": str(max(math.ceil(in_flight), 1))}
-    spec: Fields = {
-        "scaleTargetRef": {"apiVersion": VERSIONS["Deployment"], "kind": "Deployment", "name": label},
-        "minReplicas": replicas,
-        "maxReplicas": 2 * replicas,
-        "metrics": [{"type": "Pods", "pods": {"metric": {"name": metric}, "target": target}}],
-        "behavior": {"scaleDown": {"stabilizationWindowSeconds": 300}},
+def gpu_resource(pool: Pool) -> str:
+    """Return the name of the GPUs in a pod's resources."""
+    return "amd.com/gpu" if pool.gpu.startswith("mi") else "nvidia.com/gpu"
+
+
+def engine_container(pool: Pool) -> Fields:
+    """Return the container of one engine without its command: image, environment, resources and probes."""
+    engine, gpus = engine_name(pool.engine), min(pool.num_gpus, GPUS_PER_NODE)
+    values = {
+        "image": find_published_release(pool.engine).image or engine,
+        "cpus": str(CPUS_PER_GPU * gpus),
+        "memory": f"{MEMORY_PER_GPU_GIB * gpus}Gi",
+        "vendor": gpu_resource(pool),
+        "gpus": gpus,
+        "health": HEALTH.get(engine, "/health"),
     }
-    note = f"averageValue: requests in flight on a replica at the planned load; {metric} needs prometheus-adapter"
-    return Document("HorizontalPodAutoscaler", label, {"spec": spec}, (note,))
+    container: Fields = fill(_parts()["container"], values)
+    container["env"] += [NIXL_HOST] if engine == "vllm" and pool.role != "both" else []
+    return container
 
 
 def _engine_documents(
     kind: str, label: str, launch: Launch, pool: Pool, replicas: int, *, cache: str
-) -> Iterator[Document]:
+) -> Iterator[str]:
     """Return the resources of one engine named `label`: the files that its command reads, then its replicas."""
-    engine = engine_name(pool.engine)
-    nixl = engine == "vllm" and pool.role != "both"
-    gpus = min(pool.num_gpus, GPUS_PER_NODE)
-    vendor = "amd.com/gpu" if pool.gpu.startswith("mi") else "nvidia.com/gpu"
-    requests: Fields = {"cpu": str(CPUS_PER_GPU * gpus), "memory": f"{MEMORY_PER_GPU_GIB * gpus}Gi"}
-    token = {"name": TOKEN_SECRET, "key": "token", "optional": True}
-    health: Fields = {"httpGet": {"path": HEALTH.get(engine, "/health"), "port": PORT}}
-    container: Fields = {
-        "name": "engine",
-        "image": find_published_release(pool.engine).image or engine,
-        "command": _command(launch),
-        "env": [
-            {"name": CACHE_VARIABLES.get(engine, "HF_HOME"), "value": CACHE},
-            {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": token}},
-            *([NIXL_HOST] if nixl else []),
-        ],
-        "ports": [{"name": "http", "containerPort": PORT}],
-        "resources": {"requests": requests | {vendor: gpus}, "limits": {vendor: gpus}},
-        "startupProbe": health | {"periodSeconds": 10, "failureThreshold": STARTUP_S // 10},
-        "readinessProbe": health | {"periodSeconds": 5},
-        "livenessProbe": health | {"periodSeconds": 15, "failureThreshold": 4},
-    }
+    container = engine_container(pool)
     notes = [
-        f"a gated model needs: kubectl create secret generic {TOKEN_SECRET} --from-literal=token=$HF_TOKEN",
+        "a gated model needs: kubectl create secret generic hf-token --from-literal=token=$HF_TOKEN",
         "the cpu and memory requests are assumptions",
     ]
     product = gpu_product(pool.gpu)
@@ -158,38 +169,29 @@ def _engine_documents(
     if pool.num_gpus > GPUS_PER_NODE:
         span = "span several nodes: use a LeaderWorkerSet; the pod below is for one node"
         notes.insert(0, f"{pool.num_gpus} GPUs of one engine {span}")
-    if nixl:
+    if NIXL_HOST in container["env"]:
         notes.append(f"{NIXL_HOST['name']}: address from which the other pool fetches KV")
-    named: Fields = {"serviceName": label} if kind == "StatefulSet" else {}
+    folder = {"name": CACHE_VARIABLES.get(engine_name(pool.engine), "HF_HOME"), "value": CACHE}
+    container |= {"command": _command(launch), "env": [folder, *container["env"]]}
     selector: Fields = {} if product is None else {"nodeSelector": {"nvidia.com/gpu.product": product}}
-    tolerations = [{"key": vendor, "operator": "Exists", "effect": "NoSchedule"}]
+    tolerations = [{"key": gpu_resource(pool), "operator": "Exists", "effect": "NoSchedule"}]
     pod = selector | {"tolerations": tolerations} | _pod(label, container, launch, cache=cache)
-    yield from _options_configmap(label, launch)
-    yield Document(kind, label, {"spec": named | _replica_spec(label, pod, replicas)}, tuple(notes))
+    yield from _options(label, launch)
+    workload = fill(
+        _parts()["workload"], {"kind": kind, "name": label, "label": label, "replicas": replicas, "pod": pod}
+    )
+    if kind == "StatefulSet":
+        workload["spec"]["serviceName"] = label
+    yield "".join(["---\n", *(f"# {note}\n" for note in notes), dump_yaml(workload)])
 
 
-def _proxy_documents(label: str, engine: str, proxy: Launch) -> Iterator[Document]:
+def _proxy_documents(label: str, engine: str, proxy: Launch) -> Iterator[str]:
     """Return the proxy between the prefill and the decode pool; its name and address are `label`."""
     own = f"{label}-proxy"
-    container: Fields = {
-        "name": "proxy",
-        "image": find_published_release(engine).image or engine,
-        "command": _command(proxy),
-        "ports": [{"containerPort": PROXY_PORT}],
-        "readinessProbe": {"tcpSocket": {"port": PROXY_PORT}, "periodSeconds": 5},
-    }
-    pod = _pod(own, container, proxy)
-    yield from _options_configmap(own, proxy)
-    yield Document("Deployment", own, {"spec": _replica_spec(label, pod, 1)}, tuple(proxy.notes))
-
-
-def _replica_spec(label: str, pod: Fields, count: int) -> Fields:
-    labels = {"app": label}
-    return {
-        "replicas": count,
-        "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": pod},
-    }
+    values = {"image": find_published_release(engine).image or engine, "command": _command(proxy)}
+    pod = _pod(own, fill(_parts()["proxy"], values), proxy)
+    yield from _options(own, proxy)
+    yield _document("workload", *proxy.notes, kind="Deployment", name=own, label=label, replicas=1, pod=pod)
 
 
 def _command(launch: Launch) -> list[str]:
@@ -199,10 +201,10 @@ def _command(launch: Launch) -> list[str]:
     return [PROGRAMS.get(first, first), *(mounted.get(word, word) for word in rest)]
 
 
-def _options_configmap(label: str, launch: Launch) -> Iterator[Document]:
+def _options(name: str, launch: Launch) -> Iterator[str]:
     """Return a ConfigMap with the files that a command reads; nothing if it reads none."""
     if launch.files:
-        yield Document("ConfigMap", f"{label}-options", {"data": dict(launch.files)})
+        yield _document("options", name=name, files=dict(launch.files))
 
 
 def _pod(label: str, container: Fields, launch: Launch, *, cache: str | None = None) -> Fields:
@@ -219,13 +221,13 @@ def _pod(label: str, container: Fields, launch: Launch, *, cache: str | None = N
     return {"containers": [container | {"volumeMounts": mounts}], "volumes": volumes}
 
 
-def _service(label: str, port: int, *, headless: bool = False) -> Document:
-    spec: Fields = {"clusterIP": "None"} if headless else {}
-    ports = [{"port": port if headless else 80, "targetPort": port}]
-    return Document("Service", label, {"spec": spec | {"selector": {"app": label}, "ports": ports}})
+def _service(label: str, port: int, *, headless: bool = False) -> str:
+    service = fill(_parts()["service"], {"label": label, "port": port if headless else 80, "target": port})
+    service["spec"] |= {"clusterIP": "None"} if headless else {}
+    return f"---\n{dump_yaml(service)}"
 
 
-def _dns_name(text: str) -> str:
+def dns_name(text: str) -> str:
     """Return `text` as a Kubernetes name: lower-case letters, digits and hyphens, at most 63 characters."""
     kept = "".join(c if c.isalnum() and c.isascii() else "-" for c in text.lower())
     return kept.strip("-")[:63].strip("-") or "llm"

@@ -20,6 +20,7 @@ from capacity.deployment.launch_writers import ENGINES, WITHOUT_API, engine_name
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import weight_bytes
 from capacity.report.benchmark import RandomArrivals, bench_command
+from capacity.report.deploy_files import README, deploy_files
 from capacity.report.fronts import proxy_command, router_command
 from capacity.report.kubernetes import kubernetes_disaggregated, kubernetes_manifest, pod_addresses
 from capacity.report.plan_summary import plan_view
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from capacity.planning.space import Candidate
 
 REPLAY_S = 900.0  # busiest seconds of a longer trace that the benchmark replays
+DEPLOY = "deploy"  # folder of the files for tools that deploy
 RESULT = "result.json"
 ONE_RESULT = "result-one-replica.json"
 
@@ -47,10 +49,13 @@ def write_plan_files(
         if plan.best is not None:
             files = _PlanFileWriter(plan=plan, best=plan.best, folder=folder, model=model, traffic=traffic)
             texts, arrivals = files.texts(), files.arrivals
+        shown = [(name, text) for name, text in texts.items() if "/" not in name or name.endswith(README)]
         texts |= {
-            "report.html": answer_html(plan, view_parts(plan_view(plan), plan), files=list(texts.items())),
+            "report.html": answer_html(plan, view_parts(plan_view(plan), plan), files=shown),
             "plan.json": json.dumps(null_infinities(plan.to_dict()), indent=2, allow_nan=False),
         }
+        for name in texts:
+            (folder / name).parent.mkdir(exist_ok=True)
     except OSError as error:
         raise InvalidInput(f"cannot write to {folder}: {error.strerror}") from None
     for name, text in texts.items():
@@ -101,7 +106,26 @@ class _PlanFileWriter:
             hosts = [f"replica-{number}:{PORT}" for number in range(candidate.replicas)]
             router = router_command(candidate.pool.engine, candidate.router, hosts)
             texts["router.sh"] = _script("router of all replicas; send requests to it", router)
+        for_tools = deploy_files(
+            self.spec.name,
+            self.model_id,
+            self._planned_launches,
+            candidate.pools,
+            slos=parse_slos(self.plan.slos),
+            weights_gib=self._weights_gib,
+            in_flight=self._in_flight,
+        )
+        texts |= {f"{DEPLOY}/{name}": text for name, text in for_tools.items()}
         return texts | {"kubernetes.yaml": self._manifest()} | self._benchmarks()
+
+    @property
+    def _weights_gib(self) -> float:
+        return weight_bytes(self.spec, self.spec.checkpoint) / 2**30
+
+    @property
+    def _in_flight(self) -> float:
+        """Return the mean number of requests in flight at the planned load."""
+        return self.best.trial.requests_per_s * self.best.trial.mean_e2e_s
 
     def _launches(self, engine: str) -> dict[str, str]:
         texts, pools = {}, self.candidate.pools
@@ -127,14 +151,15 @@ class _PlanFileWriter:
 
     def _manifest(self) -> str:
         name, pools = self.spec.name, self.candidate.pools
-        weights_gib = weight_bytes(self.spec, self.spec.checkpoint) / 2**30
         if self.candidate.prefill is None:
-            trial, replicas = self.best.trial, self.candidate.replicas
-            at_once = trial.requests_per_s * trial.mean_e2e_s / replicas
+            replicas = self.candidate.replicas
             one = (self._planned_launches[0], pools[0], replicas)
-            return kubernetes_manifest(name, *one, weights_gib=weights_gib, in_flight=at_once)
+            in_flight = self._in_flight / replicas
+            return kubernetes_manifest(name, *one, weights_gib=self._weights_gib, in_flight=in_flight)
         proxy = proxy_command(pools[0].engine, *(pod_addresses(name, pool) for pool in pools))
-        return kubernetes_disaggregated(name, self._planned_launches, pools, proxy, weights_gib=weights_gib)
+        return kubernetes_disaggregated(
+            name, self._planned_launches, pools, proxy, weights_gib=self._weights_gib
+        )
 
     @property
     def _planned_launches(self) -> tuple[Launch, ...]:

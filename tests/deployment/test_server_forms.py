@@ -70,7 +70,7 @@ def test_autoscaler_and_unknown_kind_next_to_a_server_are_noted() -> None:
 def test_damaged_file_never_gives_a_key_as_the_model(name: str) -> None:
     """Each line is removed, cut, or read without its indentation: a refusal, or one of the names in the file."""
     lines = FILES[name][0].splitlines()
-    known = {"org/m", "chat", "/mnt/models"}
+    known = {"org/m", "chat", "/mnt/models", "$MODEL_NAME"}
     for place, line in enumerate(lines):
         for changed in ([], [line[: len(line) // 2]], [line.strip()], [f"  {line}"]):
             text = "\n".join([*lines[:place], *changed, *lines[place + 1 :]]) + "\n"
@@ -88,7 +88,7 @@ def test_word_that_is_not_a_name_is_rejected_as_model(model: str) -> None:
 
 
 def test_every_form_is_read_by_a_file_of_this_page() -> None:
-    assert {form.name for form in server_forms()} - {"Kubernetes", "compose", "SkyPilot task"} <= {
+    assert {form.name for form in server_forms()} - {"Kubernetes", "compose"} <= {
         form.name
         for text, *_ in FILES.values()
         for form in server_forms()

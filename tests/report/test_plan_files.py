@@ -18,6 +18,7 @@ from capacity.answers.engine_setup import make_workload
 from capacity.cli.main import main
 from capacity.deployment import Pool, Service, Traffic
 from capacity.deployment.launch_command import read_line as read_vllm_command
+from capacity.deployment.launch_command import read_servers
 from capacity.planning.plan import plan
 from capacity.planning.records import Plan
 from capacity.planning.search.ranking import pin_defaults
@@ -70,6 +71,15 @@ def test_the_launch_commands_of_a_plan_read_back_as_its_pools(space: dict[str, A
         for engine in ("sglang", "tensorrt-llm"):
             assert (tmp_path / f"launch-{engine}{kind}.sh").exists()
     several = answer.best.candidate.prefill is not None
+    service = read_servers((tmp_path / "deploy" / "kserve-llminferenceservice.yaml").read_text())
+    read_pools = (server.pool(str(server.gpu)) for server in service)
+    assert {pool.role: pool.model_copy(update={"engine": "vllm"}) for pool in read_pools} == {
+        pool.role: pin_defaults(resolve("llama-3.1-8b", pool)) for pool in answer.best.candidate.pools
+    }
+    assert (tmp_path / "deploy" / "ray-serve.yaml").exists() != several
+    assert (
+        "ray-serve.yaml" in (tmp_path / "report.html").read_text()
+    )  # how to apply each file, or why it is missing
     assert (tmp_path / "launch-vllm-proxy.sh").exists() == several
     assert (tmp_path / "compare.sh").exists() != several
 
@@ -98,9 +108,9 @@ def test_benchmark_of_varying_lengths_sends_the_requests_of_the_plan(tmp_path: P
 @pytest.mark.parametrize(
     ("engine", "files"),
     [
-        ("tgi", {"launch-tgi.sh", "kubernetes.yaml", "benchmark.sh", "compare.sh"}),
-        ("llama.cpp", {"launch-llama.cpp.sh", "kubernetes.yaml", "benchmark.sh", "compare.sh"}),
-        ("ollama", {"launch-ollama.sh", "kubernetes.yaml", "benchmark.sh", "compare.sh"}),
+        ("tgi", {"launch-tgi.sh", "kubernetes.yaml", "benchmark.sh", "compare.sh", "deploy"}),
+        ("llama.cpp", {"launch-llama.cpp.sh", "kubernetes.yaml", "benchmark.sh", "compare.sh", "deploy"}),
+        ("ollama", {"launch-ollama.sh", "kubernetes.yaml", "benchmark.sh", "compare.sh", "deploy"}),
         ("transformers", {"launch-hf-transformers.sh"}),
         ("static", set()),
     ],

@@ -17,8 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.external_files import parse_json, read_bytes
+from capacity.base.latency_metrics import HISTOGRAMS
 from capacity_validate.benchmark_results.metrics_scrape import (
-    HISTOGRAMS,
     LENGTHS,
     is_metrics,
     modified_s,

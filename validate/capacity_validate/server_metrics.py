@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.latency_metrics import RUNNING, WAITING
 from capacity.workload.columns import FloatArray
 
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
@@ -156,12 +157,12 @@ class ServerMetrics:
     @property
     def running(self) -> float | None:
         """Return the number of requests in execution at the scrape."""
-        return self.gauge("num_requests_running", "num_running_reqs")
+        return self.gauge(*RUNNING)
 
     @property
     def waiting(self) -> float | None:
         """Return the number of queued requests at the scrape."""
-        return self.gauge("num_requests_waiting", "num_queue_reqs")
+        return self.gauge(*WAITING)
 
     @property
     def prefix_hit_rate(self) -> float | None:

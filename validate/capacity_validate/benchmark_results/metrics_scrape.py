@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from capacity.base.errors import MalformedFile
+from capacity.base.latency_metrics import HISTOGRAMS
 from capacity.base.untrusted_text import printable_values
 from capacity_validate.benchmark_results.measured_run import (
     MeasuredRun,
@@ -31,12 +32,6 @@ LENGTHS = {
 _BEGINS = re.compile(
     r"\s*(?:# (?:HELP|TYPE) |[a-zA-Z_:][a-zA-Z0-9_:]*(?:\{[^}\n]*\})? [-+0-9.eE]+(?: +\d+)?\s*(?:\n|\Z))"
 )
-HISTOGRAMS = {  # latencies of a request; the first name with observations is used
-    "ttft": ("time_to_first_token_seconds",),
-    "tpot": ("request_time_per_output_token_seconds",),
-    "itl": ("inter_token_latency_seconds", "time_per_output_token_seconds"),
-    "e2el": ("e2e_request_latency_seconds",),
-}
 _ON_OFF = {"True": True, "False": False}
 
 
