@@ -11,7 +11,7 @@ from statistics import NormalDist
 from typing import cast
 
 from capacity.answers.interval_parts import Z_90
-from capacity.answers.intervals import batch_bands
+from capacity.answers.intervals import LoadBands, batch_bands
 from capacity.answers.phases import RequestLengths, batch_over_ranks
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import PS_PER_S, DecodePiece, JointStepTimes, StepCost, StepShape, StepTimes
@@ -35,15 +35,24 @@ def factors_at(resolved: ResolvedPool, confidence: float | None) -> Factors:
     """Return the factors on step times that are not exceeded with probability `confidence`; None: as predicted."""
     if confidence is None:
         return Factors()
-    batch = min(REFERENCE_BATCH, resolved.max_num_seqs)
-    lengths = RequestLengths(input_len=REFERENCE_TOKENS, output_len=REFERENCE_TOKENS)
-    times = batch_over_ranks(resolved, resolved.limits_from(0.0), batch, lengths)
-    bands = batch_bands(resolved, times, lengths, batch)
-    bands = replace(bands, seen=replace(bands.seen, server_s=0.0))
+    bands = _reference_bands(resolved)
     deviations = NormalDist().inv_cdf(confidence) / Z_90
     end = 1 if deviations > 0 else 0
     prefill, decode = (float(bands.ends(name)[end] ** abs(deviations)) for name in ("ttft", "tpot"))
     return Factors(prefill=prefill, decode=decode)
+
+
+def error_parts(resolved: ResolvedPool) -> dict[str, float]:
+    """Return the standard deviation of the logarithm of each independent part of the error of decode step times."""
+    return {part.name: part.deviation for part in _reference_bands(resolved).parts("tpot")}
+
+
+def _reference_bands(resolved: ResolvedPool) -> LoadBands:
+    batch = min(REFERENCE_BATCH, resolved.max_num_seqs)
+    lengths = RequestLengths(input_len=REFERENCE_TOKENS, output_len=REFERENCE_TOKENS)
+    times = batch_over_ranks(resolved, resolved.limits_from(0.0), batch, lengths)
+    bands = batch_bands(resolved, times, lengths, batch)
+    return replace(bands, seen=replace(bands.seen, server_s=0.0))
 
 
 class ScaledSteps:

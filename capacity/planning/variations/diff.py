@@ -151,7 +151,7 @@ def diff(
     """
     if cluster is not None and replications == 1:
         raise InvalidInput("--cluster has no effect without --replications: add it, or leave --cluster out")
-    left, right = _deployment(first), _deployment(second)
+    left, right = read_single_pool(first), read_single_pool(second)
     if workload is None and right.traffic not in (left.traffic, Traffic()):
         raise InvalidInput("the deployments have different traffic: remove it from the second file")
     if workload is None and left.traffic == Traffic():
@@ -225,7 +225,8 @@ def _compare_draws(
     return pair_runs(first, second)
 
 
-def _deployment(described: DeploymentLike) -> DeploymentFile:
+def read_single_pool(described: DeploymentLike) -> DeploymentFile:
+    """Return a deployment, read from its file or built from its fields. Raises InvalidInput for several pools."""
     if isinstance(described, DeploymentFile):
         deployment = described
     elif isinstance(described, Mapping):
@@ -233,7 +234,9 @@ def _deployment(described: DeploymentLike) -> DeploymentFile:
     else:
         deployment = read_deployment(described)
     if len(deployment.pools) > 1:
-        raise InvalidInput(f"the deployment has {len(deployment.pools)} pools: diff supports only one")
+        raise InvalidInput(
+            f"the deployment has {len(deployment.pools)} pools: a comparison supports only one"
+        )
     return deployment
 
 
