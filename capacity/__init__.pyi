@@ -38,6 +38,8 @@ from capacity.planning.sizing.gpu_comparison import GpuComparison
 from capacity.planning.sweeps.sweep import sweep as sweep
 from capacity.planning.sweeps.sweep_results import sweep_results as sweep_results
 from capacity.planning.variations.advice import AdviceList
+from capacity.planning.variations.deployment_comparison import DeploymentComparison as DeploymentComparison
+from capacity.planning.variations.deployment_comparison import compare_deployments as compare_deployments
 from capacity.planning.variations.diff import Diff as Diff
 from capacity.planning.variations.diff import diff as diff
 from capacity.planning.variations.outcome import Progress
@@ -78,6 +80,7 @@ __all__ = [
     "CapacityError",
     "CostEstimate",
     "Curve",
+    "DeploymentComparison",
     "Diff",
     "DoesNotFit",
     "Estimate",
@@ -97,6 +100,7 @@ __all__ = [
     "cascade",
     "compare",
     "compare_batching",
+    "compare_deployments",
     "compare_engines",
     "compare_fits",
     "compare_gpus",

@@ -23,6 +23,7 @@ AS_FILE, AT_RATE, AT_CONCURRENCY = "as recorded", "by requests/s", "by concurren
 CANDIDATES = {
     "plan_gpus": ("h100-sxm-80gb", "l40s-48gb"),
     "fleet_gpus": ("h100-sxm-80gb", "l40s-48gb"),
+    "deps_gpus": ("b200-sxm-180gb",),
     "front_gpus": ("h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb"),
 }
 OTHERWISE = "otherwise"  # row for all other values of a widget

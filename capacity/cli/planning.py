@@ -192,6 +192,25 @@ def diff(
     show_answer(answer, question.format)
 
 
+def compare_deployments(
+    question: Question,
+    *,
+    files: Annotated[
+        list[str],
+        typer.Argument(help="2 to 4 deployment files; those without traffic take that of the first."),
+    ],
+    output: str | None = None,
+    **keywords: Any,
+) -> None:
+    with progress_bar("deployments") as progress:
+        answer = question.ask(capacity.compare_deployments, files, progress=progress, **keywords)
+    show_answer(answer, question.format)
+    if output is not None:
+        from capacity.report.figures.interactive import interactive_page
+
+        write(output, interactive_page(answer, command=command_line_text()))
+
+
 def _two_deployments(question: Question, files: list[str]) -> "tuple[DeploymentFile, DeploymentFile | str]":
     """Return the two deployments that `diff` compares; the flags of traffic and cost apply to the first.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 from zlib import crc32
 
 import numpy as np
@@ -21,7 +21,6 @@ from capacity.answers.engine_setup import requests_of
 from capacity.answers.interval_parts import Z_90
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import Flag
 from capacity.base.record import AnswerRecord
 from capacity.deployment import DeploymentFile, Traffic
 from capacity.deployment.use_cases import service_levels
@@ -82,7 +81,8 @@ class CostDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentComparison(AnswerRecord):
-    """Deployments at equal served load within the SLO; `differences` are those of each side to the first."""
+    """Deployments at equal served load within the SLO; `differences` are those to the first side that has
+    a bill."""
 
     SCHEMA: ClassVar[str] = "capacity/deployment-comparison/v1"
     ROWS: ClassVar[str] = "sides"
@@ -172,7 +172,6 @@ def _side(
     described: DeploymentFile,
     traffic: Traffic,
     slo: Sequence[str],
-    *,
     **place: Any,
 ) -> _Side:
     pool = described.pools[0].model_copy(update={"replicas": 1})
@@ -247,11 +246,8 @@ def _capacity_draws(side: _Side) -> Floats:
 def _differences(
     sides: Sequence[_Side], found: Sequence[ComparedSide], rate: float
 ) -> tuple[CostDifference, ...]:
-    first, *others = zip(sides, found, strict=True)
-    priced = [each for each in others if each[1].usd_per_hour is not None]
-    if first[1].usd_per_hour is None:
-        return ()
-    return tuple(_difference(*first, *each, rate) for each in priced)
+    priced = [each for each in zip(sides, found, strict=True) if each[1].usd_per_hour]
+    return tuple(_difference(*priced[0], *each, rate) for each in priced[1:])
 
 
 def _difference(
