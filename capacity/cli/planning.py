@@ -208,7 +208,7 @@ def compare_deployments(
     if output is not None:
         from capacity.report.figures.interactive import interactive_page
 
-        write(output, interactive_page(answer, command=command_line_text()))
+        write_file(output, interactive_page(answer, command=command_line_text()))
 
 
 def _two_deployments(question: Question, files: list[str]) -> "tuple[DeploymentFile, DeploymentFile | str]":

@@ -8,6 +8,7 @@ import streamlit as st
 import capacity
 from capacity.base.mappings import omit
 from capacity.report.figures.interactive import interactive_page
+from capacity.report.tables import render
 from capacity.report.views.deployment_comparison import comparison_view
 from capacity.service.jobs import Task
 from capacity_app import parts, sides, views
@@ -50,5 +51,5 @@ else:
         st.success(escape_markdown(answer.verdict), icon=":material/balance:")
         page = partial(interactive_page, answer)
         parts.draw_download("Interactive page", "deployments.html", page, mime="text/html")
-        parts.record_downloads("compare_deployments", answer, page)
+        parts.record_downloads("compare_deployments", answer, partial(render, answer, "html"))
         views.draw_view(comparison_view(answer), answer)

@@ -18,7 +18,7 @@ class InteractiveChart(Chart):
 
     includes_script: bool
 
-    def figure_html(self, made: date | None = None) -> str:
+    def figure_html(self, made: date | None = None) -> str:  # noqa: ARG002
         """Return the chart as HTML with its title and alternative text."""
         drawn: Any = self.figure.to_html(full_html=False, include_plotlyjs=self.includes_script)
         return (

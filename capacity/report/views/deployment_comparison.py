@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from capacity.base.latency_metrics import METRICS
 from capacity.report.views import units
-from capacity.report.views.units import Unit
 from capacity.report.views.view import Block, Column, Curves, Stack, Table, View
 from capacity.workload import parse_slos
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LOADS = 80  # points of the chart of cost against load
 MAX_LOAD = 2.0  # times the load of the question
+LIMITS_SHOWN = 2.0  # times the limit, at the top of the charts of latency
 MISSING = "-"
 
 
@@ -113,18 +114,17 @@ def _levels(answer: DeploymentComparison) -> Iterator[Curves]:
             alt="Each side at rising request rates of one replica; the line is the limit.",
             data={
                 _series(side): {
-                    round(point.request_rate_per_s, 3): value
+                    round(point.request_rate_per_s, 3): 1e3 * value
                     for point in side.points
                     if (value := _latency_s(point.levels[index])) and math.isfinite(value)
                 }
                 for side in answer.sides
             },
-            unit=Unit(follows="time"),
             labels="requests/s offered to one replica",
-            axis=f"{slo.metric}, {{time}}",
+            axis=f"{METRICS[slo.metric].label}, ms",
             reference=(slo.limit_s * 1e3, "limit"),
             linear=True,
-            log=True,
+            top=LIMITS_SHOWN * slo.limit_s * 1e3,
         )
 
 

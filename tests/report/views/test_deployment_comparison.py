@@ -1,0 +1,27 @@
+"""The view of compared deployments: sides as columns, and every chart has every side and the limit of its SLO."""
+
+from __future__ import annotations
+
+import capacity
+from capacity.report.figures.answer_charts import answer_charts
+from capacity.report.views.deployment_comparison import comparison_view
+from capacity.report.views.layout import table_records
+from capacity.report.views.view import Table
+
+
+def test_table_and_charts_have_every_side() -> None:
+    traffic = {"input_len": 1024, "output_len": 256, "request_rate": 40.0, "num_prompts": 200}
+    sides = [
+        {"model": "llama-3.1-8b", "pools": [{"gpu": gpu}], "traffic": traffic, "cost": {"price": "4"}}
+        for gpu in ("h100", "b200")
+    ]
+    answer = capacity.compare_deployments(sides, slo=["ttft:p95:500ms"])
+    view = comparison_view(answer)
+    assert view.title == answer.verdict
+    (table,) = (block for block in comparison_view(answer).blocks if isinstance(block, Table))
+    rows = {row[""]: row for row in table_records(table)}
+    assert rows["replicas"]["B"] == str(answer.sides[1].replicas)
+    frontier, level, bills, memory = answer_charts(answer)
+    assert all(len(chart.figure.data) == 2 for chart in (frontier, level, bills))
+    assert level.figure.layout.shapes[0].y0 == 500
+    assert all(list(trace.y) == ["A", "B"] for trace in memory.figure.data)
