@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from capacity_app.error_display import escape_markdown
+from capacity_app.side import Side
 
 import capacity
 
@@ -29,3 +30,14 @@ def test_page_shows_the_verdict_of_the_library(dashboard: Open) -> None:
     ]
     answer = capacity.compare_deployments(sides, slo=["ttft:p95:1000ms", "tpot:p95:50ms"])
     assert [box.value for box in opened.at.success] == [escape_markdown(answer.verdict)]
+
+
+@pytest.mark.ci
+def test_pinned_side_is_compared_under_the_sidebars_load(dashboard: Open) -> None:
+    pin = Side(
+        page="estimate", model="llama-3.1-8b", options={"gpu": "b200-sxm-180gb", "request_rate": 9.0}, cost={}
+    )
+    opened = dashboard("deployments", rate="40", side=pin.link_text).settled()
+    assert opened.refusals == []
+    (verdict,) = (box.value for box in opened.at.success)
+    assert verdict.startswith("At 40 requests/s within the SLO, A needs")
