@@ -46,44 +46,17 @@ class Screenshot:
 
 
 @cache
-def example_trace() -> Path:
-    """Write a trace of conversations with a shared system prompt, in which each turn includes all previous ones."""
-    from capacity.workload import LognormalLengths, SteadyArrivals, conversations, write_timed_trace
-    from capacity.workload.synthetic import ThinkTime
+def example_file(kind: str) -> Path:
+    """Write an example of the dashboard, `trace` or `sweep`, and return its path."""
+    from capacity_app import example_files
 
-    workload = conversations(
-        num_sessions=600,
-        arrivals=SteadyArrivals(1.0),
-        turns=LognormalLengths(4, 0.5),
-        user_tokens=LognormalLengths(600, 0.8),
-        output=LognormalLengths(200, 0.6),
-        think_time=ThinkTime(60.0),
-        system_prompt_tokens=512,
-    )
-    path = _folder() / "conversations.jsonl"
-    write_timed_trace(workload, path)
+    name, content = getattr(example_files, f"example_{kind}")()
+    path = Path(tempfile.mkdtemp(prefix="capacity-example-")) / name
+    path.write_bytes(content)
     return path
 
 
-@cache
-def example_sweep() -> Path:
-    """Write the export of a sweep over batch size and GPU."""
-    import capacity
-
-    folder = _folder()
-    capacity.sweep(
-        DATA / "example_sweep.toml",
-        folder / "points.sqlite",
-        export_to=folder / "rows.csv",
-    )
-    return folder / "rows.csv"
-
-
-def _folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="capacity-example-"))
-
-
-EXAMPLES = {"trace": example_trace, "sweep": example_sweep}
+EXAMPLES = ("trace", "sweep")
 SCREENSHOTS = tuple(read_rows(DATA / "screenshots.toml", Screenshot).values())
 
 
@@ -174,7 +147,7 @@ def take_screenshot(
     page.goto(address + shot.path)
     wait_until_drawn(page)
     if shot.upload:
-        file = EXAMPLES[shot.upload]() if shot.upload in EXAMPLES else shot.upload
+        file = example_file(shot.upload) if shot.upload in EXAMPLES else shot.upload
         page.locator("input[type=file]").first.set_input_files(str(file))
     if shot.click:
         page.get_by_role("button", name=shot.click, exact=True).first.click()

@@ -101,6 +101,7 @@ def _names(node: ast.stmt) -> set[str]:
 
 READ_FILES = {  # modules that read files without `external_files`, and which: never one that a user or a file names
     "app/capacity_app/app_pages/plan.py": "a plan that this session wrote",
+    "app/capacity_app/example_files.py": "its own examples",
     "app/capacity_app/launch.py": "its own configuration",
     "app/capacity_app/preload.py": "pages of the installed streamlit",
     "app/capacity_app/watch_view.py": "its own page",

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import streamlit as st
@@ -38,6 +38,15 @@ def show_refusal(error: CapacityError) -> None:
     """Show the library's error message: as a warning if the model does not fit, otherwise as an error."""
     show = st.warning if isinstance(error, DoesNotFit) else st.error
     show(escape_except_code(page_message(error)), icon=":material/block:")
+    if not isinstance(error, DoesNotFit):  # `fitting` draws the changes that help
+        draw_advice([str(error)])
+
+
+def draw_advice(texts: Iterable[str]) -> None:
+    """Draw a button for each flag with a value in the library's texts, which applies it to the inputs."""
+    from capacity_app.advice_buttons import draw_apply_buttons
+
+    draw_apply_buttons(texts)
 
 
 def page_message(error: CapacityError) -> str:

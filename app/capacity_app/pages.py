@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import streamlit as st
+
 from capacity.base.data_files import read_data
 from capacity.base.registry import BY_NAME
 from capacity_app import state
@@ -52,6 +54,14 @@ class PageEntry:
         """Return the page's caption."""
         return self.said or BY_NAME[self.verb or self.name].help.partition("\n")[0]
 
+    @property
+    def menu_entry(self) -> st.Page:
+        """Return the page for streamlit's menu."""
+        icon, default = f":material/{self.icon}:", self is PAGES[0]
+        return st.Page(
+            self.path, title=self.title, icon=icon, url_path=self.name, help=self.help, default=default
+        )
+
     def read_keys(self) -> frozenset[str]:
         """Return the keys of sidebar widgets that affect the answer, given the values of the page's own widgets."""
         keys = _keys(self.reads)
@@ -66,4 +76,5 @@ def _keys(names: Iterable[str]) -> frozenset[str]:
 
 _FILE = read_data(Path(__file__).with_name("pages.toml"))
 PAGES = tuple(PageEntry(name=name, **row) for name, row in _FILE["pages"].items())
+PAGE_BY_NAME = {entry.name: entry for entry in PAGES}
 PRESETS: Mapping[str, str] = _FILE["examples"]

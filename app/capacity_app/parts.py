@@ -15,7 +15,13 @@ from capacity.base.rows import to_csv
 from capacity.report.display import VERDICT_COLOURS
 from capacity.report.figures import Chart
 from capacity.service.jobs import Job, Task
-from capacity_app.error_display import escape_except_code, escape_markdown, replace_flags, show_errors
+from capacity_app.error_display import (
+    draw_advice,
+    escape_except_code,
+    escape_markdown,
+    replace_flags,
+    show_errors,
+)
 from capacity_app.merits import meaning
 from capacity_app.sessions import current_session, runner
 from capacity_app.variants import keep_session_folders
@@ -66,6 +72,7 @@ def draw_verdict(judgement: str, text: str) -> None:
     """Draw `text` in a box with the colour and icon of the steady-state verdict `judgement` (such as `stable`)."""
     show, icon = _SHOWN[VERDICT_COLOURS[judgement]]
     show(escape_except_code(replace_flags(text)), icon=icon)
+    draw_advice([text])
 
 
 def draw_replicas(task: Task) -> None:
@@ -81,6 +88,7 @@ def draw_notes(warnings: Sequence[str]) -> None:
     """Draw the notes of an answer."""
     for warning in warnings:
         st.caption(f":material/info: {escape_except_code(replace_flags(warning))}")
+    draw_advice(warnings)
 
 
 def draw_chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ Slow imports that every page needs are here, so that they are complete before an
 if pandas is loaded but another thread is still importing it.
 """
 
+from functools import partial
 from html import escape
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from capacity.base.mappings import omit
 from capacity_app import what_if
 from capacity_app.error_display import escape_markdown, show_errors
 from capacity_app.fitting import show_ways_to_fit
+from capacity_app.more_settings import draw_more_settings
 from capacity_app.pages import PAGES, PRESETS
 from capacity_app.state import (
     INPUTS,
@@ -42,7 +44,7 @@ def run() -> None:
     link = st.session_state.setdefault(_LINK, _link())
     page = st.navigation(_menu(), position="top")
     entry = next(entry for entry in PAGES if entry.title == page.title)
-    begin_page(entry.read_keys())
+    begin_page(entry.name, entry.read_keys())
     st.html(STYLE)
     st.title(page.title)
     st.caption(entry.help)
@@ -51,7 +53,13 @@ def run() -> None:
         what_if.draw_box(entry.name)
     _draw_examples()
     with show_errors():
-        st.session_state[INPUTS] = inputs = draw_sidebar()
+        draw_settings = partial(
+            draw_more_settings,
+            entry.verb or entry.name,
+            entry.read_keys(),
+            on_change=partial(what_if.move_settings_to_widgets, entry.name),
+        )
+        st.session_state[INPUTS] = inputs = draw_sidebar(draw_settings)
         with show_ways_to_fit(inputs):
             page.run()
     with st.sidebar:
@@ -80,15 +88,7 @@ def _menu() -> dict[str, list[st.Page]]:
     """Return the pages by section; those without a section come first."""
     menu: dict[str, list[st.Page]] = {}
     for entry in PAGES:
-        page = st.Page(
-            entry.path,
-            title=entry.title,
-            icon=f":material/{entry.icon}:",
-            url_path=entry.name,
-            help=entry.help,
-            default=entry is PAGES[0],
-        )
-        menu.setdefault(entry.section, []).append(page)
+        menu.setdefault(entry.section, []).append(entry.menu_entry)
     return menu
 
 

@@ -18,6 +18,7 @@ from capacity.base.mappings import omit, select
 from capacity.base.registry import BY_NAME
 from capacity.deployment import Cost, Pool, Service, Traffic
 from capacity.model import model_names
+from capacity_app.more_settings import read_settings
 from capacity_app.widgets import Field, find_field
 
 MAX_NUMBER = 10_000_000  # of all numbers that pages accept
@@ -31,6 +32,8 @@ POOL = (
     *("gpu", "tensor_parallel_size", "pipeline_parallel_size", "enable_expert_parallel"),
     *("quantization", "kv_cache_dtype", "engine", "max_model_len"),
 )
+# further settings of a pool; those left out are arguments of some pages, or not of one engine
+SETTINGS = tuple(omit(Pool.model_fields, *POOL, "model", "replicas", "role", "draft", "acceptance"))
 FIELDS_WITHOUT_LOAD = ("num_prompts", "seed", "client_latency_s")
 DEPLOYMENT_SPECS = (Pool, Traffic, Service, Cost)  # specs accepted in addition to the function's own keywords
 VERBS_OF_PAGES = {
@@ -50,6 +53,11 @@ class Side:
     model: str
     options: dict[str, Any]
     cost: dict[str, Any]
+
+    @property
+    def verb(self) -> str:
+        """Return the verb that computes the answers of the side's page."""
+        return verb_of_page(self.page)
 
     @property
     def link_text(self) -> str:
@@ -112,13 +120,12 @@ class Side:
         """Return a side of `current`'s page with this deployment and load, and all other arguments of `current`."""
         if self.page == current.page:
             return self
-        shared = select(self.options, current.options)
-        pool = (
-            (self if self.has_one_deployment else current).select_fields(POOL)
-            if current.has_one_deployment
-            else {}
-        )
-        kept = omit(current.options, *POOL)
+        shared = omit(select(self.options, current.options), *SETTINGS)
+        own = self if self.has_one_deployment else current
+        pool = own.select_fields(POOL) if current.has_one_deployment else {}
+        settings = own.select_fields(SETTINGS) if pool else {}
+        pool |= read_settings(current.verb, settings, {**pool, **current.load})
+        kept = omit(current.options, *POOL, *SETTINGS)
         return replace(
             current,
             model=self.model,
@@ -127,11 +134,16 @@ class Side:
         )
 
 
+def verb_of_page(page: str) -> str:
+    """Return the verb that computes the answers of a page, or the name of the page if there is no verb."""
+    return VERBS_OF_PAGES.get(page, page)
+
+
 def read_side(text: str) -> Side:
     """Decode a side from a link, and check every name and value. Raises InvalidInput."""
     found = parse_json_object(unpack_text(text).encode(), "side")
     page, model, options, cost = (found.get(name) for name in ("page", "model", "options", "cost"))
-    verb = BY_NAME.get(VERBS_OF_PAGES.get(str(page), str(page)))
+    verb = BY_NAME.get(verb_of_page(str(page)))
     if not (
         isinstance(options, dict) and isinstance(cost, dict) and {"gpu", "gpus"} & options.keys() and verb
     ):

@@ -1,6 +1,6 @@
 """User inputs: widgets that are part of the URL, and the sidebar shared by all pages."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from capacity.hardware.pricing import TIERS, find_price, price_cautions
 from capacity.model import ModelSpec, from_hf_config
 from capacity.report.display import MEMORY_UNITS, TIME_UNITS, Units
 from capacity_app.error_display import NAMES_OF_FLAGS, escape_markdown
+from capacity_app.more_settings import search_options
 from capacity_app.parts import draw_download
 from capacity_app.side import MAX_TEXT_BYTES, pack_text, unpack_text
 from capacity_app.widgets import BOUND, IDLE, draw_fields, show_field
@@ -29,7 +30,7 @@ from capacity_app.widgets import segments as segments
 PRESET, OWN_MODEL = "preset", "config.json"
 AS_PUBLISHED = "as published"
 MODEL = frozenset(("source", "model"))  # sets of the sidebar's keys, for `reads` in pages.toml
-ENGINE = frozenset(("gpu", "tp", "pp", "ep", "weights", "kv", "engine", "context"))
+ENGINE = frozenset(("gpu", "tp", "pp", "ep", "weights", "kv", "engine", "context", "more"))
 LENGTHS, PRICE = frozenset(("isl", "osl")), frozenset(("tier", "price"))
 VARIATION, LEVELS = frozenset(("lengths", "range")), frozenset(("slo_ttft", "slo_tpot"))
 SHARED = (
@@ -50,6 +51,7 @@ RENAMED = {  # keys in links made before 2026-11-24, with their new keys
 REMOVED = ("spec_tree", "val_kind")  # keys of older links without a replacement
 _CONFIG = "config_text"
 INPUTS = "_inputs"  # the sidebar's values
+DRAWN_BUTTONS, PAGE = "_drawn_buttons", "_page"  # labels of the run's buttons for advice; the page's name
 SIDES = "_sides"  # pinned sides, encoded as in a link
 
 
@@ -88,7 +90,8 @@ class Inputs:
 
     model: str | ModelSpec
     model_name: str
-    pool: Mapping[str, Any]
+    pool: Mapping[str, Any]  # including `settings`
+    settings: Mapping[str, Any]  # those of the text field More settings that the page's answer depends on
     input_len: int
     output_len: int
     concurrency: int
@@ -110,9 +113,10 @@ class Inputs:
         return None if market is None else (market.low.usd_per_gpu_hour, market.high.usd_per_gpu_hour)
 
     @property
-    def engines(self) -> dict[str, Any]:
-        """Return the chosen engine as the `engines` argument of searches; empty if none is chosen."""
-        return {"engines": (self.pool["engine"],)} if "engine" in self.pool else {}
+    def search(self) -> dict[str, Any]:
+        """Return the chosen engine and further settings as arguments of searches; empty if none is chosen."""
+        engines = {"engines": (self.pool["engine"],)} if "engine" in self.pool else {}
+        return {**search_options(omit(self.settings, "engine")), **engines}
 
     @property
     def lengths(self) -> dict[str, Any]:
@@ -136,18 +140,21 @@ def current_inputs() -> Inputs:
     return inputs
 
 
-def begin_page(reads: Set[str]) -> None:
+def begin_page(page: str, reads: Set[str]) -> None:
     """Prepare the session state for a run of the page: forget the widgets that the previous run recorded.
 
     `reads` are the sidebar keys that affect the page's answer; the other widgets stay visible but are disabled.
     """
-    st.session_state[BOUND] = {}
+    st.session_state.update({BOUND: {}, DRAWN_BUTTONS: set(), PAGE: page})
     st.session_state.setdefault(SIDES, st.query_params.get_all("side"))
     st.session_state[IDLE] = SHARED - reads
 
 
-def draw_sidebar() -> Inputs:
-    """Draw and return the inputs shared by all pages. Raises the library's errors for invalid inputs."""
+def draw_sidebar(draw_settings: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Inputs:
+    """Draw and return the inputs shared by all pages. Raises the library's errors for invalid inputs.
+
+    `draw_settings` draws the field for further settings of a pool, and returns them.
+    """
     with st.sidebar:
         model, model_name, refused = _draw_model()
         pool = {
@@ -157,6 +164,8 @@ def draw_sidebar() -> Inputs:
                 "enable_expert_parallel", "quantization", "kv_cache_dtype", "engine", "max_model_len"
             ),
         }
+        settings = draw_settings(pool)
+        pool |= settings
         st.divider()
         load = {**_draw_columns("input_len", "output_len"), **_draw_columns("concurrency", "request_rate")}
         shape_help = (
@@ -183,6 +192,7 @@ def draw_sidebar() -> Inputs:
         model=model,
         model_name=model_name,
         pool=pool,
+        settings=settings,
         **load,
         spread=spread,
         client=client,
@@ -254,6 +264,11 @@ def _draw_own_model() -> ModelSpec:
     if not text.strip():
         raise InvalidInput("no model given; paste or upload a Hugging Face config.json, or choose a preset")
     return parse_model(text.encode())
+
+
+def set_own_model(text: str) -> None:
+    """Select the model of a `config.json`."""
+    st.session_state.update({"source": OWN_MODEL, _CONFIG: text[:MAX_TEXT_BYTES]})
 
 
 def _take_upload() -> None:

@@ -8,7 +8,9 @@ import streamlit as st
 
 from capacity.deployment import Traffic
 from capacity.workload import trace_titles
-from capacity_app import state, uploads
+from capacity_app import dropped_files, state
+from capacity_app.dropped_files import uploaded_paths
+from capacity_app.example_files import draw_example
 from capacity_app.state import Inputs
 from capacity_app.widgets import Field, draw_fields, show_field, widget_row
 
@@ -119,7 +121,9 @@ def _upload_fields() -> Keywords | None:
     file = st.file_uploader(
         "Trace", type=TRACE_TYPES, key="sim_trace", help="The file stays on this machine."
     )
-    return None if file is None else {"trace": str(uploads.store_upload(file)), **drawn}
+    uploaded = [] if file is None else [file]
+    paths = uploaded_paths(uploaded, dropped_files.TRACE) or draw_example("example_trace")
+    return {"trace": paths[0], **drawn} if paths else None
 
 
 def duration_s(traffic: Mapping[str, Any], inputs: Inputs) -> float:

@@ -1,114 +1,102 @@
-"""Parse several changes of inputs from text: `2xB200 fp8 double traffic`, or flags of `vllm serve` and `capacity`."""
+"""Apply a parsed question to the inputs of the dashboard, and the What if box: several changes in one text."""
 
-import re
-import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import streamlit as st
 
-from capacity.base.errors import CapacityError, InvalidInput
-from capacity.base.keywords import flags_of
-from capacity.deployment import Cost, Pool, Traffic, build
-from capacity.hardware import load_profile
-from capacity.model import load_model
-from capacity_app.error_display import escape_markdown, page_message
+from capacity.answers.parsed_question import ParsedQuestion, parse_question
+from capacity.base.command_text import flag_texts
+from capacity.base.mappings import omit
+from capacity.deployment import Pool
+from capacity.deployment.use_cases import find_use_case
+from capacity_app import more_settings
+from capacity_app.error_display import escape_markdown
 from capacity_app.sides import pin, pinned_texts
-from capacity_app.state import AS_PUBLISHED, PRESET, WIDGETS
+from capacity_app.state import AS_PUBLISHED, OWN_PRICE, PRESET, UNSET, WIDGETS
+from capacity_app.widgets import Field
 
-KEY, REFUSED, DONE = "what_if", "_what_if_refused", "_what_if_done"
-SPELLINGS = {
-    spelling.lstrip("-").replace("-", "_"): name
-    for spec in (Pool, Traffic, Cost)
-    for name, declared in spec.model_fields.items()
-    for spelling in (name, *flags_of(declared))
-} | {"model": "model", "max_concurrency": "concurrency"}
-_MANY = re.compile(r"(\d{1,3})\s*[xX×]\s*([A-Za-z][\w.@-]*)")
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:requests?/s|req/s|rps|/s)\b")
-_TIMES = re.compile(r"(double|twice|triple|half|\d+(?:\.\d+)?\s*[xX×])\s+(?:the\s+)?(?:traffic|load|rate)")
-_FACTORS = {"double": 2.0, "twice": 2.0, "triple": 3.0, "half": 0.5}
-FIELDS_SET_BY_NAME = ("quantization", "model", "engine", "price_tier")  # fields that a single word can set
-FILLERS = frozenset(("on", "in", "at", "to", "with", "and", "the", "weights"))
+KEY, DONE, NOT_READ = "what_if", "_what_if_done", "_what_if_not_read"
+OTHER_LABELS = {
+    "use_case": "Use case",
+    "users": "Users",
+    "ttft_ms": "SLO: p95 TTFT, ms",
+    "tpot_ms": "SLO: p95 TPOT, ms",
+    "price": "$ per GPU-hour",
+}
 
 
-def parse_changes(text: str, *, request_rate: float) -> dict[str, Any]:
-    """Return the new values of the parameters that `text` changes; `request_rate` is the rate before the change.
-    Raises InvalidInput, UnknownName."""
-    found: dict[str, Any] = {}
-    text = text.replace(",", " ").strip()
-    if times := _TIMES.search(text):
-        word = times[1]
-        found["request_rate"] = request_rate * (_FACTORS.get(word) or float(word.rstrip("xX× ")))
-        text = text.replace(times[0], " ")
-    if rate := _RATE.search(text):
-        found["request_rate"] = float(rate[1])
-        text = text.replace(rate[0], " ")
-    if many := _MANY.search(text):
-        found |= {"tensor_parallel_size": many[1], "gpu": many[2]}
-        text = text.replace(many[0], " ")
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise InvalidInput(f"what if: cannot parse the text: {str(error).lower()}") from None
-    return _valid_fields(found | _parse_words(words))
+def field_text(name: str, value: Any) -> str:
+    """Return a field with its label and value, such as `GPU h200-sxm-141gb`, or as a flag if it has no label."""
+    label = WIDGETS[name].label if name in WIDGETS else OTHER_LABELS.get(name)
+    if label is None:
+        return " ".join(flag_texts({name: value}))
+    shown = f"{value:g}" if isinstance(value, float) else AS_PUBLISHED if value is None else value
+    return label if value is True else f"{label} {shown}"
 
 
-def _parse_words(words: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    while words:
-        word, _, value = words.pop(0).partition("=")
-        if not word.startswith("-"):
-            found |= _fields_of_word(word)
-            continue
-        name = SPELLINGS.get(word.lstrip("-").replace("-", "_"))
-        if name not in WIDGETS:
-            raise InvalidInput(f"what if: {word} is not an input of the sidebar")
-        if name == "enable_expert_parallel":
-            found[name] = True
-            continue
-        if not value and not words:
-            raise InvalidInput(f"what if: {word} needs a value")
-        found[name] = value or words.pop(0)
-    return found
+def _takes(widget: Field, value: Any) -> bool:
+    """Return whether a widget of the sidebar can show this value."""
+    if widget.kind is str:
+        return value in widget.allowed_values
+    if isinstance(value, str) or value is None:
+        return False
+    return widget.most is None or (widget.least or 0) <= widget.to_widget_unit(value) <= widget.most
 
 
-def _fields_of_word(word: str) -> dict[str, Any]:
-    """Return the parameter that a single word sets, with its value; empty for a filler word."""
-    lower = word.lower()
-    if lower in FILLERS:
-        return {}
-    if named := [field for field in FIELDS_SET_BY_NAME if lower in WIDGETS[field].allowed_values]:
-        return {named[0]: lower}
-    try:
-        return {"gpu": load_profile(lower).name}
-    except CapacityError:
-        raise InvalidInput(
-            f"what if: {word[:40]!r} is not a GPU, weight format, engine, model or price tier"
-        ) from None
+def apply_fields(page: str, fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """Set the widgets that the fields have; other fields of a pool become More settings. Return the fields left."""
+    widgets: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    left = []
+    for name, value in fields.items():
+        widget = WIDGETS.get(name)
+        if name in ("quantization", "kv_cache_dtype") and value in (None, "auto"):
+            widgets[WIDGETS[name].key] = WIDGETS[name].initial_value
+        elif widget is not None and _takes(widget, value):
+            widgets[widget.key] = widget.to_widget_unit(value)
+        elif name == "engine":
+            widgets["engine"], settings[name] = value.partition("@")[0], value
+        elif name in Pool.model_fields and name != "gpu":
+            settings[name] = value
+        elif name in ("use_case", "length_distribution"):
+            widgets["lengths"] = value
+        elif name in ("ttft_ms", "tpot_ms"):
+            widgets[f"slo_{name.removesuffix('_ms')}"] = float(value)
+        elif name == "price":
+            widgets |= {"tier": OWN_PRICE, "price": float(value)}
+        elif name != "users":
+            left.append(f"{field_text(name, value)}: no input here, or out of its range")
+    if settings:
+        kept = {**more_settings.settings_of_text(), **settings}
+        widgets[more_settings.KEY] = " ".join(flag_texts(kept))
+    if "model" in fields:
+        widgets["source"] = PRESET
+    st.session_state.update(widgets | implied_page_state(page, fields))
+    return tuple(left)
 
 
-def _valid_fields(found: dict[str, Any]) -> dict[str, Any]:
-    """Replace aliases with full names, and check numbers against the limits of the sidebar's widgets."""
-    if "gpu" in found:
-        found["gpu"] = load_profile(str(found["gpu"]).lower()).name
-    if "model" in found:
-        found["model"] = load_model(str(found["model"])).name
-    if found.get("quantization") in ("none", "checkpoint", AS_PUBLISHED):
-        found["quantization"] = AS_PUBLISHED
-    for field in (*FIELDS_SET_BY_NAME, "kv_cache_dtype"):
-        if found.get(field, AS_PUBLISHED) not in (AS_PUBLISHED, *WIDGETS[field].allowed_values):
-            raise InvalidInput(f"what if: unknown {field.replace('_', ' ')} {str(found[field])[:40]!r}")
-    for spec in (Pool, Traffic):
-        fields = {n: v for n, v in found.items() if n in spec.model_fields and v != AS_PUBLISHED}
-        if fields:
-            beside = {"gpu": "h100-sxm-80gb"} if spec is Pool else {}
-            built = build(spec, {**beside, **fields}, flags=True)
-            found |= {name: getattr(built, name) for name in fields}
-    for field, value in found.items():
-        widget = WIDGETS[field]
-        if widget.most is not None and not (widget.least or 0) <= widget.to_widget_unit(value) <= widget.most:
-            raise InvalidInput(f"what if: {field} is {value:g}, must be {widget.least:g} to {widget.most:g}")
-    return found
+def reset_fields(names: Set[str]) -> None:
+    """Give the inputs of these fields their initial values."""
+    other = {"use_case": ("lengths", UNSET), "ttft_ms": ("slo_ttft", 1000.0), "tpot_ms": ("slo_tpot", 50.0)}
+    other |= {"price": ("tier", WIDGETS["price_tier"].initial_value), "config": ("source", PRESET)}
+    values = dict(pair for name, pair in other.items() if name in names)
+    values |= {WIDGETS[name].key: WIDGETS[name].initial_value for name in names & WIDGETS.keys()}
+    if (settings := more_settings.settings_of_text()).keys() & names:
+        values[more_settings.KEY] = " ".join(flag_texts(omit(settings, *names)))
+    st.session_state.update(values)
+
+
+def move_settings_to_widgets(page: str) -> None:
+    """Set the widgets of flags in More settings that have one, and keep the other flags and unknown words there."""
+    text = str(st.session_state.get(more_settings.KEY) or "")
+    parsed = parse_question(text)
+    if parsed.notes or not parsed.fields:
+        return
+    st.session_state[more_settings.KEY] = ""
+    left = apply_fields(page, parsed.fields)
+    kept = (st.session_state[more_settings.KEY], *parsed.not_read, *left)
+    st.session_state[more_settings.KEY] = " ".join(filter(None, kept))
 
 
 def draw_box(page: str) -> None:
@@ -123,39 +111,57 @@ def draw_box(page: str) -> None:
         help="Several changes at once, as words (`2xB200 fp8 double traffic`) or flags (`-tp 2 --gpu b200 -q fp8 "
         "--request-rate 8`). The current inputs are pinned as A, so that every metric shows the difference.",
     )
-    if refused := st.session_state.get(REFUSED):
-        st.error(escape_markdown(refused), icon=":material/block:")
     if done := st.session_state.get(DONE):
         st.caption(f":material/check: {escape_markdown(done)}")
+    draw_not_read("what_if", *st.session_state.get(NOT_READ, ((), ())))
+
+
+def draw_not_read(place: str, words: Sequence[str], notes: Sequence[str]) -> None:
+    """Draw the words that were not understood as grey text, and the notes; `place` is a unique name on the page."""
+    if words or notes:
+        with st.container(key=f"not_read_{place}", gap="xsmall"):
+            if words:
+                st.caption(f"Not understood: {escape_markdown(' '.join(words))}")
+            for note in notes:
+                st.caption(f":material/info: {escape_markdown(note)}")
+
+
+def parse_changes(text: str) -> ParsedQuestion:
+    """Parse a text, with the sidebar's rate for words such as `double traffic`."""
+    return parse_question(text, request_rate=float(st.session_state.get("rate") or 4.0))
 
 
 def _apply(page: str) -> None:
-    text = str(st.session_state.get(KEY, "")).strip()
-    st.session_state[REFUSED] = st.session_state[DONE] = None
-    if not text:
-        return
-    try:
-        changed = parse_changes(text[:500], request_rate=float(st.session_state.get("rate") or 4.0))
-    except CapacityError as error:
-        st.session_state[REFUSED] = page_message(error)
-        return
-    if not pinned_texts():
+    parsed = parse_changes(str(st.session_state.get(KEY, "")))
+    if parsed.fields and not pinned_texts():
         pin()
-    for name, value in changed.items():
-        st.session_state[WIDGETS[name].key] = WIDGETS[name].to_widget_unit(value)
-    st.session_state.update(implied_page_state(page, changed))
-    if "model" in changed:
-        st.session_state["source"] = PRESET
-    st.session_state[KEY] = ""
-    st.session_state[DONE] = ", ".join(f"{WIDGETS[name].label} {value}" for name, value in changed.items())
+    left = apply_fields(page, parsed.fields)
+    st.session_state[NOT_READ] = (parsed.not_read, (*parsed.notes, *left))
+    st.session_state[DONE] = ", ".join(field_text(name, value) for name, value in parsed.fields.items())
+    if parsed.fields:
+        st.session_state[KEY] = ""
 
 
 def implied_page_state(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values for the page's own widgets that a change requires: the kind of load, or the GPUs of a search."""
+    """Return values for the page's own widgets that a change requires: the kind of load, GPUs or SLO of a search."""
     from capacity_app.pages import LOOP, RATE
 
     if page in ("plan", "fleet"):
-        return {f"{page}_gpus": [changed["gpu"]]} if "gpu" in changed else {}
+        limits = {
+            f"{page}_{name.removesuffix('_ms')}": changed[name]
+            for name in ("ttft_ms", "tpot_ms")
+            if name in changed
+        }
+        gpus = {f"{page}_gpus": [changed["gpu"]]} if "gpu" in changed else {}
+        level = find_use_case(changed["use_case"]).slo.limits[0] if "use_case" in changed else ""
+        at = {f"{page}_at": level.split(":")[1]} if limits and level else {}
+        return {**gpus, **limits, **at}
+    if page == "start":
+        return {
+            key: changed[name]
+            for name, key in (("use_case", "start_case"), ("users", "start_users"))
+            if name in changed
+        }
     ways = [way for name, way in (("request_rate", RATE), ("concurrency", LOOP)) if name in changed]
     key = {"estimate": "load", "stack": "stack_load"}.get(page)
     return {key: ways[0]} if key and ways else {}

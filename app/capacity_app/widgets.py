@@ -49,6 +49,7 @@ NAMES: Mapping[str, Sequence[str] | Callable[[], Sequence[str]]] = {  # allowed 
     "router": tuple(ROUTERS),
     "use_case": tuple(USE_CASES),
     "method": lambda: tuple(row.method for row in speculation_methods().rows),
+    "speculator": lambda: tuple(row.method for row in speculation_methods().rows),
     "axis": AXES,
     "order": ORDER,
     "api": ("all",),

@@ -11,12 +11,17 @@ def command_line(verb: str, model: str | Sequence[str], options: Mapping[str, An
     """Return `capacity VERB MODEL --flags` for options with the names of Python keywords; options of None are left
     out. `model` may be several files."""
     things = [model] if isinstance(model, str) else model
-    words = [["capacity", verb.replace("_", "-"), *map(shlex.quote, things)]]
-    for name, value in options.items():
-        words += _flag(name, value)
-    lines = [" ".join(word) for word in words]
+    lines = [
+        " ".join(["capacity", verb.replace("_", "-"), *map(shlex.quote, things)]),
+        *flag_texts(options),
+    ]
     one = " ".join(lines)
     return one if len(one) <= LINE else " \\\n    ".join(lines)
+
+
+def flag_texts(options: Mapping[str, Any]) -> list[str]:
+    """Return the text of each option's flag with its value, quoted for a shell."""
+    return [" ".join(words) for name, value in options.items() for words in _flag(name, value)]
 
 
 def _flag(name: str, value: Any) -> list[list[str]]:

@@ -100,10 +100,17 @@ def read_servers(text: str) -> tuple[LaunchCommand, ...]:
     server gives two commands. Accepts continued lines, comments, environment variables before the program, containers
     and both spellings of flags. Raises InvalidInput if the command cannot be read, and for any other YAML mapping.
     """
-    folder = None
     if _is_file(text.strip()):
         path = outside_path(text.strip())
-        folder, text = path.parent, read_text(path, "a launch file")
+        return parse_servers(read_text(path, "a launch file"), path.parent)
+    return parse_servers(text)
+
+
+def parse_servers(text: str, folder: Path | None = None) -> tuple[LaunchCommand, ...]:
+    """Read the text of a launch command or file as `read_servers` does, but never as the path of a file.
+
+    `folder`: that of the launch file; files that a command names must be below it.
+    """
     containers = read_containers(text)
     if not containers:
         return (_add_planned_release(read_line(text, folder), text),)

@@ -73,6 +73,11 @@ class Tab:
         wait_until_drawn(self.page)
         return self
 
+    def open_from_menu(self, section: str, title: str) -> None:
+        """Open a page from a menu."""
+        self.page.get_by_test_id("stTopNavSection").filter(has_text=section).click()
+        self.page.get_by_test_id("stTopNavDropdownLink").filter(has_text=title).click()
+
     def set(self, label: str, value: int) -> None:
         box = self.page.get_by_role("spinbutton", name=label)
         box.fill(str(value))
@@ -179,7 +184,7 @@ def test_inputs_survive_a_change_of_page(tab: Callable[..., Tab]) -> None:
     tokens = here.page.get_by_role("spinbutton", name="Input tokens")
     assert tokens.is_disabled()  # the page does not read them
     assert "isl=2048" in here.page.url
-    here.page.get_by_role("link", name="Estimate").click()
+    here.open_from_menu("Explore", "Estimate")
     here.kpi("TPOT").wait_for()
     assert tokens.input_value() == "2048"
     assert "isl=2048" in here.page.url
@@ -339,7 +344,7 @@ def test_a_servers_files_are_compared_calibrated_and_selected_on_every_page(
     here.page.get_by_text("is selected on every page").wait_for()
     profile = parse_profile(here.download("Profile as TOML").decode())
     assert profile.name == "h100-sxm-80gb@mine"
-    here.page.get_by_role("link", name="Estimate").first.click()
+    here.open_from_menu("Explore", "Estimate")
     here.page.wait_for_url("**/estimate?gpu=h100-sxm-80gb%40mine**")
     here.kpi("TPOT").wait_for()
     wait_until_drawn(here.page)

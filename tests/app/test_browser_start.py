@@ -42,6 +42,25 @@ def test_a_use_case_and_people_become_a_plan_in_two_clicks(chromium: Any, server
     leave_page(page)
 
 
+def test_a_pasted_command_becomes_figures_in_two_actions(chromium: Any, server: str) -> None:
+    page = open_page(chromium, "light", 1440, 1000)
+    page.goto(server)
+    box = page.get_by_role("textbox", name="Describe or paste your deployment")
+    box.fill("vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 4 --max-num-seqs 256 --what 3")
+    box.press("Control+Enter")
+    page.get_by_text("Not understood: --what").wait_for()
+    wait_until_drawn(page)
+    page.locator(".st-key-question_links").get_by_role("link", name="Estimate").click()
+    page.get_by_role("heading", level=1, name="Estimate", exact=True).wait_for()
+    page.get_by_test_id("stMetricValue").first.wait_for()
+    wait_until_drawn(page)
+    assert page.get_by_role("textbox", name="More settings").input_value() == "--max-num-seqs 256"
+    assert page.get_by_role("spinbutton", name="Tensor parallel").input_value() == "4"
+    assert page.get_by_test_id("stMetricValue").first.inner_text().endswith("ms")
+    assert "more=--max-num-seqs+256" in page.url
+    leave_page(page)
+
+
 def test_a_sweeps_store_is_drawn(chromium: Any, server: str, tmp_path: Path) -> None:
     spec, store = tmp_path / "s.toml", tmp_path / "points.sqlite"
     spec.write_text(SWEEP, encoding="utf-8")

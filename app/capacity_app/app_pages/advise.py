@@ -13,6 +13,7 @@ from capacity.report.views.advice import advice_facts, advice_view
 from capacity.report.views.view import busiest_window_text
 from capacity.service.jobs import Task
 from capacity_app import parts, views
+from capacity_app.advice_buttons import draw_change_button
 from capacity_app.error_display import escape_markdown
 from capacity_app.questions import ask_in_background
 from capacity_app.router import current_inputs
@@ -46,4 +47,7 @@ if answer is not None:
     parts.draw_kpis(views.figures_of_merit(advice_facts(answer, known)))
     if answer.busiest_window is not None:
         st.caption(escape_markdown(busiest_window_text(answer.busiest_window)))
+    with st.container(horizontal=True):
+        for line in answer.advice:
+            draw_change_button(line.change, line.flags)
     views.draw_view(advice_view(answer, reasons=True), answer)

@@ -1,6 +1,7 @@
 """Prefix cache page: hit rate by cache size for a trace, and the prefill time saved."""
 
 from functools import partial
+from pathlib import Path
 
 import streamlit as st
 
@@ -8,7 +9,9 @@ import capacity
 from capacity.base.mappings import select
 from capacity.report.views.cache_curve import cache_curve_facts, cache_curve_view
 from capacity.service.jobs import Task
-from capacity_app import parts, uploads, views
+from capacity_app import parts, views
+from capacity_app.dropped_files import TRACE, uploaded_paths
+from capacity_app.example_files import draw_example
 from capacity_app.router import current_inputs
 from capacity_app.traffic import TRACE_TYPES
 from capacity_app.widgets import draw_fields, show_field, switch, widget_row
@@ -38,20 +41,17 @@ with widget_row():
         False,
         help="Prefill time that the cache saves with the sidebar's model and GPU.",
     )
-if file is None:
-    st.info("Upload a request trace.", icon=":material/upload_file:")
-else:
+paths = uploaded_paths([] if file is None else [file], TRACE) or draw_example("example_trace")
+if paths:
     asked, python, typed = options, options, options
     if saves:
         served = select(inputs.pool, ("gpu", "tensor_parallel_size"))
         asked = {**options, "served_by": (inputs.model, served)}
         python = {**options, "served_by": (inputs.model_name, served)}
         typed = {**options, "model": inputs.model_name, **served}
-    task = Task(
-        function="capacity:cache_curve", arguments={"trace": str(uploads.store_upload(file)), **asked}
-    )
+    task = Task(function="capacity:cache_curve", arguments={"trace": paths[0], **asked})
     answer = parts.run_in_background("cache_curve", task, doing="Finding common prefixes").value
-    parts.draw_code_snippets("cache-curve", file.name, python, answer, typed=typed)
+    parts.draw_code_snippets("cache-curve", Path(paths[0]).name, python, answer, typed=typed)
     if answer is not None:
         parts.draw_kpis(views.figures_of_merit(cache_curve_facts(answer)))
         views.draw_view(cache_curve_view(answer), answer)

@@ -25,6 +25,7 @@ from capacity.report.tables import render
 from capacity.report.views.view import View
 from capacity.service.jobs import Task
 from capacity_app import parts, state, uploads, views
+from capacity_app.dropped_files import SERVER, uploaded_paths
 from capacity_app.error_display import escape_except_code, escape_markdown, replace_flags, show_errors
 from capacity_app.pages import AS_FILE, AT_CONCURRENCY, AT_RATE, CANDIDATES
 from capacity_app.router import current_inputs
@@ -102,17 +103,17 @@ def read_files() -> tuple[str, ...]:
         accept_multiple_files=True,
     )
     example = switch(
-        "Try an example",
+        "Show an example without files",
         "cmp_example",
-        False,
+        True,
         help="Files of a simulated server, not measurements: an H100 that is slower than its profile.",
     )
     with show_errors():
         if len(uploaded) > uploads.MAX_FILES:
             raise InvalidInput(f"{len(uploaded)} files, at most {uploads.MAX_FILES}; the others are not read")
-    if uploaded or not example:
-        paths = (uploads.store_upload(file) for file in uploaded[: uploads.MAX_FILES])
-        return tuple(dict.fromkeys(map(str, paths)))
+    paths = uploaded_paths(uploaded, SERVER)
+    if paths or not example:
+        return paths
     task = Task(function="capacity_app.example_server:example_files", profiles=())
     files = parts.run_in_background("example", task, doing="Simulating a server").value or {}
     return tuple(str(uploads.store_file(name, content)) for name, content in files.items())

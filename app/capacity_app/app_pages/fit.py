@@ -10,7 +10,7 @@ from capacity_app import fitting, parts, sides, views
 from capacity_app.error_display import escape_markdown, replace_flags
 from capacity_app.questions import verb_task
 from capacity_app.router import current_inputs
-from capacity_app.side import POOL
+from capacity_app.side import POOL, SETTINGS
 
 inputs = current_inputs()
 answer = capacity.fit(inputs.model, **inputs.pool)
@@ -38,7 +38,7 @@ def figures_of_merit(found: Fit) -> list[parts.Kpi]:
 
 def side_task(side: sides.Side) -> Task:
     """Return the task that checks whether the model of one side of the comparison fits."""
-    return verb_task("fit", sides.side_model(side, inputs), side.select_fields(POOL))
+    return verb_task("fit", sides.side_model(side, inputs), side.select_fields((*POOL, *SETTINGS)))
 
 
 current = sides.Side(page="fit", model=inputs.model_name, options={**inputs.pool, **inputs.lengths}, cost={})

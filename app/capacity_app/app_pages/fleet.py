@@ -59,7 +59,7 @@ options = {
     **inputs.cost,
     **({} if inputs.cost else {"objective": "gpus"}),
     **asked,
-    **inputs.engines,
+    **inputs.search,
 }
 found = ask_in_background(
     "fleet", inputs, options, doing="Searching", button="Search", reading=search_progress

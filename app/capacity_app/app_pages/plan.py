@@ -52,7 +52,7 @@ with widget_row():
         field("max_gpus", "plan_most", "Maximum GPUs", most=100_000),
         field("time_limit_s", "plan_s", "Time limit, s", start=60, least=5, most=600, step=10),
     )
-options = {"slo": slo, **inputs.load, **inputs.cost, **asked, **inputs.engines}
+options = {"slo": slo, **inputs.load, **inputs.cost, **asked, **inputs.search}
 
 
 def search_progress(report: Snapshot) -> tuple[float, str]:

@@ -12,6 +12,7 @@ from capacity.service.jobs import Task
 from capacity.workload import Slo, parse_slos
 from capacity_app import parts, state
 from capacity_app.error_display import escape_markdown, show_errors
+from capacity_app.question_box import draw_question_box
 from capacity_app.router import current_inputs
 from capacity_app.widgets import Field, draw_fields, show_field, widget_row
 
@@ -91,9 +92,9 @@ def plan_link(case: UseCase, traffic: Traffic, levels: tuple[Slo, ...], objectiv
     )
 
 
-st.caption(
-    "Choose a use case, the number of users and the response times. Set model, GPU and price in the sidebar."
-)
+draw_question_box()
+st.subheader("Or start from a use case")
+st.caption("Set model, GPU and price in the sidebar.")
 first = st.columns(3)
 with first[0]:
     case = find_use_case(state.choice("Use case", "start_case", USE_CASES, USE_CASES[0]))

@@ -1,5 +1,7 @@
 """Sweeps page: the points of `capacity sweep`, from its database or export, as a chart and a table."""
 
+from pathlib import Path
+
 import streamlit as st
 
 from capacity.base.errors import InvalidInput
@@ -7,6 +9,7 @@ from capacity.report.figures.sweeps import answered_numbers, sweep_points_chart,
 from capacity.report.views.sweep import varied_options
 from capacity.service.jobs import Task
 from capacity_app import parts, state, uploads
+from capacity_app.example_files import draw_example
 
 NONE = "no lines"
 
@@ -17,15 +20,14 @@ file = st.file_uploader(
     key="sweep_file",
     help="The database of `capacity sweep`, or its output with `--export FILE.csv` or `--format json`.",
 )
-if file is None:
-    st.info("Upload the database or the output of `capacity sweep`.", icon=":material/upload_file:")
-else:
+paths = (str(uploads.store_upload(file)),) if file is not None else draw_example("example_sweep")
+if paths:
     task = Task(
         function="capacity.planning.sweeps.sweep_results:sweep_results",
-        arguments={"path": str(uploads.store_upload(file))},
+        arguments={"path": paths[0]},
     )
     rows = parts.run_in_background("sweep", task, doing="Reading").value
-    parts.draw_code_snippets(None, file.name, {}, None, function="sweep_results")
+    parts.draw_code_snippets(None, Path(paths[0]).name, {}, None, function="sweep_results")
     if rows is not None:
         options, numbers = varied_options(rows), answered_numbers(rows)
         ended = [str(row.get("status")) for row in rows]

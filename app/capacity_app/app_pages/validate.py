@@ -1,6 +1,7 @@
 """Validate page: compares the values in measurement files with the predicted values."""
 
 from functools import partial
+from pathlib import Path
 
 import streamlit as st
 from capacity_validate.review import Review, errors_chart, parity_chart, review_html
@@ -9,6 +10,7 @@ from capacity.report.views.units import COUNT, PERCENT, WORDS, Unit
 from capacity.report.views.view import Column, Fact, Table
 from capacity.service.jobs import Task
 from capacity_app import parts, uploads
+from capacity_app.example_files import draw_example
 from capacity_app.router import current_inputs
 from capacity_app.views import figures_of_merit, show_table
 
@@ -26,12 +28,10 @@ st.caption(
 )
 files = st.file_uploader("Measurements", type="jsonl", key="val_files", accept_multiple_files=True)
 review: Review | None = None
-if files:
-    paths = tuple(str(uploads.store_upload(file)) for file in files)
+paths = tuple(str(uploads.store_upload(file)) for file in files) or draw_example("example_measurements")
+if paths:
     task = Task(function="capacity_validate.review:review", arguments={"measurements": paths})
     review = parts.run_in_background("review", task, doing="Fitting").value
-else:
-    st.info("Upload one or more measurement files of one device.", icon=":material/upload_file:")
 if review is not None:
     judged = [c for c in review.classes if c.after_median is not None]
     facts = [
@@ -42,7 +42,7 @@ if review is not None:
         before = f"{each.before_median:.1%} before, {each.held_out} held out"
         facts.append(Fact(f"Error, {each.family}", each.after_median, PERCENT, before))
     parts.draw_kpis(figures_of_merit(facts))
-    call = f"answer = review({[file.name for file in files]!r})"
+    call = f"answer = review({[Path(path).name for path in paths]!r})"
     python = f"from capacity_validate.review import review\n\n{call}\n"
     parts.record_downloads("review", review, partial(review_html, review, python=python))
     parts.draw_chart(parity_chart(review.cases, review.device, inputs.units))

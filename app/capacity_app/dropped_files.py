@@ -1,0 +1,54 @@
+"""Files dropped on the Start page, sorted by the page that reads them, and the examples of pages without a file."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from capacity.base.errors import CapacityError
+from capacity.workload.traces import read_trace
+from capacity_app import uploads
+
+SERVER, TRACE, TEXT = "server", "trace", "text"
+MAX_TEXT_BYTES = 131_072  # of a launch file or config.json
+_DROPPED = "_dropped_files"
+
+
+def sort_files(paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the paths by kind: request traces, files of a server, and texts that a question can be read from."""
+    kinds: dict[str, tuple[str, ...]] = {}
+    for path in paths:
+        kind = _kind_of(path)
+        kinds[kind] = (*kinds.get(kind, ()), path)
+    return kinds
+
+
+def _kind_of(path: str) -> str:
+    from capacity_validate.evidence import read_evidence
+
+    try:
+        read_trace(path, limit=1)
+    except CapacityError:
+        rejected: dict[str, str] = {}
+        read_evidence((path,), rejected=rejected)  # only for its reasons
+        return TEXT if path in rejected and Path(path).stat().st_size <= MAX_TEXT_BYTES else SERVER
+    return TRACE
+
+
+def set_dropped(kinds: Mapping[str, tuple[str, ...]]) -> None:
+    """Keep the sorted files for the pages of this session."""
+    st.session_state[_DROPPED] = kinds
+
+
+def dropped_paths(kind: str) -> tuple[str, ...]:
+    """Return the paths of this session's dropped files of this kind."""
+    kinds: Mapping[str, tuple[str, ...]] = st.session_state.get(_DROPPED, {})
+    return kinds.get(kind, ())
+
+
+def uploaded_paths(uploaded: Sequence[Any], kind: str) -> tuple[str, ...]:
+    """Return the stored paths of uploads to a page; without any, those of files dropped on the Start page."""
+    if uploaded:
+        return tuple(dict.fromkeys(str(uploads.store_upload(file)) for file in uploaded[: uploads.MAX_FILES]))
+    return tuple(path for path in dropped_paths(kind) if Path(path).exists())

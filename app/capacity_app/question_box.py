@@ -1,0 +1,151 @@
+"""The box of the Start page: a question in any form, or files; what was understood, and the pages that answer it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import streamlit as st
+
+from capacity.answers.parsed_question import ParsedQuestion
+from capacity.base.errors import CapacityError
+from capacity.base.external_files import read_text
+from capacity_app import uploads
+from capacity_app.dropped_files import SERVER, TEXT, TRACE, dropped_paths, set_dropped, sort_files
+from capacity_app.error_display import page_message
+from capacity_app.pages import LOOP, PAGE_BY_NAME, RATE
+from capacity_app.state import OWN_MODEL, set_own_model
+from capacity_app.traffic import TRACE as A_TRACE
+from capacity_app.what_if import (
+    apply_fields,
+    draw_not_read,
+    field_text,
+    implied_page_state,
+    parse_changes,
+    reset_fields,
+)
+
+BOX, FILES, PILLS = "question", "question_files", "question_pills"
+CONFIG = "config"  # a pill like those of fields
+_UNDERSTOOD, _NOT_READ = "_question_fields", "_question_not_read"
+
+
+def draw_question_box() -> None:
+    """Draw the box, what was understood of its content, and a link to each page that can answer the question."""
+    text, files = st.columns((3, 2))
+    with text:
+        st.text_area(
+            "Describe or paste your deployment",
+            key=BOX,
+            persist_state="session",
+            placeholder="70B chat on 8 H100, 1000 users\nvllm serve meta-llama/Llama-3.1-70B-Instruct -tp 4 ...",
+            on_change=_read_text,
+            height=110,
+            help="A launch command of vLLM, SGLang, TensorRT-LLM or TGI, a compose or Kubernetes file, a Hugging Face "
+            "id, a config.json, or plain words such as `8xH100 70b fp8, isl 2048 osl 256, 20/s`.",
+        )
+    with files:
+        st.file_uploader(
+            "Or drop files",
+            key=FILES,
+            accept_multiple_files=True,
+            on_change=_read_files,
+            help="Benchmark results, server logs, scrapes of /metrics, request traces, a config.json or a launch file.",
+        )
+    fields = _draw_pills()
+    draw_not_read("question", *st.session_state.get(_NOT_READ, ((), ())))
+    _draw_links(fields)
+
+
+def _read_text() -> None:
+    _apply([parse_changes(str(st.session_state.get(BOX) or ""))])
+
+
+def _read_files() -> None:
+    """Sort the files; a config.json or launch file among them is read like text."""
+    paths = [str(uploads.store_upload(file)) for file in st.session_state[FILES][: uploads.MAX_FILES]]
+    kinds = sort_files(dict.fromkeys(paths))
+    set_dropped(kinds)
+    questions = [parse_changes(str(st.session_state.get(BOX) or ""))]
+    for path in kinds.get(TEXT, ()):
+        try:
+            questions.append(parse_changes(read_text(path, "a launch file")))
+        except CapacityError as error:
+            questions.append(ParsedQuestion(fields={}, notes=(page_message(error),)))
+    _apply(questions)
+
+
+def _apply(questions: Iterable[ParsedQuestion]) -> None:
+    """Apply what was understood to the inputs, and reset what an earlier question had set."""
+    understood: dict[str, Any] = {}
+    not_read: list[str] = []
+    notes: list[str] = []
+    for parsed in questions:
+        understood |= parsed.fields
+        not_read += parsed.not_read
+        notes += parsed.notes
+        if parsed.config:
+            set_own_model(parsed.config)
+            understood[CONFIG] = OWN_MODEL
+    reset_fields(st.session_state.get(_UNDERSTOOD, {}).keys() - understood.keys())
+    left = apply_fields("start", _without_config(understood))
+    st.session_state.update(
+        {_UNDERSTOOD: understood, PILLS: list(understood), _NOT_READ: (not_read, (*notes, *left))}
+    )
+    _fill_pages(understood)
+
+
+def _without_config(understood: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in understood.items() if name != CONFIG}
+
+
+def _draw_pills() -> dict[str, Any]:
+    """Draw a pill for each field that was understood, and return the fields whose pill is selected."""
+    understood: dict[str, Any] = st.session_state.get(_UNDERSTOOD, {})
+    if not understood:
+        return {}
+    texts = {
+        name: "config.json" if name == CONFIG else field_text(name, understood[name]) for name in understood
+    }
+    kept = st.pills(
+        "Understood",
+        list(understood),
+        selection_mode="multi",
+        format_func=texts.__getitem__,
+        key=PILLS,
+        persist_state="session",
+        on_change=_keep_selected,
+        help="Click a pill to leave it out. To change a value, edit the text, or use the input in the sidebar.",
+    )
+    return {name: understood[name] for name in kept}
+
+
+def _keep_selected() -> None:
+    understood: dict[str, Any] = st.session_state[_UNDERSTOOD]
+    kept = set(st.session_state.get(PILLS) or ())
+    reset_fields(understood.keys() - kept)
+    apply_fields(
+        "start", {name: value for name, value in _without_config(understood).items() if name in kept}
+    )
+
+
+def _draw_links(fields: Mapping[str, Any]) -> None:
+    """Draw a link to each page that answers the question; `_fill_pages` has set the inputs of these pages."""
+    links = {"compare": "Compare your server with the prediction"} if dropped_paths(SERVER) else {}
+    links |= (
+        {"simulate": "Simulate the trace", "cache": "Prefix cache of the trace"}
+        if dropped_paths(TRACE)
+        else {}
+    )
+    links |= {"estimate": "Estimate", "plan": "Plan", "fit": "Does it fit?"} if fields else {}
+    with st.container(horizontal=True, key="question_links"):
+        for page, label in links.items():
+            entry = PAGE_BY_NAME[page]
+            st.page_link(
+                entry.menu_entry, label=f"**{label}**", icon=f":material/{entry.icon}:", help=entry.help
+            )
+
+
+def _fill_pages(fields: Mapping[str, Any]) -> None:
+    """Set the inputs that only these pages have."""
+    load = LOOP if "concurrency" in fields and "request_rate" not in fields else RATE
+    traces = {"sim_arrivals": A_TRACE} if dropped_paths(TRACE) else {}
+    st.session_state.update({"load": load, **implied_page_state("plan", fields), **traces})
