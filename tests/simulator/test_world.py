@@ -1,0 +1,60 @@
+"""The deployment around the engines equals an independent model of it, request by request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from random_worlds import MS, draw, run_product
+from world_model import World
+
+FAST, LONG, PART = 200, 6000, 500
+
+
+def differences(seed: int) -> list[str]:
+    """Return what differs between the model and the package for the fleet of this seed."""
+    fleet, cascade = draw(seed)
+    world, run = World(fleet).run(), run_product(fleet, cascade, ("core", "events")[seed // 4 % 2])
+    found = []
+
+    def same(name: str, model: Any, product: Any) -> None:
+        if list(model) != list(product):
+            found.append(f"seed {seed} {name}: the model has {list(model)}, the package {list(product)}")
+
+    def times(column: np.ndarray) -> list[float]:
+        return [at if at < 0 else at / MS for at in column.tolist()]
+
+    sent = [request for request in range(world.n) if world.sent[request] >= 0]
+    counted = [r for r in sent if r not in world.timed_out]  # nothing is promised of the others
+    records = run.records
+    for name, ours, theirs in (
+        ("arrival", world.sent, times(records.arrival_ps)),
+        ("start", world.start, times(records.first_scheduled_ps)),
+        ("first token", world.first, times(records.first_token_ps)),
+        ("end", world.end, times(records.finish_ps)),
+        ("replica", world.replica_of, run.replica_of.tolist()),
+    ):
+        asked = sent if name == "arrival" else counted
+        same(name, [(r, ours[r]) for r in asked], [(r, theirs[r]) for r in asked])
+    same(
+        "counts",
+        [len(world.timed_out), len(world.lost), len(world.rejected), world.restarted],
+        [run.timed_out, run.lost, run.rejected, run.restarted],
+    )
+    same("status", [len(world.done) == world.n], [run.status == "complete"])
+    last = max(world.end)
+    ours = [(r.number, r.since, r.until if 0 <= r.until < last else None) for r in world.replicas if r.since < last]
+    members = [(r.number, round(r.from_s * 1000), None if r.until_s is None else round(r.until_s * 1000)) for r in run.replicas]
+    same("replicas", ours, [(n, a, b if b is not None and b < last else None) for n, a, b in members if a < last])
+    return found
+
+
+@pytest.mark.parametrize(
+    "first",
+    [0, *(pytest.param(at, marks=pytest.mark.slow) for at in range(FAST, LONG, PART))],
+)
+def test_the_deployment_equals_the_model(first: int) -> None:
+    seeds = range(first, FAST if first == 0 else min(first + PART, LONG))
+    found = [line for seed in seeds for line in differences(seed)]
+    assert not found, "\n".join(found[:3])
