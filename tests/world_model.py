@@ -90,8 +90,9 @@ class World:
         self.replicas: list[Replica] = []
         for pool in fleet.pools:
             self._open(self._add(pool))
-        for pool in sorted(fleet.scaling, reverse=True):
-            self._scale(pool, fleet.scaling[pool], len(self._of(pool)))
+        for pool in (1, 0) if fleet.link else dict.fromkeys(fleet.pools):
+            if pool in fleet.scaling:
+                self._scale(pool, fleet.scaling[pool], len(self._of(pool)))
 
     def run(self) -> World:
         self._call_client()
