@@ -63,7 +63,7 @@ def draw(seed: int) -> tuple[Fleet, dict[str, Any]]:
         fleet.after = [rng.randint(-1, r - 1) if r else -1 for r in range(count)]
         fleet.think = [rng.choice((0, 7, 50, 200)) if trigger >= 0 else 0 for trigger in fleet.after]
     if rng.random() < 0.4:
-        fleet.lifetimes = [rng.randint(50, 3000) for _ in range(rng.randint(1, 7))]
+        fleet.lifetimes = [*(rng.randint(50, 3000) for _ in range(rng.randint(1, 6))), 20_000]
         fleet.recovery, fleet.restarts = rng.choice((0, 20, 500)), rng.random() < 0.6
     scaled = (0,) if kind == "plain" else range(n) if kind == "cascade" else rng.choice(((0,), (1,), (0, 1)))
     if rng.random() < 0.4:

@@ -79,6 +79,8 @@ class World:
         self.sticky: dict[int, int] = {}
         self.due = [(at, r) for r, at in enumerate(fleet.arrival) if not fleet.after or fleet.after[r] < 0]
         heapq.heapify(self.due)
+        follows = any(trigger >= 0 for trigger in fleet.after or ())
+        self.reacts = bool(follows or fleet.concurrency or fleet.outstanding_limit or fleet.final)
         self.capped: deque[int] = deque()
         self.in_flight = 0
         self.news: deque[tuple[Callable[[int], None], int]] = deque()
@@ -305,6 +307,8 @@ class World:
             self._report(self._leave_prefill, request)
             return
         self.end[request] = self.now
+        if not self.reacts:
+            self._leave(request)  # at once, before the reports of this instant
         judged = self.f.final and self.f.by_answer and self.stage[request] < max(self.f.pools)
         self._report(self._judge if judged else self._ended, request)
 

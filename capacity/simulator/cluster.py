@@ -2,7 +2,8 @@
 
 A single engine that gets its requests directly from the clients is a cluster too. The cluster calls the engines
 through `Engines`, and the engines report departures through `Reports`, which the cluster implements. Reports are
-handled together with the client arrivals of the same time (event kind ARRIVE), in the order of the reports.
+handled together with the client arrivals of the same time (event kind ARRIVE), in the order of the reports. If no
+request depends on an answer, an ended request leaves its replica at once, before the other reports of that time.
 """
 
 from array import array

@@ -1,0 +1,153 @@
+"""Mutation score of modules: the part of generated mutants at which the tests of the module fail.
+
+`python tests/mutation.py --mutants 30 --seed 0 cluster fleet` changes one place of a module at a time, without writing
+it to disk (`mutant_import`), and runs the module's tests until one fails. Tests that start processes of their own
+see the unchanged module there. A mutant that runs out of time is killed too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+WORLD = "tests/simulator/test_world.py"
+MODULES: dict[str, tuple[str, tuple[str, ...]]] = {  # name: file, tests that take less than 60 s
+    "client": ("simulator/client.py", (WORLD, "tests/simulator/test_client.py")),
+    "cluster": ("simulator/cluster.py", (WORLD, "tests/simulator/test_cluster.py")),
+    "fleet": ("simulator/fleet.py", (WORLD, "tests/simulator/test_fleet.py")),
+    "transfer": ("simulator/transfer.py", (WORLD, "tests/simulator/test_transfer.py")),
+    "disaggregated": ("simulator/disaggregated.py", (WORLD, "tests/simulator/test_disaggregated.py")),
+    "cascading": ("simulator/cascading.py", (WORLD, "tests/simulator/test_cascading.py")),
+    "metrics": ("simulator/metrics.py", ("tests/simulator/test_metrics.py", "tests/simulator/test_result.py")),
+    "verdict": ("simulator/verdict.py", ("tests/simulator/test_verdict.py",)),
+}
+SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult, ast.And: ast.Or, ast.Or: ast.And,
+}  # fmt: skip
+
+
+class Mutant(NamedTuple):
+    """A changed source, and the line with what was there and what is there now."""
+
+    line: int
+    old: str
+    new: str
+    source: str
+
+
+def generate_mutants(source: str) -> Iterator[Mutant]:
+    """Yield all mutants of a module. Annotations, decorators, docstrings and raised errors are not changed."""
+    tree = ast.parse(source)
+    for place, node in enumerate(_walk(tree)):
+        for variant in range(2):
+            changed = copy.deepcopy(tree)
+            target = next(each for index, each in enumerate(_walk(changed)) if index == place)
+            before = ast.unparse(target)
+            if _change(target, variant):
+                ast.fix_missing_locations(changed)
+                after = ast.unparse(target)
+                if after != before:
+                    yield Mutant(getattr(node, "lineno", 0), before, after, ast.unparse(changed))
+
+
+def _walk(node: ast.AST) -> Iterator[ast.AST]:
+    for name, value in ast.iter_fields(node):
+        if name in {"annotation", "returns", "decorator_list", "keywords_of_class"} or isinstance(node, ast.Raise):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST) and not isinstance(child, (ast.JoinedStr, ast.Import, ast.ImportFrom)):
+                yield child
+                yield from _walk(child)
+
+
+def _change(node: ast.AST, variant: int) -> bool:  # noqa: C901
+    """Apply the mutation of this node; return False if it has none with this number."""
+    match node:
+        case ast.Constant(value=bool()):
+            node.value = not node.value
+        case ast.Constant(value=int()):
+            node.value += 1 - 2 * variant
+            return True
+        case ast.Compare() if type(node.ops[0]) in SWAPPED:
+            node.ops[0] = SWAPPED[type(node.ops[0])]()  # type: ignore[call-overload]
+        case ast.BinOp() | ast.AugAssign() | ast.BoolOp() if variant == 0 and type(node.op) in SWAPPED:
+            node.op = SWAPPED[type(node.op)]()  # type: ignore[assignment]
+            return True
+        case ast.UnaryOp(op=ast.Not()):
+            node.op = ast.UAdd()
+            node.operand = ast.Call(ast.Name("bool", ast.Load()), [node.operand], [])
+        case ast.If() | ast.IfExp() | ast.While():
+            node.test = ast.UnaryOp(ast.Not(), node.test)
+        case ast.Call(func=ast.Name(id="min" | "max")) if variant == 0:
+            node.func = ast.Name("max" if node.func.id == "min" else "min", ast.Load())  # type: ignore[attr-defined]
+            return True
+        case ast.Call() if len(node.args) > 1 and variant == 1:
+            node.args[:2] = node.args[1::-1]
+            return True
+        case ast.Expr(value=ast.Call()) | ast.AugAssign() if variant == 1 or isinstance(node, ast.Expr):
+            node.__class__, node.__dict__ = ast.Pass, {}
+        case _:
+            return False
+    return variant == 0 or isinstance(node, ast.Pass)
+
+
+def is_killed(file: Path, mutant: Mutant, tests: tuple[str, ...], timeout_s: float) -> bool:
+    """Run the tests on a mutant of the file; return whether one fails or the time ends."""
+    change = json.dumps([str(file), file.read_text(), mutant.source])
+    path = os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"CAPACITY_MUTANT": change, "PYTHONPATH": path}
+    options = ["-x", "-q", "-p", "mutant_import", "-p", "no:cacheprovider", "--no-header", "--tb=no"]
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, *tests],
+            cwd=ROOT, env=environment, capture_output=True, timeout=timeout_s, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return True
+    return ran.returncode != 0
+
+
+def score(file: Path, tests: tuple[str, ...], mutants: int, seed: int) -> tuple[int, list[Mutant]]:
+    """Return how many mutants were tried, and those that survive. Raises RuntimeError if the tests fail without one."""
+    source = file.read_text()
+    unchanged = Mutant(0, "", "", source)
+    began = time.monotonic()
+    if is_killed(file, unchanged, tests, 600):
+        raise RuntimeError(f"the tests of {file.name} fail without a mutation: mend them first")
+    timeout_s = 30 + 10 * (time.monotonic() - began)
+    drawn = list(generate_mutants(source))
+    drawn = random.Random(seed).sample(drawn, min(mutants, len(drawn)))
+    return len(drawn), [mutant for mutant in drawn if not is_killed(file, mutant, tests, timeout_s)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("modules", nargs="*", default=list(MODULES), help=", ".join(MODULES))
+    parser.add_argument("--mutants", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    for name in asked.modules:
+        file, tests = MODULES[name]
+        tried, survivors = score(ROOT / "capacity" / file, tests, asked.mutants, asked.seed)
+        killed = tried - len(survivors)
+        print(f"{name}: {killed} of {tried} killed ({killed / tried:.0%}), seed {asked.seed}", flush=True)
+        for mutant in survivors:
+            print(f"  {file}:{mutant.line}: {mutant.old}  ->  {mutant.new}".replace("\n", "; ")[:200], flush=True)
+
+
+if __name__ == "__main__":
+    main()
