@@ -69,14 +69,20 @@ def draw(seed: int) -> tuple[Fleet, dict[str, Any]]:
     if rng.random() < 0.4:
         # startup, interval and delay of all pools are the same in the product
         plan = rng.choice((0, 13, 200)), rng.choice((10, 45, 150)), rng.choice((0, 40, 333))
-        plans = {pool: (pools.count(pool) + rng.randint(0, 3), rng.choice((0.5, 1, 2.5)), *plan) for pool in scaled}
+        plans = {
+            pool: (pools.count(pool) + rng.randint(0, 3), rng.choice((0.5, 1, 2.5)), *plan) for pool in scaled
+        }
         if kind == "cascade":
             most, target = max(plans.values())[0], plans[0][1]
-            plans = {pool: (most, target, *plan) for pool in plans}
+            plans = dict.fromkeys(plans, (most, target, *plan))
         fleet.scaling = plans
     more: dict[str, Any] = {}
     if kind == "cascade":
-        fleet.by_answer, fleet.judge, fleet.lookup = rng.random() < 0.6, rng.choice((0, 9, 60)), rng.choice((0, 4))
+        fleet.by_answer, fleet.judge, fleet.lookup = (
+            rng.random() < 0.6,
+            rng.choice((0, 9, 60)),
+            rng.choice((0, 4)),
+        )
         more = {
             "rates": tuple(rng.random() for _ in range(n - 1)),
             "by_answer": fleet.by_answer,
@@ -87,8 +93,12 @@ def draw(seed: int) -> tuple[Fleet, dict[str, Any]]:
         fleet.final = Escalation(**more).final_pools(count, 0).tolist()
     if kind == "link":
         layers = rng.choice((0, 0, 2, 4))
-        per_token, per_window_token = layers * rng.randint(0, 1) or rng.randint(0, 1) * 4, 4 * rng.randint(0, 1)
-        fleet.link = (per_token, per_window_token, rng.choice((0, 8)), rng.choice((0, 24)), rng.choice((0, 1, 10)), layers)  # fmt: skip
+        per_token, per_window_token = (
+            layers * rng.randint(0, 1) or rng.randint(0, 1) * 4,
+            4 * rng.randint(0, 1),
+        )
+        window, per_request, latency = rng.choice((0, 8)), rng.choice((0, 24)), rng.choice((0, 1, 10))
+        fleet.link = (per_token, per_window_token, window, per_request, latency, layers)
     return fleet, more
 
 
@@ -107,7 +117,9 @@ def run_product(fleet: Fleet, cascade: dict[str, Any], engine_loop: str) -> Simu
     failures = None
     if f.lifetimes:
         failures = DrawnLifetimes(
-            mean_time_between_failures_s=1, recovery_s=f.recovery / 1000, requests="restart" if f.restarts else "fail"
+            mean_time_between_failures_s=1,
+            recovery_s=f.recovery / 1000,
+            requests="restart" if f.restarts else "fail",
         )
         object.__setattr__(failures, "lifetimes", tuple(f.lifetimes))
     roles = ("prefill", "decode") if f.link else ("both",) * 3

@@ -38,7 +38,9 @@ class Fleet:
     lifetimes: list[int] | None = None  # by replica number, repeated
     recovery: int = 0
     restarts: bool = True
-    scaling: dict[int, tuple[int, float, int, int, int]] = field(default_factory=dict)  # by pool, see `_scale`
+    scaling: dict[int, tuple[int, float, int, int, int]] = field(
+        default_factory=dict
+    )  # by pool, see `_scale`
     final: list[int] | None = None  # pool that answers each request of a cascade; -1 is the cache
     by_answer: bool = True
     judge: int = 0
@@ -236,7 +238,9 @@ class World:
         return chosen
 
     def _send(self, request: int) -> bool:
-        replica = self._choose(request, self.stage[request], "least-outstanding" if self.f.final else self.f.router)
+        replica = self._choose(
+            request, self.stage[request], "least-outstanding" if self.f.final else self.f.router
+        )
         if replica is None:
             return False
         if self.f.queue_limit is not None and len(replica.queue) >= self.f.queue_limit:

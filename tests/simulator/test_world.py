@@ -44,9 +44,20 @@ def differences(seed: int) -> list[str]:
     )
     same("status", [len(world.done) == world.n], [run.status == "complete"])
     last = max(world.end)
-    ours = [(r.number, r.since, r.until if 0 <= r.until < last else None) for r in world.replicas if r.since < last]
-    members = [(r.number, round(r.from_s * 1000), None if r.until_s is None else round(r.until_s * 1000)) for r in run.replicas]
-    same("replicas", ours, [(n, a, b if b is not None and b < last else None) for n, a, b in members if a < last])
+    ours = [
+        (r.number, r.since, r.until if 0 <= r.until < last else None)
+        for r in world.replicas
+        if r.since < last
+    ]
+    members = [
+        (r.number, round(r.from_s * 1000), None if r.until_s is None else round(r.until_s * 1000))
+        for r in run.replicas
+    ]
+    same(
+        "replicas",
+        ours,
+        [(n, a, b if b is not None and b < last else None) for n, a, b in members if a < last],
+    )
     return found
 
 
