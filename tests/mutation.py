@@ -139,8 +139,13 @@ def score(file: Path, tests: tuple[str, ...], mutants: int, seed: int) -> tuple[
     if is_killed(file, unchanged, tests, 600):
         raise RuntimeError(f"the tests of {file.name} fail without a mutation: mend them first")
     timeout_s = 30 + 10 * (time.monotonic() - began)
-    drawn = list(islice(generate_mutants(source, random.Random(seed)), mutants))
-    return len(drawn), [mutant for mutant in drawn if not is_killed(file, mutant, tests, timeout_s)]
+    survivors, tried = [], 0
+    for mutant in islice(generate_mutants(source, random.Random(seed)), mutants):
+        killed, tried = is_killed(file, mutant, tests, timeout_s), tried + 1
+        if not killed:
+            survivors.append(mutant)
+        print(f"{file.stem}: {tried} tried, {tried - len(survivors)} killed", file=sys.stderr, flush=True)
+    return tried, survivors
 
 
 def main() -> None:

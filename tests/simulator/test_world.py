@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from long_forms import mostly_slow
 from random_worlds import MS, draw, run_product
 from world_model import World
 
-FAST, LONG, PART = 200, 6000, 500
+FAST, LONG = 200, 6000  # fleets
+PART = 25
 
 
 def differences(seed: int) -> list[str]:
@@ -61,11 +63,7 @@ def differences(seed: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "first",
-    [0, *(pytest.param(at, marks=pytest.mark.slow) for at in range(FAST, LONG, PART))],
-)
+@pytest.mark.parametrize("first", mostly_slow(range(0, LONG, PART), range(0, FAST, PART)))
 def test_the_deployment_equals_the_model(first: int) -> None:
-    seeds = range(first, FAST if first == 0 else min(first + PART, LONG))
-    found = [line for seed in seeds for line in differences(seed)]
+    found = [line for seed in range(first, first + PART) for line in differences(seed)]
     assert not found, "\n".join(found[:3])
