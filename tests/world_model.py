@@ -70,7 +70,8 @@ class World:
         self.f, self.now, self._count = fleet, 0, 0
         n = self.n = len(fleet.arrival)
         self.sent, self.start, self.first, self.end = ([-1] * n for _ in range(4))
-        self.replica_of, self.home = [-1] * n, {}
+        self.replica_of = [-1] * n
+        self.home: dict[int, int] = {}  # replica of each outstanding request
         self.done: set[int] = set()
         self.timed_out, self.lost, self.rejected = set(), set(), set()  # type: ignore[var-annotated]
         self.restarted = 0

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from long_forms import mostly_slow
 from random_worlds import MS, draw, run_product
-from world_model import World
+from world_model import Fleet, World
+
+from capacity.base.errors import InvalidInput
+from capacity.simulator.fleet import Autoscaling
 
 FAST, LONG = 200, 6000  # fleets
 PART = 25
@@ -67,3 +70,25 @@ def differences(seed: int) -> list[str]:
 def test_the_deployment_equals_the_model(first: int) -> None:
     found = [line for seed in range(first, first + PART) for line in differences(seed)]
     assert not found, "\n".join(found[:3])
+
+
+@pytest.mark.parametrize("loop", ["core", "events"])
+def test_the_last_request_of_a_failed_replica_waits_for_its_replacement(loop: str) -> None:
+    fleet = Fleet(
+        arrival=[0],
+        prompt=[10],
+        output=[5],
+        pools=[0],
+        base=[10],
+        token=[0],
+        lifetimes=[25, 1000],
+        recovery=20,
+    )
+    assert World(fleet).run().end == [25 + 20 + 5 * 10]
+    run = run_product(fleet, {}, loop)
+    assert run.records.finish_ps.tolist() == [95 * MS]
+
+
+def test_autoscaling_needs_a_replica() -> None:
+    with pytest.raises(InvalidInput, match="max_replicas must be at least 1, not 0"):
+        Autoscaling(max_replicas=0, target_requests=1, startup_s=0)
