@@ -120,3 +120,8 @@ def test_of_windowed_layers_only_the_window_is_loaded() -> None:
     assert pool.lookup(again, 100)[0] == 100, "what was loaded can be hit"
     assert pool.load(again, 100)
     assert pool.free_blocks == 60 - 28
+
+
+def test_a_link_of_no_bytes_per_second_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="must be above 0 bytes/s, not 0"):
+        KvLink(bytes_per_token=1.0, bytes_per_s=0.0)
