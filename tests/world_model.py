@@ -1,4 +1,4 @@
-"""A second simulator of a deployment, written from the documentation, to compare with `capacity.simulator`.
+"""A second simulator of a deployment, to compare with `capacity.simulator`, whose source its author had read.
 
 It has clients, sessions, routers, limits, timeouts, failures, autoscaling, cascades and KV transfers, in whole
 milliseconds. An engine runs one request at a time: a step takes `base` and `token` for each token that it computes.
