@@ -17,7 +17,7 @@ from capacity.report.views.view import Block, Column, Table, View
 from capacity_validate.comparison_page import comparison_view
 from capacity_validate.findings import ON_HOST
 from capacity_validate.report_data import ServingComparison, ValidationReport
-from capacity_validate.review import class_table, parity_chart
+from capacity_validate.review import CLASSES, parity_chart
 
 _STYLE = """
 caption{text-align:left;font-weight:600;padding:.3rem 0}
@@ -37,8 +37,7 @@ def to_html(report: ValidationReport) -> str:
         f"<h1>Validation of the step model: {escape(report.environment['device'])}</h1>",
         f'<p class="{mark}">{escape(report.verdict)}</p>',
         _facts_html(report),
-        "<h2>Errors before and after calibration</h2>",
-        class_table(report.classes),
+        parts_html(view_parts(View("", [_class_table(report)]), report)),
         figures_html(report),
         engine and f"<h2>A real engine on the same device</h2>{engine}",
         parts_html(view_parts(_view(report), report)),
@@ -46,10 +45,6 @@ def to_html(report: ValidationReport) -> str:
     ]
     title = f"capacity validate: {report.environment['device']}"
     return page_html(title, "\n".join(part for part in parts if part), style=_STYLE)
-
-
-def percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f} %"
 
 
 def format_signed(value: float | None) -> str:
@@ -80,18 +75,12 @@ def _facts_html(report: ValidationReport) -> str:
     return table_html(None, shown.items()) + (list_html(report.remarks) if report.remarks else "")
 
 
-def _optional_unit(text: Callable[[float], str]) -> Unit:
-    """Return a unit that formats numbers with `text` and shows None as an empty string."""
-    return Unit(none="", show=lambda number, _: (text(number.value), ""))
-
-
-PERCENT, SIGNED, TIME, FOUR = (
-    _optional_unit(percent),
-    _optional_unit(format_signed),
-    _optional_unit(duration),
-    _optional_unit("{:.4g}".format),
+PERCENT, FOUR = Unit(1, 100, " %", none=""), Unit(significant=4, none="")
+SIGNED = Unit(1, 100, " %", sign="+", none="")
+TIME = Unit(none="", show=lambda number, _: (duration(number.value), ""))
+NUMBER = Unit(
+    show=lambda number, _: (f"{number.value:{',.0f' if float(number.value).is_integer() else '.4g'}}", "")
 )
-NUMBER = _optional_unit(lambda value: f"{value:,.0f}" if value == int(value) else f"{value:.4g}")
 
 
 def _both_means(metric: str) -> Callable[[tuple[int, ServingComparison]], str]:
@@ -154,10 +143,27 @@ CONSTANTS = [
 ]
 
 
+def _class_table(report: ValidationReport) -> Table:
+    return Table("Errors before and after calibration", report.classes, CLASSES)
+
+
+def _run_blocks(report: ValidationReport) -> list[Block]:
+    """Return the tables of whole-model runs, speculative decoding and error bands."""
+    bands = [(regime, *ends) for regime, ends in report.bands.items()]
+    return [
+        Table("Whole model and serving", list(enumerate(report.serving, start=1)), SERVING),
+        Table("Speculative decoding", report.speculation, SPECULATION),
+        Table(
+            "Error bands of the calibrated profile: 90 % intervals of measured / predicted - 1",
+            bands,
+            [Column("phase", "0"), Column("from", "1", SIGNED), Column("to", "2", SIGNED)],
+        ),
+    ]
+
+
 def _view(report: ValidationReport) -> View:
     """Return the tables below the charts: whole-model runs, techniques, constants, bands, memory, untimed cases."""
     moved = [(c.family, name, *ends, c.rows) for c in report.constants for name, ends in c.moved.items()]
-    bands = [(regime, *ends) for regime, ends in report.bands.items()]
     memory = [
         (name.replace("_", " "), f"{value / 2**20:,.1f} MiB" if name.endswith("bytes") else f"{value:,.0f}")
         for name, value in report.memory.items()
@@ -172,18 +178,12 @@ def _view(report: ValidationReport) -> View:
         if found is not None
     ]
     blocks: list[Block] = [
-        Table("Whole model and serving", list(enumerate(report.serving, start=1)), SERVING),
-        Table("Speculative decoding", report.speculation, SPECULATION),
+        *_run_blocks(report),
         *extrapolated,
         Table("Techniques", report.findings, FINDINGS),
         Table("Calibrated constants", moved, CONSTANTS),
         Table(
             "Constants not changed", report.refused, [Column("kernel", "family"), Column("reason", "reason")]
-        ),
-        Table(
-            "Error bands of the calibrated profile: 90 % intervals of measured / predicted - 1",
-            bands,
-            [Column("phase", "0"), Column("from", "1", SIGNED), Column("to", "2", SIGNED)],
         ),
         Table("Memory", memory, [Column("part", "0"), Column("amount", "1", TEXT)]),
         Table("Not timed", missing, [Column("case", "0"), Column("status", "1"), Column("reason", "2")]),
@@ -193,25 +193,8 @@ def _view(report: ValidationReport) -> View:
 
 def summary_lines(report: ValidationReport, folder: Path | str | None = None) -> list[str]:
     """Return the terminal summary: errors by class of cases, results of each run, notes, and the verdict last."""
-    lines = [f"{'class':<44}{'cases':>6}{'before':>10}{'after':>10}   (median error of held-out cases)"]
-    for c in report.classes:
-        lines.append(f"{c.family:<44}{c.cases:>6}{percent(c.before_median):>10}{percent(c.after_median):>10}")
-    for s in report.serving:
-        lines.append(
-            f"serving {s.requests} requests at {s.rate_per_s:.2f}/s: TTFT {duration(s.measured_ttft_s)} "
-            f"measured (simulated {format_signed(s.ttft_error)}), TPOT {duration(s.measured_tpot_s)} (simulated "
-            f"{format_signed(s.tpot_error)}); {s.equal_steps} of {s.steps} steps scheduled identically"
-        )
-    for r in report.speculation:
-        lines.append(
-            f"speculative decoding k={r.draft_tokens}, agreement {r.agreement:g}: accepted length "
-            f"{r.accepted_length:.2f} ({r.expected_length:.2f} by formula), speed-up {r.measured_speedup:.2f} "
-            f"({r.predicted_speedup:.2f} predicted)"
-        )
-    for regime, (low, high) in report.bands.items():
-        lines.append(
-            f"error band of {regime}: measured {format_signed(low)} to {format_signed(high)} from predicted (90 %)"
-        )
+    tables = View("", [_class_table(report), *_run_blocks(report)])
+    lines = render_text(view_parts(tables, report)).splitlines()
     if report.engine is not None:
         lines += render_text(view_parts(comparison_view(report.engine), report.engine)).splitlines()
     held = sum(f.passed for f in report.findings)

@@ -6,15 +6,17 @@ from datetime import date
 from pathlib import Path
 from typing import Any, ClassVar
 
-from capacity.base.html import records_html, table_html
+from capacity.base.html import table_html
 from capacity.base.record import AnswerRecord, make_from
-from capacity.report.display import STANDARD, Units, format_number
+from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import Chart, listed
 from capacity.report.figures.drawing import draw_chart
 from capacity.report.figures.parity import Compared, parity_figure
 from capacity.report.sheet import Sheet
+from capacity.report.tables_html import parts_html
 from capacity.report.views import units
-from capacity.report.views.view import Bars
+from capacity.report.views.layout import draw_table
+from capacity.report.views.view import Bars, Column, Table
 from capacity_validate.calibrating import (
     ChangedConstant,
     base_profile,
@@ -191,12 +193,16 @@ def errors_chart(review: Review) -> Chart:
 
 
 QUESTION = "How accurate are predictions for this device?"
-ERRORS = {
-    "median error before": "before_median",
-    "p90 before": "before_p90",
-    "median error after": "after_median",
-    "p90 after": "after_p90",
-}
+SHARE = units.Unit(1, 100, "%", none="")
+CLASSES = [
+    Column("class", "family"),
+    Column("cases", "cases"),
+    Column("held out", "held_out"),
+    Column("median error before", "before_median", SHARE),
+    Column("p90 before", "before_p90", SHARE),
+    Column("median error after", "after_median", SHARE),
+    Column("p90 after", "after_p90", SHARE),
+]
 
 
 def review_html(review: Review, *, python: str | None = None, made: date | None = None) -> str:
@@ -206,7 +212,7 @@ def review_html(review: Review, *, python: str | None = None, made: date | None 
     return Sheet(
         question=QUESTION,
         subject=f"{review.device}, profile {review.profile}",
-        answer=class_table(review.classes),
+        answer=parts_html([draw_table(Table("", review.classes, CLASSES))]),
         charts=[
             chart for chart in (parity_chart(review.cases, review.device), errors_chart(review)) if chart.rows
         ],
@@ -219,17 +225,3 @@ def review_html(review: Review, *, python: str | None = None, made: date | None 
         sources=[f"measurements: {Path(file).name}" for file in review.files],
         asked=[("In Python", python)] if python else [],
     ).html(made)
-
-
-def class_table(classes: Sequence[ClassErrors]) -> str:
-    return records_html(
-        [
-            {
-                "class": each.family,
-                "cases": each.cases,
-                "held out": each.held_out,
-                **{head: format_number(getattr(each, name), ".1%") for head, name in ERRORS.items()},
-            }
-            for each in classes
-        ]
-    )
