@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from capacity.answers.engine_setup import make_workload
+from capacity.answers.interval_parts import Z_90
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Traffic, build
@@ -22,6 +23,8 @@ from capacity.hardware import (
 from capacity.hardware.adjustment import NAMES, PARAMETERS, Adjustment
 from capacity.hardware.measured_loads import MeasuredLoad
 from capacity.pool.resolve import ResolvedPool
+from capacity.report.layout import render_text
+from capacity.report.views.layout import view_parts
 from capacity_validate.evidence import Evidence
 from capacity_validate.posterior import EvaluatedFigure, Posterior, infer
 from capacity_validate.replaying import (
@@ -34,7 +37,6 @@ from capacity_validate.replaying import (
 )
 from capacity_validate.server_settings import resolve_server, served_model, weights_contradiction
 
-Z_90 = 1.645  # standard deviations of a 90 % interval
 MIN_RELATIVE_CHANGE = 1e-6  # relative to the prior's standard deviation
 EIGHTFOLD = 8.0  # a token exponent is shown as the slowdown at 8 times the tokens
 
@@ -65,10 +67,10 @@ class CalibratedParameter:
         )
 
     @property
-    def line(self) -> str:
-        """Return one line for a terminal: the 90 % intervals before and after."""
+    def interval_texts(self) -> tuple[str, str]:
+        """Return the 90 % intervals before and after the fit."""
         before = _format_factor(self.unit, self.mean_before, self.deviation_before)
-        return f"    {self.title:<46}{before:>26} -> {_format_factor(self.unit, self.mean, self.deviation)}"
+        return before, _format_factor(self.unit, self.mean, self.deviation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,21 +95,10 @@ class RunCalibration(AnswerRecord):
 
     def lines(self) -> list[str]:
         """Return the summary for a terminal."""
-        unseen = [parameter.title for parameter in self.parameters if not parameter.is_informed]
-        shown = [
-            f"{self.profile}: fitted to {len(self.figures)} metrics of {len(self.sources)} source(s), {self.model} on "
-            f"{self.engine}, based on {self.base}",
-            "parameters before -> after (90 % intervals); x: factor on the time of a part:",
-            *(parameter.line for parameter in self.parameters if parameter.is_informed),
-            *([f"    no information about: {'; '.join(unseen)}"] if unseen else []),
-            f"    {'metric, errors before and after':<52}{'measured':>12}{'before':>12}{'after':>12}",
-        ]
-        for figure in self.figures:
-            before, after = (value / figure.measured - 1 for value in (figure.before, figure.after))
-            shown.append(f"    {figure.name:<52}{figure.measured:>12.5g}{before:>+12.1%}{after:>+12.1%}")
-        shown += [f"contradiction: {text}" for text in self.contradictions]
-        shown += [f"note: {notice}" for notice in self.notices]
-        return [*shown, f"written: {self.path}; use it with --gpu {self.profile}"]
+        from capacity_validate.calibration_page import calibration_view
+
+        text = render_text(view_parts(calibration_view(self), self))
+        return [*text.splitlines(), f"written: {self.path}; use it with --gpu {self.profile}"]
 
     @property
     def contradictions(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from functools import partial
 from capacity.report.views.units import TEXT
 from capacity.report.views.view import Block, Column, Table, View
 from capacity_validate.calibrating import Calibration
-from capacity_validate.calibrating_runs import CalibratedParameter, RunCalibration
+from capacity_validate.calibrating_runs import RunCalibration
 from capacity_validate.comparison_page import error_text, metric_title
 from capacity_validate.posterior import EvaluatedFigure
 
@@ -18,9 +18,6 @@ def calibration_view(answer: RunCalibration | Calibration) -> View:
     def error(moment: str, figure: EvaluatedFigure) -> str:
         return error_text(getattr(figure, moment) / figure.measured - 1)
 
-    def interval(side: int, parameter: CalibratedParameter) -> str:
-        return parameter.line.strip().removeprefix(parameter.title).split("->")[side].strip()
-
     def title(figure: EvaluatedFigure) -> str:
         name, of, run = figure.name.partition(" of ")
         return metric_title(name) + of + run
@@ -31,9 +28,10 @@ def calibration_view(answer: RunCalibration | Calibration) -> View:
     ]
     parameters = [
         Column("parameter", "title"),
-        *(Column(moment, partial(interval, side), TEXT) for side, moment in enumerate(("before", "after"))),
+        *(Column(moment, f"interval_texts.{side}", TEXT) for side, moment in enumerate(("before", "after"))),
     ]
     informed = [each for each in answer.parameters if each.is_informed]
+    unseen = [each.title for each in answer.parameters if not each.is_informed]
     blocks: list[Block] = [
         f"{answer.profile}: fitted to {len(answer.figures)} metrics of {len(answer.sources)} files, {answer.model} on "
         f"{answer.engine}, based on {answer.base}",
@@ -45,5 +43,6 @@ def calibration_view(answer: RunCalibration | Calibration) -> View:
             parameters,
             name="calibrated_parameters",
         ),
+        *([f"No information about: {'; '.join(unseen)}"] if unseen else []),
     ]
     return View("", blocks, notes=answer.notices)

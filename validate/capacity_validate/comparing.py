@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from capacity.answers.deployment_run import verdict_on
 from capacity.answers.engine_setup import engine_frontend
+from capacity.answers.interval_parts import Z_90
 from capacity.answers.records import Quantity
 from capacity.answers.run_intervals import latency_intervals, rate_intervals, run_bands
 from capacity.base.checked import validate_arguments
@@ -35,7 +36,6 @@ from capacity_validate.server_log import ServerLog, read_server_log
 from capacity_validate.server_settings import resolve_server, served_model, weights_contradiction
 
 BISECTIONS = 12
-Z_90 = 1.645  # standard deviations of a 90 % interval
 THROUGHPUTS = ("request_throughput", "output_throughput")
 
 

@@ -9,6 +9,7 @@ from itertools import product
 from statistics import fmean, pstdev
 from typing import ClassVar
 
+from capacity.answers.interval_parts import Z_90
 from capacity.answers.records import Quantity
 from capacity.base.record import AnswerRecord, WrittenRecord
 from capacity.hardware.measured_loads import REPEATED
@@ -16,8 +17,6 @@ from capacity_validate.comparison import MetricRow
 from capacity_validate.drift_test import FALSE_ALARMS, find_drift
 from capacity_validate.rate_growth import MIN_DAYS, Growth
 from capacity_validate.scrape_history import Window
-
-Z_90 = 1.645  # standard deviations of a 90 % interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
