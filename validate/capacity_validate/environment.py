@@ -72,7 +72,7 @@ def host_facts(facts: DeviceFacts) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def harness_version() -> str:
     """Return the package's version and a digest of the harness's source; a changed kernel changes measurements."""
-    version = _package_version("llm-capacity") or "checkout"
+    version = package_version("llm-capacity") or "checkout"
     sources = sorted(Path(__file__).parent.rglob("*.py"))
     return f"{version} {_digest(''.join(path.read_text(encoding='utf-8') for path in sources))}"
 
@@ -84,8 +84,8 @@ def library_versions(torch: Any, kind: str) -> dict[str, str | None]:
         "CUDA": str(torch.version.cuda),
         "cuDNN": _query(lambda: torch.backends.cudnn.version()),
         "NCCL": _query(lambda: ".".join(map(str, torch.cuda.nccl.version()))),
-        "cuBLAS": _package_version("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12"),
-        "triton": _package_version("triton", "pytorch-triton"),
+        "cuBLAS": package_version("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12"),
+        "triton": package_version("triton", "pytorch-triton"),
     }
 
 
@@ -97,7 +97,7 @@ def _query(question: Any) -> str | None:
     return None if answer is None else str(answer)
 
 
-def _package_version(*names: str) -> str | None:
+def package_version(*names: str) -> str | None:
     found = (_query(partial(importlib.metadata.version, name)) for name in names)
     return next(filter(None, found), None)
 

@@ -8,7 +8,6 @@ import contextlib
 import getpass
 import gzip
 import hashlib
-import importlib.metadata
 import io
 import json
 import math
@@ -19,6 +18,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from capacity.base.external_files import parse_json, read_bytes, read_text
 from capacity.hardware import HardwareProfile, load_profile, parse_profile
 from capacity_validate.calibrating import base_profile, calibrate_kernels, combine_cases
 from capacity_validate.cases import Measurements, read_measurements
+from capacity_validate.environment import package_version
 from capacity_validate.measurement_quality import require_valid
 from capacity_validate.plausibility import explain_impossible_speed
 from capacity_validate.profile_match import is_provisional
@@ -52,11 +53,14 @@ def pack_submission(folder: Path) -> Path:
     for name in (MEASUREMENTS, REPORT):
         if not (folder / name).is_file():
             raise InvalidInput(f"{folder} has no {name}: run capacity validate with this --out first")
-    lines = read_text(folder / MEASUREMENTS, "a measurement file").splitlines()
+    records = []
+    for line in read_text(folder / MEASUREMENTS, "a measurement file").splitlines():
+        with contextlib.suppress(ValueError):  # a last line cut short by a kill
+            records.append(json.loads(line))
     measured = read_measurements(folder / MEASUREMENTS)
     report = parse_json(read_text(folder / REPORT, "a validation report"), folder / REPORT)
     files = {
-        MEASUREMENTS: "".join(f"{_anonymous_line(line)}\n" for line in lines if _is_json(line)),
+        MEASUREMENTS: "".join(f"{json.dumps(anonymise(record))}\n" for record in records),
         REPORT: json.dumps(anonymise(report), indent=1) + "\n",
     }
     profile = folder / f"{measured.profile.partition('@')[0]}@{VARIANT}.toml"
@@ -64,7 +68,7 @@ def pack_submission(folder: Path) -> Path:
         files[profile.name] = str(anonymise(profile.read_text(encoding="utf-8")))
     manifest = {
         "schema": SCHEMA,
-        "package": importlib.metadata.version("llm-capacity") if _is_installed() else "checkout",
+        "package": package_version("llm-capacity") or "checkout",
         "device": measured.environment.get("device"),
         "verdict": anonymise(report.get("verdict")),
         "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()},
@@ -81,14 +85,6 @@ def pack_submission(folder: Path) -> Path:
     return path
 
 
-def _is_installed() -> bool:
-    try:
-        importlib.metadata.version("llm-capacity")
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
-
-
 def _archive(files: Mapping[str, str]) -> bytes:
     """Return a gzip-compressed tar archive without owners and times, so equal files give equal bytes."""
     packed = io.BytesIO()
@@ -98,18 +94,6 @@ def _archive(files: Mapping[str, str]) -> bytes:
             entry.size = len(text.encode())
             archive.addfile(entry, io.BytesIO(text.encode()))
     return gzip.compress(packed.getvalue(), mtime=0)
-
-
-def _is_json(line: str) -> bool:
-    try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return True
-
-
-def _anonymous_line(line: str) -> str:
-    return json.dumps(anonymise(json.loads(line)))
 
 
 def anonymise(value: Any) -> Any:
@@ -161,30 +145,20 @@ def check_submission(path: Path, *, earlier: Sequence[Path] = ()) -> tuple[Check
     cannot be read.
     """
     checks: list[Check] = []
+    read = cache(_read)
+    steps: Mapping[str, Callable[[Path], str]] = {
+        "archive": lambda folder: _unpack(path, folder),
+        "privacy": _check_privacy,
+        "device": lambda folder: _check_device(read(folder)),
+        "samples": lambda folder: _check_samples(read(folder)),
+        "plausible times": lambda folder: _check_times(read(folder)),
+        "replay": lambda folder: _check_replay(read(folder), folder),
+        "earlier measurements": lambda folder: _check_earlier(read(folder), earlier),
+    }
     with tempfile.TemporaryDirectory() as folder:
-        submission: Submission | None = None
-
-        def unpack() -> str:
-            nonlocal submission
-            text = _unpack(path, Path(folder))
-            submission = _read(Path(folder))
-            return text
-
-        steps: list[tuple[str, Callable[[], str]]] = [("archive", unpack)]
-        steps += [
-            (name, lambda check=check: check(submission))  # type: ignore[misc]
-            for name, check in (
-                ("privacy", lambda _: _check_privacy(Path(folder))),
-                ("device", _check_device),
-                ("samples", _check_samples),
-                ("plausible times", _check_times),
-                ("replay", lambda found: _check_replay(found, Path(folder))),
-                ("earlier measurements", lambda found: _check_earlier(found, earlier)),
-            )
-        ]
-        for name, step in steps:
+        for name, step in steps.items():
             try:
-                checks.append(Check(name=name, passed=True, detail=step()))
+                checks.append(Check(name=name, passed=True, detail=step(Path(folder))))
             except CapacityError as error:
                 checks.append(Check(name=name, passed=False, detail=str(error).replace(f"{folder}/", "")))
                 break
@@ -217,6 +191,7 @@ def _unpack(path: Path, folder: Path) -> str:
         raise InvalidInput(f"the files are not those that {MANIFEST} lists, or were changed after packing")
     for name, text in files.items():
         (folder / name).write_bytes(text)
+    _read(folder)
     return f"{len(files)} files, packed by {manifest.get('package')}"
 
 
