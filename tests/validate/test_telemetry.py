@@ -39,11 +39,11 @@ def test_conditions_of_a_stretch_are_its_own_readings() -> None:
     telemetry = recorded(at(0), at(1, 1.5, 690.0, ("power cap",)), at(2, 1.7, 710.0), at(3, 0.3))
     found = telemetry.conditions(0.5, 2.5)
     assert found is not None
-    assert (found.clock_hz, found.clock_low_hz, found.power_watts) == (1.6e9, 1.5e9, 700.0)
-    assert (found.reasons, found.readings) == (("power cap",), 2)
+    assert (found["clock_hz"], found["clock_low_hz"], found["power_watts"]) == (1.6e9, 1.5e9, 700.0)
+    assert (found["reasons"], found["readings"]) == (("power cap",), 2)
     nearest = telemetry.conditions(1.10, 1.12)  # shorter than a reading's interval
     assert nearest is not None
-    assert nearest.clock_hz == 1.5e9
+    assert nearest["clock_hz"] == 1.5e9
     assert recorded().conditions(0, 1) is None
 
 

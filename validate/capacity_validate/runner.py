@@ -204,15 +204,14 @@ class CaseRunner:
         except (Unsupported, RuntimeError, MemoryError):  # a lost device shows in the next case
             self.reference = None
             return
-        conditions = (
-            None if self.telemetry is None else self.telemetry.conditions(samples.began_s, samples.ended_s)
-        )
+        telemetry = self.telemetry
+        found = None if telemetry is None else telemetry.conditions(samples.began_s, samples.ended_s)
         self._references.append(
             ReferenceReading(
                 at_s=samples.ended_s,
                 seconds=summarise_samples(samples.seconds, samples.how).seconds,
-                clock_hz=None if conditions is None else conditions.clock_hz,
-                power_watts=None if conditions is None else conditions.power_watts,
+                clock_hz=None if found is None else found["clock_hz"],
+                power_watts=None if found is None else found["power_watts"],
             )
         )
 

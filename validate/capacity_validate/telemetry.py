@@ -20,6 +20,10 @@ POWER_CAP = "power cap"
 HARMFUL = ("hardware slowdown", "heat (software)", "heat (hardware)", "power brake")
 
 
+Conditions = dict[str, Any]
+"""Readings of a period as a JSON object: median and lowest clock, mean power, highest temperature, all reasons."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """One reading of the card. `at_s` is a value of `time.monotonic`; None: the driver does not report it."""
@@ -29,28 +33,6 @@ class Reading:
     power_watts: float | None = None
     temperature_c: float | None = None
     reasons: tuple[str, ...] = ()
-
-    @property
-    def conditions(self) -> "Conditions":
-        return Conditions(
-            clock_hz=self.sm_clock_hz,
-            clock_low_hz=self.sm_clock_hz,
-            power_watts=self.power_watts,
-            temperature_c=self.temperature_c,
-            reasons=self.reasons,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conditions:
-    """Readings of a period: median and lowest clock, mean power, highest temperature, all throttle reasons."""
-
-    clock_hz: float | None
-    clock_low_hz: float | None
-    power_watts: float | None
-    temperature_c: float | None
-    reasons: tuple[str, ...] = ()
-    readings: int = 1
 
 
 @dataclass(slots=True)
@@ -90,8 +72,19 @@ class Telemetry:
         inside = [r for r in readings if began_s <= r.at_s <= ended_s]
         found = inside or sorted(readings, key=lambda r: abs(r.at_s - middle_s))[:1]
         self._loaded_hz += [r.sm_clock_hz for r in found if r.sm_clock_hz is not None]
-        together = merge_conditions([reading.conditions for reading in found])
-        return None if together is None else Conditions(**together)
+        return merge_conditions(
+            [
+                {
+                    "clock_hz": reading.sm_clock_hz,
+                    "clock_low_hz": reading.sm_clock_hz,
+                    "power_watts": reading.power_watts,
+                    "temperature_c": reading.temperature_c,
+                    "reasons": reading.reasons,
+                    "readings": 1,
+                }
+                for reading in found
+            ]
+        )
 
     @property
     def throttled_fraction(self) -> float:
@@ -131,13 +124,13 @@ def _all_reasons(many: Iterable[Sequence[str]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reason for reasons in many for reason in reasons))
 
 
-def merge_conditions(stretches: Sequence[Conditions]) -> dict[str, Any] | None:
-    """Combine conditions of several periods, such as all passes of a case, into a JSON object; None if empty."""
+def merge_conditions(stretches: Sequence[Conditions]) -> Conditions | None:
+    """Combine conditions of several periods, such as all passes of a case; None if empty."""
     if not stretches:
         return None
 
     def combine(name: str, choose: Callable[[list[float]], float]) -> float | None:
-        values = [value for stretch in stretches if (value := getattr(stretch, name)) is not None]
+        values = [value for stretch in stretches if (value := stretch[name]) is not None]
         return choose(values) if values else None
 
     return {
@@ -145,8 +138,8 @@ def merge_conditions(stretches: Sequence[Conditions]) -> dict[str, Any] | None:
         "clock_low_hz": combine("clock_low_hz", min),
         "power_watts": combine("power_watts", statistics.fmean),
         "temperature_c": combine("temperature_c", max),
-        "reasons": _all_reasons(stretch.reasons for stretch in stretches),
-        "readings": sum(stretch.readings for stretch in stretches),
+        "reasons": _all_reasons(stretch["reasons"] for stretch in stretches),
+        "readings": sum(stretch["readings"] for stretch in stretches),
     }
 
 

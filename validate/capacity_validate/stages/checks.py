@@ -22,7 +22,6 @@ from capacity_validate.technique_checks import (
     served_dtype,
     technique_findings,
 )
-from capacity_validate.telemetry import merge_conditions
 
 START_S = 15.0  # time to start processes that each import torch
 
@@ -57,8 +56,7 @@ def collective_stage(session: Session, results: StageResults) -> None:
             deadline=time.monotonic() + session.time_left_s(),
         )
     for one in run.timed:
-        found = None if telemetry is None else telemetry.conditions(one.began_s, one.ended_s)
-        conditions = merge_conditions([] if found is None else [found])
+        conditions = None if telemetry is None else telemetry.conditions(one.began_s, one.ended_s)
         session.log.add(replace(one.measured, conditions=conditions))
     if run.failure:
         results.broken.append(f"collectives failed: {run.failure}")
