@@ -15,6 +15,7 @@ from capacity_validate.timing import GRAPH_BELOW_S, Timing
 SCHEMA = "capacity/measurements/v1"
 UNKNOWN_GPU = "an unknown GPU"  # the device of kernel times of other tools that do not name it
 OPERATORS = read_data(Path(__file__).with_name("operators.toml"))
+FORMATS = read_data(Path(__file__).with_name("formats.toml"))
 # timed as issued, never inside a graph of the stopwatch
 HOST_BOUND = ("launch", "transfer", "collective")
 PROCESS_DIED = "the process ended while it measured this case"
@@ -47,6 +48,10 @@ class Case:
     def is_step(self) -> bool:
         """Return whether this is a step of a whole model (the campaign's model or the held-out one), not a kernel."""
         return self.operator.startswith(("model ", "unseen "))
+
+    def of_format(self, name: str, default: Any = None) -> Any:
+        """Return a property of the kernel's number format, from formats.toml."""
+        return FORMATS.get(self.kernel, {}).get(name, default)
 
     def __getitem__(self, name: str) -> int:
         return dict(self.sizes)[name]

@@ -14,7 +14,7 @@ from capacity.step.collectives import nccl_seconds, ring_all_reduce_bytes
 from capacity.step.model import StepModel
 from capacity.step.operators import ACTIVATION_BYTES, Device, Experts, attention_seconds, gemm_seconds
 from capacity.step.setting import HostTime, StepSetting, coefficient_sources
-from capacity_validate.cases import OPERATORS, Case
+from capacity_validate.cases import FORMATS, OPERATORS, Case
 
 
 def step_shape(case: Case, window_tokens: int | None = None) -> StepShape:
@@ -25,17 +25,6 @@ def step_shape(case: Case, window_tokens: int | None = None) -> StepShape:
 
 
 FAMILY = "torch"  # the kernels that the harness runs
-_BITS = {
-    "fp32": 32.0,
-    "tf32": 32.0,
-    "fp8": 8.0,
-    "fp8_rowwise": 8.0,
-    "fp8_block": 8.0,
-    "int8": 8.0,
-    "nvfp4": 4.5,
-}
-NOT_ENGINES = ("tf32", "mxfp8")  # engines run FP32 without TF32, and MX in other kernels
-_GEMM_KEYS = {"fp8_rowwise": "fp8", "fp16": "bf16"}  # fp16: the same kernels at the same rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +43,8 @@ class Target:
 def calibration_target(case: Case, *, on_gpu: bool) -> Target | None:
     """Return the coefficients that a case can calibrate; None if the step model has none for it."""
     if case.operator == "gemm":
-        if case.kernel in NOT_ENGINES:
-            return None
-        return Target("gemm", _GEMM_KEYS.get(case.kernel, case.kernel))
+        key = case.of_format("calibrates", case.kernel)
+        return Target("gemm", key) if key else None
     if case.operator in ("prefill_attention", "decode_attention", "mla_decode", "mla_prefill"):
         return Target(case.operator, "8bit" if case.kernel == "fp8" else "16bit")
     if case.operator == "moe":
@@ -86,24 +74,21 @@ def formula(case: Case, profile: HardwareProfile) -> Formula | None:
 
 def peak_flops_per_s(profile: HardwareProfile, kernel: str) -> float | None:
     """Return the profile's peak FLOP/s for a kernel's format; None if the profile does not state it."""
-    same = {"fp8_rowwise": "fp8", "fp8_block": "fp8", "mxfp8": "fp8", "w4a16": "bf16", "nvfp4": "fp4"}
-    dtype = same.get(kernel, kernel)
-    return profile.dense_flops_per_s.get(dtype)
+    return profile.dense_flops_per_s.get(FORMATS.get(kernel, {}).get("peak", kernel))
 
 
 def _gemm(case: Case, profile: HardwareProfile) -> Formula | None:
     peak = peak_flops_per_s(profile, case.kernel)
     if peak is None:
         return None
-    n, k = case["n"], case["k"]
-    weight_bits = 4.25 if case.kernel == "w4a16" else _BITS.get(case.kernel, 16.0)
+    n, k, bits = case["n"], case["k"], case.of_format("bits", 16.0)
 
     return lambda constants: gemm_seconds(
         case["m"],
         n,
         k,
-        weight_bytes=n * k * weight_bits / 8,
-        activation_bits=_BITS.get(case.kernel, 16.0),
+        weight_bytes=n * k * case.of_format("weight_bits", bits) / 8,
+        activation_bits=bits,
         flops_per_s=peak,
         hbm_bytes_per_s=profile.hbm_bytes_per_s,
         # activations are quantized before: only the product is timed
@@ -112,7 +97,7 @@ def _gemm(case: Case, profile: HardwareProfile) -> Formula | None:
 
 
 def _kv_value_bytes(case: Case) -> float:
-    return {"fp32": 4.0, "fp8": 1.0}.get(case.kernel, 2.0)
+    return float(case.of_format("bits", 16.0) / 8)
 
 
 def _attention(
@@ -177,7 +162,7 @@ def _moe(case: Case, profile: HardwareProfile) -> Formula | None:
     peak = peak_flops_per_s(profile, case.kernel)
     if peak is None:
         return None
-    bits = _BITS.get(case.kernel, 16.0)
+    bits = case.of_format("bits", 16.0)
     device = Device(hbm_bytes_per_s=profile.hbm_bytes_per_s, sm_count=profile.sm_count)
     shape = StepShape(prefill_sequences=1, prefill_tokens=case["tokens"])
 

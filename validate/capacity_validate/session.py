@@ -20,7 +20,7 @@ from capacity.hardware import HardwareProfile, dump_profile, parse_profile
 from capacity.model import ModelSpec
 from capacity_validate.campaigns import Campaign, DevicePlan, use_fp16
 from capacity_validate.capture import GraphCapturer
-from capacity_validate.cases import MeasurementLog, read_measurements
+from capacity_validate.cases import FORMATS, MeasurementLog, read_measurements
 from capacity_validate.devices import DeviceFacts
 from capacity_validate.environment import host_facts, measurement_conditions
 from capacity_validate.failures import (
@@ -225,13 +225,8 @@ def environment(facts: DeviceFacts) -> dict[str, Any]:
     }
 
 
-# by format of a case: the first compute capability with its instructions, and their name. Triton compiles no FP8
-# conversion below 8.9, and torch rejects other missing formats itself
 FIRST_CAPABILITY = {
-    "bf16": ((8, 0), "bf16"),
-    "w4a16": ((8, 0), "bf16"),
-    "fp8": ((8, 9), "FP8"),
-    "fp8_rowwise": ((8, 9), "FP8"),
+    name: each["first_capability"] for name, each in FORMATS.items() if "first_capability" in each
 }
 NO_TRITON = "Triton does not work here: pip install triton, with a C compiler and Python's headers"
 

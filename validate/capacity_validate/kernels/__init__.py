@@ -15,18 +15,6 @@ from capacity_validate.failures import error_line, is_out_of_memory
 from capacity_validate.timing import rotations
 
 MODULES = {operator: table["module"] for operator, table in OPERATORS.items() if "module" in table}
-TOLERANCES = {
-    "fp32": 1e-5,
-    "tf32": 2e-3,
-    "bf16": 2e-2,
-    "fp16": 4e-3,
-    "fp8": 0.1,  # fast accumulation keeps about 14 bits: up to 5 % at K = 28672; a wrong layout gives 100 %
-    "fp8_rowwise": 0.1,
-    "fp8_block": 0.1,
-    "mxfp8": 0.02,  # against the quantized values; a wrong layout of scales gives 50 % or more
-    "nvfp4": 0.02,
-    "int8": 0.0,
-}
 TRITON = "triton"  # key in `missing` of all kernels that Triton compiles
 CPU_POOL_BYTES = 96 * 2**20  # size of the small model's weights, larger than any private cache
 

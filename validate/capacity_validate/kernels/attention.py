@@ -21,7 +21,6 @@ from capacity_validate.kernels import (
     relative_error,
 )
 
-ATTENTION_TOLERANCES = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 4e-3, "fp8": 2e-2}
 # parts of a result that are checked against a float64 reference
 CHECKED_ROWS = 8
 CHECKED_SEQUENCES = 2
@@ -61,7 +60,7 @@ def prefill_attention(case: Case, bench: KernelContext) -> PreparedCase:
     return PreparedCase(
         calls=calls,
         check=partial(_prefill_error, bench.torch, *sets[0], calls[0]),
-        tolerance=ATTENTION_TOLERANCES[case.kernel],
+        tolerance=case.of_format("attention_tolerance"),
         flops=4.0 * batch * heads * d * tokens * (tokens + 1) / 2,
         bytes=float(moved),
         extra_bytes=lambda: peak_bytes(bench, calls[0]),
@@ -149,7 +148,7 @@ def decode_attention(case: Case, bench: KernelContext) -> PreparedCase:
     return PreparedCase(
         calls=calls,
         check=check,
-        tolerance=ATTENTION_TOLERANCES[case.kernel],
+        tolerance=case.of_format("attention_tolerance"),
         flops=4.0 * values * case["context"],
         bytes=cache_bytes + 2.0 * values * bench.dtype(case.kernel).itemsize,
     )
@@ -245,7 +244,7 @@ def mla_prefill(case: Case, bench: KernelContext) -> PreparedCase:
     return PreparedCase(
         calls=calls,
         check=partial(_prefill_error, bench.torch, *sets[0], calls[0]),
-        tolerance=ATTENTION_TOLERANCES[case.kernel],
+        tolerance=case.of_format("attention_tolerance"),
         flops=2.0 * batch * heads * (keys + width) * tokens * (tokens + 1) / 2,
         bytes=float(dtype.itemsize * batch * tokens * heads * (2 * keys + 2 * width)),
         note=f"ran as {', '.join(used)}" if used else "",
@@ -274,7 +273,7 @@ def mla_decode(case: Case, bench: KernelContext) -> PreparedCase:
     return PreparedCase(
         calls=calls,
         check=check,
-        tolerance=ATTENTION_TOLERANCES[case.kernel],
+        tolerance=case.of_format("attention_tolerance"),
         flops=2.0 * batch * heads * context * (2 * latent + rope),
         bytes=cache_bytes + batch * heads * (2 * latent + rope) * float(dtype.itemsize),
     )

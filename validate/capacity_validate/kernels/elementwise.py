@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from capacity_validate.cases import Case
-from capacity_validate.kernels import TOLERANCES, KernelContext, PreparedCase, Unsupported, relative_error
+from capacity_validate.kernels import KernelContext, PreparedCase, Unsupported, relative_error
 
 CHECK_ROWS = 64  # rows checked against a reference
 SUM_PART_VALUES = 2**24  # values per part of a reference sum
@@ -157,7 +157,7 @@ def _prepare_traffic(
     case: Case, calls: Sequence[Callable[[], Any]], check: Callable[[], float], moved: float, *, flops: float
 ) -> PreparedCase:
     return PreparedCase(
-        calls=calls, check=check, tolerance=TOLERANCES[case.kernel], flops=flops, bytes=float(moved)
+        calls=calls, check=check, tolerance=case.of_format("tolerance"), flops=flops, bytes=float(moved)
     )
 
 

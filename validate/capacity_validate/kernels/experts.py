@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from capacity_validate.cases import Case
-from capacity_validate.kernels import TOLERANCES, KernelContext, PreparedCase, attempt, relative_error
+from capacity_validate.kernels import KernelContext, PreparedCase, attempt, relative_error
 from capacity_validate.kernels.fused import silu_and_mul
 
 CHECK_TOKENS = 2
@@ -47,7 +47,7 @@ def moe(case: Case, bench: KernelContext) -> PreparedCase:
     return PreparedCase(
         calls=calls,
         check=check,
-        tolerance=TOLERANCES[case.kernel],
+        tolerance=case.of_format("tolerance"),
         flops=6.0 * tokens * top_k * hidden * width,
         bytes=distinct * 3.0 * matrix_bytes + tokens * top_k * (hidden + 3 * width) * 2.0,
         capturable=case.variant == "grouped" and grouped_in_one_kernel(torch, bench.device, dtype),

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from capacity_validate.cases import Case
 from capacity_validate.kernels import (
-    TOLERANCES,
     KernelContext,
     PreparedCase,
     Unsupported,
@@ -21,13 +20,6 @@ from capacity_validate.kernels import (
 )
 
 CHECK_ROWS, CHECK_COLUMNS = 64, 128  # part of the product with a float64 reference
-# bits per value, including its share of block scales
-WEIGHT_BITS = {
-    "fp32": 32, "tf32": 32, "fp8": 8, "fp8_rowwise": 8, "fp8_block": 8, "int8": 8, "mxfp8": 8.25, "nvfp4": 4.5,
-    "w4a16": 4.25,
-}  # fmt: skip
-ACTIVATION_BITS = {**WEIGHT_BITS, "fp8_block": 8.25, "w4a16": 16}
-OUTPUT_BYTES = {"fp32": 4, "tf32": 4, "int8": 4}
 FP8_MAX = 448.0
 FP8_REACH = 6.0  # standard deviations covered by a per-tensor scale
 INT4_GROUP = 128
@@ -50,8 +42,9 @@ def gemm(case: Case, bench: KernelContext) -> PreparedCase:
     }
     build: Any = builders.get(case.kernel, _plain_products)
     m, n, k = case["m"], case["n"], case["k"]
-    weight_bytes = int(n * k * WEIGHT_BITS.get(case.kernel, 16) / 8)
-    activation_bytes = int(m * k * ACTIVATION_BITS.get(case.kernel, 16) / 8)
+    bits = case.of_format("bits", 16)
+    weight_bytes = int(n * k * case.of_format("weight_bits", bits) / 8)
+    activation_bytes = int(m * k * case.of_format("activation_bits", bits) / 8)
     copies = bench.copy_count(weight_bytes + activation_bytes)
     products = (
         _plain_products(case, bench, copies)
@@ -61,9 +54,9 @@ def gemm(case: Case, bench: KernelContext) -> PreparedCase:
     return PreparedCase(
         calls=[call for call, _ in products],
         check=lambda: products[0][1](),
-        tolerance=TOLERANCES.get(case.kernel, 2e-2),
+        tolerance=case.of_format("tolerance"),
         flops=2.0 * m * n * k,
-        bytes=float(weight_bytes + activation_bytes + m * n * OUTPUT_BYTES.get(case.kernel, 2)),
+        bytes=float(weight_bytes + activation_bytes + m * n * case.of_format("output_bytes", 2)),
         sustained_s=SUSTAINED_S if case.variant == "sustained" else None,
         capturable=case.variant != "sustained",
     )
