@@ -5,12 +5,13 @@ Sources: prometheus.io/docs/instrumenting/exposition_formats, grafana.com/docs (
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from capacity.answers.records import Quantity
+from capacity.base.data_files import read_rows
 from capacity.base.errors import InvalidInput
 from capacity_validate.watch_report import WatchReport
 
@@ -25,23 +26,7 @@ class Metric(NamedTuple):
     unit: str
 
 
-METRICS: Mapping[str, Metric] = {
-    "alarm": Metric("1 if a measured latency has left its interval, else 0.", "bool"),
-    "slo_headroom_ratio": Metric("1 - predicted latency / limit, by SLO.", "percentunit"),
-    "request_rate": Metric("Arrivals per second in the last window.", "reqps"),
-    "forecast_request_rate": Metric("Mean arrivals per second in the next hours of growth.", "reqps"),
-    "highest_request_rate": Metric("Highest arrivals per second within the SLO, by deployment.", "reqps"),
-    "safe_request_rate": Metric("Arrivals per second within the SLO with 90 % confidence.", "reqps"),
-    "highest_concurrency": Metric("Requests in flight at the highest rate within the SLO.", "short"),
-    "safe_concurrency": Metric("Requests in flight within the SLO with 90 % confidence.", "short"),
-    "growth_per_hour": Metric("Change of the request rate (1/s) per hour.", "short"),
-    "hours_to_saturation": Metric("Hours until the highest rate within the SLO, if growth continues.", "h"),
-    "observed_ttft_seconds": Metric("Time to first token in the last window.", "s"),
-    "predicted_ttft_seconds": Metric("Predicted time to first token.", "s"),
-    "observed_tpot_seconds": Metric("Time per output token in the last window.", "s"),
-    "predicted_tpot_seconds": Metric("Predicted time per output token.", "s"),
-    "window_end_timestamp_seconds": Metric("End of the last window, in seconds since 1970.", "dateTimeAsIso"),
-}
+METRICS = read_rows(Path(__file__).with_name("watch_metrics.toml"), Metric, named=False)
 
 
 def prometheus_text(report: WatchReport) -> str:
@@ -140,7 +125,11 @@ class MetricsServer:
 
 def alert_rules() -> str:
     """Return the alert rules, as a Prometheus rule file."""
-    return (files(__package__) / "watch_alerts.yml").read_text(encoding="utf-8")
+    return _read("watch_alerts.yml")
+
+
+def _read(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def grafana_dashboard() -> str:
@@ -169,26 +158,5 @@ def grafana_dashboard() -> str:
                 ],
             }
         )
-    variables = [
-        {"name": "datasource", "type": "datasource", "query": "prometheus"},
-        {
-            "name": "instance",
-            "type": "query",
-            "datasource": source,
-            "query": f"label_values({PREFIX}alarm, instance)",
-            "refresh": 2,
-        },
-    ]
-    dashboard = {
-        "id": None,
-        "uid": "capacity-watch",
-        "title": "capacity watch",
-        "tags": ["llm", "capacity"],
-        "schemaVersion": 39,
-        "version": 1,
-        "time": {"from": "now-7d", "to": "now"},
-        "refresh": "1m",
-        "templating": {"list": variables},
-        "panels": panels,
-    }
+    dashboard = json.loads(_read("watch_dashboard.json")) | {"panels": panels}
     return json.dumps(dashboard, indent=2) + "\n"
