@@ -11,8 +11,22 @@ import numpy as np
 
 from capacity.base.errors import MalformedFile
 from capacity.base.external_files import read_text
-from capacity_validate.benchmark_results.client_results import AIPERF, GUIDELLM, INFERENCE_PERF
-from capacity_validate.benchmark_results.in_process import LLAMA_BENCH, TRTLLM_BENCH, VLLM_OFFLINE
+from capacity_validate.benchmark_results.client_results import (
+    AIPERF,
+    GUIDELLM,
+    INFERENCE_PERF,
+    INFERENCEX,
+    LLMPERF,
+    is_mlperf,
+    read_mlperf,
+)
+from capacity_validate.benchmark_results.engine_tools import (
+    LLAMA_BENCH,
+    SGLANG,
+    TRTLLM_BENCH,
+    VLLM,
+    VLLM_OFFLINE,
+)
 from capacity_validate.benchmark_results.measured_run import (
     MAX_NUMBER,
     STATISTICS,
@@ -27,8 +41,6 @@ from capacity_validate.benchmark_results.metrics_scrape import (
     read_scrape,
     run_of_metrics,
 )
-from capacity_validate.benchmark_results.summaries import INFERENCEX, LLMPERF, is_mlperf, read_mlperf
-from capacity_validate.benchmark_results.vllm import SGLANG, VLLM
 
 __all__ = ["STATISTICS", "MeasuredRun", "is_mlperf", "read_results"]
 
