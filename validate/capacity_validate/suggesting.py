@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar
 
 import numpy as np
@@ -155,7 +156,13 @@ def suggest_runs(
         for number, (candidate, widths) in enumerate(chosen, start=1)
     )
     today = design.half_widths(asked, design.covariance, learnt=design.learnt)
-    launch = launch_command(pool.engine, _model_id(resolved), pool)
+    notes = []
+    if runs and fmean(runs[-1].half_widths.values()) >= (1 - NOTE_GAIN) * fmean(today.values()):
+        notes.append(
+            "the predictions for such deployments are already about as accurate as your own runs would make them; "
+            "run the benchmarks to check that your deployment is typical"
+        )
+    launch = launch_command(pool.engine, resolved.model.hf_id or resolved.model.name, pool)
     settings = {"model": model, "gpu": pool.gpu, **pool_fields}
     if deployment is not None:
         stored = read_deployment(deployment)
@@ -182,7 +189,7 @@ def suggest_runs(
                 "download": download or None,
             },
         ).replace(RESULTS, " ".join(run.result for run in runs)),
-        notes=(*launch.notes, *_low_gain_notes(today, runs)),
+        notes=(*launch.notes, *notes),
     )
 
 
@@ -260,10 +267,6 @@ class _Design:
             replay=replay,
         )
 
-    def covariance_after(self, covariance: Matrix, candidate: _Candidate) -> Matrix:
-        """Return the covariance of theta after a fit to this run; it does not depend on the values measured."""
-        return calibrated_covariance(covariance, candidate.slopes, noise_covariance(candidate.replay.figures))
-
     def half_widths(
         self,
         asked: _Candidate,
@@ -329,10 +332,16 @@ class _Design:
     ) -> Iterator[tuple[_Candidate, dict[str, float]]]:
         """Yield the run that narrows intervals most, then the best addition, and so on, each with new half-widths."""
         covariance, left, loads = self.covariance, list(candidates), list[MeasuredLoad]()
-        now = _mean(self.half_widths(asked, covariance))
+        now = fmean(self.half_widths(asked, covariance).values())
         for _ in range(min(MAX_RUNS, len(left))):
-            after = [(each, self.covariance_after(covariance, each)) for each in left]
-            widths = [_mean(self.half_widths(asked, found, (*loads, each.load))) for each, found in after]
+            # the covariance after a fit to a run does not depend on the values measured
+            after = [
+                (each, calibrated_covariance(covariance, each.slopes, noise_covariance(each.replay.figures)))
+                for each in left
+            ]
+            widths = [
+                fmean(self.half_widths(asked, found, (*loads, each.load)).values()) for each, found in after
+            ]
             place = int(np.argmin(widths))
             if widths[place] > (1 - MIN_GAIN) * now:
                 return
@@ -340,20 +349,6 @@ class _Design:
             left.remove(best)
             loads.append(best.load)
             yield best, self.half_widths(asked, covariance, loads)
-
-
-def _low_gain_notes(today: dict[str, float], runs: Sequence[SuggestedRun]) -> tuple[str, ...]:
-    """Return a note if the suggested runs would hardly narrow today's intervals."""
-    if not runs or _mean(runs[-1].half_widths) < (1 - NOTE_GAIN) * _mean(today):
-        return ()
-    return (
-        "the predictions for such deployments are already about as accurate as your own runs would make them; "
-        "run the benchmarks to check that your deployment is typical",
-    )
-
-
-def _mean(widths: dict[str, float]) -> float:
-    return sum(widths.values()) / len(widths)
 
 
 def _loads(resolved: ResolvedPool, traffic: Traffic) -> Iterator[Traffic]:
@@ -388,6 +383,7 @@ def _suggested_run(
     assert traffic.input_len is not None
     assert traffic.output_len is not None
     assert traffic.concurrency is not None
+    checkpoint = resolved.model.hf_id or resolved.model.name
     result = f"run-{number}.json{'l' if resolved.engine.name == 'sglang' else ''}"
     arrivals = RandomArrivals(
         requests=candidate.num_prompts,
@@ -403,10 +399,6 @@ def _suggested_run(
         num_prompts=candidate.num_prompts,
         expected_s=candidate.duration_s,
         result=result,
-        bench=client_command(resolved.engine.name, _model_id(resolved), arrivals, result=result).text,
+        bench=client_command(resolved.engine.name, checkpoint, arrivals, result=result).text,
         half_widths=widths,
     )
-
-
-def _model_id(resolved: ResolvedPool) -> str:
-    return resolved.model.hf_id or resolved.model.name
