@@ -12,7 +12,8 @@ from capacity_validate import compare
 from capacity_validate.benchmark_results import read_results
 from capacity_validate.comparison import RunComparison
 from capacity_validate.comparison_page import inside_text
-from capacity_validate.replaying import rebuild_workload, replay_metrics
+from capacity_validate.rebuilt_load import rebuild_workload
+from capacity_validate.replaying import replay_metrics
 
 import capacity
 from capacity.answers.deployment_run import run_service

@@ -27,14 +27,8 @@ from capacity.report.layout import render_text
 from capacity.report.views.layout import view_parts
 from capacity_validate.evidence import Evidence
 from capacity_validate.posterior import EvaluatedFigure, Posterior, infer
-from capacity_validate.replaying import (
-    UNKNOWN_LOAD,
-    Replay,
-    calibration_prior,
-    replay_metrics,
-    replayed_run,
-    split_options,
-)
+from capacity_validate.rebuilt_load import UNKNOWN_LOAD, split_options
+from capacity_validate.replaying import Replay, calibration_prior, replay_metrics, replayed_run
 from capacity_validate.server_settings import resolve_server, served_model, weights_contradiction
 
 MIN_RELATIVE_CHANGE = 1e-6  # relative to the prior's standard deviation

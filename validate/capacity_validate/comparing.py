@@ -22,16 +22,14 @@ from capacity.workload import Workload
 from capacity_validate.benchmark_results import STATISTICS, MeasuredRun
 from capacity_validate.comparison import Comparison, MetricRow, Overheads, RunComparison
 from capacity_validate.evidence import read_evidence
-from capacity_validate.replaying import (
+from capacity_validate.rebuilt_load import (
     UNKNOWN_LOAD,
     alternative_workload,
     client_traffic,
     rebuild_workload,
-    replay,
-    replay_metrics,
-    run_frontend,
     split_options,
 )
+from capacity_validate.replaying import replay, replay_metrics, run_frontend
 from capacity_validate.server_log import ServerLog, read_server_log
 from capacity_validate.server_settings import resolve_server, served_model, weights_contradiction
 

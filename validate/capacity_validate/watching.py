@@ -28,7 +28,8 @@ from capacity_validate.comparing import compare_run
 from capacity_validate.comparison import MetricRow
 from capacity_validate.evidence import Evidence
 from capacity_validate.rate_growth import rate_growth
-from capacity_validate.replaying import calibration_prior, rebuild_workload, split_options
+from capacity_validate.rebuilt_load import rebuild_workload, split_options
+from capacity_validate.replaying import calibration_prior
 from capacity_validate.scrape_history import (
     MIN_REQUESTS,
     MIN_RESIDENCES,

@@ -9,7 +9,7 @@ from benchmark_files import vllm_result, write
 from capacity_validate import compare
 from capacity_validate.benchmark_results import read_results
 from capacity_validate.evidence import read_evidence
-from capacity_validate.replaying import alternative_workload, rebuild_workload
+from capacity_validate.rebuilt_load import alternative_workload, rebuild_workload
 
 from capacity.base.errors import InvalidInput, MalformedFile
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from benchmark_files import write
 from capacity_validate.benchmark_results import read_results
-from capacity_validate.replaying import rebuild_workload
+from capacity_validate.rebuilt_load import rebuild_workload
 
 from capacity.base.errors import InvalidInput
 
