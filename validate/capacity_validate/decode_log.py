@@ -11,21 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
+from capacity_validate.server_log import TABLES
+
 MAX_FIGURES = 8
 MIN_WINDOWS = 2  # per number of sequences, because a single window may contain a stall
 
-_VLLM = re.compile(
-    r"(?:Engine (?P<engine>\d+): )?Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s, "
-    r"Avg generation throughput: (?P<generated>[\d.]+) tokens/s, Running: (?P<running>\d+) reqs, "
-    r"(?:Swapped: \d+ reqs, )?(?:Waiting|Pending): (?P<waiting>\d+) reqs, GPU KV cache usage: (?P<usage>[\d.]+)%"
-)
-_SGLANG = re.compile(
-    r"(?P<rank>\b[DT]P\d[^\]\n]{0,40})?\] Decode batch(?: \[\d+\])?[.,] #running-req: (?P<running>\d+), "
-    r"#token: (?P<tokens>\d+),(?P<rest>[^\n]*?)gen throughput \(token/s\): (?P<generated>[\d.]+), "
-    r"#queue-req: (?P<waiting>\d+)"
-)
-_SGLANG_PREFILL = re.compile(r"(?P<rank>\b[DT]P\d[^\]\n]{0,40})?\] Prefill batch")
-_DRAFTS = re.compile(r"SpecDecoding metrics|accept len:|speculative_config=SpeculativeConfig")
+_LINES = {name: re.compile(pattern) for name, pattern in TABLES["decode_lines"].items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +33,7 @@ class DecodeSteps:
 
 def decode_steps(text: str) -> list[DecodeSteps]:
     """Return the median step time for each batch size, starting with the batch size that has the most log windows."""
-    if _DRAFTS.search(text):
+    if _LINES["drafts"].search(text):
         return []
     by_sequences: dict[int, list[DecodeSteps]] = {}
     for window in (*_vllm_windows(text), *_sglang_windows(text)):
@@ -65,7 +56,7 @@ def _merge_windows(group: list[DecodeSteps]) -> DecodeSteps:
 
 def _vllm_windows(text: str) -> Iterator[DecodeSteps]:
     before: dict[str | None, tuple[int, float]] = {}
-    for line in _VLLM.finditer(text):
+    for line in _LINES["vllm"].finditer(text):
         engine, running = line["engine"], int(line["running"])
         generated, usage = float(line["generated"]), float(line["usage"]) / 100
         last = before.get(engine)
@@ -78,11 +69,11 @@ def _vllm_windows(text: str) -> Iterator[DecodeSteps]:
 
 
 def _sglang_windows(text: str) -> Iterator[DecodeSteps]:
-    lines = [*_SGLANG.finditer(text), *_SGLANG_PREFILL.finditer(text)]
+    lines = [*_LINES["sglang"].finditer(text), *_LINES["sglang_prefill"].finditer(text)]
     before: dict[str | None, tuple[int, int]] = {}
     for line in sorted(lines, key=lambda found: found.start()):
         rank = line["rank"]
-        if line.re is _SGLANG_PREFILL:
+        if line.re is _LINES["sglang_prefill"]:
             before.pop(rank, None)
             continue
         running, tokens, generated = int(line["running"]), int(line["tokens"]), float(line["generated"])

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from capacity.base.data_files import read_data
 from capacity.base.errors import InvalidInput
 from capacity_validate.telemetry import Reading
 
@@ -18,14 +19,7 @@ BUSY_FRACTION = 0.10  # utilisation by other processes above which timings are u
 CONTEXT_BYTES = 1.5 * 2**30  # upper limit of this process's own CUDA context
 MIN_MEMORY_BYTES = 2**30
 
-_THROTTLE_REASONS = {
-    "nvmlClocksThrottleReasonSwPowerCap": "power cap",
-    "nvmlClocksThrottleReasonHwSlowdown": "hardware slowdown",
-    "nvmlClocksThrottleReasonSwThermalSlowdown": "heat (software)",
-    "nvmlClocksThrottleReasonHwThermalSlowdown": "heat (hardware)",
-    "nvmlClocksThrottleReasonHwPowerBrakeSlowdown": "power brake",
-    "nvmlClocksThrottleReasonApplicationsClocksSetting": "application clocks setting",
-}
+_THROTTLE_REASONS = read_data(Path(__file__).with_name("throttle_reasons.toml"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,23 +20,8 @@ from capacity.deployment.launch_command import read_words
 
 MAX_LINE = 50_000  # maximum length of a parsed log line, in characters
 MAX_DIGITS = 18  # of a logged number
-_RELEASE = re.compile(
-    r"vLLM API server version (\d+\.\d+\.\d+)|LLM engine \(v(\d+\.\d+\.\d+)|[█▀▄] +version (\d+\.\d+\.\d+)"
-)
-_V0 = re.compile(r"Initializing a V0 LLM engine \(v0\.(?:[89]|10)\.")
-_VLLM_ARGUMENTS = re.compile(r"non-default args: (\{[^\n]*\})")
-_VLLM_ENGINE = re.compile(r"LLM engine (?:\(v[^)\n]*\) )?with config: ([^\n]*)")
-_TENSORRT_LLM = re.compile(r"TensorRT-LLM version: (\d+\.\d+)")
-_TENSORRT_LLM_SETTINGS = re.compile(
-    r"(?:PyTorchConfig|TorchLlmArgs|LlmArgs|AttentionRuntimeFeatures)\(([^\n]*)"
-)
-_SNAPSHOT = re.compile(r"models--([\w.-]+?)--([\w.-]+)/snapshots")  # a folder of the Hugging Face cache
-_SGLANG_PREFILL = re.compile(r"#new-token: (\d+),[^\n]*?#cached-token: (\d+)")
-_SGLANG_ARGUMENTS = re.compile(r"server_args=ServerArgs\(([^\n]*)")
-_VALUE = r"('[^'\n]*'|\"[^\"\n]*\"|[\w.+/-]+)"
-_PAIR = re.compile(rf"(?:^|[\s,(])(\w+)={_VALUE}(?=[,)\s]|$)")
-_QUOTED_PAIR = re.compile(rf"'(\w+)': {_VALUE}(?=[,}}])")
 TABLES = read_data(Path(__file__).with_name("server_log.toml"))
+_LINES = {name: re.compile(pattern) for name, pattern in TABLES["lines"].items()}
 _CLUSTER_FIELDS = ("kv_transfer_config", "role")  # only a single server is replayed
 
 
@@ -54,20 +39,20 @@ class LoggedSettings:
 
 def launch_settings(text: str) -> LoggedSettings | None:
     """Return the launch settings that a log prints; None if it prints none."""
-    sglang = _SGLANG_ARGUMENTS.search(text)
+    sglang = _LINES["sglang_arguments"].search(text)
     if sglang is not None:
-        return sglang_settings(dict(_parse_pairs(_PAIR, sglang[1])))
-    if (tensorrt_llm := _TENSORRT_LLM.search(text)) is not None:
+        return sglang_settings(dict(_parse_pairs(_LINES["pair"], sglang[1])))
+    if (tensorrt_llm := _LINES["tensorrt_llm"].search(text)) is not None:
         return _tensorrt_llm_settings(tensorrt_llm[1], text)
-    release, engine_line = _RELEASE.search(text), _VLLM_ENGINE.search(text)
-    arguments = _VLLM_ARGUMENTS.search(text)
+    release, engine_line = _LINES["release"].search(text), _LINES["vllm_engine"].search(text)
+    arguments = _LINES["vllm_arguments"].search(text)
     if release is None and engine_line is None and arguments is None:
         return None
     found = _vllm_arguments(arguments[1]) if arguments is not None else LoggedSettings()
     models, fields = list(found.models), dict(found.fields)
     if engine_line is not None:
         # reversed, because the first value of a name is the engine's
-        config = dict(reversed(list(_parse_pairs(_PAIR, engine_line[1]))))
+        config = dict(reversed(list(_parse_pairs(_LINES["pair"], engine_line[1]))))
         models = [str(config[name]) for name in ("model", "served_model_name") if config.get(name)] + models
         printed = {own: config[name] for name, own in TABLES["engine_fields"].items() if name in config}
         fields |= {
@@ -78,7 +63,7 @@ def launch_settings(text: str) -> LoggedSettings | None:
     engine = None
     if release is not None:
         version = next(group for group in release.groups() if group).removesuffix(".0")
-        engine = f"vllm@{'0.8-v0' if _V0.search(text) else version}"
+        engine = f"vllm@{'0.8-v0' if _LINES['v0'].search(text) else version}"
     return LoggedSettings(
         engine=engine or "vllm", models=_add_hub_names(models), fields=_drop_cluster_fields(fields)
     )
@@ -86,21 +71,23 @@ def launch_settings(text: str) -> LoggedSettings | None:
 
 def _add_hub_names(models: Sequence[str]) -> tuple[str, ...]:
     """Return the names of a model, preceded by the Hugging Face name of a folder in the Hugging Face cache."""
-    hub = [f"{found[1]}/{found[2]}" for name in models if (found := _SNAPSHOT.search(name)) is not None]
+    hub = [
+        f"{found[1]}/{found[2]}" for name in models if (found := _LINES["snapshot"].search(name)) is not None
+    ]
     return tuple(dict.fromkeys([*hub, *models]))
 
 
 def _tensorrt_llm_settings(release: str, text: str) -> LoggedSettings:
     """Return the launch settings in TensorRT-LLM's log, which names the model only by its folder."""
     settings: dict[str, object] = {}
-    for part in _TENSORRT_LLM_SETTINGS.finditer(text):
-        settings |= dict(_parse_pairs(_PAIR, part[1]))
+    for part in _LINES["tensorrt_llm_settings"].finditer(text):
+        settings |= dict(_parse_pairs(_LINES["pair"], part[1]))
     fields = {own: settings[name] for name, own in TABLES["tensorrt_llm_fields"].items() if name in settings}
     if fields.get("kv_cache_dtype") == "auto":
         del fields["kv_cache_dtype"]
     if "use_cuda_graph" in settings:
         fields["enforce_eager"] = settings["use_cuda_graph"] is False
-    snapshot = _SNAPSHOT.search(text)
+    snapshot = _LINES["snapshot"].search(text)
     named = [snapshot[0]] if snapshot is not None else []
     if isinstance(settings.get("model"), str):
         named.append(str(settings["model"]))
@@ -133,7 +120,7 @@ def _vllm_arguments(text: str) -> LoggedSettings:
     try:
         arguments = ast.literal_eval(text[:MAX_LINE])
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        arguments = dict(_parse_pairs(_QUOTED_PAIR, text))
+        arguments = dict(_parse_pairs(_LINES["quoted_pair"], text))
     if not isinstance(arguments, dict):
         return LoggedSettings()
     served = arguments.get("served_model_name")
@@ -309,7 +296,7 @@ def _prefix_hit_rate(text: str) -> float | None:
     logged = re.findall(r"Prefix cache hit rate: (?:GPU: )?(\d+\.?\d*)%", text)
     if logged:
         return float(logged[-1]) / 100
-    prefills = [(int(new), int(cached)) for new, cached in _SGLANG_PREFILL.findall(text)]
+    prefills = [(int(new), int(cached)) for new, cached in _LINES["sglang_prefill"].findall(text)]
     new, cached = (sum(each[i] for each in prefills) for i in range(2))
     return cached / (new + cached) if new + cached else None
 

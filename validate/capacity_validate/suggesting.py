@@ -355,11 +355,7 @@ def _loads(resolved: ResolvedPool, traffic: Traffic) -> Iterator[Traffic]:
     """Yield closed-loop loads: low, high and requested concurrency, with longer prompts or longer outputs."""
     assert traffic.input_len is not None
     assert traffic.output_len is not None
-    client = (
-        {"client_latency_s": traffic.client_latency_s}
-        if "client_latency_s" in traffic.model_fields_set
-        else {}
-    )
+    client = traffic.model_dump(include={"client_latency_s"}, exclude_unset=True)
     asked = () if traffic.concurrency is None else (traffic.concurrency,)
     for more_prompt, more_output in LENGTHS:
         input_len = max(round(traffic.input_len * more_prompt), 16)
