@@ -133,18 +133,10 @@ def calibrate(
         )
     evidence = read_evidence(results)
     folders = (profiles,) if isinstance(profiles, str | Path) else tuple(profiles or ())
+    written: dict[str, Any] = {"name": name, "out": out, "overwrite": overwrite}
     if not evidence.measurements:
         folder = next(iter(folders), None)
-        return calibrate_runs(
-            evidence,
-            name=name,
-            model=model,
-            out=out,
-            overwrite=overwrite,
-            profiles=folder,
-            download=download,
-            **options,
-        )
+        return calibrate_runs(evidence, model=model, profiles=folder, download=download, **written, **options)
     if len(evidence.measurements) < len(evidence.sources):
         raise InvalidInput(
             "kernel measurements and results of runs cannot be calibrated together: calibrate from "
@@ -154,12 +146,7 @@ def calibrate(
     if beside:
         raise InvalidInput(f"{beside[0]!r} has no effect on kernel measurements: leave it out")
     return calibrate_kernels(
-        evidence.measurements,
-        name=name,
-        gpu=options.get("gpu"),
-        out=out,
-        overwrite=overwrite,
-        profiles=tuple(map(str, folders)),
+        evidence.measurements, gpu=options.get("gpu"), profiles=tuple(map(str, folders)), **written
     )
 
 

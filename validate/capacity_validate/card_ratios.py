@@ -8,7 +8,7 @@ work is applied to predictions afterwards, and the sustained case of a campaign 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 import numpy as np
@@ -94,9 +94,11 @@ def card_ratios(
         if difference is not None and len(usable) >= MIN_CASES:
             found.append(_card_ratio(target, usable, profile, difference, on_gpu=on_gpu))
     slower = _sustained_correction(cases, profile)
-    if not slower:
-        return tuple(found)
-    return tuple(_slow_compute(each, slower) if each.target.operator == "gemm" else each for each in found)
+    for place, each in enumerate(found):
+        if slower and each.target.operator == "gemm":
+            compute = round(each.ratios.get("compute", 0.0) + slower, 4)
+            found[place] = replace(each, ratios={**each.ratios, "compute": compute})
+    return tuple(found)
 
 
 def _card_ratio(
@@ -152,11 +154,6 @@ def _sustained_correction(cases: Sequence[MeasuredCase], profile: HardwareProfil
     lasting = sustained_constants(short, profile, ("gemm", "bf16"))
     predicted = math.log(short.compute_fraction / lasting.compute_fraction)
     return sum(logs) / len(logs) - predicted
-
-
-def _slow_compute(ratio: CardRatio, slower: float) -> CardRatio:
-    ratios = {**ratio.ratios, "compute": round(ratio.ratios.get("compute", 0.0) + slower, 4)}
-    return CardRatio(target=ratio.target, ratios=ratios, deviation=ratio.deviation, cases=ratio.cases)
 
 
 def kernel_adjustment(

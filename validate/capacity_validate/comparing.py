@@ -12,6 +12,7 @@ from capacity.answers.interval_parts import Z_90
 from capacity.answers.records import Quantity
 from capacity.answers.run_intervals import latency_intervals, rate_intervals, run_bands
 from capacity.base.checked import validate_arguments
+from capacity.base.data_files import read_data
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
 from capacity.base.latency_metrics import METRICS
@@ -294,6 +295,7 @@ def _memory_rows(planned: ResolvedPool, log: ServerLog | None) -> tuple[MetricRo
 
 GOOD_ERROR = 0.10
 LARGE_ERROR = 0.25
+CAUSES: Mapping[str, str] = read_data(Path(__file__).with_name("causes.toml"))
 
 
 def likely_causes(
@@ -311,39 +313,18 @@ def likely_causes(
     ttft, tpot = errors.get("mean_ttft_ms"), errors.get("mean_tpot_ms")
     causes = []
     if run.accepted_length and not drafts:
-        causes.append(
-            f"the server decoded speculatively (accepted length {run.accepted_length:.2f}); this simulation did not"
-        )
-    if tpot is not None and tpot < -GOOD_ERROR:
-        causes.append(
-            f"decode steps take longer than predicted ({tpot:+.0%}): host time of this server, slower "
-            "kernels, or a power-capped GPU; measure host time with `--fit-overheads`, kernels and power with "
-            "`capacity validate` on that GPU"
-        )
-    if tpot is not None and tpot > GOOD_ERROR:
-        causes.append(
-            f"decode steps are faster than predicted ({tpot:+.0%}): a newer engine, or another weight or KV "
-            "format than specified; check --quantization, --kv-cache-dtype and --engine"
-        )
+        causes.append(CAUSES["speculation"].format(accepted=run.accepted_length))
+    if tpot is not None and abs(tpot) > GOOD_ERROR:
+        causes.append(CAUSES["slow_decode" if tpot < 0 else "fast_decode"].format(error=tpot))
     if ttft is not None and ttft < -LARGE_ERROR:
         causes.append(_slow_first_token(run, rows, predicted, kv_known=kv_known))
     if ttft is not None and ttft > LARGE_ERROR:
-        causes.append(
-            f"TTFT is shorter than predicted ({ttft:+.0%}): prefix cache hits (the files do not record shared "
-            "tokens), or a larger token budget; check --max-num-batched-tokens"
-        )
+        causes.append(CAUSES["fast_prefill"].format(error=ttft))
     tail = errors.get("p99_ttft_ms")
     if tail is not None and "mean_ttft_ms" in measured and -tail > LARGE_ERROR >= abs(ttft or 0.0):
-        causes.append(
-            "only the TTFT tail is longer than predicted: pauses of the server or client, or preemptions"
-        )
+        causes.append(CAUSES["tail"])
     if not causes and {"mean_ttft_ms", "mean_tpot_ms"} <= measured:
-        causes.append(
-            "none found: mean TTFT and TPOT agree but other metrics lie outside their intervals; check that the "
-            "benchmark sent its requests as described here, without pauses"
-            if any(row.inside is False for row in rows)
-            else "none needed: the gap is within the known error of the model"
-        )
+        causes.append(CAUSES["not_found" if any(row.inside is False for row in rows) else "not_needed"])
     return causes
 
 
@@ -355,17 +336,7 @@ def _slow_first_token(
     gap_ms = mean.measured - (mean.predicted or 0.0)
     median = by_name.get("p50_ttft_ms")
     if median is not None and median.predicted and median.measured - median.predicted < 0.5 * gap_ms:
-        return (
-            f"a few requests waited long (mean TTFT {gap_ms:.0f} ms above the prediction, the median only "
-            f"{median.measured - median.predicted:.0f} ms): queueing in bursts; check --max-num-seqs"
-        )
-    if predicted.get("preemptions") == 0 and run.concurrency and not kv_known:
-        return (
-            f"TTFT is {gap_ms:.0f} ms longer than predicted: requests queue for slots or KV blocks that the "
-            "simulation assumes to be free (give --server-log), or the client and HTTP add latency "
-            "(--fit-overheads)"
-        )
-    return (
-        f"TTFT is {gap_ms:.0f} ms longer than predicted for all requests: time in client, HTTP, tokenizer and eager "
-        "prefill; measure it with `--fit-overheads`"
-    )
+        late_ms = median.measured - median.predicted
+        return CAUSES["bursts"].format(gap=gap_ms, median=late_ms)
+    waits = predicted.get("preemptions") == 0 and run.concurrency and not kv_known
+    return CAUSES["queue" if waits else "every_request"].format(gap=gap_ms)

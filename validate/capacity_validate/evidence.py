@@ -104,7 +104,8 @@ def read_evidence(sources: Sequence[str | Path], *, rejected: dict[str, str] | N
 
     def read(source: str) -> None:
         is_address = re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*://", source) is not None
-        text = fetch_text(source) if is_address else _read_file(source)
+        raw = b"" if is_address else read_bytes(source, "a benchmark result")
+        text = fetch_text(source) if is_address else str(raw, "utf-8-sig", errors="replace")
         _refuse_copy(source, text, seen)
         if is_address or is_metrics(text):
             kinds[source] = SCRAPE
@@ -145,10 +146,6 @@ def read_evidence(sources: Sequence[str | Path], *, rejected: dict[str, str] | N
         measurements=tuple(measurements),
         kinds=kinds,
     )
-
-
-def _read_file(source: str) -> str:
-    return str(read_bytes(source, "a benchmark result"), "utf-8-sig", errors="replace")
 
 
 def _refuse_copy(source: str, text: str, seen: dict[bytes, str]) -> None:

@@ -215,7 +215,11 @@ def match_profile(
             )
         return profile, mismatches(facts, profile)
     candidates = [load_profile(name, directories) for name in profile_names(directories) if "@" not in name]
-    scored = [(_match_score(facts, profile), profile) for profile in candidates]
+    scored = [
+        (_name_score(facts.name, profile), profile)
+        for profile in candidates
+        if abs(facts.memory_total_bytes / profile.memory_driver_bytes - 1) <= MEMORY_MATCH_FRACTION
+    ]
     best = max(scored, key=lambda pair: pair[0], default=(0.0, None))
     if best[1] is None or best[0] <= 0:
         copied = None if copied_bytes_per_s is None else copied_bytes_per_s()
@@ -249,13 +253,6 @@ def is_card_of_profile(card_name: str, profile: HardwareProfile) -> bool:
 
 def _family_words(words: set[str]) -> set[str]:
     return {word for word in words if not word.endswith("gb") and word not in _NOT_FAMILY}
-
-
-def _match_score(facts: DeviceFacts, profile: HardwareProfile) -> float:
-    """Return how well a card's name matches a profile's; 0 if the GPU family or the memory size differs."""
-    if abs(facts.memory_total_bytes / profile.memory_driver_bytes - 1) > MEMORY_MATCH_FRACTION:
-        return 0.0
-    return _name_score(facts.name, profile)
 
 
 def _name_score(device: str, profile: HardwareProfile) -> float:

@@ -163,6 +163,7 @@ class CaseRunner:
         except KeyboardInterrupt:
             interrupted = True
         self.log.clear_marker()
+        drift = reference_drift(self._references)
         left_out = tuple(case.id for case in cases if case.id not in self.log.done)
         statuses = [self.log.done[case.id].status for case in cases if case.id in self.log.done]
         return RunOutcome(
@@ -170,14 +171,10 @@ class CaseRunner:
             skipped=len(statuses) - statuses.count("ok"),
             left_out=left_out,
             interrupted=interrupted,
-            drift=self._drift(),
+            drift=time_drift(self._first_s, self._last_s) if drift is None else drift,
             stopped=self._stop_reason,
             references=tuple(self._references),
         )
-
-    def _drift(self) -> float:
-        drift = reference_drift(self._references)
-        return time_drift(self._first_s, self._last_s) if drift is None else drift
 
     def _shuffle(self, cases: Sequence[Case], number: int) -> list[Case]:
         """Return the cases in the order of pass `number`."""

@@ -273,12 +273,8 @@ def value_at(document: object, path: str) -> Any:
     return document
 
 
-def to_text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
 _READERS: Mapping[str, Callable[[object], Any]] = {  # fields that are not plain numbers
-    "model": to_text,
+    "model": lambda value: value if isinstance(value, str) else None,
     "completed": lambda value: to_count(value) or 0,
     "failed": lambda value: to_count(value) or 0,
     "request_rate": to_rate,
