@@ -215,10 +215,8 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
 
 def figures_html(report: ValidationReport) -> str:
     """Return the roofline and parity charts as HTML; plotly's script is included only once."""
-    try:
-        import plotly.io
-    except ImportError:
-        return "<p>No figures: plotly is not installed.</p>"
+    import plotly.io
+
     roofline = _roofline(report)
     figures = [] if roofline is None else [roofline]
     if any(row.role == "held out" for row in report.cases):
