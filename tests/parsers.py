@@ -20,6 +20,7 @@ from sweep_files import SPEC
 from trace_texts import AZURE, BURSTGPT, PLAIN, agentic, mooncake
 
 import capacity
+from capacity.answers.parsed_question import parse_question
 from capacity.base.errors import CapacityError
 from capacity.base.external_files import read_text
 from capacity.deployment import read_deployment
@@ -212,6 +213,17 @@ PARSERS: Mapping[str, Parser] = {
             "#!/bin/sh\nexport A=b\nvllm serve org/m \\\n  --max-num-seqs 8 # a comment\n",
             "services:\n  llm:\n    image: vllm/vllm-openai\n    command: --model org/m\n    deploy: {replicas: 2}\n",
         ),
+    ),
+    "question": Parser(
+        parse_question,
+        (
+            "70B chat on 8 H100, 1000 users, fast",
+            "8xH100 70b fp8, isl 2048 osl 256, 20/s, p95 ttft 500ms tpot 40 ms",
+            "vllm serve org/m -tp 4 --max-num-seqs 256 --speculative-config '{\"method\": \"ngram\"}' --foo 3",
+            "qwen3-32b int4 4 x l40s double traffic spot $2.50/h 64k context",
+            _config(),
+        ),
+        text=True,
     ),
     "options file": Parser(lambda path: _launched(f"vllm serve org/m --config {path}"), (CONFIG,)),
     "Modelfile": Parser(

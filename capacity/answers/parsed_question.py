@@ -272,7 +272,10 @@ class _Reader:
 
     def _take(self, fields_of: Callable[[re.Match[str]], Fields], found: re.Match[str]) -> str:
         """Set the fields of a match; return the text to put in its place."""
-        fields = fields_of(found)
+        try:
+            fields = fields_of(found)
+        except (OverflowError, ValueError):  # a number of hundreds of digits
+            return found[0]
         self.add(fields)
         return " " if fields else found[0]
 
