@@ -219,7 +219,7 @@ PARSERS: Mapping[str, Parser] = {
         (
             "70B chat on 8 H100, 1000 users, fast",
             "8xH100 70b fp8, isl 2048 osl 256, 20/s, p95 ttft 500ms tpot 40 ms",
-            "vllm serve org/m -tp 4 --max-num-seqs 256 --speculative-config '{\"method\": \"ngram\"}' --foo 3",
+            'vllm serve org/m -tp 4 --max-num-seqs 256 --speculative-config \'{"method": "ngram"}\' --foo 3',
             "qwen3-32b int4 4 x l40s double traffic spot $2.50/h 64k context",
             _config(),
         ),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator.gap_counter import GapCounter
-from capacity.simulator.metrics import RequestRecord, RequestTable, summarize
+from capacity.simulator.metrics import RequestRecord, RequestTable, request_latency_s, summarize
 
 
 def record(
@@ -62,3 +64,25 @@ def test_nothing_completed_is_none_not_zero() -> None:
     assert summary.ttft_ms is summary.tpot_ms is summary.itl_ms is summary.e2el_ms is None
     assert summary.request_throughput == 0
     assert summarize(RequestTable.from_records([])).completed == 0
+
+
+def test_a_record_and_its_table_have_the_same_latencies() -> None:
+    """TPOT of two tokens is the gap between them; the row numbers and instants before 0 s stay as they are."""
+    two = record(0, -1.0, 0.5, 0.75, 2)
+    assert (two.ttft_s, two.tpot_s, two.e2e_s) == (1.5, 0.25, 1.75)
+    assert two.cached_tokens == two.preemptions == 0
+    table = RequestTable.from_records([two, *THREE[1:]])
+    assert table.latency_s("tpot").tolist() == pytest.approx([0.25, math.nan, math.nan], nan_ok=True)
+    assert table.latency_s("e2el").tolist() == pytest.approx([1.75, 0.1, math.nan], nan_ok=True)
+    assert table.rows(table.completed).latencies("tpot", per_ps=1e-9).tolist() == [pytest.approx(250.0)]
+    assert [row.index for row in table] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("metric", "tokens", "latency_s"),
+    [("ttft", 5, 0.4), ("tpot", 5, 0.4), ("tpot", 1, None), ("e2el", 1, 2.0)],
+)
+def test_a_latency_of_means(metric: str, tokens: int, latency_s: float | None) -> None:
+    assert request_latency_s(metric, 0.4, 2.0, tokens) == (
+        None if latency_s is None else pytest.approx(latency_s)
+    )

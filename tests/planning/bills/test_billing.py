@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from capacity import estimate
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Billing
 from capacity.hardware.pricing import Price
-from capacity.planning.bills.billing import Rates, batch_job, make_bill, spot_cost
+from capacity.planning.bills.billing import Rates, ServedRun, batch_job, make_bill, spot_cost
 
 CENT = 0.005
 
@@ -136,3 +138,50 @@ def test_a_batch_job_is_done_by_its_deadline_with_the_fewest(
         assert documents / (rate * 3600 * (job.replicas - 1)) > deadline * (1 - 1e-6)
     assert job.usd == pytest.approx(job.gpu_hours * 2.0)
     assert job.usd_per_document * documents == pytest.approx(job.usd)
+
+
+def test_energy_and_traffic_of_a_load_by_hand() -> None:
+    """8 GPUs at 1,000 W and 2 requests/s of 300 + 100 tokens."""
+    load = Rates(requests_per_s=2.0, input_tokens=300, output_tokens=100, prefill_share=0.25)
+    bill = make_bill(
+        price_of(2.0),
+        Billing(replicas=2, co2_g_per_kwh=500.0, requests_per_user_hour=4.0),
+        deployment="d",
+        gpus_per_replica=4,
+        watts_per_gpu=1000,
+        full=load,
+        served=None,
+    )
+    assert bill.watts == 8000
+    assert bill.full.requests_per_day == 172_800
+    assert bill.full.output_tokens_per_s == 200
+    assert bill.full.joules_per_output_token == 40
+    assert bill.full.kwh_per_million_output_tokens == pytest.approx(40e6 / 3.6e6)
+    assert bill.full.kwh_per_million_tokens == pytest.approx(10e6 / 3.6e6)
+    assert bill.full.output_tokens_per_s_per_megawatt == pytest.approx(25_000)
+    assert bill.full.co2_g_per_million_tokens == pytest.approx(500 * 10e6 / 3.6e6)
+    assert bill.full.users == 1800
+    assert bill.full.usd_per_user_month == pytest.approx(16 / 7200 * 4 * 730)
+    assert bill.utilization is None
+
+
+@pytest.mark.parametrize(
+    ("verdict", "serves"), [("stable", True), ("saturated", True), ("overloaded", False)]
+)
+def test_an_overloaded_deployment_does_not_serve_the_load(verdict: Any, serves: bool) -> None:
+    load = Rates(requests_per_s=2.0, input_tokens=300, output_tokens=100, prefill_share=0.25)
+    sides = {"deployment": "d", "gpus_per_replica": 1, "watts_per_gpu": 1000, "full": load, "served": load}
+    bill = make_bill(price_of(2.0), Billing(), run=ServedRun(verdict=verdict), **sides)
+    assert bill.serves is serves
+
+
+def test_interruptions_lengthen_a_batch_job() -> None:
+    """An hour lost in two, by one interruption an hour of an hour each: half the documents an hour."""
+    full = Rates(requests_per_s=20.0, input_tokens=1, output_tokens=1, prefill_share=0.5)
+    asked = {"documents": 720_000, "deadline_hours": 20.0, "replicas": 2}
+    plain = batch_job(price_of(2.0), Billing(**asked), 1, full)
+    lost = batch_job(price_of(2.0), Billing(**asked, interruptions_per_hour=1.0, restart_s=3600.0), 1, full)
+    assert plain is not None
+    assert lost is not None
+    assert (plain.replicas, plain.hours) == (1, pytest.approx(20.0))
+    assert (lost.replicas, lost.hours) == (2, pytest.approx(20.0))
