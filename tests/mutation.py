@@ -36,7 +36,7 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {  # name: file, tests that ta
     "verdict": ("simulator/verdict.py", ("tests/simulator/test_verdict.py",)),
     "search": ("planning/search/best_first_search.py", ("tests/planning/search/test_best_first_search.py",)),
     "bills": ("planning/bills/billing.py", ("tests/planning/bills/test_billing.py",)),
-    "memory": ("pool/memory.py", ("tests/pool/test_memory.py",)),
+    "memory": ("pool/memory.py", ("tests/pool", "tests/deployment/engines", "tests/test_release_facts.py")),
     "intervals": ("answers/intervals.py", ("tests/answers/test_intervals.py",)),
 }
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {

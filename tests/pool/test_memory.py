@@ -407,3 +407,19 @@ def test_weights_of_a_model_that_sees_as_vllm_printed_them() -> None:
     pool = pool_of(load_model("gemma-3-27b"), A100, VLLM_011, tensor_parallel_size=4)
     assert pool.model.rotary_values * 2 / GIB == pytest.approx(0.28125)
     assert static_memory(pool, 0).weights_bytes / GIB == pytest.approx(13.1665, rel=0.01)
+
+
+def test_sglang_reserves_for_graphs_of_attention_ranks_by_hand() -> None:
+    """512 + 1.5 max(8 chunks, 2048) + 8/8 GiB + 2 a request + 3 or 4.5 for each rank and request, in MiB."""
+    for release in ("sglang@0.5.5", "sglang@0.5.9", "sglang@0.5.23"):
+        engine = find_engine(release)
+        pool = pool_of(
+            load_model("deepseek-v3"), H200, engine, data_parallel_size=8, enable_expert_parallel=True
+        )
+        graphs = engine.default_limits(H200.memory_engine_bytes, H200.architecture).largest_graph(8) or 0
+        chunk = 8 * pool.max_num_batched_tokens
+        each = 4.5 if engine.large_graph_reserve and graphs > 300 else 3.0
+        reserved = 512 + 1.5 * max(chunk, 2048) + 1024 + (2 + 8 * each) * graphs
+        total = H200.memory_engine_bytes / 2**20
+        assert graphs > 0
+        assert sglang_static_fraction(pool) == round((total - max(reserved, 10 * 1024)) / total, 3)
