@@ -152,6 +152,8 @@ def take_screenshot(
     if shot.click:
         page.get_by_role("button", name=shot.click, exact=True).first.click()
     if shot.what_if:
+        page.get_by_role("button", name="Pin this as A").click()
+        page.get_by_role("button", name="Unpin A").wait_for()
         box = page.get_by_role("textbox", name="What if")
         box.fill(shot.what_if)
         box.press("Enter")

@@ -3,24 +3,24 @@
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
+from html import escape
 from typing import Any
 
 import streamlit as st
 
-from capacity.answers.records import ReplicasNeeded
 from capacity.answers.sides import Change
 from capacity.base.mappings import omit, select
 from capacity.deployment import Cost, Pool
 from capacity.model import model_names
+from capacity.planning.variations.deployment_comparison import DeploymentComparison
 from capacity.planning.variations.diff import Diff
-from capacity.report.replicas import count_text
 from capacity.report.views.diff import diff_view
 from capacity.service.jobs import Task
 from capacity_app import parts, views
 from capacity_app.error_display import escape_markdown, show_errors
 from capacity_app.side import Side as Side
 from capacity_app.side import read_side
-from capacity_app.state import OWN_MODEL, SIDES, WIDGETS, Inputs
+from capacity_app.state import OWN_MODEL, SIDES, WIDGETS, Inputs, link_to
 
 SETTING_LABELS = {name: widget.label for name, widget in WIDGETS.items()}  # the sidebar's labels
 LETTERS = "ABCD"
@@ -56,7 +56,7 @@ def draw_figures(
         and math.isfinite(current.options.get("request_rate", math.inf))
     ):
         with show_errors():
-            _replicas_of_sides(asked, current, ask, slo)
+            _draw_verdict(list(asked.values()), current, ask, slo)
     alike = sides and "A" in answers and asked["A"].load == current.load
     parts.draw_kpis(compare_with_first(shown[here], shown["A"]) if alike else shown[here])
     _draw_buttons(current, sides)
@@ -130,21 +130,31 @@ def _set_same_load(current: Side) -> None:
     st.session_state[SIDES] = list(dict.fromkeys(asked))
 
 
-def _replicas_of_sides(asked: Mapping[str, Side], current: Side, ask: Ask, slo: tuple[str, ...]) -> None:
+def _draw_verdict(asked: Sequence[Side], current: Side, ask: Ask, slo: tuple[str, ...]) -> None:
     """Draw for each deployment the replicas it needs to serve the current load within the SLO, and their cost."""
-    found = {}
-    for letter, side in asked.items():
-        same_load = side.under_load_of(current)
-        task = replicas_task(ask(same_load).arguments["model"], same_load, slo)
-        answer = parts.run_in_background(
-            f"replicas_{letter}", task, doing=f"Computing replicas of {letter}"
-        ).current
-        if answer is None:
-            return
-        found[letter] = answer
-    running = {letter: int(side.options.get("replicas", 1)) for letter, side in asked.items()}
-    held = all(_meets_slo(each, running[letter]) for letter, each in found.items())
-    parts.draw_verdict("stable" if held else "saturated", equal_load_text(found, running))
+    same_load = [side.under_load_of(current) for side in asked]
+    compared = [{**side.deployment, "model": ask(side).arguments["model"]} for side in same_load]
+    answer = compare_in_background(compared, current.traffic, slo)
+    if answer is not None:
+        served = all(side.needed for side in answer.sides)
+        parts.draw_verdict("stable" if served else "saturated", answer.verdict)
+        st.html(f'<a style="color: inherit" href="{escape(link_to("deployments"))}">Charts of all sides</a>')
+
+
+def compare_in_background(
+    deployments: Sequence[Mapping[str, Any]], traffic: Mapping[str, Any], slo: Sequence[str]
+) -> DeploymentComparison | None:
+    """Compare deployments under one load in the background; the run length and seed of a page are not used."""
+    shared = {"traffic": omit(traffic, "num_prompts", "seed")}
+    arguments = {
+        "deployments": [{**omit(each, "service"), **shared} for each in deployments],
+        "slo": list(slo),
+    }
+    task = Task(function="capacity:compare_deployments", arguments=arguments, reports=True)
+    found: DeploymentComparison | None = parts.run_in_background(
+        "deployments", task, doing="Searching the capacity of each side"
+    ).current
+    return found
 
 
 def replicas_task(model: Any, side: Side, slo: Sequence[str]) -> Task:
@@ -159,35 +169,6 @@ def replicas_task(model: Any, side: Side, slo: Sequence[str]) -> Task:
     return Task(function="capacity_app.tasks:replicas", arguments=arguments)
 
 
-def _meets_slo(answer: ReplicasNeeded, replicas: int) -> bool:
-    return answer.needed is not None and answer.needed.replicas <= replicas
-
-
-def equal_load_text(found: Mapping[str, ReplicasNeeded], running: Mapping[str, int]) -> str:
-    """Return a text: which sides serve the load within the SLO, and the replicas and cost that each needs for it."""
-    first = next(iter(found.values()))
-    load = f"{first.requests_per_s:,.4g} requests/s"
-    holding = [letter for letter, each in found.items() if _meets_slo(each, running[letter])]
-    if len(holding) == len(found):
-        held = "all sides meet" if len(found) > 2 else "both meet"
-    elif holding:
-        held = f"only {' and '.join(holding)} meet{'s' * (len(holding) == 1)}"
-    else:
-        held = "neither meets" if len(found) == 2 else "no side meets"
-    counts = [
-        f"{letter} {count_text(each.needed) if each.needed else f'no number suffices ({each.reason})'}"
-        for letter, each in found.items()
-    ]
-    within = f"within {' and '.join(first.slos)} at {first.confidence:.0%} confidence"
-    text = f"At {load} {held} the SLO. Replicas needed for {load} {within}: {'; '.join(counts)}"
-    bills = [None if each.needed is None else each.needed.usd_per_month for each in found.values()]
-    if len(bills) == 2 and bills[0] is not None and bills[1] is not None:
-        before, after = found
-        change = bills[1] / bills[0] - 1
-        text += f"; {after} costs {abs(change):.0%} {'less' if change < 0 else 'more'} than {before}"
-    return f"{text}."
-
-
 def can_be_pinned(side: Side) -> bool:
     """Return whether the side can be pinned: a link can contain its arguments."""
     return side.model in model_names() and "trace" not in side.options
@@ -198,11 +179,6 @@ def pin() -> None:
     side: Side | None = st.session_state.get(CURRENT_SIDE)
     if side is not None and can_be_pinned(side):
         st.session_state[SIDES] = [*st.session_state[SIDES], side.link_text]
-
-
-def pinned_texts() -> list[str]:
-    """Return the pinned sides as encoded in the link."""
-    return list(st.session_state.get(SIDES, ()))
 
 
 def _unpin(text: str) -> None:

@@ -12,7 +12,6 @@ from capacity.deployment import Pool
 from capacity.deployment.use_cases import find_use_case
 from capacity_app import more_settings
 from capacity_app.error_display import escape_markdown
-from capacity_app.sides import pin, pinned_texts
 from capacity_app.state import AS_PUBLISHED, OWN_PRICE, PRESET, UNSET, WIDGETS
 from capacity_app.widgets import Field
 
@@ -100,7 +99,7 @@ def move_settings_to_widgets(page: str) -> None:
 
 
 def draw_box(page: str) -> None:
-    """Draw a text box for changes of inputs, applied immediately; if no side is pinned, pin the old inputs as A."""
+    """Draw a text box for changes of inputs, applied immediately."""
     st.text_input(
         "What if",
         key=KEY,
@@ -109,7 +108,7 @@ def draw_box(page: str) -> None:
         on_change=_apply,
         args=(page,),
         help="Several changes at once, as words (`2xB200 fp8 double traffic`) or flags (`-tp 2 --gpu b200 -q fp8 "
-        "--request-rate 8`). The current inputs are pinned as A, so that every metric shows the difference.",
+        "--request-rate 8`). To see the difference of every metric, pin the inputs before.",
     )
     if done := st.session_state.get(DONE):
         st.caption(f":material/check: {escape_markdown(done)}")
@@ -133,8 +132,6 @@ def parse_changes(text: str) -> ParsedQuestion:
 
 def _apply(page: str) -> None:
     parsed = parse_changes(str(st.session_state.get(KEY, "")))
-    if parsed.fields and not pinned_texts():
-        pin()
     left = apply_fields(page, parsed.fields)
     st.session_state[NOT_READ] = (parsed.not_read, (*parsed.notes, *left))
     st.session_state[DONE] = ", ".join(field_text(name, value) for name, value in parsed.fields.items())
@@ -144,7 +141,7 @@ def _apply(page: str) -> None:
 
 def implied_page_state(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:
     """Return values for the page's own widgets that a change requires: the kind of load, GPUs or SLO of a search."""
-    from capacity_app.pages import LOOP, RATE
+    from capacity_app.pages import LOOP, RATE, USERS
 
     if page in ("plan", "fleet"):
         limits = {
@@ -162,6 +159,8 @@ def implied_page_state(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:
             for name, key in (("use_case", "start_case"), ("users", "start_users"))
             if name in changed
         }
+    if page == "deployments" and "users" in changed:
+        return {"deps_load": USERS, "deps_users": changed["users"]}
     ways = [way for name, way in (("request_rate", RATE), ("concurrency", LOOP)) if name in changed]
     key = {"estimate": "load", "stack": "stack_load"}.get(page)
     return {key: ways[0]} if key and ways else {}

@@ -312,6 +312,8 @@ def test_a_plans_files_are_one_archive(tab: Callable[..., Tab]) -> None:
     here.page.get_by_text("Stale: from earlier inputs").wait_for(state="detached")
     wait_until_drawn(here.page)
     hourly = here.value("Per hour")
+    here.page.get_by_role("button", name="Pin this as A").click()
+    here.page.get_by_role("button", name="Unpin A").wait_for()
     box = here.page.get_by_role("textbox", name="What if")
     box.fill("l40s")
     box.press("Enter")  # a plan is pinned: the other is searched at once

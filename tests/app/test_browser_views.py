@@ -42,7 +42,7 @@ def test_a_click_on_the_frontier_opens_the_deployment(chromium: Any, server: str
 
 
 @pytest.mark.slow
-def test_the_question_of_a_meeting_takes_one_action_and_its_link_restores_it(
+def test_the_question_of_a_meeting_takes_two_actions_and_its_link_restores_it(
     chromium: Any, server: str
 ) -> None:
     """From 4 x H100 to 2 x B200 in FP8 under the same traffic."""
@@ -50,6 +50,8 @@ def test_the_question_of_a_meeting_takes_one_action_and_its_link_restores_it(
     page.goto(f"{server}/estimate?model=llama-3.1-70b&tp=4&load=arrivals+at+a+rate&rate=4")
     wait_until_drawn(page)
     page.get_by_test_id("stMetric").first.wait_for()  # what is in sight is what is pinned
+    page.get_by_role("button", name="Pin this as A").click()
+    page.get_by_role("button", name="Unpin A").wait_for()
     box = page.get_by_role("textbox", name="What if")
     box.fill("2xB200 fp8")
     box.press("Enter")

@@ -33,6 +33,14 @@ def test_page_shows_the_verdict_of_the_library(dashboard: Open) -> None:
 
 
 @pytest.mark.ci
+def test_page_takes_users_as_the_load(dashboard: Open) -> None:
+    opened = dashboard("deployments", deps_load="users", deps_users="1200", deps_think="20").settled()
+    assert opened.refusals == []
+    (verdict,) = (box.value for box in opened.at.success)
+    assert verdict.startswith("At 60 requests/s within the SLO, A needs")
+
+
+@pytest.mark.ci
 def test_pinned_side_is_compared_under_the_sidebars_load(dashboard: Open) -> None:
     pin = Side(
         page="estimate", model="llama-3.1-8b", options={"gpu": "b200-sxm-180gb", "request_rate": 9.0}, cost={}

@@ -36,8 +36,8 @@ ASKED: dict[str, Any] = {
 def test_two_plans_stand_beside_each_other_and_a_link_restores_both(dashboard: Open) -> None:
     opened = dashboard("plan", **FEW)
     opened.at.button(key="run_plan").click().run()
-    opened.settled()
-    opened.at.text_input(key="what_if").set_value("l40s").run()
+    opened.settled().at.button(key="pin").click().run()
+    opened.settled().at.text_input(key="what_if").set_value("l40s").run()
     opened.settled().settled()
     assert opened.refusals == []
     plans = [

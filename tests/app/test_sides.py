@@ -11,17 +11,13 @@ import pytest
 from capacity_app import sides
 from capacity_app.error_display import escape_markdown
 from capacity_app.side import Side, pack_text, read_side
-from capacity_app.sides import change_text, equal_load_text, settings_text
+from capacity_app.sides import change_text, settings_text
 
 import capacity
 from capacity.answers.records import Quantity
 from capacity.answers.sides import Change
-from capacity.deployment import Cost, Pool, Traffic, build
-from capacity.hardware.pricing import find_price_for_cost
-from capacity.planning.sizing.replicas_needed import replicas_needed
-from capacity.pool.resolve import resolve
+from capacity.base.mappings import omit
 from capacity.report.display import time_and_interval
-from capacity.report.replicas import count_text
 from capacity.report.views.diff import mean_and_interval
 
 Open = Callable[..., Any]
@@ -70,10 +66,8 @@ def test_sides_at_one_rate_are_compared_and_their_replicas_are_the_librarys(dash
         shown = next(metric for metric in opened.at.metric if metric.label == figure)
         assert shown.delta.endswith(f"; {expected.replace(' %', ' % vs. A')}")
     assert rows["$ a month"]["A"] == f"${first.cost.usd_per_month:,.0f}"
-    needed = {"A": counted(**FIRST), "B": counted(**second_asked)}
-    said = equal_load_text(needed, {"A": 1, "B": 1})
+    said = verdict_of(FIRST, second_asked)
     assert escape_markdown(said) in [str(each.value) for each in (*opened.at.success, *opened.at.warning)]
-    assert f"A {count_text(needed['A'].within_slo)}" in said
 
     link = parse_qs(next(code.value for code in opened.at.sidebar.code).partition("?")[2])
     again = dashboard("estimate", **{key: values[0] for key, values in link.items()}).settled().settled()
@@ -83,20 +77,19 @@ def test_sides_at_one_rate_are_compared_and_their_replicas_are_the_librarys(dash
     assert not any("A" in frame.value for frame in again.settled().at.dataframe)
 
 
-def counted(**asked: Any) -> Any:
-    """The replicas that the library counts for the sidebar's SLO."""
-    pool = {name: value for name, value in asked.items() if name != "request_rate"}
-    traffic = {"input_len": 1024, "output_len": 256, "request_rate": asked["request_rate"]}
-    price = find_price_for_cost(pool["gpu"], build(Cost, {"price_tier": "on-demand"}))
-    slo = ("ttft:p95:1000ms", "tpot:p95:50ms")
-    resolved = resolve("llama-3.1-70b", build(Pool, pool))
-    return replicas_needed(resolved, build(Traffic, traffic), slo=slo, price=price)
+def verdict_of(*asked: dict[str, Any]) -> str:
+    """The verdict of the library on these deployments under the load of the first, within the sidebar's SLO."""
+    traffic = {"input_len": 1024, "output_len": 256, "request_rate": asked[0]["request_rate"]}
+    shared = {"model": "llama-3.1-70b", "traffic": traffic, "cost": {"price_tier": "on-demand"}}
+    deployments = [{**shared, "pools": [omit(each, "request_rate")]} for each in asked]
+    return capacity.compare_deployments(deployments, slo=("ttft:p95:1000ms", "tpot:p95:50ms")).verdict
 
 
 @pytest.mark.ci
 def test_sides_under_different_loads_are_not_subtracted_until_they_have_one_load(dashboard: Open) -> None:
     opened = dashboard("estimate", model="llama-3.1-70b", tp="4").settled()
-    opened.at.text_input(key="what_if").set_value("4xh200 --request-rate 4").run()
+    opened.at.button(key="pin").click().run()
+    opened.settled().at.text_input(key="what_if").set_value("4xh200 --request-rate 4").run()
     opened.settled().settled()
     rows = table(opened)
     assert {row["B vs. A"] for row in rows.values()} == {sides.DIFFERENT_LOADS}
@@ -119,8 +112,10 @@ def test_an_overloaded_side_has_no_price_to_compare(dashboard: Open) -> None:
     for label in ("Per month", "$ per 1M output", "Utilization", "Provisioned energy"):
         assert rows[label]["B vs. A"] == "-", label
     assert rows["$ per 1M output"]["A"].startswith("-")
-    shown = [str(warning.value) for warning in opened.at.warning]
-    assert any("neither meets the SLO" in text and "less than A" in text for text in shown)
+    shown = [str(box.value) for box in (*opened.at.success, *opened.at.warning)]
+    assert any(
+        text.startswith("At 20 requests/s within the SLO, A needs") and " than A" in text for text in shown
+    )
 
 
 @pytest.mark.slow

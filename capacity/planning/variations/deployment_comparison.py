@@ -1,14 +1,14 @@
 """Compare two to four deployments at equal served load within the SLO: replicas, bill and break-even load.
 
-The capacity of a side is the rate that `curve` finds for one replica at `confidence`. The interval of a cost difference
-comes from paired draws: each constant of the step model has one error per draw, which all sides on that GPU and engine
-share. Errors on different GPUs or engines are drawn independently, which is the wide case.
+The replicas are those of `replicas_needed`, as in `plan` and `cost`. The interval of a cost difference comes from
+paired draws: each constant of the step model has one error per draw, which all sides on that GPU and engine share.
+Errors on different GPUs or engines are drawn independently, which is the wide case.
 """
 
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, ClassVar
@@ -19,70 +19,108 @@ import numpy.typing as npt
 
 from capacity.answers.engine_setup import requests_of
 from capacity.answers.interval_parts import Z_90
+from capacity.answers.records import ReplicaCount
 from capacity.base.checked import validate_arguments
-from capacity.base.errors import InvalidInput
+from capacity.base.errors import CapacityError, InvalidInput
+from capacity.base.quantity import Quantity
 from capacity.base.record import AnswerRecord
 from capacity.deployment import DeploymentFile, Traffic
 from capacity.deployment.use_cases import service_levels
-from capacity.hardware.pricing import HOURS_PER_MONTH, Price, billed_gpus, find_price_for_cost, usd_per_hour
+from capacity.hardware.pricing import Price, find_price_for_cost
+from capacity.planning.evaluation.evaluate import deployment_label
 from capacity.planning.evaluation.step_error import error_parts
 from capacity.planning.load.curve import CurvePoint, curve
 from capacity.planning.load.highest_rate import HighestRate
+from capacity.planning.sizing.replicas_needed import replicas_needed
 from capacity.planning.variations.diff import DeploymentLike, read_single_pool
 from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.workload.request_generation import DEFAULT_NUM_PROMPTS
 
 LETTERS = "ABCD"
 MEMORY_PARTS = ("weights", "activations", "overhead", "kv_cache")
+CONFIDENCE = 0.9  # that the replicas meet the SLO, as in `plan` and `cost`
 DRAWS = 2000
 BREAK_EVEN_RANGE = 10.0  # the break-even is searched from 1/10 to 10 times the load
+MOST_SIMULATED = 8  # replicas in the curve of a side; more barely change the capacity of each
+REQUESTS_PER_REPLICA = 500  # in that curve, at least
+ROUNDING = 1e-9  # relative, so that the load divided by the capacity rounds up to the replicas
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedSide:
-    """One deployment at the load: capacity of a replica within the SLO (requests/s), replicas, bill, utilisation.
+    """One deployment at the load; `reason` says why it has no replicas: it does not fit, or no number meets the SLO.
 
-    `capacity_per_s` has probability `confidence` given the error of step times. `replicas` and the fields after it are
-    None if no rate meets the SLO. `points` is the curve of one replica; `memory_bytes` is the use of each GPU by part.
+    `needed` are its replicas and bill, as in `plan` and `cost`. `capacity_per_s`: requests/s of each of these replicas
+    within the SLO at their `confidence`; `highest` and `points` are of `simulated_replicas` replicas together.
+    `utilization`: fraction of the throughput under a backlog, as in `cost`. `memory_bytes`: use of each GPU by part.
     """
 
     name: str
     deployment: str
-    capacity_per_s: float
-    highest: HighestRate
-    gpus_per_replica: int
-    usd_per_hour_per_replica: float | None
-    replicas: int | None
-    usd_per_hour: float | None
-    usd_per_month: float | None
-    utilization: float | None
-    points: tuple[CurvePoint, ...]
-    memory_bytes: dict[str, float]
+    reason: str | None = None
+    needed: ReplicaCount | None = None
+    price: Price | None = None
+    gpus_per_replica: int = 0
+    capacity_per_s: float = 0.0
+    utilization: float | None = None
+    simulated_replicas: int = 0
+    highest: HighestRate | None = None
+    points: tuple[CurvePoint, ...] = ()
+    memory_bytes: dict[str, float] = field(default_factory=dict)
+
+    def usd_per_hour_at(self, rate: float, capacity_per_s: Floats | float) -> Floats:
+        """Return $ per hour of the replicas that serve `rate` if each has this capacity; infinite if it has none."""
+        assert self.price is not None
+        unit = self.price.gpus_per_instance
+        with np.errstate(divide="ignore"):
+            gpus = np.ceil(rate / np.asarray(capacity_per_s, float)) * self.gpus_per_replica
+        return np.asarray(np.ceil(gpus / unit) * unit * self.price.usd_per_gpu_hour)
+
+    def usd_per_request_at(self, capacity_per_s: Floats | float) -> Floats:
+        """Return $ per request at full load, without rounding to whole replicas."""
+        assert self.price is not None
+        with np.errstate(divide="ignore"):
+            return (
+                self.price.usd_per_gpu_hour * self.gpus_per_replica / 3600 / np.asarray(capacity_per_s, float)
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostDifference:
-    """Bill of `second` relative to that of `first` for the same load, minus 1, with its 90 % interval.
+    """Cost of `second` relative to that of `first`, minus 1, with its 90 % interval.
 
-    `low` and `high` are None if a side cannot serve the load at the slow end of its interval. `cheaper_probability`:
-    fraction of the draws in which `second` is cheaper. `break_even_below_per_s` and `_above_per_s`: the nearest
-    request rates at which the cheaper side changes, within a factor of 10.
+    `bill`: of whole replicas for the load. `per_request`: at full load, without rounding to whole replicas. Without
+    ends if a side cannot meet the SLO at the slow end of its interval. `cheaper_probability` and `equal_probability`:
+    fractions of the draws in which the bill of `second` is lower or the same. `break_even_below_per_s` and
+    `_above_per_s`: the nearest request rates at which the cheaper side changes, within a factor of 10.
     """
 
     first: str
     second: str
-    value: float
-    low: float | None
-    high: float | None
+    bill: Quantity
+    per_request: Quantity
     cheaper_probability: float
+    equal_probability: float
     break_even_below_per_s: float | None
     break_even_above_per_s: float | None
+
+    def text(self, change: Quantity) -> str:
+        """Return which side is cheaper, in per cent of the other's cost with the 90 % interval."""
+        if change.value == 0:
+            text = f"{self.second} costs the same as {self.first}"
+        else:
+            word = "cheaper" if change.value < 0 else "more expensive"
+            text = f"{self.second} is {abs(change.value):.0%} {word} than {self.first}"
+        if change.low is None or change.high is None:
+            return f"{text} (no interval: a side may not meet the SLO)"
+        ends = (-change.high, -change.low) if change.value < 0 else (change.low, change.high)
+        return f"{text} (90 % interval: {ends[0]:.0%} to {ends[1]:.0%})".replace("-0%", "0%")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentComparison(AnswerRecord):
-    """Deployments at equal served load within the SLO; `differences` are those to the first side that has
-    a bill."""
+    """Deployments at equal served load; `differences` are those to the first side that has a bill."""
 
     SCHEMA: ClassVar[str] = "capacity/deployment-comparison/v1"
     ROWS: ClassVar[str] = "sides"
@@ -98,11 +136,21 @@ class DeploymentComparison(AnswerRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Load:
+    """The load of all sides, and where profiles are found."""
+
+    traffic: Traffic
+    rate: float
+    slo: Sequence[str]
+    place: dict[str, Any]
+
+
+@dataclass(slots=True, kw_only=True)
 class _Side:
-    resolved: ResolvedPool
-    price: Price | None
     found: ComparedSide
-    warnings: tuple[str, ...]
+    resolved: ResolvedPool | None = None
+    error: CapacityError | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @validate_arguments
@@ -114,11 +162,12 @@ def compare_deployments(
     profiles: str | Path | None = None,
     download: bool = False,
 ) -> DeploymentComparison:
-    """Compare 2 to 4 deployments at equal served load within the SLO: replicas, bill, utilisation and break-even.
+    """Compare 2 to 4 deployments at equal served load within the SLO: replicas, bill, utilization and break-even.
 
     A deployment is a file, a DeploymentFile or its fields; its own number of replicas is not used. All must have the
-    same traffic; those without traffic take that of the first. `slo` replaces the SLO of the use case. Raises
-    DoesNotFit, and InvalidInput for different loads, a closed loop, or a missing SLO.
+    same traffic; those without traffic take that of the first. `slo` replaces the SLO of the use case. A side that
+    does not fit or cannot run has the reason instead of figures. Raises InvalidInput for different loads, a closed
+    loop, or a missing SLO, and the error of the first side if no side can run.
     """
     if not 2 <= len(deployments) <= len(LETTERS):
         raise InvalidInput(f"a comparison takes 2 to {len(LETTERS)} deployments, not {len(deployments)}")
@@ -127,23 +176,27 @@ def compare_deployments(
     levels = service_levels(slo, traffic)
     if not levels:
         raise InvalidInput("a comparison at equal load needs an SLO: add --slo, such as ttft:p95:500ms")
-    sides = []
-    for index, each in enumerate(read):
-        place = (LETTERS[index], each, traffic)
-        sides.append(_side(*place, levels, profiles=profiles, download=download))
-        if progress is not None:
-            progress(index + 1, len(read))
-    workload = requests_of(traffic, None, min(each.resolved.max_model_len for each in sides))
+    workload = requests_of(traffic, None)
     rate = workload.offered_per_s
-    if not math.isfinite(rate) or workload.is_closed_loop:
+    if workload.is_closed_loop or not math.isfinite(rate):
         raise InvalidInput("a comparison at equal load needs a request rate: add --request-rate or --users")
-    found = tuple(_size(side, rate) for side in sides)
-    differences = _differences(sides, found, rate)
+    place = {"profiles": profiles, "download": download}
+    load = _Load(traffic=traffic, rate=rate, slo=levels, place=place)
+    sides = []
+    for letter, each in zip(LETTERS, read, strict=False):
+        sides.append(_side(letter, each, load))
+        if progress is not None:
+            progress(len(sides), len(read))
+    if all(side.error for side in sides):
+        raise next(side.error for side in sides if side.error)
+    priced = [side for side in sides if side.found.needed and side.found.needed.usd_per_hour]
+    differences = tuple(_difference(priced[0], each, rate) for each in priced[1:])
+    found = tuple(side.found for side in sides)
     return DeploymentComparison(
         requests_per_s=rate,
         workload=workload.name,
         slos=tuple(levels),
-        confidence=found[0].highest.confidence,
+        confidence=CONFIDENCE,
         sides=found,
         differences=differences,
         verdict=_verdict(found, differences, rate),
@@ -167,71 +220,89 @@ def _common_traffic(deployments: Sequence[DeploymentFile]) -> Traffic:
     return first
 
 
-def _side(
-    letter: str,
-    described: DeploymentFile,
-    traffic: Traffic,
-    slo: Sequence[str],
-    **place: Any,
-) -> _Side:
+def _side(letter: str, described: DeploymentFile, load: _Load) -> _Side:
+    """Return the side at the load, or the reason why it cannot run."""
     pool = described.pools[0].model_copy(update={"replicas": 1})
-    deployment = described.model_copy(update={"pools": (pool,), "traffic": traffic})
-    resolved = resolve(deployment.model, pool, **place)
+    deployment = described.model_copy(update={"pools": (pool,), "traffic": load.traffic})
+    model = getattr(deployment.model, "name", deployment.model)
+    side = _Side(found=ComparedSide(name=letter, deployment=f"{model} on {pool.num_gpus} x {pool.gpu}"))
+    try:
+        resolved = side.resolved = resolve(deployment.model, pool, **load.place)
+        side.found = replace(
+            side.found,
+            deployment=deployment_label(resolved),
+            gpus_per_replica=resolved.pool.num_gpus,
+            memory_bytes={name: getattr(resolved.memory, f"{name}_bytes") for name in MEMORY_PARTS},
+        )
+        resolved.memory.require_fit()
+        _size(side, resolved, deployment, load)
+    except CapacityError as error:
+        side.error, side.found = error, replace(side.found, reason=str(error))
+    return side
+
+
+def _size(side: _Side, resolved: ResolvedPool, deployment: DeploymentFile, load: _Load) -> None:
+    """Set the replicas that the load needs, and the curve of at most `MOST_SIMULATED` of them."""
     price = find_price_for_cost(resolved.profile.name, deployment.cost)
-    answer = curve(deployment, slo=slo, replications=1, **place)
-    if answer.highest is None:
-        raise InvalidInput(f"{letter}: {' '.join(answer.warnings)}")
-    memory = resolved.memory
-    found = ComparedSide(
-        name=letter,
-        deployment=answer.deployment,
-        capacity_per_s=answer.highest.at_confidence,
-        highest=answer.highest,
-        gpus_per_replica=resolved.pool.num_gpus,
-        usd_per_hour_per_replica=_bill(price, resolved.pool.num_gpus),
-        replicas=None,
-        usd_per_hour=None,
-        usd_per_month=None,
-        utilization=None,
-        points=answer.points,
-        memory_bytes={name: getattr(memory, f"{name}_bytes") for name in MEMORY_PARTS},
+    profiles = load.place["profiles"]
+    answer = replicas_needed(
+        resolved, load.traffic, slo=load.slo, price=price, confidence=CONFIDENCE, profiles=profiles
     )
-    return _Side(resolved=resolved, price=price, found=found, warnings=answer.warnings)
-
-
-def _bill(price: Price | None, gpus: int) -> float | None:
-    return None if price is None else usd_per_hour(price, billed_gpus(price, gpus))
-
-
-def _size(side: _Side, rate: float) -> ComparedSide:
-    """Return the side with the fewest replicas that serve `rate`, unless no rate meets its SLO."""
-    capacity = side.found.capacity_per_s
-    if not capacity:
-        return side.found
-    replicas = math.ceil(rate / capacity)
-    hourly = _bill(side.price, replicas * side.found.gpus_per_replica)
-    return replace(
+    assert answer is not None  # of an open loop
+    needed = answer.within_slo
+    simulated = min(needed.replicas if needed else 1, MOST_SIMULATED)
+    traffic = load.traffic
+    if (
+        simulated > 1
+        and traffic.num_prompts is None
+        and traffic.trace is None
+        and traffic.arrivals == "steady"
+    ):
+        requests = max(DEFAULT_NUM_PROMPTS, REQUESTS_PER_REPLICA * simulated)
+        traffic = traffic.model_copy(update={"num_prompts": requests})
+    pool = deployment.pools[0].model_copy(update={"replicas": simulated})
+    asked = deployment.model_copy(update={"pools": (pool,), "traffic": traffic})
+    rising = curve(asked, slo=load.slo, replications=1, confidence=CONFIDENCE, **load.place)
+    if rising.highest is None:
+        raise InvalidInput(" ".join(rising.warnings))
+    side.warnings = rising.warnings
+    side.found = replace(
         side.found,
-        replicas=replicas,
-        usd_per_hour=hourly,
-        usd_per_month=None if hourly is None else hourly * HOURS_PER_MONTH,
-        utilization=rate / (replicas * capacity),
+        price=price,
+        needed=needed,
+        reason=None if needed else f"no number of replicas meets the SLO ({answer.reason})",
+        simulated_replicas=simulated,
+        highest=rising.highest,
+        points=rising.points,
+    )
+    if needed is None:
+        return
+    throughput = answer.stable
+    busy = load.rate / (answer.busiest_requests_per_s or load.rate)
+    least, most = load.rate / needed.replicas, load.rate / max(needed.replicas - 1, ROUNDING)
+    capacity = rising.highest.at_confidence / simulated * busy
+    side.found = replace(
+        side.found,
+        capacity_per_s=min(max(capacity, least * (1 + ROUNDING)), most * (1 - ROUNDING)),
+        utilization=None if throughput is None else least / busy / throughput.requests_per_s_per_replica,
     )
 
 
 def _capacity_draws(side: _Side) -> Floats:
     """Return the capacity of a replica for each draw of the errors of its step model, in requests/s.
 
-    The draws of a part of the error depend only on its name, the GPU and the engine. They scale the capacity at
-    `confidence` by the ratio of the rates that `curve` found at that quantile of the error and as predicted.
+    The draws of a part of the error depend only on its name, the GPU and the engine. They scale the capacity by the
+    ratio of the rates that `curve` found at that quantile of the error and as predicted.
     """
+    highest = side.found.highest
+    assert side.resolved is not None
+    assert highest is not None
     parts = error_parts(side.resolved)
     place = f"{side.resolved.profile.name} {side.resolved.pool.engine}"
     total = np.zeros(DRAWS)
     for name, deviation in parts.items():
         total += deviation * np.random.default_rng(crc32(f"{place} {name}".encode())).standard_normal(DRAWS)
     total /= math.hypot(*parts.values()) or 1.0
-    highest = side.found.highest
     known = {
         -Z_90: highest.high,
         0.0: highest.predicted,
@@ -240,74 +311,62 @@ def _capacity_draws(side: _Side) -> Floats:
     }
     places = sorted(known)
     rates = np.interp(total, places, [known[each] for each in places])
-    return np.asarray(rates * (highest.at_confidence / highest.predicted))
+    return np.asarray(rates * (side.found.capacity_per_s / (highest.predicted or math.inf)))
 
 
-def _differences(
-    sides: Sequence[_Side], found: Sequence[ComparedSide], rate: float
-) -> tuple[CostDifference, ...]:
-    priced = [each for each in zip(sides, found, strict=True) if each[1].usd_per_hour]
-    return tuple(_difference(*priced[0], *each, rate) for each in priced[1:])
+def _difference(first: _Side, second: _Side, rate: float) -> CostDifference:
+    sides = first.found, second.found
+    draws = _capacity_draws(first), _capacity_draws(second)
+    known = [np.asarray(side.capacity_per_s) for side in sides]
 
+    def bill_change(capacities: Sequence[Floats]) -> Floats:
+        return _change(
+            [side.usd_per_hour_at(rate, each) for side, each in zip(sides, capacities, strict=True)]
+        )
 
-def _difference(
-    first: _Side, before: ComparedSide, second: _Side, after: ComparedSide, rate: float
-) -> CostDifference:
-    assert before.usd_per_hour
-    assert after.usd_per_hour is not None
-    changes = np.array(
-        [
-            _relative_bill(first, second, rate, *each)
-            for each in zip(*map(_capacity_draws, (first, second)), strict=True)
-        ]
-    )
-    low, high = (float(each) for each in np.percentile(changes, (5, 95), method="nearest"))
-    finite = math.isfinite(low) and math.isfinite(high)
-    below, above = _break_even(first, second, rate)
+    def full_change(capacities: Sequence[Floats]) -> Floats:
+        return _change([side.usd_per_request_at(each) for side, each in zip(sides, capacities, strict=True)])
+
+    bills = bill_change(draws)
+    below, above = _break_even(*sides, rate)
     return CostDifference(
-        first=before.name,
-        second=after.name,
-        value=after.usd_per_hour / before.usd_per_hour - 1,
-        low=low if finite else None,
-        high=high if finite else None,
-        cheaper_probability=float((changes < 0).mean()),
+        first=sides[0].name,
+        second=sides[1].name,
+        bill=_with_interval(bill_change(known), bills),
+        per_request=_with_interval(full_change(known), full_change(draws)),
+        cheaper_probability=float((bills < 0).mean()),
+        equal_probability=float((bills == 0).mean()),
         break_even_below_per_s=below,
         break_even_above_per_s=above,
     )
 
 
-def _relative_bill(first: _Side, second: _Side, rate: float, before: float, after: float) -> float:
-    """Return the bill of `second` relative to that of `first`, minus 1, at these capacities of a replica."""
-    bills = [_bill_at(first, rate, before), _bill_at(second, rate, after)]
-    if math.isinf(bills[0]):
-        return 0.0 if math.isinf(bills[1]) else -1.0
-    return bills[1] / bills[0] - 1
+def _change(costs: Sequence[Floats]) -> Floats:
+    """Return the second cost relative to the first, minus 1; 0 if both are infinite."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.nan_to_num(costs[1] / costs[0] - 1, nan=0.0, posinf=np.inf))
 
 
-def _bill_at(side: _Side, rate: float, capacity: float) -> float:
-    """Return the $ per hour of the replicas that serve `rate`; infinite without capacity."""
-    if capacity <= 0:
-        return math.inf
-    bill = _bill(side.price, math.ceil(rate / capacity) * side.found.gpus_per_replica)
-    assert bill is not None
-    return bill
+def _with_interval(value: Floats, draws: Floats) -> Quantity:
+    low, high = (float(each) for each in np.percentile(draws, (5, 95), method="nearest"))
+    finite = math.isfinite(low) and math.isfinite(high)
+    return Quantity(value=float(value), low=low if finite else None, high=high if finite else None)
 
 
-def _break_even(first: _Side, second: _Side, rate: float) -> tuple[float | None, float | None]:
+def _break_even(first: ComparedSide, second: ComparedSide, rate: float) -> tuple[float | None, float | None]:
     """Return the nearest rates below and above `rate` at which the cheaper side changes; None: none in the range.
 
     Bills change only at multiples of the capacity of a replica, so each interval between two multiples has one sign.
     """
-    capacities = [each.found.capacity_per_s for each in (first, second)]
     lowest, highest = rate / BREAK_EVEN_RANGE, rate * BREAK_EVEN_RANGE
     ends = {lowest, highest}
-    for each in capacities:
+    for each in (first.capacity_per_s, second.capacity_per_s):
         ends |= {each * count for count in range(math.ceil(lowest / each), math.floor(highest / each) + 1)}
     marks = sorted(ends)
 
     def sign(at: float) -> float:
-        bills = [_bill_at(side, at, each) for side, each in zip((first, second), capacities, strict=True)]
-        return float(np.sign(bills[1] - bills[0]))
+        before, after = (side.usd_per_hour_at(at, side.capacity_per_s) for side in (first, second))
+        return float(np.sign(after - before))
 
     # an equal bill changes nothing
     here = sign(rate)
@@ -320,28 +379,14 @@ def _break_even(first: _Side, second: _Side, rate: float) -> tuple[float | None,
 
 def _verdict(sides: Sequence[ComparedSide], differences: Sequence[CostDifference], rate: float) -> str:
     """Return one sentence: replicas and bill of each side, and which side is cheaper by how much."""
-    texts = [_need(each) for each in sides]
-    text = f"At {rate:,.4g} requests/s within the SLO, {', '.join(texts)}"
-    changes = [_change(each) for each in differences]
+    text = f"At {rate:,.4g} requests/s within the SLO, {', '.join(map(_need, sides))}"
+    changes = [each.text(each.bill) for each in differences]
     return "; ".join([text, *changes]) + "."
 
 
 def _need(side: ComparedSide) -> str:
-    if side.replicas is None:
-        return f"{side.name} cannot meet the SLO with any number of replicas"
-    count = f"{side.replicas:,} replica{'s' * (side.replicas != 1)}"
-    bill = "" if side.usd_per_hour is None else f" at ${side.usd_per_hour:,.2f}/h"
-    return f"{side.name} needs {count}{bill}"
-
-
-def _change(each: CostDifference) -> str:
-    """Return which side is cheaper, in per cent of the other's bill with the 90 % interval."""
-    if each.value == 0:
-        text = f"{each.second} costs the same as {each.first}"
-    else:
-        word = "cheaper" if each.value < 0 else "more expensive"
-        text = f"{each.second} is {abs(each.value):.0%} {word} than {each.first}"
-    if each.low is None or each.high is None:
-        return f"{text} (no interval: a side may not meet the SLO)"
-    ends = (-each.high, -each.low) if each.value < 0 else (each.low, each.high)
-    return f"{text} (90 % interval: {ends[0]:.0%} to {ends[1]:.0%})".replace("-0%", "0%")
+    if side.needed is None:
+        return f"{side.name} is not compared: {str(side.reason).partition('. ')[0]}"
+    count = f"{side.needed.replicas:,} replica{'s' * (side.needed.replicas != 1)}"
+    hourly = side.needed.usd_per_hour
+    return f"{side.name} needs {count}" + ("" if hourly is None else f" at ${hourly:,.2f}/h")

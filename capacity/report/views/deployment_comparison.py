@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from capacity.base.latency_metrics import METRICS
 from capacity.report.views import units
+from capacity.report.views.units import value_at
 from capacity.report.views.view import Block, Column, Curves, Stack, Table, View
 from capacity.workload import parse_slos
 
@@ -22,9 +22,19 @@ LIMITS_SHOWN = 2.0  # times the limit, at the top of the charts of latency
 MISSING = "-"
 
 
-class _Row(NamedTuple):
-    label: str
-    texts: tuple[str, ...]
+ROWS = (  # heading, path in a side and its difference, form
+    ("deployment", "side.deployment", "{}"),
+    ("not compared", "side.reason", "{}"),
+    ("requests/s within the SLO, each replica", "side.capacity_per_s", "{:,.3g}"),
+    ("replicas", "side.needed.replicas", "{:,}"),
+    ("GPUs", "side.needed.num_gpus", "{:,}"),
+    ("$ an hour", "side.needed.usd_per_hour", "${:,.2f}"),
+    ("$ a month", "side.needed.usd_per_month", "${:,.0f}"),
+    ("$ per 1,000 requests at full load", "full", "${:,.3g}"),
+    ("utilization", "side.utilization", "{:.0%}"),
+    ("break-even below, requests/s", "change.break_even_below_per_s", "{:,.3g}"),
+    ("break-even above, requests/s", "change.break_even_above_per_s", "{:,.3g}"),
+)
 
 
 def comparison_view(answer: DeploymentComparison) -> View:
@@ -34,53 +44,34 @@ def comparison_view(answer: DeploymentComparison) -> View:
 
 def _blocks(answer: DeploymentComparison) -> Iterator[Block]:
     yield f"{answer.workload}, within {' and '.join(answer.slos)} at {answer.confidence:.0%} confidence"
+    if answer.differences:
+        yield "Bills change by whole replicas, so their intervals are wide. In paired draws of the step-time error:"
     for each in answer.differences:
         yield (
-            f"{each.second} is cheaper than {each.first} in {each.cheaper_probability:.0%} of paired draws of the "
-            "step-time error, which sides on the same GPU and engine share"
+            f"the bill of {each.second} is lower than that of {each.first} in {each.cheaper_probability:.0%}, the same "
+            f"in {each.equal_probability:.0%}; per request at full load, {each.text(each.per_request)}"
         )
-    names = [side.name for side in answer.sides]
-    columns = [
-        Column("", "label"),
-        *(Column(name, partial(_cell, at), units.TEXT) for at, name in enumerate(names)),
+    changes = {each.second: each for each in answer.differences}
+    records = [
+        {"side": side, "change": changes.get(side.name), "full": _usd_per_1000(side)} for side in answer.sides
     ]
-    yield Table("Sides at equal served load", _rows(answer), columns, name="sides_at_equal_load")
+    rows = [(label, *(_text(value_at(each, path), form) for each in records)) for label, path, form in ROWS]
+    columns = [Column(name, str(at)) for at, name in enumerate(("", *(side.name for side in answer.sides)))]
+    shown = [row for row in rows if set(row[1:]) != {MISSING}]
+    yield Table("Sides at equal served load", shown, columns, name="sides_at_equal_load")
     yield _frontier(answer)
     yield from _levels(answer)
-    if any(side.usd_per_hour_per_replica for side in answer.sides):
+    if any(side.needed and side.price for side in answer.sides):
         yield _bills(answer)
     yield _memory(answer)
 
 
-def _cell(at: int, row: _Row) -> str:
-    return row.texts[at]
+def _usd_per_1000(side: ComparedSide) -> float | None:
+    return 1000 * float(side.usd_per_request_at(side.capacity_per_s)) if side.needed and side.price else None
 
 
-def _rows(answer: DeploymentComparison) -> list[_Row]:
-    sides = answer.sides
-    changes = {each.second: each for each in answer.differences}
-    below = [changes[side.name].break_even_below_per_s if side.name in changes else None for side in sides]
-    above = [changes[side.name].break_even_above_per_s if side.name in changes else None for side in sides]
-    return [
-        _Row("deployment", tuple(side.deployment for side in sides)),
-        _Row(
-            "requests/s within the SLO, one replica", tuple(f"{side.capacity_per_s:,.3g}" for side in sides)
-        ),
-        _Row("replicas", tuple(_text(side.replicas, "{:,}") for side in sides)),
-        _Row(
-            "GPUs",
-            tuple(_text(side.replicas and side.replicas * side.gpus_per_replica, "{:,}") for side in sides),
-        ),
-        _Row("$ an hour", tuple(_text(side.usd_per_hour, "${:,.2f}") for side in sides)),
-        _Row("$ a month", tuple(_text(side.usd_per_month, "${:,.0f}") for side in sides)),
-        _Row("utilization", tuple(_text(side.utilization, "{:.0%}") for side in sides)),
-        _Row("break-even below, requests/s", tuple(_text(each, "{:,.3g}") for each in below)),
-        _Row("break-even above, requests/s", tuple(_text(each, "{:,.3g}") for each in above)),
-    ]
-
-
-def _text(value: float | None, form: str) -> str:
-    return MISSING if value is None else form.format(value)
+def _text(value: object, form: str) -> str:
+    return form.format(value) if value else MISSING
 
 
 def _series(side: ComparedSide) -> str:
@@ -91,10 +82,11 @@ def _frontier(answer: DeploymentComparison) -> Curves:
     return Curves(
         name="sides_frontier",
         title="Throughput per GPU against speed per user",
-        alt="Each side at rising request rates of one replica, with predicted step times.",
+        alt="Each side at rising request rates, with predicted step times.",
         data={
             _series(side): {
-                round(point.tokens_per_s_per_user, 2): point.output_tokens_per_s / side.gpus_per_replica
+                round(point.tokens_per_s_per_user, 2): point.output_tokens_per_s
+                / (side.simulated_replicas * side.gpus_per_replica)
                 for point in side.points
                 if point.tokens_per_s_per_user
             }
@@ -111,16 +103,16 @@ def _levels(answer: DeploymentComparison) -> Iterator[Curves]:
         yield Curves(
             name=f"sides_level_{index + 1}",
             title=f"{answer.slos[index]} against load",
-            alt="Each side at rising request rates of one replica; the line is the limit.",
+            alt="Each side at rising request rates; the line is the limit.",
             data={
                 _series(side): {
-                    round(point.request_rate_per_s, 3): 1e3 * value
+                    round(point.request_rate_per_s / side.simulated_replicas, 3): 1e3 * value
                     for point in side.points
                     if (value := _latency_s(point.levels[index])) and math.isfinite(value)
                 }
                 for side in answer.sides
             },
-            labels="requests/s offered to one replica",
+            labels="requests/s offered to each replica",
             axis=f"{METRICS[slo.metric].label}, ms",
             reference=(slo.limit_s * 1e3, "limit"),
             linear=True,
@@ -147,11 +139,10 @@ def _bills(answer: DeploymentComparison) -> Curves:
         alt="Bill of the replicas that serve each load within the SLO.",
         data={
             _series(side): {
-                round(load, 3): math.ceil(load / side.capacity_per_s) * side.usd_per_hour_per_replica
-                for load in loads
+                round(load, 3): float(side.usd_per_hour_at(load, side.capacity_per_s)) for load in loads
             }
             for side in answer.sides
-            if side.usd_per_hour_per_replica and side.capacity_per_s
+            if side.needed and side.price
         },
         labels="requests/s",
         axis="$ an hour",

@@ -232,6 +232,38 @@ def test_two_deployments_of_which_one_cannot_carry_the_load_are_compared_at_the_
     assert compared.rows[0].gpu == plan.ranked[0].candidate.pool.gpu == cheapest
 
 
+POOLS: dict[
+    str, tuple[dict[str, Any], float]
+] = {  # deployments whose replicas share a load far better than one
+    "llama-3.1-8b": ({"gpu": "l40s"}, 15.0),
+    "llama-3.1-70b": ({"gpu": "h100", "tensor_parallel_size": 4}, 20.0),
+}
+
+
+def test_compared_deployments_need_the_replicas_and_bill_of_plan_and_cost() -> None:
+    for (model, (pool, rate)), users in zip(POOLS.items(), (None, 400), strict=True):
+        load = {"use_case": "chat", "users": users} if users else {**LENGTHS, "request_rate": rate}
+        sides = [
+            {"model": model, "pools": [each], "traffic": load, "cost": PRICED}
+            for each in (pool, {**pool, "gpu": "h200"})
+        ]
+        found = capacity.compare_deployments(sides, slo=SLO)
+        sizes = {"tensor_parallel_sizes": pool.get("tensor_parallel_size", 1)}
+        for side, each in zip(found.sides, sides, strict=True):
+            gpu = each["pools"][0]["gpu"]
+            bill = capacity.cost(model, **each["pools"][0], **load, **PRICED, slo=SLO)
+            assert side.needed is not None
+            assert bill.needed is not None
+            assert side.needed == bill.needed.within_slo
+            plan = capacity.plan(model, gpus=gpu, slo=SLO, **(AS_IT_IS | sizes), **load, **PRICED).ranked[0]
+            assert plan.cost is not None
+            assert plan.candidate.replicas == side.needed.replicas
+            assert plan.cost.usd_per_month == side.needed.usd_per_month
+            full = {**each["pools"][0], "replicas": side.needed.replicas}
+            whole = capacity.cost(model, **full, **load, **PRICED, slo=SLO)
+            assert side.utilization == pytest.approx(whole.utilization)
+
+
 @pytest.fixture(scope="module")
 def half_busy(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The file of a trace: half an hour at 1 request/s, then half an hour at 5/s."""

@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 
 import capacity
-from capacity.base.errors import InvalidInput
-from capacity.planning.variations.deployment_comparison import DeploymentComparison, compare_deployments
+from capacity.base.errors import DoesNotFit, InvalidInput
+from capacity.planning.variations.deployment_comparison import (
+    ComparedSide,
+    DeploymentComparison,
+    compare_deployments,
+)
 from capacity.report.figures.interactive import interactive_page
 
 MODEL = "llama-3.1-8b"
-TRAFFIC = {"input_len": 1024, "output_len": 256, "random_range_ratio": 0.0, "num_prompts": 300}
+TRAFFIC = {"input_len": 1024, "output_len": 256, "random_range_ratio": 0.0}
 SLO = ("ttft:p95:500ms", "tpot:p95:50ms")
 RATE = 60.0
 
@@ -31,27 +35,42 @@ def answer() -> DeploymentComparison:
 
 def test_identical_sides_differ_by_0_with_an_interval_of_width_0(answer: DeploymentComparison) -> None:
     same = answer.differences[0]
-    assert (same.value, same.low, same.high) == (0, 0, 0)
+    for change in (same.bill, same.per_request):
+        assert (change.value, change.low, change.high) == (0, 0, 0)
+    assert (same.cheaper_probability, same.equal_probability) == (0.0, 1.0)
     assert (same.break_even_below_per_s, same.break_even_above_per_s) == (None, None)
     assert "B costs the same as A (90 % interval: 0% to 0%)" in answer.verdict
 
 
-def test_half_the_price_is_half_the_bill_in_every_draw(answer: DeploymentComparison) -> None:
+def test_half_the_price_is_half_the_cost_in_every_draw(answer: DeploymentComparison) -> None:
     half = answer.differences[1]
-    assert (half.value, half.low, half.high, half.cheaper_probability) == (-0.5, -0.5, -0.5, 1.0)
+    for change in (half.bill, half.per_request):
+        assert (change.value, change.low, change.high) == pytest.approx((-0.5, -0.5, -0.5))
+    assert (half.cheaper_probability, half.equal_probability) == (1.0, 0.0)
     assert "C is 50% cheaper than A (90 % interval: 50% to 50%)" in answer.verdict
 
 
-def test_replicas_bill_and_utilization_follow_from_the_capacity(answer: DeploymentComparison) -> None:
-    for each in answer.sides:
-        assert each.replicas == math.ceil(RATE / each.capacity_per_s)
-        assert each.usd_per_hour_per_replica is not None
-        assert each.usd_per_hour == pytest.approx(each.replicas * each.usd_per_hour_per_replica)
-        assert each.utilization == pytest.approx(RATE / (each.replicas * each.capacity_per_s))
-    other = answer.differences[2]
-    assert other.low is not None
-    assert other.high is not None
-    assert other.low <= other.value <= other.high
+def test_bill_and_interval_follow_from_replicas_and_capacity(answer: DeploymentComparison) -> None:
+    for each, price in zip(answer.sides, (4, 4, 2, 9), strict=True):
+        assert each.needed is not None
+        assert math.ceil(RATE / each.capacity_per_s) == each.needed.replicas
+        assert each.needed.usd_per_hour == price * each.needed.replicas
+        assert each.usd_per_hour_at(RATE, each.capacity_per_s) == each.needed.usd_per_hour
+    first, last, other = answer.sides[0], answer.sides[3], answer.differences[2]
+    assert other.bill.value == pytest.approx(bill_of(last) / bill_of(first) - 1)
+    full = 9 / last.capacity_per_s / (4 / first.capacity_per_s) - 1
+    assert other.per_request.value == pytest.approx(full)
+    for change in (other.bill, other.per_request):
+        assert change.low is not None
+        assert change.high is not None
+        assert change.low <= change.value <= change.high
+    assert other.cheaper_probability + other.equal_probability <= 1
+
+
+def bill_of(side: ComparedSide) -> float:
+    assert side.needed is not None
+    assert side.needed.usd_per_hour is not None
+    return side.needed.usd_per_hour
 
 
 def test_cheaper_side_changes_across_the_break_even(answer: DeploymentComparison) -> None:
@@ -60,8 +79,7 @@ def test_cheaper_side_changes_across_the_break_even(answer: DeploymentComparison
 
     def difference(rate: float) -> float:
         bills = [
-            math.ceil(rate / each.capacity_per_s) * (each.usd_per_hour_per_replica or 0.0)
-            for each in (first, second)
+            math.ceil(rate / each.capacity_per_s) * price for each, price in ((first, 4.0), (second, 9.0))
         ]
         return bills[1] - bills[0]
 
@@ -75,19 +93,44 @@ def test_cheaper_side_changes_across_the_break_even(answer: DeploymentComparison
     assert all(difference(rate * factor) * here < 0 for rate, factor in found.items())
 
 
-def test_capacity_agrees_with_curve(answer: DeploymentComparison) -> None:
+def test_capacity_is_of_the_curve_of_the_replicas(answer: DeploymentComparison) -> None:
     for each, gpu in ((answer.sides[0], "h100"), (answer.sides[3], "b200")):
-        curve = capacity.curve(MODEL, gpu=gpu, slo=SLO, replications=1, **TRAFFIC)  # type: ignore[arg-type]
+        assert each.needed is not None
+        count = each.simulated_replicas
+        assert count == each.needed.replicas
+        asked: dict[str, Any] = {**TRAFFIC, "num_prompts": max(1000, 500 * count)}
+        curve = capacity.curve(MODEL, gpu=gpu, replicas=count, slo=SLO, replications=1, **asked)
+        assert curve.highest is not None
         assert curve.highest == each.highest
-        assert each.capacity_per_s == curve.highest.at_confidence
+        least = RATE / count
+        most = RATE / (count - 1) if count > 1 else math.inf
+        expected = min(max(curve.highest.at_confidence / count, least), most)
+        assert each.capacity_per_s == pytest.approx(expected, rel=1e-6)
 
 
-def test_side_that_cannot_serve_has_no_bill_and_no_difference() -> None:
-    found = compare_deployments([side(), side("l4", max_model_len=8192)], slo=("ttft:p95:100ms",))
-    assert found.sides[1].replicas is None
-    assert found.sides[1].usd_per_hour is None
-    assert found.differences == ()
-    assert found.verdict.endswith("B cannot meet the SLO with any number of replicas.")
+@pytest.mark.ci
+def test_errors_of_the_step_model_are_paired_on_a_gpu_and_independent_between_gpus() -> None:
+    """More memory changes the capacity of an H100 a little, so the paired interval is far narrower than B200's."""
+    found = compare_deployments([side(), side(gpu_memory_utilization=0.85), side("b200")], slo=SLO)
+    paired, apart = (each.per_request for each in found.differences)
+    assert paired.low is not None
+    assert paired.high is not None
+    assert apart.low is not None
+    assert apart.high is not None
+    assert paired.high - paired.low < (apart.high - apart.low) / 3
+
+
+def test_sides_that_cannot_serve_have_the_reason_and_the_others_are_compared() -> None:
+    sides = [side(gpu="l4"), side(), side("l4", max_model_len=8192), side(price="2")]
+    found = compare_deployments(sides, slo=("ttft:p95:100ms",))
+    assert found.sides[0].needed is None
+    assert "KV cache" in str(found.sides[0].reason)
+    assert found.sides[0].memory_bytes["weights"] > 0
+    assert str(found.sides[2].reason).startswith("no number of replicas meets the SLO")
+    assert [(each.first, each.second, each.bill.value) for each in found.differences] == [("B", "D", -0.5)]
+    assert "A is not compared: llama-3.1-8b (bf16) leaves" in found.verdict
+    with pytest.raises(DoesNotFit):
+        compare_deployments([side("l4"), side("l4")], slo=SLO)
 
 
 def test_unlike_loads_and_missing_slo_are_rejected() -> None:
@@ -97,6 +140,9 @@ def test_unlike_loads_and_missing_slo_are_rejected() -> None:
         compare_deployments([side(), side()])
     with pytest.raises(InvalidInput, match="2 to 4 deployments, not 1"):
         compare_deployments([side()], slo=SLO)
+    closed = {**side(), "traffic": {**TRAFFIC, "concurrency": 8}}
+    with pytest.raises(InvalidInput, match="needs a request rate: add --request-rate or --users"):
+        compare_deployments([closed, closed], slo=SLO)
 
 
 def test_interactive_page_has_every_side_and_loads_nothing(answer: DeploymentComparison) -> None:

@@ -20,7 +20,10 @@ def test_table_and_charts_have_every_side() -> None:
     assert view.title == answer.verdict
     (table,) = (block for block in comparison_view(answer).blocks if isinstance(block, Table))
     rows = {row[""]: row for row in table_records(table)}
-    assert rows["replicas"]["B"] == str(answer.sides[1].replicas)
+    assert answer.sides[1].needed is not None
+    assert rows["replicas"]["B"] == str(answer.sides[1].needed.replicas)
+    text = str(next(block for block in comparison_view(answer).blocks if "per request" in str(block)))
+    assert answer.differences[0].text(answer.differences[0].per_request) in text
     frontier, level, bills, memory = answer_charts(answer)
     assert all(len(chart.figure.data) == 2 for chart in (frontier, level, bills))
     assert level.figure.layout.shapes[0].y0 == 500
