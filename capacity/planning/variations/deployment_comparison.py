@@ -237,7 +237,8 @@ def _side(letter: str, described: DeploymentFile, load: _Load) -> _Side:
         resolved.memory.require_fit()
         _size(side, resolved, deployment, load)
     except CapacityError as error:
-        side.error, side.found = error, replace(side.found, reason=str(error))
+        side.error = None if side.found.reason else error
+        side.found = replace(side.found, needed=None, reason=side.found.reason or str(error))
     return side
 
 
@@ -250,6 +251,8 @@ def _size(side: _Side, resolved: ResolvedPool, deployment: DeploymentFile, load:
     )
     assert answer is not None  # of an open loop
     needed = answer.within_slo
+    reason = None if needed else f"no number of replicas meets the SLO ({answer.reason})"
+    side.found = replace(side.found, price=price, needed=needed, reason=reason)
     simulated = min(needed.replicas if needed else 1, MOST_SIMULATED)
     traffic = load.traffic
     if (
@@ -268,9 +271,6 @@ def _size(side: _Side, resolved: ResolvedPool, deployment: DeploymentFile, load:
     side.warnings = rising.warnings
     side.found = replace(
         side.found,
-        price=price,
-        needed=needed,
-        reason=None if needed else f"no number of replicas meets the SLO ({answer.reason})",
         simulated_replicas=simulated,
         highest=rising.highest,
         points=rising.points,
