@@ -69,6 +69,7 @@ def test_what_is_pinned_on_one_page_is_a_side_of_every_other(dashboard: Open, pa
         ("stack", {"concurrency": 8}, {"stack_load": "a closed loop"}),
         ("plan", {"gpu": "b200-sxm-180gb", "request_rate": 8.0}, {"plan_gpus": ["b200-sxm-180gb"]}),
         ("fleet", {"gpu": "l4-24gb"}, {"fleet_gpus": ["l4-24gb"]}),
+        ("deployments", {"users": 500}, {"deps_load": "users", "deps_users": 500}),
         ("cascade", {"request_rate": 8.0}, {}),
     ],
 )
