@@ -51,8 +51,9 @@ Floats = npt.NDArray[np.float64]
 class ComparedSide:
     """One deployment at the load; `reason` says why it has no replicas: it does not fit, or no number meets the SLO.
 
-    `needed` are its replicas and bill, as in `plan` and `cost`. `capacity_per_s`: requests/s of each of these replicas
-    within the SLO at their `confidence`; `highest` and `points` are of `simulated_replicas` replicas together.
+    `needed` are its replicas and bill, as in `plan` and `cost`. `carried_per_s`: requests/s that these together
+    serve within the SLO, from the `highest` rate of `simulated_replicas` replicas, of which are also the `points`.
+    `capacity_per_s`: that of one replica, limited to where the load needs as many replicas as `needed` has.
     `utilization`: fraction of the throughput under a backlog, as in `cost`. `memory_bytes`: use of each GPU by part.
     """
 
@@ -62,6 +63,7 @@ class ComparedSide:
     needed: ReplicaCount | None = None
     price: Price | None = None
     gpus_per_replica: int = 0
+    carried_per_s: float | None = None
     capacity_per_s: float = 0.0
     utilization: float | None = None
     simulated_replicas: int = 0
@@ -77,20 +79,21 @@ class ComparedSide:
             gpus = np.ceil(rate / np.asarray(capacity_per_s, float)) * self.gpus_per_replica
         return np.asarray(np.ceil(gpus / unit) * unit * self.price.usd_per_gpu_hour)
 
-    def usd_per_request_at(self, capacity_per_s: Floats | float) -> Floats:
-        """Return $ per request at full load, without rounding to whole replicas."""
+    def usd_per_request_at(self, factor: Floats | float = 1.0) -> Floats:
+        """Return $ per request if the replicas are full and serve `factor` times what they carry."""
         assert self.price is not None
+        assert self.needed is not None
+        assert self.carried_per_s is not None
+        hourly = self.price.usd_per_gpu_hour * self.needed.num_gpus
         with np.errstate(divide="ignore"):
-            return (
-                self.price.usd_per_gpu_hour * self.gpus_per_replica / 3600 / np.asarray(capacity_per_s, float)
-            )
+            return np.asarray(hourly / 3600 / (self.carried_per_s * np.asarray(factor, float)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostDifference:
     """Cost of `second` relative to that of `first`, minus 1, with its 90 % interval.
 
-    `bill`: of whole replicas for the load. `per_request`: at full load, without rounding to whole replicas. Without
+    `bill`: of whole replicas for the load. `per_request`: of full replicas, so without the step of one replica. Without
     ends if a side cannot meet the SLO at the slow end of its interval. `cheaper_probability` and `equal_probability`:
     fractions of the draws in which the bill of `second` is lower or the same. `break_even_below_per_s` and
     `_above_per_s`: the nearest request rates at which the cheaper side changes, within a factor of 10.
@@ -135,16 +138,6 @@ class DeploymentComparison(AnswerRecord):
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Load:
-    """The load of all sides, and where profiles are found."""
-
-    traffic: Traffic
-    rate: float
-    slo: Sequence[str]
-    place: dict[str, Any]
-
-
 @dataclass(slots=True, kw_only=True)
 class _Side:
     found: ComparedSide
@@ -181,10 +174,9 @@ def compare_deployments(
     if workload.is_closed_loop or not math.isfinite(rate):
         raise InvalidInput("a comparison at equal load needs a request rate: add --request-rate or --users")
     place = {"profiles": profiles, "download": download}
-    load = _Load(traffic=traffic, rate=rate, slo=levels, place=place)
     sides = []
     for letter, each in zip(LETTERS, read, strict=False):
-        sides.append(_side(letter, each, load))
+        sides.append(_side(letter, each, traffic, levels, rate, **place))
         if progress is not None:
             progress(len(sides), len(read))
     if all(side.error for side in sides):
@@ -220,14 +212,16 @@ def _common_traffic(deployments: Sequence[DeploymentFile]) -> Traffic:
     return first
 
 
-def _side(letter: str, described: DeploymentFile, load: _Load) -> _Side:
+def _side(
+    letter: str, described: DeploymentFile, traffic: Traffic, slo: Sequence[str], rate: float, **place: Any
+) -> _Side:
     """Return the side at the load, or the reason why it cannot run."""
     pool = described.pools[0].model_copy(update={"replicas": 1})
-    deployment = described.model_copy(update={"pools": (pool,), "traffic": load.traffic})
+    deployment = described.model_copy(update={"pools": (pool,), "traffic": traffic})
     model = getattr(deployment.model, "name", deployment.model)
     side = _Side(found=ComparedSide(name=letter, deployment=f"{model} on {pool.num_gpus} x {pool.gpu}"))
     try:
-        resolved = side.resolved = resolve(deployment.model, pool, **load.place)
+        resolved = side.resolved = resolve(deployment.model, pool, **place)
         side.found = replace(
             side.found,
             deployment=deployment_label(resolved),
@@ -235,26 +229,32 @@ def _side(letter: str, described: DeploymentFile, load: _Load) -> _Side:
             memory_bytes={name: getattr(resolved.memory, f"{name}_bytes") for name in MEMORY_PARTS},
         )
         resolved.memory.require_fit()
-        _size(side, resolved, deployment, load)
+        _size(side, resolved, deployment, slo, rate, **place)
     except CapacityError as error:
         side.error = None if side.found.reason else error
         side.found = replace(side.found, needed=None, reason=side.found.reason or str(error))
     return side
 
 
-def _size(side: _Side, resolved: ResolvedPool, deployment: DeploymentFile, load: _Load) -> None:
+def _size(
+    side: _Side,
+    resolved: ResolvedPool,
+    deployment: DeploymentFile,
+    slo: Sequence[str],
+    rate: float,
+    **place: Any,
+) -> None:
     """Set the replicas that the load needs, and the curve of at most `MOST_SIMULATED` of them."""
     price = find_price_for_cost(resolved.profile.name, deployment.cost)
-    profiles = load.place["profiles"]
+    traffic, profiles = deployment.traffic, place["profiles"]
     answer = replicas_needed(
-        resolved, load.traffic, slo=load.slo, price=price, confidence=CONFIDENCE, profiles=profiles
+        resolved, traffic, slo=slo, price=price, confidence=CONFIDENCE, profiles=profiles
     )
     assert answer is not None  # of an open loop
     needed = answer.within_slo
     reason = None if needed else f"no number of replicas meets the SLO ({answer.reason})"
     side.found = replace(side.found, price=price, needed=needed, reason=reason)
     simulated = min(needed.replicas if needed else 1, MOST_SIMULATED)
-    traffic = load.traffic
     if (
         simulated > 1
         and traffic.num_prompts is None
@@ -265,7 +265,7 @@ def _size(side: _Side, resolved: ResolvedPool, deployment: DeploymentFile, load:
         traffic = traffic.model_copy(update={"num_prompts": requests})
     pool = deployment.pools[0].model_copy(update={"replicas": simulated})
     asked = deployment.model_copy(update={"pools": (pool,), "traffic": traffic})
-    rising = curve(asked, slo=load.slo, replications=1, confidence=CONFIDENCE, **load.place)
+    rising = curve(asked, slo=slo, replications=1, confidence=CONFIDENCE, **place)
     if rising.highest is None:
         raise InvalidInput(" ".join(rising.warnings))
     side.warnings = rising.warnings
@@ -278,21 +278,22 @@ def _size(side: _Side, resolved: ResolvedPool, deployment: DeploymentFile, load:
     if needed is None:
         return
     throughput = answer.stable
-    busy = load.rate / (answer.busiest_requests_per_s or load.rate)
-    least, most = load.rate / needed.replicas, load.rate / max(needed.replicas - 1, ROUNDING)
-    capacity = rising.highest.at_confidence / simulated * busy
+    busy = rate / (answer.busiest_requests_per_s or rate)
+    least, most = rate / needed.replicas, rate / max(needed.replicas - 1, ROUNDING)
+    each = rising.highest.at_confidence / simulated * busy
     side.found = replace(
         side.found,
-        capacity_per_s=min(max(capacity, least * (1 + ROUNDING)), most * (1 - ROUNDING)),
+        carried_per_s=max(each, least) * needed.replicas,
+        capacity_per_s=min(max(each, least * (1 + ROUNDING)), most * (1 - ROUNDING)),
         utilization=None if throughput is None else least / busy / throughput.requests_per_s_per_replica,
     )
 
 
-def _capacity_draws(side: _Side) -> Floats:
-    """Return the capacity of a replica for each draw of the errors of its step model, in requests/s.
+def _capacity_factors(side: _Side) -> Floats:
+    """Return the factor on the capacity of a replica for each draw of the errors of its step model.
 
-    The draws of a part of the error depend only on its name, the GPU and the engine. They scale the capacity by the
-    ratio of the rates that `curve` found at that quantile of the error and as predicted.
+    The draws of a part of the error depend only on its name, the GPU and the engine. The factor is the ratio of the
+    rates that `curve` found at that quantile of the error and as predicted.
     """
     highest = side.found.highest
     assert side.resolved is not None
@@ -311,29 +312,28 @@ def _capacity_draws(side: _Side) -> Floats:
     }
     places = sorted(known)
     rates = np.interp(total, places, [known[each] for each in places])
-    return np.asarray(rates * (side.found.capacity_per_s / (highest.predicted or math.inf)))
+    return np.asarray(rates / (highest.predicted or math.inf))
 
 
 def _difference(first: _Side, second: _Side, rate: float) -> CostDifference:
     sides = first.found, second.found
-    draws = _capacity_draws(first), _capacity_draws(second)
-    known = [np.asarray(side.capacity_per_s) for side in sides]
+    draws = _capacity_factors(first), _capacity_factors(second)
+    as_planned = np.ones(1), np.ones(1)
 
-    def bill_change(capacities: Sequence[Floats]) -> Floats:
-        return _change(
-            [side.usd_per_hour_at(rate, each) for side, each in zip(sides, capacities, strict=True)]
-        )
+    def bill_change(factors: Sequence[Floats]) -> Floats:
+        capacities = [side.capacity_per_s * each for side, each in zip(sides, factors, strict=True)]
+        return _change([side.usd_per_hour_at(rate, at) for side, at in zip(sides, capacities, strict=True)])
 
-    def full_change(capacities: Sequence[Floats]) -> Floats:
-        return _change([side.usd_per_request_at(each) for side, each in zip(sides, capacities, strict=True)])
+    def full_change(factors: Sequence[Floats]) -> Floats:
+        return _change([side.usd_per_request_at(each) for side, each in zip(sides, factors, strict=True)])
 
     bills = bill_change(draws)
     below, above = _break_even(*sides, rate)
     return CostDifference(
         first=sides[0].name,
         second=sides[1].name,
-        bill=_with_interval(bill_change(known), bills),
-        per_request=_with_interval(full_change(known), full_change(draws)),
+        bill=_with_interval(bill_change(as_planned), bills),
+        per_request=_with_interval(full_change(as_planned), full_change(draws)),
         cheaper_probability=float((bills < 0).mean()),
         equal_probability=float((bills == 0).mean()),
         break_even_below_per_s=below,
@@ -350,7 +350,7 @@ def _change(costs: Sequence[Floats]) -> Floats:
 def _with_interval(value: Floats, draws: Floats) -> Quantity:
     low, high = (float(each) for each in np.percentile(draws, (5, 95), method="nearest"))
     finite = math.isfinite(low) and math.isfinite(high)
-    return Quantity(value=float(value), low=low if finite else None, high=high if finite else None)
+    return Quantity(value=float(value[0]), low=low if finite else None, high=high if finite else None)
 
 
 def _break_even(first: ComparedSide, second: ComparedSide, rate: float) -> tuple[float | None, float | None]:

@@ -25,8 +25,8 @@ MISSING = "-"
 ROWS = (  # heading, path in a side and its difference, form
     ("deployment", "side.deployment", "{}"),
     ("not compared", "side.reason", "{}"),
-    ("requests/s within the SLO, each replica", "side.capacity_per_s", "{:,.3g}"),
     ("replicas", "side.needed.replicas", "{:,}"),
+    ("highest requests/s of these within the SLO", "side.carried_per_s", "{:,.3g}"),
     ("GPUs", "side.needed.num_gpus", "{:,}"),
     ("$ an hour", "side.needed.usd_per_hour", "${:,.2f}"),
     ("$ a month", "side.needed.usd_per_month", "${:,.0f}"),
@@ -67,7 +67,7 @@ def _blocks(answer: DeploymentComparison) -> Iterator[Block]:
 
 
 def _usd_per_1000(side: ComparedSide) -> float | None:
-    return 1000 * float(side.usd_per_request_at(side.capacity_per_s)) if side.needed and side.price else None
+    return 1000 * float(side.usd_per_request_at()) if side.needed and side.price else None
 
 
 def _text(value: object, form: str) -> str:

@@ -58,7 +58,9 @@ def test_bill_and_interval_follow_from_replicas_and_capacity(answer: DeploymentC
         assert each.usd_per_hour_at(RATE, each.capacity_per_s) == each.needed.usd_per_hour
     first, last, other = answer.sides[0], answer.sides[3], answer.differences[2]
     assert other.bill.value == pytest.approx(bill_of(last) / bill_of(first) - 1)
-    full = 9 / last.capacity_per_s / (4 / first.capacity_per_s) - 1
+    assert first.carried_per_s is not None
+    assert last.carried_per_s is not None
+    full = bill_of(last) / last.carried_per_s / (bill_of(first) / first.carried_per_s) - 1
     assert other.per_request.value == pytest.approx(full)
     for change in (other.bill, other.per_request):
         assert change.low is not None
@@ -106,6 +108,7 @@ def test_capacity_is_of_the_curve_of_the_replicas(answer: DeploymentComparison) 
         most = RATE / (count - 1) if count > 1 else math.inf
         expected = min(max(curve.highest.at_confidence / count, least), most)
         assert each.capacity_per_s == pytest.approx(expected, rel=1e-6)
+        assert each.carried_per_s == max(curve.highest.at_confidence, RATE)
 
 
 @pytest.mark.ci
