@@ -51,8 +51,8 @@ Floats = npt.NDArray[np.float64]
 class ComparedSide:
     """One deployment at the load; `reason` says why it has no replicas: it does not fit, or no number meets the SLO.
 
-    `needed` are its replicas and bill, as in `plan` and `cost`. `carried_per_s`: requests/s that these together
-    serve within the SLO, from the `highest` rate of `simulated_replicas` replicas, of which are also the `points`.
+    `needed` are its replicas and bill, as in `plan` and `cost`. `carried_per_s`: requests/s that these together serve
+    within the SLO, scaled from the `highest` rate of `simulated_replicas` replicas; their curve is `points`.
     `capacity_per_s`: that of one replica, limited to where the load needs as many replicas as `needed` has.
     `utilization`: fraction of the throughput under a backlog, as in `cost`. `memory_bytes`: use of each GPU by part.
     """
