@@ -8,8 +8,8 @@ from typing import Any
 
 import streamlit as st
 
-from capacity.answers.sides import Change
 from capacity.base.mappings import omit, select
+from capacity.base.quantity import Quantity
 from capacity.deployment import Cost, Pool
 from capacity.model import model_names
 from capacity.planning.variations.deployment_comparison import DeploymentComparison
@@ -187,19 +187,12 @@ def _unpin(text: str) -> None:
 
 def compare_with_first(row: Sequence[parts.Kpi], first: Sequence[parts.Kpi]) -> list[parts.Kpi]:
     """Return the metrics of `row`, each with its change from the same metric of side A."""
-    before = {kpi.label: kpi for kpi in first}
-    changes = [_change_text(kpi, before.get(kpi.label), of="A") for kpi in row]
+    before = {kpi.label: kpi.number for kpi in first}
+    changes = [change_text(before.get(kpi.label), kpi.number, of="A") for kpi in row]
     return [
         replace(kpi, below="; ".join(filter(None, (kpi.below, change))))
         for kpi, change in zip(row, changes, strict=True)
     ]
-
-
-def _change_text(kpi: parts.Kpi | None, first: parts.Kpi | None, *, of: str = "") -> str:
-    """Return the change of a metric from side A as text; empty if the metric has no number on one of the sides."""
-    if kpi is None or first is None or kpi.number is None or first.number is None:
-        return ""
-    return change_text(Change(figure=kpi.label, first=first.number, second=kpi.number), of=of)
 
 
 def comparison_rows(
@@ -215,24 +208,35 @@ def comparison_rows(
     for label in dict.fromkeys(kpi.label for row in sides.values() for kpi in row):
         line = {"": label}
         for name, found in shown.items():
-            kpi = found.get(label)
+            kpi, before = found.get(label), shown[first].get(label)
             within = kpi is not None and kpi.number is not None and kpi.number.low is not None and kpi.below
             line[name] = "-" if kpi is None else f"{kpi.value} ({kpi.below})" if within else kpi.value
             if name != first:
-                change = _change_text(kpi, shown[first].get(label)) or "-"
-                line[f"{name} vs. {first}"] = DIFFERENT_LOADS if name in unlike else change
+                change = "" if kpi is None or before is None else change_text(before.number, kpi.number)
+                line[f"{name} vs. {first}"] = DIFFERENT_LOADS if name in unlike else change or "-"
         table.append(line)
     return table
 
 
-def change_text(change: Change, *, of: str = "") -> str:
-    """Return a change as text: `+25 %, outside` (intervals do not overlap); `12 times` if the factor is 10 or more."""
-    if change.ratio is None:
-        return "-"
-    words = {True: ", outside", False: ", within", None: ""}[change.outside]
-    if change.ratio >= FACTOR_LIMIT - 1:
-        return f"{1 + change.ratio:,.0f} times{of and f' {of}'}{words}"
-    return f"{100 * change.ratio:+z.0f} %{of and f' vs. {of}'}{words}"
+def change_text(first: Quantity | None, second: Quantity | None, *, of: str = "") -> str:
+    """Return the change from the first number to the second as text; empty if a number is missing or the first is 0.
+
+    `+25 %, outside` (the 90 % intervals do not overlap, although errors that both share are counted in each), or
+    `12 times` if the factor is 10 or more.
+    """
+    if first is None or second is None or not first.value:
+        return ""
+    ratio, words = second.value / first.value, ""
+    if (
+        first.low is not None
+        and first.high is not None
+        and second.low is not None
+        and second.high is not None
+    ):
+        words = ", outside" if first.high < second.low or second.high < first.low else ", within"
+    if ratio >= FACTOR_LIMIT:
+        return f"{ratio:,.0f} times{of and f' {of}'}{words}"
+    return f"{100 * (ratio - 1):+z.0f} %{of and f' vs. {of}'}{words}"
 
 
 def settings_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:

@@ -15,7 +15,6 @@ from capacity_app.sides import change_text, settings_text
 
 import capacity
 from capacity.answers.records import Quantity
-from capacity.answers.sides import Change
 from capacity.base.mappings import omit
 from capacity.report.display import time_and_interval
 from capacity.report.views.diff import mean_and_interval
@@ -236,9 +235,22 @@ def test_what_differs_is_called_as_the_sidebar_calls_it() -> None:
 def test_tenfold_and_more_is_told_as_times() -> None:
     def text(second: float, **words: str) -> str:
         values = [Quantity(value=each, low=each, high=each) for each in (1.0, second)]
-        return change_text(Change(figure="ttft_s", first=values[0], second=values[1]), **words)
+        return change_text(*values, **words)
 
     assert text(1.25) == "+25 %, outside"
     assert text(0.5, of="A") == "-50 % vs. A, outside"
     assert text(2040.6, of="A") == "2,041 times A, outside"
     assert text(10.0) == "10 times, outside"
+
+
+def test_outside_means_that_the_intervals_are_apart() -> None:
+    first = Quantity(value=2.0, low=1.0, high=3.0)
+    for second, said in (
+        (Quantity(value=5.0, low=3.1, high=6.0), "+150 %, outside"),
+        (Quantity(value=0.5, low=0.1, high=0.9), "-75 %, outside"),
+        (Quantity(value=5.0, low=2.9, high=6.0), "+150 %, within"),
+        (Quantity(value=5.0), "+150 %"),
+        (None, ""),
+    ):
+        assert change_text(first, second) == said
+    assert change_text(Quantity(value=0.0), first) == ""
