@@ -23,6 +23,11 @@ LOAD = {**LENGTHS, "request_rate": 2, "num_prompts": 4}
 POOL = {"gpu": "h100"}
 PRESET = json.loads((Path(capacity.__file__).parent / "model/presets/llama-3.2-1b.json").read_text())
 SMALL, SLO = "llama-3.2-1b", "ttft:p95:900ms"
+SERVED = {
+    "model": "llama-3.1-8b",
+    "pools": [{"gpu": "h100"}],
+    "traffic": {"input_len": 1024, "output_len": 256, "request_rate": 4.0},
+}
 BASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # a call of each function that is answered
     "add_gpu": (("x9",), {"like": "b200", "memory_gb": 192, "hbm_tb_s": 8, "bf16_tflops": 2500, "profiles": "."}),
     "add_model": (("config.json",), {"name": "mine"}),
@@ -40,6 +45,7 @@ BASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # a call of each f
     "cost": ((SMALL,), {**POOL, **LOAD, "price": "2"}),
     "curve": ((SMALL,), {**POOL, **LENGTHS, "num_prompts": 4, "slo": SLO, "rates": (1.0,)}),
     "diff": (("one.toml", "two.toml"), {}),
+    "compare_deployments": (([SERVED, SERVED],), {"slo": "ttft:p95:500ms"}),
     "engine_table": ((), {}),
     "engine_setup": ((SMALL,), POOL),
     "estimate": ((SMALL,), {**POOL, **LENGTHS, "batch_size": 2}),
