@@ -15,6 +15,8 @@ def replaced_file(path: str | Path, advice: str = "") -> Iterator[Path]:
     A device, a pipe, and a file in a folder that does not accept new files are written directly. Raises InvalidInput
     with `advice` if the file cannot be written.
     """
+    if "\0" in str(path):
+        raise InvalidInput(f"cannot write {str(path)!r}: it contains a null character{advice}")
     target = Path(path)
     target = target.resolve() if target.is_symlink() else target
     draft = target.with_name(f".{target.name[:200]}.{os.getpid()}")

@@ -29,6 +29,8 @@ def test_text_is_utf8_and_replaces_what_was_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(InvalidInput, match=r"cannot write .*nowhere.*: No such file.*; use another"):
         write_file(tmp_path / "nowhere" / "a.txt", "", "; use another")
+    with pytest.raises(InvalidInput, match="null character"):
+        write_file("a\0b", "")
 
 
 def test_an_interrupted_file_is_as_before(tmp_path: Path) -> None:
