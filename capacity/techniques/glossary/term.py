@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
+from functools import cache
 from operator import attrgetter
+from pathlib import Path
 from string import Formatter
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from capacity.base.data_files import Table, read_data
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord
 
@@ -16,7 +19,16 @@ if TYPE_CHECKING:
     from capacity.pool.resolve import ResolvedPool
 
 GIB = 2**30
-UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": GIB, "GB": 1e9, "kWh_per_million": 3.6}
+UNITS = {
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": GIB,
+    "MB": 1e6,
+    "GB": 1e9,
+    "TB": 1e12,
+    "ms": 1e-3,
+    "kWh_per_million": 3.6,
+}
 """What a sentence may divide a number by."""
 
 
@@ -71,11 +83,18 @@ class Situation:
         return latency.value
 
 
+@cache
+def sentences() -> Table:
+    """Return the sentence of each function of `numbers`. Raises MalformedFile."""
+    return read_data(Path(__file__).with_name("sentences.toml"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
     """A term with its definition. `sentence` is a template that `Sentence` fills with the numbers of a situation.
 
-    Without a template, `numbers` names a function that returns the text, for the method `preset` if that is set.
+    Without it, `numbers` names a function of the module `numbers`, which computes what its sentence needs (for the
+    method `preset` if that is set).
     """
 
     name: str
@@ -87,25 +106,36 @@ class Term:
 
     def describe(self, situation: Situation) -> str:
         if self.sentence:
-            return Sentence(situation).format(self.sentence)
-        module, _, function = self.numbers.partition(".")
-        numbers = getattr(import_module(f"{__package__}.{module}"), function)
-        return str(numbers(situation) if self.preset is None else numbers(situation, self.preset))
+            return Sentence(situation, {}).format(self.sentence)
+        from capacity.techniques.glossary import numbers  # loads the techniques
+
+        method = () if self.preset is None else (self.preset,)
+        found = getattr(numbers, self.numbers)(situation, *method)
+        return (
+            found if isinstance(found, str) else Sentence(situation, found).format(sentences()[self.numbers])
+        )
 
 
 class Sentence(Formatter):
-    """Fills `{attribute:format}` and `{attribute / attribute or unit:format}` with the numbers of a situation."""
+    """Fills `{value:format}` and `{value / value or unit:format}` with values of a situation and with `numbers`."""
 
-    def __init__(self, situation: Situation) -> None:
+    def __init__(self, situation: Situation, numbers: Mapping[str, Any]) -> None:
         self.situation = situation
+        self.numbers = numbers
 
     def get_field(self, field_name: str, _args: Any, _kwargs: Any) -> tuple[Any, str]:
         """Return the value of a placeholder, as `string.Formatter` requires."""
         number, _, divisor = field_name.partition(" / ")
-        value = attrgetter(number)(self.situation)
+        value = self._value(number)
         if divisor:
-            value /= UNITS[divisor] if divisor in UNITS else attrgetter(divisor)(self.situation)
+            value /= UNITS[divisor] if divisor in UNITS else self._value(divisor)
         return value, field_name
+
+    def _value(self, path: str) -> Any:
+        first, _, rest = path.partition(".")
+        if first not in self.numbers:
+            return attrgetter(path)(self.situation)
+        return attrgetter(rest)(self.numbers[first]) if rest else self.numbers[first]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +147,3 @@ class Definition(AnswerRecord):
     term: str
     definition: str
     yours: str | None
-
-
-def milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:,.1f} ms"
