@@ -1,29 +1,24 @@
 """Tables of `plan`: the ranking, its service levels, the Pareto fronts, and the rejected candidates with reasons."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from capacity.answers.records import Quantity
 from capacity.base.latency_metrics import METRICS
-from capacity.planning.evaluation.slo_evaluation import FAILED_LATENCY_S
+from capacity.planning.evaluation.slo_evaluation import FAILED_LATENCY_S, Evaluation, Level, WindowLevels
+from capacity.planning.fleets.fleet_records import FleetPlan
+from capacity.planning.records import Conditional, LaunchLine, NearestMiss, Plan, Ranked, Remedy
+from capacity.planning.space import Objective
 from capacity.report.display import text_and_interval
 from capacity.report.subject import describe_answer
 from capacity.report.views import units
 from capacity.report.views.units import Unit, mark_unless, value_at
 from capacity.report.views.view import Block, Column, CustomChart, Fact, Facts, Table
 from capacity.workload.windows import clock_text
-
-if TYPE_CHECKING:
-    from capacity.planning.evaluation.slo_evaluation import Evaluation, Level, WindowLevels
-    from capacity.planning.fleets.fleet_records import FleetPlan
-    from capacity.planning.records import Conditional, LaunchLine, NearestMiss, Plan, Ranked, Remedy
-    from capacity.planning.space import Objective
 
 CONDITIONAL_HEADING = (
     "Cheaper, but only under the conditions shown (name an option explicitly to search with it)"

@@ -1,12 +1,9 @@
 """A plan as a folder of files: report, launch commands, manifest, benchmark, comparison, and the plan as JSON."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +16,8 @@ from capacity.deployment.command_words import PORT, PROXY_PORT, Launch
 from capacity.deployment.launch_writers import ENGINES, WITHOUT_API, engine_name, is_launched, launch_command
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import weight_bytes
+from capacity.planning.records import Plan, Ranked
+from capacity.planning.space import Candidate
 from capacity.report.benchmark import RandomArrivals, bench_command
 from capacity.report.deploy_files import README, deploy_files
 from capacity.report.fronts import proxy_command, router_command
@@ -28,10 +27,6 @@ from capacity.report.sheet import answer_html
 from capacity.report.tables import null_infinities
 from capacity.report.views.layout import view_parts
 from capacity.workload import Workload, parse_slos, write_timed_trace
-
-if TYPE_CHECKING:
-    from capacity.planning.records import Plan, Ranked
-    from capacity.planning.space import Candidate
 
 REPLAY_S = 900.0  # busiest seconds of a longer trace that the benchmark replays
 DEPLOY = "deploy"  # folder of the files for tools that deploy

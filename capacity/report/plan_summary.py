@@ -3,12 +3,10 @@
 `capacity.report.plan.plan_blocks` has all other results (`--detail`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
+from capacity.planning.records import Plan, Ranked
 from capacity.report.plan import (
     CONDITIONAL_HEADING,
     DRAWN_JOULES,
@@ -33,9 +31,6 @@ from capacity.report.plan import (
 from capacity.report.views.drawn_energy import drawn_facts
 from capacity.report.views.units import COUNT, PERCENT_0, TEXT, WORDS, Unit, dollars, value_at
 from capacity.report.views.view import Block, Column, Fact, Table, View
-
-if TYPE_CHECKING:
-    from capacity.planning.records import Plan, Ranked
 
 ALTERNATIVES = 5
 REASONS = 4  # kinds of rejection shown

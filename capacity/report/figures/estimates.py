@@ -1,12 +1,11 @@
 """Charts of an estimate that a view cannot declare: the roofline, and one step as a waterfall."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from capacity.answers.attribution import BOUNDS
+from capacity.answers.records import Estimate, OperatorTime
 from capacity.hardware import load_profile
 from capacity.report.display import STANDARD, Units, time_and_interval, with_relative_interval
 from capacity.report.figures.chart import (
@@ -26,9 +25,6 @@ from capacity.report.subject import describe_answer
 from capacity.report.views.layout import table_records
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Column, Table
-
-if TYPE_CHECKING:
-    from capacity.answers.records import Estimate, OperatorTime
 
 Phase = Literal["prefill", "decode"]
 WHOLE_STEP = "whole step"

@@ -1,13 +1,13 @@
 """The frontier chart: output tokens/s per GPU against tokens/s per user, a line per deployment, a point per load."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from capacity.answers.frontier import Frontier
 from capacity.answers.published_runs import measured_runs
+from capacity.answers.records import Quantity
 from capacity.report.figures.chart import (
     NEUTRAL,
     Chart,
@@ -23,10 +23,6 @@ from capacity.report.figures.loads import translucent_colour
 from capacity.report.subject import describe_answer
 from capacity.report.views.frontier_points import FrontierPoint, frontier_points, points_table
 from capacity.report.views.layout import table_records
-
-if TYPE_CHECKING:
-    from capacity.answers.frontier import Frontier
-    from capacity.answers.records import Quantity
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 COLOURS = "Cividis"  # scale of prices, readable for colour-blind users

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from capacity.answers.records import Simulation
 from capacity.report.figures.chart import Chart, apply_layout, colour, coordinates, listed, new_figure
 from capacity.report.subject import describe_answer
-
-if TYPE_CHECKING:
-    from capacity.answers.records import Simulation
 
 PHASES = {"queued": 1, "prefill": 0, "decode": 2, "preempted": 5}  # index of the palette
 # share of a lane, to distinguish phases without colour
@@ -42,7 +40,7 @@ class EngineState:
         return f"{self.time_s:,.1f} s: {self.running:,} running, {self.waiting:,} waiting, KV {self.kv_fraction:.0%}"
 
 
-def gantt_chart(answer: "Simulation", events: Sequence[Event]) -> Chart:
+def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
     """Return the timeline chart: each request's queue, prefill, decode and preemptions; below, batch and KV use.
 
     `events` are the events of the run's Chrome trace (`simulator.timeline.Timeline.chrome_trace`). The slider moves a
@@ -74,7 +72,7 @@ def gantt_chart(answer: "Simulation", events: Sequence[Event]) -> Chart:
     )
 
 
-def engine_states(answer: "Simulation", events: Sequence[Event]) -> list[EngineState]:
+def engine_states(answer: Simulation, events: Sequence[Event]) -> list[EngineState]:
     """Return the engine state at the end of each step: running requests, waiting or preempted requests, and KV use."""
     steps = [event for event in events if event["ph"] == "X" and event["pid"] == ENGINE]
     used = [event["args"]["used"] for event in events if event["ph"] == "C"]

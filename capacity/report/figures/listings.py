@@ -1,14 +1,10 @@
 """Table rows of the reference data: models, GPUs, the source of every value, and prices."""
 
-from typing import TYPE_CHECKING
-
 from capacity.base.rows import flatten
+from capacity.hardware import HardwareProfile
 from capacity.hardware.pricing import price_table
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Column
-
-if TYPE_CHECKING:
-    from capacity.hardware import HardwareProfile
 
 
 def five_digits(scale: float = 1.0, follows: str = "") -> Unit:
@@ -35,7 +31,7 @@ GPUS = (
 COLUMNS_BY_TITLE = {"Models": MODELS, "GPUs": GPUS}
 
 
-def source_rows(profile: "HardwareProfile") -> list[dict[str, object]]:
+def source_rows(profile: HardwareProfile) -> list[dict[str, object]]:
     """Return every value of a GPU profile with its source; the name of a value ends with its SI unit."""
     values = flatten(profile.model_dump(exclude={"provenance", "step_time"}))
     return [

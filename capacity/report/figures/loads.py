@@ -1,14 +1,12 @@
 """Metrics that charts show for each load, such as TTFT, throughput and price; each metric has its own chart."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from capacity.answers.load_point import ORDERS, LoadPoint
+from capacity.answers.records import Quantity
 from capacity.report.display import STANDARD
 from capacity.report.figures.drawing import text_with_interval
 from capacity.report.views.units import COUNT, Unit, name_units
-
-if TYPE_CHECKING:
-    from capacity.answers.records import Quantity
 
 BAND_OPACITY = 0.18
 
@@ -35,7 +33,7 @@ class Figure(NamedTuple):
         """Return this metric of a point; None if the point does not have it."""
         return getattr(point, self.field)
 
-    def text(self, quantity: "Quantity") -> str:
+    def text(self, quantity: Quantity) -> str:
         """Return a value with its interval as text, without its unit."""
         return text_with_interval(quantity, self.unit.scale_for(STANDARD))
 

@@ -1,14 +1,14 @@
 """Charts of a plan: the ranked deployments, the Pareto fronts, and the service levels over time."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from string import ascii_lowercase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from capacity.base.quantity import Quantity
+from capacity.planning.evaluation.slo_evaluation import WindowLevels
+from capacity.planning.records import Plan, Point
 from capacity.report.figures.chart import (
     NEUTRAL,
     Chart,
@@ -22,10 +22,6 @@ from capacity.report.figures.drawing import whiskers
 from capacity.report.plan import level_name, level_text, share_of_limit, window_rows
 from capacity.report.subject import describe_answer
 from capacity.workload.windows import clock_text
-
-if TYPE_CHECKING:
-    from capacity.planning.evaluation.slo_evaluation import WindowLevels
-    from capacity.planning.records import Plan, Point
 
 MAX_RATIO_SHOWN = 3.0  # times the limit; higher values are drawn here
 # width and height of the smallest plot, on a phone: labels that fit there fit everywhere
@@ -295,7 +291,7 @@ class _Box(NamedTuple):
     wide: float
     high: float
 
-    def overlaps(self, other: _Box) -> bool:
+    def overlaps(self, other: "_Box") -> bool:
         apart = abs(self.x - other.x), abs(self.y - other.y)
         return apart[0] < (self.wide + other.wide) / 2 and apart[1] < (self.high + other.high) / 2
 

@@ -1,11 +1,10 @@
 """Charts of simulated runs that a view cannot declare: latency distributions, engine state over time, and steps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from capacity.answers.records import Simulation
 from capacity.base.latency_metrics import METRICS
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import (
@@ -23,9 +22,6 @@ from capacity.report.figures.chart import (
 from capacity.report.figures.drawing import whiskers
 from capacity.report.subject import describe_answer
 from capacity.simulator.distribution import PERCENTILES
-
-if TYPE_CHECKING:
-    from capacity.answers.records import Simulation
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 CURVE_POINTS = 400

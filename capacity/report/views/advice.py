@@ -1,21 +1,16 @@
 """The view of `advise`: the changes that help, their effect on latency and cost, and the changes that do not help."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
 from capacity.base.latency_metrics import METRICS
 from capacity.base.quantity import Quantity
+from capacity.planning.variations.advice import Advice, AdviceList
 from capacity.report.display import round_like
 from capacity.report.views import units
 from capacity.report.views.tornado import CHANGE
 from capacity.report.views.units import Unit, value_at
 from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, busiest_window_text
-
-if TYPE_CHECKING:
-    from capacity.planning.variations.advice import Advice, AdviceList
 
 MAX_CHANGES = 12
 NAME_WIDTH = 22  # characters of a label line, for a phone

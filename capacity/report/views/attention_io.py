@@ -1,19 +1,15 @@
 """The view of `attention-io`: naive compared with tiled attention."""
 
-from typing import TYPE_CHECKING
-
 from capacity.report.views import units
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Column, Table, View, headline
-
-if TYPE_CHECKING:
-    from capacity.techniques.attention_io import AttentionTrafficTable
+from capacity.techniques.attention_io import AttentionTrafficTable
 
 TOKENS = Column("tokens", "tokens", units.TOKENS)
 GB = Unit(1, 1e-9)
 
 
-def attention_io_view(answer: "AttentionTrafficTable") -> View:
+def attention_io_view(answer: AttentionTrafficTable) -> View:
     """Return the memory traffic and times of attention, and the times of kernels with a published speed."""
     columns = [
         TOKENS,

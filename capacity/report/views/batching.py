@@ -1,14 +1,11 @@
 """The view of `batching`: batching methods, and the gain of continuous batching by the spread of output lengths."""
 
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from capacity.report.display import join_words
 from capacity.report.views import units
 from capacity.report.views.view import Block, Column, Panels, Table, View, headline
-
-if TYPE_CHECKING:
-    from capacity.techniques.batching import Batching
+from capacity.techniques.batching import Batching
 
 PANELS = (
     ("output tokens/s per GPU", "output_tokens_per_s_per_gpu", 1.0),
@@ -18,7 +15,7 @@ PANELS = (
 )
 
 
-def batching_view(answer: "Batching") -> View:
+def batching_view(answer: Batching) -> View:
     """Return the view of `batching`."""
     columns = [
         Column("batching", "name"),
@@ -53,7 +50,7 @@ def batching_view(answer: "Batching") -> View:
     return View(f"{headline(answer)}, {answer.workload}, {answer.requests:,} requests", blocks)
 
 
-def batching_chart(answer: "Batching") -> Panels:
+def batching_chart(answer: Batching) -> Panels:
     """Return the chart with four panels, each with one bar for each batching method."""
     names = [row.name for row in answer.rows]
     fastest = max(answer.rows, key=attrgetter("output_tokens_per_s_per_gpu"))

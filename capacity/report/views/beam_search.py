@@ -1,17 +1,12 @@
 """The view of `beam-search`: step time and KV cache by the number of beams and by implementation."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from capacity.report.views import units
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Column, Curves, Fact, Table, View, headline
-
-if TYPE_CHECKING:
-    from capacity.techniques.beam_search import BeamRow, BeamSearch
+from capacity.techniques.beam_search import BeamRow, BeamSearch
 
 METHODS = {
     "engine": "in the engine, KV blocks shared",

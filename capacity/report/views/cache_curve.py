@@ -1,16 +1,11 @@
 """The view of `cache-curve`: hit rates by cache size and routing, savings, and providers' prices."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from capacity.report.views import units
 from capacity.report.views.view import Block, Column, Curves, Fact, Table, View
-
-if TYPE_CHECKING:
-    from capacity.techniques.cache_curve import CacheCurve
-    from capacity.techniques.prefix_cache import PrefillSavings
+from capacity.techniques.cache_curve import CacheCurve
+from capacity.techniques.prefix_cache import PrefillSavings
 
 TOKENS_HIT = Column("tokens hit", "token_hit_fraction", units.PERCENT)
 

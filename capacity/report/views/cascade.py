@@ -1,20 +1,15 @@
 """The view of `cascade`: every tier of a cascade, its savings over the large model alone, and its break-even rates."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from capacity.base.quantity import Quantity
+from capacity.planning.cascades.cascade_answer import CascadeAnswer, CascadeRun, CascadeTotals, RateBill
 from capacity.report.display import STANDARD, Units, text_and_interval
 from capacity.report.views import units
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Bars, Block, Column, Curves, Fact, Stack, Table, View
-
-if TYPE_CHECKING:
-    from capacity.planning.cascades.cascade_answer import CascadeAnswer, CascadeRun, CascadeTotals, RateBill
 
 MONTH_S = 730 * 3600
 PER_1K = Unit(4, 1e3)

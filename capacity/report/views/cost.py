@@ -1,12 +1,10 @@
 """The view of `cost`: the bill, the cost per token, and the comparison with APIs, spot capacity and batch jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from capacity.base.quantity import Quantity
+from capacity.planning.bills.billing import Bill, BreakEven, LoadCost
 from capacity.planning.bills.growth import GROWTH_RULE
 from capacity.report.display import format_number, join_words, offers_text, verdict_text
 from capacity.report.replicas import replicas_text
@@ -15,9 +13,6 @@ from capacity.report.views.drawn_energy import drawn_facts
 from capacity.report.views.units import Unit, dollars, value_at
 from capacity.report.views.view import Bars, Block, Column, Fact, Facts, Table, View
 from capacity.simulator.verdict import UNSETTLED
-
-if TYPE_CHECKING:
-    from capacity.planning.bills.billing import Bill, BreakEven, LoadCost
 
 Offers = (
     tuple[float, float] | None

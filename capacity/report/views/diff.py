@@ -1,20 +1,15 @@
 """The view of `diff`: one deployment against another on the same arrivals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from capacity.base.quantity import Quantity
 from capacity.base.record import make_from
+from capacity.planning.variations.diff import Diff, Difference
 from capacity.report.display import text_and_interval
 from capacity.report.views import units
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Block, Column, Table, View, busiest_window_text
-
-if TYPE_CHECKING:
-    from capacity.planning.variations.diff import Diff, Difference
-    from capacity.simulator.replications import PairedMetric
+from capacity.simulator.replications import PairedMetric
 
 STATISTICS = (
     "request",

@@ -2,16 +2,14 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from capacity.answers.records import Simulation
 from capacity.base.quantity import Quantity
 from capacity.report.display import join_words
 from capacity.report.views import units
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Column, Fact, Panels, Table, View
-
-if TYPE_CHECKING:
-    from capacity.answers.records import Simulation
 
 FIGURES = {  # headings of the table, and fields of the summary
     "p95 TTFT, ms": "p95_ttft_ms",
@@ -20,10 +18,10 @@ FIGURES = {  # headings of the table, and fields of the summary
     "requests/s": "request_throughput",
     "output tokens/s": "output_throughput",
 }
-Split = tuple[str, Mapping[str, Any], "Simulation"]
+Split = tuple[str, Mapping[str, Any], Simulation]
 
 
-def splits_view(runs: "Mapping[str, Simulation]") -> View:
+def splits_view(runs: Mapping[str, Simulation]) -> View:
     """Return all splits of the replicas: a chart of p95 TTFT and p95 TPOT, and a table of all metrics."""
     splits = [(name, run.to_dict(), run) for name, run in runs.items()]
     panels = {
@@ -47,7 +45,7 @@ def splits_view(runs: "Mapping[str, Simulation]") -> View:
     return View("", [chart, Table("All splits of the replicas", splits, columns)])
 
 
-def split_facts(run: "Simulation") -> list[Fact]:
+def split_facts(run: Simulation) -> list[Fact]:
     """Return the latencies and rates of a split."""
     values = run.to_dict()
     latencies = {"p95 TTFT": "p95_ttft_ms", "p95 TPOT": "p95_tpot_ms", "p95 E2E": "p95_e2el_ms"}

@@ -1,19 +1,15 @@
 """Facts of the power that a deployment draws: of its GPUs, and of servers and building with them."""
 
-from typing import TYPE_CHECKING
-
+from capacity.answers.drawn_energy import DrawnEnergy
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Fact
-
-if TYPE_CHECKING:
-    from capacity.answers.drawn_energy import DrawnEnergy
 
 JOULES = Unit(2, after=" J/output token")
 GRAMS = Unit(0, after=" g/1M output tokens")
 KILOWATTS = Unit(2, 1e-3, " kW")
 
 
-def drawn_facts(drawn: "DrawnEnergy | None") -> list[Fact]:
+def drawn_facts(drawn: DrawnEnergy | None) -> list[Fact]:
     """Return the energy per output token of the GPUs alone, and with servers and building; empty if unknown."""
     if drawn is None:
         return []

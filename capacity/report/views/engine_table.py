@@ -1,13 +1,9 @@
 """The view of `engines`: engines with their defaults, the formats that they load, and published claims."""
 
-from typing import TYPE_CHECKING
-
 from capacity.report.views import units
 from capacity.report.views.units import Unit, join_names, mark_unless
 from capacity.report.views.view import Column, Table, View
-
-if TYPE_CHECKING:
-    from capacity.techniques.engine_table import Engines
+from capacity.techniques.engine_table import Engines
 
 ENGINES = (
     Column("engine", "engine"),
@@ -38,7 +34,7 @@ CLAIMS = (
 )
 
 
-def engines_view(answer: "Engines") -> View:
+def engines_view(answer: Engines) -> View:
     """Return the view of `engines`."""
     tables = [
         Table(f"Engines and their defaults on {answer.gpu} (* not simulated)", answer.rows, ENGINES),

@@ -1,11 +1,8 @@
 """The view of `fleet`: pools to rent, cost by length threshold, SLO headroom, spare replicas, and one day by hour."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from capacity.planning.fleets.fleet_records import best_of
+from capacity.planning.fleets.fleet_records import FleetDay, FleetPlan, FleetPool, FleetProof, Layout, best_of
 from capacity.report.plan import (
     CONDITIONAL_HEADING,
     conditional_text,
@@ -29,9 +26,6 @@ from capacity.report.views.view import (
     VerticalStack,
     View,
 )
-
-if TYPE_CHECKING:
-    from capacity.planning.fleets.fleet_records import FleetDay, FleetPlan, FleetPool, FleetProof, Layout
 
 ONE_POOL = "one pool"
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")

@@ -1,15 +1,10 @@
 """The view of a hall: the deployment of each model within the power budget, what limits it, and the other options."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from capacity.planning.halls.hall_records import HallModel, HallOption, HallPlan
 from capacity.report.views.units import COUNT, TEXT, Unit
 from capacity.report.views.view import Block, Column, Table, View
-
-if TYPE_CHECKING:
-    from capacity.planning.halls.hall_records import HallModel, HallOption, HallPlan
 
 MEGAWATTS = Unit(3, 1e-6)
 LIMITS = {"power": "The power budget limits it."}

@@ -1,20 +1,15 @@
 """The view of `kv`: KV cache by model and context, attention types, eviction, and long contexts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from capacity.report.layout import token_count_text
 from capacity.report.views import units
 from capacity.report.views.units import Unit, join_names
 from capacity.report.views.view import Bars, Block, Column, Curves, Fact, Table, View
-
-if TYPE_CHECKING:
-    from capacity.techniques.kv import KvAnswer, KvAnswerRow
-    from capacity.techniques.kv_eviction import EvictionMethod, EvictionRow
-    from capacity.techniques.long_context import LongContext
+from capacity.techniques.kv import KvAnswer, KvAnswerRow
+from capacity.techniques.kv_eviction import EvictionMethod, EvictionRow
+from capacity.techniques.long_context import LongContext
 
 MODEL, GPU = Column("model", "model", units.TEXT), Column("GPU", "gpu", units.TEXT)
 CONTEXT = Column("tokens", "context_tokens", units.TOKENS)

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from capacity.answers.attribution import BOUNDS, largest_bound
 from capacity.answers.interval_parts import ExplainedInterval, IntervalPart
 from capacity.answers.records import Attribution, Estimate
 from capacity.hardware import has_profile
+from capacity.hardware.cost_estimate import CostEstimate
 from capacity.report.display import (
     STANDARD,
     join_words,
@@ -37,9 +37,6 @@ from capacity.report.views.view import (
     Table,
     View,
 )
-
-if TYPE_CHECKING:
-    from capacity.hardware.cost_estimate import CostEstimate
 
 NO_STATE = "no steady state"
 CHANGE = Unit(1, 100, "%", sign="+z")
@@ -167,7 +164,7 @@ def _in_flight_facts(answer: Estimate) -> list[Fact]:
     return rows
 
 
-def _cost_facts(answer: Estimate, cost: "CostEstimate", offers: tuple[float, float] | None) -> list[Fact]:
+def _cost_facts(answer: Estimate, cost: CostEstimate, offers: tuple[float, float] | None) -> list[Fact]:
     """Return the facts of the cost; without a steady state, the reason replaces the price per token."""
     by_offers = offers_text(cost.usd_per_month, cost.usd_per_gpu_hour, offers)
     month_note = "; ".join(filter(None, ("730 h", by_offers)))

@@ -1,16 +1,17 @@
 """The view of `simulate`: completed requests, latencies with intervals, service levels, and time breakdown."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from capacity.answers.attribution import BOUNDS
+from capacity.answers.pool_runs import PoolRun
+from capacity.answers.records import Simulation
 from capacity.base.latency_metrics import METRICS
 from capacity.base.quantity import Quantity
+from capacity.hardware.cost_estimate import CostEstimate
 from capacity.report.display import join_words, number_text, price_text, verdict_text
 from capacity.report.figures.runs import latency_chart, state_chart
 from capacity.report.views import units
@@ -29,11 +30,6 @@ from capacity.report.views.run_latencies import (
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Block, Column, CustomChart, Drawing, Fact, Facts, Stack, Table, View
 from capacity.simulator.verdict import UNSETTLED
-
-if TYPE_CHECKING:
-    from capacity.answers.pool_runs import PoolRun
-    from capacity.answers.records import Simulation
-    from capacity.hardware.cost_estimate import CostEstimate
 
 NOTABLE_DIFFERENCE = 0.005  # smallest relative difference of rates worth a note
 MIN_BOTTLENECK_SHARE = 5e-4  # of busy time: bottlenecks below it are left out unless they dominate a step

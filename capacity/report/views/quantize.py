@@ -1,17 +1,12 @@
 """The view of `quantize`: memory, latency, cost, kernels and published quality of each quantization method."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from capacity.report.display import with_relative_interval
 from capacity.report.views import units
 from capacity.report.views.units import Unit, join_names, mark_unless, time_with_interval
 from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, headline
-
-if TYPE_CHECKING:
-    from capacity.techniques.quantize import Quantizations, QuantizedOption, Quantizing
+from capacity.techniques.quantize import Quantizations, QuantizedOption, Quantizing
 
 SHORT_NOTE_LENGTH = 40  # characters of a note that may be repeated
 TTFT, TPOT_ALONE, TPOT_IN_BATCH = map(time_with_interval, ("ttft_s", "tpot_small_s", "tpot_large_s"))

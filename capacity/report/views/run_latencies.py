@@ -1,11 +1,8 @@
 """Latencies of a simulated run with intervals and time breakdown, and the service levels that the run meets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
-from capacity.answers.records import Quantity
+from capacity.answers.records import Quantity, Simulation
 from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
 from capacity.base.record import make_from
 from capacity.report.display import last_supported_place, number_text, text_and_interval
@@ -13,11 +10,8 @@ from capacity.report.views import units
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Block, Column, Table
 from capacity.simulator.distribution import flatten_latencies
-
-if TYPE_CHECKING:
-    from capacity.answers.records import Simulation
-    from capacity.simulator.intervals import Interval
-    from capacity.simulator.levels import Goodput, SloLevel
+from capacity.simulator.intervals import Interval
+from capacity.simulator.levels import Goodput, SloLevel
 
 PERCENTILES = ("p50", "p90", "p95", "p99")
 STATISTICS = ("mean", *PERCENTILES)

@@ -1,17 +1,12 @@
 """The view of `scale`: latency and throughput by the size of one kind of parallelism (such as tensor)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from capacity.report.display import with_relative_interval
 from capacity.report.views import units
 from capacity.report.views.units import time_with_interval
 from capacity.report.views.view import Block, Column, Fact, Panels, Table, View, headline
-
-if TYPE_CHECKING:
-    from capacity.techniques.scaling import Layout, Scaling
+from capacity.techniques.scaling import Layout, Scaling
 
 AXIS_COLUMNS = {  # columns specific to an axis of parallelism
     "tensor": [Column("MB/token sent", "all_reduce_bytes_per_token", units.Unit(2, 1e-6))],

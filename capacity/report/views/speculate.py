@@ -1,25 +1,20 @@
 """The view of `speculate`: draft and verification time by batch size, draft methods, and a textbook table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from capacity.report.display import join_words
 from capacity.report.layout import GIB
 from capacity.report.views import units
 from capacity.report.views.view import Bars, Block, Column, Curves, Fact, Table, View, headline
-
-if TYPE_CHECKING:
-    from capacity.techniques.speculate import (
-        AcceptanceSource,
-        Speculating,
-        SpeculationRow,
-        SpeculatorRow,
-        Speculators,
-        Textbook,
-    )
+from capacity.techniques.speculate import (
+    AcceptanceSource,
+    Speculating,
+    SpeculationRow,
+    SpeculatorRow,
+    Speculators,
+    Textbook,
+)
 
 BREAK_EVEN = (1.0, "break-even")
 NO_INTERVAL_NOTE = (

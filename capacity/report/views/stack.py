@@ -1,18 +1,13 @@
 """The view of `stack`: the effect of techniques applied one after the other, and of each technique alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
+from capacity.planning.variations.stack import Stack
 from capacity.planning.variations.technique_stack import Factors, StackStep
 from capacity.report.display import round_like
 from capacity.report.views import units
 from capacity.report.views.units import Unit, name_units, value_at
 from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, Waterfall, busiest_window_text
-
-if TYPE_CHECKING:
-    from capacity.planning.variations.stack import Stack
 
 NO_INTERVAL_NOTE = (
     "Factors have no interval because both simulations use the same requests and step model, so most of its error "

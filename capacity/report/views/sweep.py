@@ -3,14 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from capacity.base.quantity import Quantity
+from capacity.planning.sweeps.sweep import SweepResult
 from capacity.report.views import units
 from capacity.report.views.view import Block, Column, Table, View
-
-if TYPE_CHECKING:
-    from capacity.planning.sweeps.sweep import SweepResult
 
 MAX_ROWS = 40
 MAX_FIGURES = 5
@@ -36,7 +33,7 @@ def varied_options(rows: Sequence[Row]) -> tuple[str, ...]:
     return tuple(name for name in names if len({str(row.get(name)) for row in rows}) > 1)
 
 
-def swept_view(swept: "SweepResult") -> View:
+def swept_view(swept: SweepResult) -> View:
     """Return the view of `sweep`: the number of points by outcome, then the points."""
     counts = {
         "done": swept.done,

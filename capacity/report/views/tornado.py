@@ -1,16 +1,11 @@
 """The view of `tornado`: how cost and latency change if an input differs from its assumed value."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
+from capacity.planning.variations.tornado import Swing, Tornado
 from capacity.report.views import units
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Bars, Block, Column, Table, View, busiest_window_text
-
-if TYPE_CHECKING:
-    from capacity.planning.variations.tornado import Swing, Tornado
 
 CHANGE = Unit(1, 100, "%", sign="+")
 MEASURES = (("p95 E2E", "e2e_p95_change"), ("p95 TTFT", "ttft_p95_change"), ("$ per request", "cost_change"))

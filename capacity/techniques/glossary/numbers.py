@@ -4,8 +4,8 @@ A function returns the numbers by name, or the whole text if the sentence does n
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from capacity.answers.records import OperatorTime
 from capacity.answers.startup import startup_of, startup_part
 from capacity.base.errors import CapacityError, InvalidInput, OutsideValidity
 from capacity.base.quantity import size_text
@@ -33,9 +33,6 @@ from capacity.techniques.scaling import (
     pipeline_bubble_fraction,
     routed_experts,
 )
-
-if TYPE_CHECKING:
-    from capacity.answers.records import OperatorTime
 
 Numbers = Mapping[str, object] | str
 EXAMPLE_ACCEPTANCE, EXAMPLE_DRAFTS = 0.7, 3
@@ -101,7 +98,7 @@ def flops_share(s: Situation) -> Numbers:
 
 
 def _seconds(
-    operators: Sequence["OperatorTime"], counted: Callable[["OperatorTime"], bool] = lambda _: True
+    operators: Sequence[OperatorTime], counted: Callable[[OperatorTime], bool] = lambda _: True
 ) -> float:
     """Return the time (s) of the counted operators, by default of all."""
     return sum(op.seconds for op in operators if counted(op))

@@ -1,22 +1,18 @@
 """A term: its name, its definition, and a sentence that shows it with the numbers of the user's pool."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from string import Formatter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from capacity.answers.records import Estimate, Quantity
 from capacity.base.data_files import Table, read_data
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord
-
-if TYPE_CHECKING:
-    from capacity.answers.records import Estimate, Quantity
-    from capacity.pool.resolve import ResolvedPool
+from capacity.pool.resolve import ResolvedPool
 
 GIB = 2**30
 UNITS = {
