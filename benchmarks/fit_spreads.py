@@ -39,7 +39,7 @@ from interval_evidence import (
     load,
     save,
 )
-from left_out import LEARNT_RUNS, Judged, learnt_left_out, left_out, without_each
+from left_out import LEARNT_RUNS, Judged, add_client_latency_range, learnt_left_out, left_out, without_each
 from other_labs import other_labs
 from scipy.stats import t
 from served_data import shared_folder
@@ -47,7 +47,6 @@ from spread_model import E2E_KINDS, KINDS, NO_ENDS, ends_name, ends_on, made
 from spreads_file import write
 
 from capacity.answers.interval_parts import relative_ends as interval_ends
-from capacity.answers.intervals import add_client_latency_range
 from capacity.hardware.spreads import IntervalCoverage, MetricSpread, Spreads, UnspecifiedSpread
 
 LEVELS = tuple(step / 400 for step in range(120, 5, -1))  # beyond an end, the first that holds

@@ -21,12 +21,11 @@ import served_public
 from blind_figures import blind_figures
 from fit_spreads import HEADER, by_level, coverage
 from interval_evidence import Figure
-from left_out import Judged, asked_of
+from left_out import Judged, add_client_latency_range, asked_of
 from served_data import shared_folder
 
 import capacity
 from capacity.answers.interval_parts import interval_parts, kind_of, relative_ends
-from capacity.answers.intervals import add_client_latency_range
 from capacity.answers.published_runs import NOT_ENGINE_FIELDS
 from capacity.answers.records import Quantity
 from capacity.base.errors import CapacityError

@@ -24,7 +24,7 @@ from capacity.answers.interval_parts import (
     deviation_of,
     interval_parts,
 )
-from capacity.answers.intervals import add_client_latency_range
+from capacity.deployment.client_latency import MAX_S, MIN_S, USUAL_S
 from capacity.hardware.adjustment import NAMES, Adjustment
 from capacity.hardware.spreads import Spreads, metric_deviation, prior_adjustment
 
@@ -35,6 +35,12 @@ DRAWS = 4  # of each number of runs
 LEAST_RUNS = 5  # of a deployment: those learnt from, and two to judge by
 LEARNT_FROM = ("ttft", "tpot")
 TINY = 1e-9
+
+
+def add_client_latency_range(low: float, high: float, predicted_s: float) -> tuple[float, float]:
+    """Widen the interval of measured / predicted latency to include an unknown client latency (assumed: `USUAL_S`)."""
+    nearer, farther = (USUAL_S - MIN_S) / predicted_s, (MAX_S - USUAL_S) / predicted_s
+    return max(1 - math.hypot(1 - low, nearer), 0.0), 1 + math.hypot(high - 1, farther)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from capacity.answers.interval_parts import (
 from capacity.answers.intervals import (
     LoadBands,
     bands_of,
-    batch_bands,
     client_range_s,
     length_spread,
     predicted_latencies,
@@ -59,17 +58,13 @@ def explained_intervals(
     resolved: ResolvedPool, phases: Phases, traffic: Traffic, lengths: RequestLengths
 ) -> tuple[ExplainedInterval, ...]:
     """Return the interval of each latency with its parts (sources of error); empty without a steady state."""
+    bands = bands_of(resolved, phases, traffic, lengths)
     found = predicted_latencies(resolved, phases, traffic, lengths)
     wider = predicted_latencies(resolved, phases, traffic, lengths, as_found=True)
-    if found is None or wider is None:
+    if bands is None or found is None or wider is None:
         return ()
-    load = phases.served
-    by_steps = load is None and resolved.profile.adjustment is None
-    if load is None:
-        bands: LoadBands | None = batch_bands(resolved, phases.times, lengths, phases.requests)
-    else:
-        bands = bands_of(resolved, load, traffic)
-    assert bands is not None
+    adjustment = resolved.profile.adjustment
+    by_steps = phases.served is None and adjustment is None
     explained = []
     for metric, title in METRICS:
         quantity = getattr(found, f"{metric}_s")
@@ -80,7 +75,6 @@ def explained_intervals(
             for each in (bands, replace(bands, as_found=True))
         )
         if metric != "tpot":
-            adjustment = resolved.profile.adjustment
             client = [*_client_part(quantity, traffic, adjustment, bands.remaining_error(metric)[1])]
             as_found += client
             parts += client if adjustment is not None and adjustment.covariance else []

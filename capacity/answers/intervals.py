@@ -29,7 +29,7 @@ from capacity.answers.records import Quantity
 from capacity.answers.sensitivity import ObservedLoad, Sensitivities, sensitivities
 from capacity.base.record import make_from
 from capacity.deployment import Pool, Traffic
-from capacity.deployment.client_latency import MAX_S, MIN_S, USUAL_S
+from capacity.deployment.client_latency import MAX_S, MIN_S
 from capacity.deployment.command_words import LAUNCH_DEFAULTS
 from capacity.hardware.adjustment import NAMES, Adjustment
 from capacity.hardware.measured_loads import remaining_error
@@ -98,18 +98,7 @@ def client_range_s(traffic: Traffic, adjustment: Adjustment | None) -> tuple[flo
         place = NAMES.index("front_end")
         away_s = Z_90 * math.sqrt(adjustment.covariance_matrix[place, place])
         return away_s, away_s
-    return _limits(traffic.client_latency_s, 1.0)
-
-
-def add_client_latency_range(low: float, high: float, predicted_s: float) -> tuple[float, float]:
-    """Widen the interval of measured / predicted latency to include an unknown client latency (assumed: `USUAL_S`)."""
-    nearer, farther = _limits(USUAL_S, predicted_s)
-    return max(1 - math.hypot(1 - low, nearer), 0.0), 1 + math.hypot(high - 1, farther)
-
-
-def _limits(client_s: float, unit_s: float) -> tuple[float, float]:
-    """Return how far the client latency may be below and above `client_s` (assumed), in units of `unit_s` seconds."""
-    return (client_s - MIN_S) / unit_s, (MAX_S - client_s) / unit_s
+    return traffic.client_latency_s - MIN_S, MAX_S - traffic.client_latency_s
 
 
 def predicted_latencies(
@@ -124,17 +113,16 @@ def predicted_latencies(
 
     Intervals apply to a server launched as predicted; with `as_found`, to one with unknown settings and client.
     """
-    if phases.served is None:
-        bands: LoadBands | None = batch_bands(resolved, phases.times, lengths, phases.requests)
-        found: Latencies | None = batch_latencies(resolved, phases.times, lengths, phases.requests)
-    else:
-        bands = bands_of(resolved, phases.served, traffic)
-        found = served_latencies(resolved, phases.served, traffic, as_found=as_found)
-    if found is None or bands is None:
+    bands = bands_of(resolved, phases, traffic, lengths)
+    if bands is None:
         return None
-    seen = replace(bands, as_found=as_found)
-    ttft_s = seen.add_client_latency("ttft", found.ttft_s, traffic)
-    return Latencies(ttft_s, found.tpot_s, seen.add_client_latency("e2e", found.e2e_s, traffic))
+    bands = replace(bands, as_found=as_found)
+    if phases.served is None:
+        found = batch_latencies(resolved, phases.times, lengths, phases.requests)
+    else:
+        found = _served_latencies(bands, phases.served)
+    ttft_s = bands.add_client_latency("ttft", found.ttft_s, traffic)
+    return Latencies(ttft_s, found.tpot_s, bands.add_client_latency("e2e", found.e2e_s, traffic))
 
 
 @dataclass(frozen=True)
@@ -321,32 +309,30 @@ def load_bands(
 
 
 def bands_of(
-    resolved: ResolvedPool, load: Served, traffic: Traffic, *, as_found: bool = False
+    resolved: ResolvedPool, phases: Phases, traffic: Traffic, lengths: RequestLengths
 ) -> LoadBands | None:
-    """Return the latency intervals of an estimate's simulated load; None if it has no steady state."""
+    """Return the latency intervals of a batch or of a simulated load; None if the load has no steady state."""
+    load = phases.served
+    if load is None:
+        return batch_bands(resolved, phases.times, lengths, phases.requests)
     if load.steady is None or traffic.input_len is None or traffic.output_len is None:
         return None
-    bands = load_bands(
+    return load_bands(
         resolved,
         load.steady,
         (traffic.input_len, traffic.output_len),
         client_latency_s=traffic.client_latency_s,
         load_fraction=load.verdict.load_fraction if traffic.concurrency is None else None,
     )
-    return replace(bands, as_found=as_found)
 
 
-def served_latencies(
-    resolved: ResolvedPool, load: Served, traffic: Traffic, *, as_found: bool = False
-) -> Latencies | None:
-    """Return the mean latencies of a load in its steady state, with intervals; None without a steady state.
+def _served_latencies(bands: LoadBands, load: Served) -> Latencies:
+    """Return the mean latencies of a load in its steady state, with intervals.
 
     The intervals also include the means over the whole run. For arrivals close to the capacity, TTFT and E2E have no
     upper end.
     """
-    bands = bands_of(resolved, load, traffic, as_found=as_found)
-    if bands is None or load.steady is None:
-        return None
+    assert load.steady is not None
     covered = _latencies(load.steady, bands.with_interval)
     if load.whole is not None:
         whole = _latencies(load.whole, bands.correct)

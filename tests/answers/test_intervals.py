@@ -12,7 +12,6 @@ import capacity
 from capacity.answers.interval_parts import LAUNCH_SETTINGS, MACHINE, VERSION, Z_90
 from capacity.answers.intervals import (
     add_client_latency,
-    add_client_latency_range,
     batch_latencies,
     unspecified_settings,
     with_interval,
@@ -60,8 +59,6 @@ def test_a_client_whom_nobody_placed_widens_in_quadrature() -> None:
     assert wider.low == pytest.approx(0.1 - math.hypot(0.03, USUAL_S - MIN_S))
     assert wider.high == pytest.approx(0.1 + math.hypot(0.04, MAX_S - USUAL_S))
     assert add_client_latency(own, Traffic(client_latency_s=USUAL_S)) == own
-    low, high = add_client_latency_range(0.7, 1.4, 0.1)
-    assert (wider.low, wider.high) == (pytest.approx(0.1 * low), pytest.approx(0.1 * high))
     nearest = add_client_latency(Quantity(value=0.0015, low=0.0005, high=0.005), Traffic(), as_found=True)
     assert nearest.low == 0.0  # no first token before its request
 
