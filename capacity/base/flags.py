@@ -1,8 +1,14 @@
 """Command-line flags of a function's keywords, as metadata of `Annotated`: each keyword is declared once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
+
+from capacity.base.data_files import Table, read_data
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +20,20 @@ class Flag:
     least: int | None = None
     milliseconds: bool = False  # the keyword is in seconds
     by_commas: bool = False  # a sequence of texts is separated by commas instead of repeating the flag
+
+
+def with_flags(function: Function) -> Function:
+    """Add the flags of its keywords to a function's annotations, from `flags.json` in the folder of its module."""
+    path = Path(function.__code__.co_filename).with_name("flags.json")
+    for name, row in _rows(path)[function.__name__].items():
+        hint: Any = function.__annotations__[name]
+        function.__annotations__[name] = Annotated[hint, Flag(**row)]
+    return function
+
+
+@cache
+def _rows(path: Path) -> Table:
+    return read_data(path)
 
 
 class Kind(NamedTuple):

@@ -11,7 +11,7 @@ from capacity.answers.engine_setup import engine_frontend, policy_name, requests
 from capacity.base.checked import validate_arguments
 from capacity.base.clock import check_time
 from capacity.base.errors import CapacityError, InvalidInput
-from capacity.base.flags import ENGINE_LOOP, Flag
+from capacity.base.flags import ENGINE_LOOP, with_flags
 from capacity.base.keywords import document_options, split
 from capacity.deployment import DeploymentFile, Pool, Service, Traffic, make_deployment
 from capacity.model import ModelSpec
@@ -309,17 +309,14 @@ def spread_gains(
 
 @document_options(Pool, Traffic)
 @validate_arguments
+@with_flags
 def compare_batching(
     model: str | ModelSpec | DeploymentFile,
     *,
     workload: Workload | None = None,
-    max_batch: Annotated[
-        int | None, Flag("Maximum number of requests in a batch; default: max_num_seqs.", "--batch-size")
-    ] = None,
-    batching_window_s: Annotated[
-        float, Flag("Time that a static batch waits for requests, in seconds.", "--batching-window")
-    ] = 0.1,
-    spread: Annotated[bool, Flag("Also show the gain for several spreads of output lengths.")] = True,
+    max_batch: int | None = None,
+    batching_window_s: float = 0.1,
+    spread: bool = True,
     engine_loop: Annotated[str, ENGINE_LOOP] = "auto",
     **options: Any,
 ) -> Batching:

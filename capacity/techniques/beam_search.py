@@ -17,14 +17,14 @@ Left out: early stopping, and common beginnings of outputs.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from capacity.answers.intervals import with_interval
 from capacity.answers.phases import check_length
 from capacity.answers.records import Quantity
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import Flag
+from capacity.base.flags import with_flags
 from capacity.base.keywords import document_options, split
 from capacity.deployment import DeploymentFile, Pool, make_deployment
 from capacity.model import ModelSpec
@@ -49,6 +49,7 @@ ENGINE_IMPLEMENTATION = {"tensorrt-llm": "engine", "hf-transformers": "reordered
 # Host time of a beam that is submitted again, a step: what 100 prompts of 256 tokens with 4 beams took beyond their GPU
 # time, Llama-3-8B on one H100, 256 steps at 1.08 requests/s: 362 ms a step of 400 beams, 100 of them the GPU's. vLLM
 # 0.6.1 with its prefix cache (vllm-project/vllm pull request 8726, 2024-09-23). Not used: 0.10 requests/s without it.
+BEAM_WIDTHS = (1, 2, 4, 8)
 MAX_WIDTHS = 100
 RESUBMIT_S = 0.65e-3
 RESUBMIT_ERROR = 2.0  # error factor on other machines and releases: assumed, 2026-11-23
@@ -90,18 +91,14 @@ class BeamSearch(PoolAnswer):
 
 @document_options(Pool)
 @validate_arguments
+@with_flags
 def beam_search(
     model: str | ModelSpec | DeploymentFile,
     *,
-    beam_widths: Annotated[Sequence[int], Flag("Beam widths to compare, as 1,2,4,8.", "--beam-widths")] = (
-        1,
-        2,
-        4,
-        8,
-    ),
+    beam_widths: Sequence[int] = BEAM_WIDTHS,
     input_len: InputLen = 512,
     output_len: OutputLen = 128,
-    batch_size: Annotated[int, Flag("Number of concurrent requests.", "--batch-size", least=1)] = 1,
+    batch_size: int = 1,
     **options: Any,
 ) -> BeamSearch:
     """Return beam search at several widths, in every implementation that engines use. Raises InvalidInput."""

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from capacity.base.checked import validate_arguments
 from capacity.base.data_files import read_rows
 from capacity.base.errors import InvalidInput, UnknownName
-from capacity.base.flags import Flag
+from capacity.base.flags import with_flags
 from capacity.base.record import AnswerRecord
 from capacity.base.spec import Spec
 from capacity.deployment import Pool, build
@@ -164,23 +164,36 @@ def _compute_savings(
 
 
 @validate_arguments
+@with_flags
 def cache_curve(
     trace: str,
     *,
-    block_tokens: int | None = None,
     capacities_tokens: Sequence[int] = CAPACITIES,
+    block_tokens: int | None = None,
     as_engine: bool = False,
     replicas: int = 1,
-    limit: int | None = None,
-    served_by: tuple[str | ModelSpec, Pool | Mapping[str, object]] | None = None,
+    model: str | None = None,
+    gpu: str | None = None,
+    tensor_parallel_size: TensorParallel = 1,
     price: str | None = None,
     plans: Sequence[str] | None = None,
+    limit: int | None = None,
+    served_by: tuple[str | ModelSpec, Pool | Mapping[str, object]] | None = None,
 ) -> CacheCurve:
     """Return the hit rates of a trace at each of `capacities_tokens` and for routing over `replicas`, and the savings
-    on a model and pool (`served_by`: the model, and a Pool or its fields).
+    on a model and GPU, or on a model and pool (`served_by`: the model, and a Pool or its fields).
 
     `price`: $ per GPU-hour of that pool; `plans`: names of providers' plans (None: all). Raises InvalidInput.
     """
+    if (model is None) != (gpu is None):
+        raise InvalidInput("--model and --gpu belong together: give both or neither")
+    if model is not None:
+        if served_by is not None:
+            raise InvalidInput("model and served_by both name the model: use one of them")
+        fields = {"gpu": gpu, "tensor_parallel_size": tensor_parallel_size}
+        served_by = (model, build(Pool, fields, flags=True))
+    if price is not None and served_by is None:
+        raise InvalidInput("--price is the price of a GPU: add --model and --gpu")
     workload = read_trace(trace, limit=limit)
     size = block_tokens or _block_tokens(workload)
     curve = reuse_curve(workload, size, as_engine=as_engine)
@@ -216,52 +229,6 @@ def cache_curve(
             for name in (prompt_cache_plans() if plans is None else plans)
         ),
         warnings=workload.notices,
-    )
-
-
-def cache_curve_by_flags(
-    trace: Annotated[str, Flag("Trace with block hashes (Mooncake, Qwen-Bailian); -: stdin.")],
-    *,
-    capacities_tokens: Annotated[
-        Sequence[int], Flag("Cache sizes in tokens, as 64K,1M,16M.", "--capacity-tokens")
-    ] = CAPACITIES,
-    block_tokens: Annotated[
-        int | None, Flag("Tokens per block; default: the trace's block size.", least=1)
-    ] = None,
-    as_engine: Annotated[bool, Flag("Cache as vLLM does: only full blocks, including answers.")] = False,
-    replicas: Annotated[
-        int, Flag("Number of replicas; also compare the hit rates of routing policies.", least=1)
-    ] = 1,
-    model: Annotated[
-        str | None, Flag("Also show the prefill time saved with this model; needs --gpu.")
-    ] = None,
-    gpu: Annotated[str | None, Flag("GPU that serves --model.")] = None,
-    tensor_parallel_size: TensorParallel = 1,
-    price: Annotated[str | None, Flag("Price of that GPU in $ per GPU-hour.")] = None,
-    plans: Annotated[
-        Sequence[str] | None, Flag("Show only this provider's prompt-cache plan; may be repeated.", "--plan")
-    ] = None,
-    limit: Annotated[int | None, Flag("Read only the first N requests.", "--num-prompts", least=1)] = None,
-) -> CacheCurve:
-    """Return `cache_curve` with the pool's fields as separate keywords. Raises InvalidInput or UnknownName."""
-    if (model is None) != (gpu is None):
-        raise InvalidInput("--model and --gpu belong together: give both or neither")
-    if price is not None and model is None:
-        raise InvalidInput("--price is the price of a GPU: add --model and --gpu")
-    served_by = None
-    if model is not None:
-        fields = {"gpu": gpu, "tensor_parallel_size": tensor_parallel_size}
-        served_by = (model, build(Pool, fields, flags=True))
-    return cache_curve(
-        trace,
-        block_tokens=block_tokens,
-        capacities_tokens=capacities_tokens,
-        as_engine=as_engine,
-        replicas=replicas,
-        limit=limit,
-        served_by=served_by,
-        price=price,
-        plans=plans,
     )
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from capacity.base.checked import validate_arguments
-from capacity.base.flags import Flag
+from capacity.base.flags import with_flags
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Pool
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
@@ -210,10 +210,11 @@ class Engines(AnswerRecord):
 
 
 @validate_arguments
+@with_flags
 def engine_table(
-    gpu: Annotated[str, Flag("GPU whose memory sets the default limits.", "--gpu")] = "h100",
+    gpu: str = "h100",
     *,
-    claims: Annotated[bool, Flag("Also compare published speed claims with physical limits.")] = False,
+    claims: bool = False,
 ) -> Engines:
     """Return each engine's defaults on `gpu`, and the formats that it loads. Raises UnknownName."""
     published = (*ladder_claims(), *breakdown_claims()) if claims else ()

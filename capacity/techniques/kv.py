@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput, OutsideValidity
-from capacity.base.flags import Flag
+from capacity.base.flags import with_flags
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool, build
 from capacity.model import ModelSpec, load_model
@@ -84,39 +84,21 @@ class KvAnswer(AnswerRecord):
 
 
 @validate_arguments
+@with_flags
 def kv(
-    models: Annotated[Sequence[str | ModelSpec] | str | ModelSpec, Flag("One or more models.")],
+    models: Sequence[str | ModelSpec] | str | ModelSpec,
     *,
-    gpus: Annotated[
-        Sequence[str] | str, Flag("Also show the context that this GPU holds; may be repeated.", "--gpu")
-    ] = (),
+    gpus: Sequence[str] | str = (),
     contexts: Contexts = CONTEXTS,
-    batch_size: Annotated[int, Flag("Batch size of decode steps.", least=1)] = 32,
-    window_tokens: Annotated[
-        int | None,
-        Flag(
-            "Window in tokens; also show attention limited to windows, sinks or chunks of this size.",
-            "--window",
-            least=1,
-        ),
-    ] = None,
-    sink_tokens: Annotated[
-        int, Flag("Number of first tokens kept in addition to the window.", "--sinks", least=0)
-    ] = 4,
-    eviction: Annotated[
-        str | None,
-        Flag(
-            "Also show KV eviction: snapkv, h2o, pyramidkv, streaming-llm, rocketkv, dmc, kivi-2, kv-fp8, or all.",
-            "--eviction --kv-eviction",
-        ),
-    ] = None,
-    budget_tokens: Annotated[
-        int, Flag("Tokens that every layer keeps per request with --eviction.", "--kv-budget", least=1)
-    ] = BUDGET_TOKENS,
-    kv_cache_dtype: Annotated[str, Flag("KV cache format: auto, fp8, int8, int4, ...")] = "auto",
+    batch_size: int = 32,
+    window_tokens: int | None = None,
+    sink_tokens: int = 4,
+    eviction: str | None = None,
+    budget_tokens: int = BUDGET_TOKENS,
+    kv_cache_dtype: str = "auto",
     tensor_parallel_size: TensorParallel = 1,
-    quantization: Annotated[str | None, Flag("Weight format.", "--quantization -q")] = None,
-    engine: Annotated[str, Flag("Engine, with an optional version.")] = "vllm",
+    quantization: str | None = None,
+    engine: str = "vllm",
 ) -> KvAnswer:
     """Return KV sizes by model and context, with other kinds of attention and with limited attention, and the context
     that each GPU holds.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 from capacity.answers.costs import cost_of
 from capacity.answers.engine_setup import make_workload
@@ -12,7 +12,7 @@ from capacity.answers.intervals import batch_ends
 from capacity.answers.phases import RequestLengths
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import CapacityError, InvalidInput
-from capacity.base.flags import Flag
+from capacity.base.flags import with_flags
 from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, make_deployment
@@ -259,17 +259,14 @@ class Quantizing(PoolAnswer):
 
 @document_options(Pool, Cost)
 @validate_arguments
+@with_flags
 def quantize(
-    model: Annotated[
-        str | ModelSpec | DeploymentFile, Flag("Preset name, config.json, folder, or Hugging Face id.")
-    ],
+    model: str | ModelSpec | DeploymentFile,
     *,
     input_len: InputLen = 1024,
     output_len: OutputLen = 256,
-    large_batch: Annotated[int, Flag("Batch size of the second TPOT.")] = 64,
-    methods: Annotated[
-        Sequence[str] | None, Flag("Show only this method; may be repeated.", "--method")
-    ] = None,
+    large_batch: int = 64,
+    methods: Sequence[str] | None = None,
     **options: Any,
 ) -> Quantizing:
     """Return memory, batch, latency, cost and published quality for each method (None: all). Raises InvalidInput."""

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from capacity.answers.costs import ServedLoad, cost_of
 from capacity.answers.intervals import batch_ends
 from capacity.answers.phases import RequestLengths, load_times
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import CapacityError, InvalidInput, UnknownName
-from capacity.base.flags import Flag
+from capacity.base.flags import with_flags
 from capacity.base.keywords import document_options, split
 from capacity.base.record import make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, make_deployment
@@ -327,18 +327,16 @@ class Scaling(PoolAnswer):
 
 @document_options(Pool, Cost)
 @validate_arguments
+@with_flags
 def scale(
     model: str | ModelSpec | DeploymentFile,
     *,
     input_len: InputLen = 1024,
     output_len: OutputLen = 256,
-    concurrency: Annotated[int, Flag("Number of requests in flight.")] = 32,
-    axis: Annotated[str, Flag("Axis of parallelism: tensor, pipeline, expert or data.")] = "tensor",
-    most_gpus: Annotated[int, Flag("Largest number of GPUs.")] = 8,
-    tpot_s: Annotated[
-        float | None,
-        Flag("Also report the cheapest layout that meets this TPOT, in ms.", "--tpot", milliseconds=True),
-    ] = None,
+    concurrency: int = 32,
+    axis: str = "tensor",
+    most_gpus: int = 8,
+    tpot_s: float | None = None,
     **options: Any,
 ) -> Scaling:
     """Return speedup and cost of more GPUs along one axis (tensor, pipeline, expert, data). Raises InvalidInput."""

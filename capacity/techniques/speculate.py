@@ -8,7 +8,7 @@ from capacity.answers.engine_setup import setup_of, with_drafts
 from capacity.answers.phases import check_length
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import ENGINE_LOOP, Flag
+from capacity.base.flags import ENGINE_LOOP, with_flags
 from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import DeploymentFile, Pool, make_deployment
@@ -162,26 +162,15 @@ class Speculating(PoolAnswer):
 
 @document_options(Pool)
 @validate_arguments
+@with_flags
 def speculate(
-    model: Annotated[str | ModelSpec | DeploymentFile, Flag("Target model.")],
+    model: str | ModelSpec | DeploymentFile,
     *,
-    method: Annotated[
-        str | None,
-        Flag(
-            "Drafting method: draft-model, self-draft, ngram, lookahead, layer-skip, medusa, eagle, eagle2, "
-            "eagle3, mtp (chains), or medusa-tree, eagle-tree, eagle2-tree, eagle3-tree; default: --speculator, "
-            "or eagle3."
-        ),
-    ] = None,
-    draft_tokens: Annotated[
-        int | None,
-        Flag("Draft tokens per verification step; default: that of the method.", "--draft-tokens -k"),
-    ] = None,
-    context_tokens: Annotated[int, Flag("Context tokens per request.", "--context-tokens --context")] = 1024,
-    batches: Annotated[Sequence[int], Flag("Batch sizes, as 1,4,16.", "--batches --batch-sizes")] = BATCHES,
-    simulate: Annotated[
-        bool, Flag("Also simulate a closed loop of each batch size with the scheduler.")
-    ] = False,
+    method: str | None = None,
+    draft_tokens: int | None = None,
+    context_tokens: int = 1024,
+    batches: Sequence[int] = BATCHES,
+    simulate: bool = False,
     engine_loop: Annotated[str, ENGINE_LOOP] = "auto",
     **options: Any,
 ) -> Speculating:

@@ -9,7 +9,7 @@ import pytest
 
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Pool
-from capacity.techniques.cache_curve import cache_curve, cache_curve_by_flags
+from capacity.techniques.cache_curve import cache_curve
 
 
 @pytest.fixture
@@ -44,15 +44,17 @@ def test_what_a_pool_saves_costs_what_its_gpu_hour_costs(trace: str) -> None:
 
 
 def test_flags_ask_the_same_question(trace: str) -> None:
-    flags = cache_curve_by_flags(trace, model="llama-3.1-8b", gpu="h100", replicas=2)
+    flags = cache_curve(trace, model="llama-3.1-8b", gpu="h100", replicas=2)
     assert flags == cache_curve(trace, served_by=("llama-3.1-8b", Pool(gpu="h100")), replicas=2)
     assert {row.replicas for row in flags.routing} == {2}
 
 
 def test_half_a_pool_and_unknown_plans_are_refused(trace: str) -> None:
     with pytest.raises(InvalidInput, match="--model and --gpu belong together"):
-        cache_curve_by_flags(trace, gpu="h100")
+        cache_curve(trace, gpu="h100")
     with pytest.raises(InvalidInput, match="--price is the price of a GPU"):
-        cache_curve_by_flags(trace, price="2")
+        cache_curve(trace, price="2")
+    with pytest.raises(InvalidInput, match="model and served_by both"):
+        cache_curve(trace, model="llama-3.1-8b", gpu="h100", served_by=("llama-3.1-8b", Pool(gpu="h100")))
     with pytest.raises(UnknownName, match="prompt-cache plan"):
         cache_curve(trace, plans=["free"])
