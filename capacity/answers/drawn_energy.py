@@ -17,7 +17,6 @@ from capacity.hardware.cost_estimate import MILLION
 from capacity.hardware.drawn_power import drawn_power_table, drawn_watts
 from capacity.hardware.server_power import server_power
 from capacity.pool.drafting.token_steps import TokenSteps
-from capacity.pool.resolve import ResolvedPool
 from capacity.step.gpu_use import gpu_use
 
 JOULES_PER_KWH = 3.6e6
@@ -86,16 +85,13 @@ def gpu_watts(pools: Pools, load: ServedLoad) -> tuple[Quantity, float]:
         replicas[pool.pool.role] += count
     drawn, tdp_watts = [0.0, 0.0, 0.0], 0.0
     for pool, count in pools:
-        each, gpus = _watts_per_gpu(pool, load, replicas[pool.pool.role]), pool.pool.num_gpus * count
+        steps, gpus = TokenSteps(pool), pool.pool.num_gpus * count
+        share = stream_load(steps, load, replicas[pool.pool.role])
+        each = drawn_watts(pool.profile, gpu_use(steps, pool.limits, share))
         for place, value in enumerate((each.value, each.low, each.high)):
             drawn[place] += gpus * (value or 0.0)
         tdp_watts += gpus * pool.profile.tdp_watts
     return Quantity(value=drawn[0], low=drawn[1], high=drawn[2]), tdp_watts
-
-
-def _watts_per_gpu(pool: ResolvedPool, load: ServedLoad, replicas: int) -> Quantity:
-    steps = TokenSteps(pool)
-    return drawn_watts(pool.profile, gpu_use(steps, pool.limits, stream_load(steps, load, replicas)))
 
 
 def _per_token(watts: Quantity, rate: Quantity, output_tokens: float) -> Quantity:

@@ -236,7 +236,9 @@ def _deployment_parts(metric: Metric, asked: PredictionContext, known: Spreads) 
         kinds = [(1.0, kind_of(metric, asked, known), 1.0 if asked.saturated and metric == "e2e" else factor)]
     deployment = math.sqrt(sum((w * k.deployment * f) ** 2 for w, k, f in kinds))
     run = math.sqrt(sum((w * k.run * f) ** 2 for w, k, f in kinds))
-    of = _describe_deployments(asked, seen is not None and seen.gpu is not None)
+    kind = "experts" if asked.is_moe else "dense models"
+    measured = "" if seen is not None and seen.gpu is not None else " (no measured deployment)"
+    of = f"{kind} under {asked.engine} on {asked.gpu}{measured}"
     return [
         Part(
             name="deployment",
@@ -246,11 +248,6 @@ def _deployment_parts(metric: Metric, asked: PredictionContext, known: Spreads) 
         ),
         Part(name="run", what="variation between runs and loads", deviation=run),
     ]
-
-
-def _describe_deployments(asked: PredictionContext, seen: bool) -> str:
-    kind = "experts" if asked.is_moe else "dense models"
-    return f"{kind} under {asked.engine} on {asked.gpu}" + ("" if seen else " (no measured deployment)")
 
 
 def launch_parts(metric: Metric, asked: PredictionContext, known: Spreads) -> list[Part]:

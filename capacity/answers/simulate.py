@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from capacity.answers.attribution import bound_times
-from capacity.answers.costs import Prices, ServedLoad, cost_of
+from capacity.answers.costs import Prices, cost_of
 from capacity.answers.deployment_run import deployment_prices, run_service, verdict_on, with_roles
 from capacity.answers.drawn_energy import drawn_energy
 from capacity.answers.engine_setup import engine_frontend, ignored_setting_notes, offline_notes, requests_of
@@ -40,7 +40,6 @@ from capacity.simulator.replications import replication_seeds, summarize_runs
 from capacity.simulator.schedulers import Policy
 from capacity.simulator.time_parts import time_parts
 from capacity.simulator.timeline import Timeline
-from capacity.simulator.verdict import Verdict
 from capacity.workload import Workload, parse_slos, write_for_client
 
 
@@ -163,7 +162,7 @@ def simulate(
     limits, seen = parse_slos(goodput or ()), isinstance(observer, Timeline)
     answer = _simulation_of(pools[0], requests, run)
     counted = [(pool, pool.pool.replicas) for pool in with_roles(pools, service)]
-    load = _steady_load(counted, requests, run, verdict)
+    load = steady_load(run.records, verdict, requests, counted) if run.records.completed.any() else None
     held, window = evaluate_slos_in_windows(
         levels, requests, run.records, run.summary, slo_window, steady=steady
     )
@@ -192,16 +191,6 @@ def simulate(
             *saved,
         ),
     )
-
-
-def _steady_load(
-    pools: Sequence[tuple[ResolvedPool, int]],
-    requests: Workload,
-    run: SimulationResult,
-    verdict: Verdict | None,
-) -> ServedLoad | None:
-    """Return the load to which cost and energy refer: the steady-state load of the run; None if nothing was served."""
-    return steady_load(run.records, verdict, requests, pools) if run.records.completed.any() else None
 
 
 def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:

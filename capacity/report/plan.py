@@ -340,16 +340,11 @@ def nearest_lines(plan: Plan, nearest: NearestMiss) -> Iterator[str]:
 
 def remedy_text(plan: Plan, remedy: Remedy) -> str:
     """Return a line on a change with which the SLO is met: flags with new values, deployment and price."""
-    flags = " ".join(
-        f"--{name.replace('_', '-')} {_flag_text(value)}" for name, value in remedy.change.items()
-    )
+    texts = {n: v if isinstance(v, str) else f"{v:.10g}" for n, v in remedy.change.items()}
+    flags = " ".join(f"--{name.replace('_', '-')} {text}" for name, text in texts.items())
     gpus = f", {remedy.num_gpus} GPUs" if "max_gpus" in remedy.change else ""
     asked = f" (instead of {plan.requests_per_s:,.3g})" if "request_rate" in remedy.change else ""
     return f"with {flags}{asked}: {remedy.label}{gpus}{_price_text(remedy.usd_per_hour)}"
-
-
-def _flag_text(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.10g}"
 
 
 def _price_text(usd_per_hour: float | None) -> str:

@@ -165,11 +165,13 @@ class LongContext:
     model: str
     gpu: str
     held_tokens: int
-    decode_crossover_tokens: int | None  # at `batch_size`: attention is half of a step; None: never
+    decode_crossover_tokens: int | None = None  # at `batch_size`: attention is half of a step; None: never
     batch_size: int
-    growth: tuple[ContextPoint, ...]  # a decode step of `batch_size` at each context, without a memory check
-    offload: Offload | None  # of a prefix of the first context
-    prefill: tuple[ContextParallelPrefill, ...]  # of the longest context held, over ranks
+    growth: tuple[
+        ContextPoint, ...
+    ] = ()  # a decode step of `batch_size` at each context, without a memory check
+    offload: Offload | None = None  # of a prefix of the first context
+    prefill: tuple[ContextParallelPrefill, ...] = ()  # of the longest context held, over ranks
     prefill_tokens: int
     reason: str | None
 
@@ -184,11 +186,7 @@ def long_context(
         model=resolved.model.name,
         gpu=resolved.profile.name,
         held_tokens=held,
-        decode_crossover_tokens=None,
         batch_size=batch_size,
-        growth=(),
-        offload=None,
-        prefill=(),
         prefill_tokens=held,
         reason=plan.reason,
     )

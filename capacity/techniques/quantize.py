@@ -46,10 +46,6 @@ SMALL_BATCH = 1
 LARGE_BATCH = 64
 LARGEST_BATCH = 1 << 14
 ROOF_ROWS = 8192
-TIMED_FIELDS = (
-    *("ttft_s", "tpot_small_s", "tpot_large_s", "output_tokens_per_s", "usd_per_million_output_tokens"),
-    *("usd_per_million_tokens", "pays_below_batch", "reason"),
-)  # fields of an option that are not known until it is timed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,20 +69,22 @@ class QuantizedOption:
     kernel_roof_fraction: float  # of the dense FLOP/s in `compute`, by the largest matrix at ROOF_ROWS rows
     min_compute_capability: float  # NVIDIA's, for the native product; 0: any
     max_batch: int
-    ttft_s: float | None
-    tpot_small_s: float | None
-    tpot_large_s: float | None
+    ttft_s: float | None = None
+    tpot_small_s: float | None = None
+    tpot_large_s: float | None = None
     large_batch: int
-    output_tokens_per_s: float | None
-    usd_per_million_output_tokens: float | None
-    usd_per_million_tokens: float | None  # input and output together
+    output_tokens_per_s: float | None = None
+    usd_per_million_output_tokens: float | None = None
+    usd_per_million_tokens: float | None = None  # input and output together
     calibration: str
     gpu_hours_to_quantize: float | None  # of this model, as published for others and scaled by parameters
     quality: tuple[str, ...]
     note: str
     engine_loads: bool  # the pool's engine has this format; otherwise the row is what it would do
-    pays_below_batch: int | None  # decode steps are no faster than 16-bit ones from here on; None: always are
-    reason: str | None
+    pays_below_batch: int | None = (
+        None  # decode steps are no faster than 16-bit ones from here on; None: always are
+    )
+    reason: str | None = None
     intervals_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
@@ -184,7 +182,6 @@ def _option_without_times(pool: ResolvedPool, method: QuantizationMethod, load: 
         note="; ".join(text for text in (method.note, *remarks) if text),
         engine_loads=pool.engine.loads_formats(pool.scheme.families)
         and pool.engine.supports_kv_format(kv_format.name),
-        **dict.fromkeys(TIMED_FIELDS),
     )
 
 

@@ -35,11 +35,6 @@ SIZE_FIELDS = {
     "pipeline": "pipeline_parallel_size",
     "data": "data_parallel_size",
 }
-TIMED_FIELDS = (
-    *("ttft_s", "tpot_s", "output_tokens_per_s_per_gpu", "communication_share", "usd_per_million_tokens"),
-    *("efficiency", "speedup", "bubble_fraction", "idle_fraction", "expert_imbalance", "experts_read"),
-    "all_reduce_bytes_per_token",
-)  # fields of a layout that serves
 
 
 def pipeline_bubble_fraction(stages: int, micro_batches: int) -> float:
@@ -118,18 +113,18 @@ class Layout:
     num_gpus: int
     concurrency: int
     max_batch: int
-    ttft_s: float | None
-    tpot_s: float | None
-    output_tokens_per_s_per_gpu: float | None
-    communication_share: float | None  # of a decode step
-    usd_per_million_tokens: float | None
-    efficiency: float | None
-    speedup: float | None
-    bubble_fraction: float | None
-    idle_fraction: float | None
-    expert_imbalance: float | None
-    experts_read: float | None
-    all_reduce_bytes_per_token: float | None
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    output_tokens_per_s_per_gpu: float | None = None
+    communication_share: float | None = None  # of a decode step
+    usd_per_million_tokens: float | None = None
+    efficiency: float | None = None
+    speedup: float | None = None
+    bubble_fraction: float | None = None
+    idle_fraction: float | None = None
+    expert_imbalance: float | None = None
+    experts_read: float | None = None
+    all_reduce_bytes_per_token: float | None = None
     reason: str | None
     intervals_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
@@ -245,7 +240,6 @@ def _layout_without_times(resolved: ResolvedPool, load: _Load, reason: str | Non
         concurrency=load.concurrency,
         max_batch=0,
         reason=reason,
-        **dict.fromkeys(TIMED_FIELDS),
     )
 
 

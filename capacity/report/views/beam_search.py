@@ -27,7 +27,9 @@ def beam_search_view(answer: BeamSearch) -> View:
         Column("E2E, s", "e2e_s", replace(units.SECONDS, bare=True)),
         Column("requests/s", "requests_per_s", units.TIMES),
         Column("KV tokens", "kv_tokens", units.COUNT),
-        Column("requests held", _requests_that_fit, units.TEXT),
+        Column(
+            "requests held", lambda row: f"{row.most_requests:,}" + " (too few)" * (not row.fits), units.TEXT
+        ),
     ]
     at_once = "1 request" if answer.batch_size == 1 else f"{answer.batch_size} requests"
     title = (
@@ -89,7 +91,3 @@ def _chart(answer: BeamSearch) -> Curves:
         log=True,
         note=f"*: method of {answer.engine}. Whiskers: 90 % intervals.",
     )
-
-
-def _requests_that_fit(row: BeamRow) -> str:
-    return f"{row.most_requests:,}{'' if row.fits else ' (too few)'}"

@@ -55,7 +55,8 @@ def _blocks(plan: HallPlan) -> Iterator[Block]:
     if totals:
         yield f"in total {', '.join(totals)}"
     for model in plan.models:
-        yield Table(f"Options for all requests of {model.model}", _options_by_power(model), OPTION_COLUMNS)
+        options = sorted(model.options, key=lambda each: (not each.chosen, each.provisioned_watts or 1e18))
+        yield Table(f"Options for all requests of {model.model}", options, OPTION_COLUMNS)
     yield from (f"price of {price}" for price in plan.prices)
 
 
@@ -89,11 +90,6 @@ def engine_text(option: HallModel | HallOption) -> str:
     return ", ".join(
         part for part in (option.engine or option.gpu).split(", ") if not part.startswith(left_out)
     )
-
-
-def _options_by_power(model: HallModel) -> list[HallOption]:
-    """Return the options, the chosen one first, then by power."""
-    return sorted(model.options, key=lambda each: (not each.chosen, each.provisioned_watts or 1e18))
 
 
 OPTION_COLUMNS = (

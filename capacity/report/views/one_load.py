@@ -103,9 +103,10 @@ def estimate_facts(answer: Estimate, offers: tuple[float, float] | None = None) 
     single = NO_STATE if answer.ttft_s is None else "a single output token"
     per_user, per_gpu = answer.output_tokens_per_s_per_user, answer.output_tokens_per_s_per_gpu
     joules, watts = answer.energy.joules_per_output_token, answer.energy.watts_per_gpu
+    parts = _part_texts(answer)
     return [
         Fact("TTFT", answer.ttft_s, units.LATENCY, missing=NO_STATE, first="TTFT"),
-        *_ttft_part_facts(answer),
+        *([Fact("  parts", "", note=", ".join(parts))] if parts else []),
         Fact("TPOT", answer.tpot_s, units.LATENCY, missing=single, first="TPOT"),
         Fact("E2E latency", answer.e2e_s, units.DURATION, missing=NO_STATE, first="E2E latency"),
         *(
@@ -128,11 +129,6 @@ def estimate_facts(answer: Estimate, offers: tuple[float, float] | None = None) 
         ),
         *drawn_facts(answer.energy.drawn),
     ]
-
-
-def _ttft_part_facts(answer: Estimate) -> list[Fact]:
-    shown = _part_texts(answer)
-    return [Fact("  parts", "", note=", ".join(shown))] if shown else []
 
 
 def _part_texts(answer: Estimate) -> list[str]:

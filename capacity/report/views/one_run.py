@@ -138,7 +138,8 @@ def served_facts(answer: Simulation) -> list[Fact]:
     of_slo = "requests/s that meet the SLO"
     peak = f"peak {values['kv_utilization_peak']:.0%}"
     hits = values["prefix_cache_hit_fraction"]
-    drained = _drain_note(answer)
+    drained, recomputed = _drain_note(answer), answer.run.recomputed_fraction
+    again = f"{recomputed:.0%} of the computed tokens are computed again" if recomputed else ""
 
     def rate(name: str) -> Quantity:
         known = answer.predicted_rates.get(name, Quantity(value=0.0))
@@ -152,7 +153,7 @@ def served_facts(answer: Simulation) -> list[Fact]:
         *([] if goodput is None else [Fact("goodput", goodput, units.TIMES, of_slo, first="Goodput")]),
         Fact("steps", values["steps"], note=f"mean batch {values['mean_batch_size']:.1f}"),
         Fact("KV use", values["kv_utilization_mean"], units.PERCENT_0, peak, first="KV use"),
-        Fact("preemptions", values["preemptions"], note=_recompute_note(answer)),
+        Fact("preemptions", values["preemptions"], note=again),
         Fact("prefix cache hits", hits, HIT_RATE, "of prompt tokens", missing="of prompt tokens"),
         *_tier_facts(answer),
         *([] if answer.cost is None else _cost_facts(answer, answer.cost)),
@@ -162,11 +163,6 @@ def served_facts(answer: Simulation) -> list[Fact]:
         spread = f"synchronized; {min(ranks):,} to {max(ranks):,} requests each"
         rows.append(Fact("data-parallel ranks", len(ranks), note=spread))
     return [*rows, *_replica_facts(values)] if "replicas" in values else rows
-
-
-def _recompute_note(answer: Simulation) -> str:
-    share = answer.run.recomputed_fraction
-    return f"{share:.0%} of the computed tokens are computed again" if share else ""
 
 
 def _drain_note(answer: Simulation) -> str:

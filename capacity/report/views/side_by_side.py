@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from capacity.planning.sizing.gpu_comparison import GpuComparison
 
 LOG_AXIS_FROM = 20.0  # largest / smallest value from which the axis is logarithmic
+STEADY = (None, "stable")  # verdicts that need no remark
 ENGINE_FIGURES = ("throughput", "ttft", "tpot")
 
 
@@ -107,7 +108,7 @@ def _cheapest_text(answer: GpuComparison) -> str:
 
 def _status_text(point: LoadPoint) -> str:
     """Return why a point is not acceptable: its verdict and `misses SLO`; empty if it is stable and meets the SLO."""
-    verdict = () if point.verdict in (None, "stable") else (str(point.verdict),)
+    verdict = () if point.verdict in STEADY else (str(point.verdict),)
     return ", ".join((*verdict, *(() if point.misses is None else ("misses SLO",))))
 
 
@@ -157,7 +158,7 @@ def _engine_blocks(
         Column("TPOT", "point.tpot_s", units.LATENCY),
         Column("E2E", "point.e2e_s", units.LATENCY),
         *([price] if priced else []),
-        Column("basis", _basis_text),
+        Column("basis", lambda row: row.point.basis if row.point.verdict in STEADY else row.point.verdict),
     ]
     yield Table("Speed", serving, speed)
     memory = [
@@ -171,10 +172,6 @@ def _engine_blocks(
     ]
     yield Table("Memory, and features that are off by default", serving, memory)
     yield Rejections({row.engine: str(row.point.reason) for row in answer.rows if not row.point.fits})
-
-
-def _basis_text(row: EngineOnLoad) -> str:
-    return str(row.point.basis if row.point.verdict in (None, "stable") else row.point.verdict)
 
 
 def _engine_chart(answer: EngineComparison, figure: Figure) -> Bars:
