@@ -66,32 +66,6 @@ def with_interval(value: float, low: float | None, high: float | None) -> Quanti
     )
 
 
-def add_client_latency(
-    quantity: Quantity,
-    traffic: Traffic,
-    *,
-    adjustment: Adjustment | None = None,
-    unit_s: float = 1.0,
-    as_found: bool = False,
-    remaining: float = 1.0,
-) -> Quantity:
-    """Return `quantity`, a TTFT or E2E, with a wider interval if the client latency is unknown.
-
-    The client latency is known if the user gave it. Its default also counts as known, except with `as_found` or in a
-    calibrated profile. An unknown client latency is between `MIN_S` and `MAX_S`, as in published benchmarks, or in the
-    range of the calibration runs (`adjustment`). Its error is independent of the other errors. `unit_s`: seconds per
-    unit of the quantity. `remaining`: fraction of the calibrated range that runs at this load leave open.
-    """
-    learnt = adjustment is not None and adjustment.covariance
-    if "client_latency_s" in traffic.model_fields_set or not (as_found or learnt):
-        return quantity
-    value = quantity.value
-    nearer, farther = (each / unit_s * remaining for each in client_range_s(traffic, adjustment))
-    low = None if quantity.low is None else value - math.hypot(value - quantity.low, nearer)
-    high = None if quantity.high is None else value + math.hypot(quantity.high - value, farther)
-    return Quantity(value=value, low=None if low is None else max(low, 0.0), high=high)
-
-
 def client_range_s(traffic: Traffic, adjustment: Adjustment | None) -> tuple[float, float]:
     """Return by how many seconds the real client latency may be below and above the client latency of the traffic."""
     if adjustment is not None and adjustment.covariance:
@@ -171,15 +145,22 @@ class LoadBands:
     def add_client_latency(
         self, metric: Metric, quantity: Quantity, traffic: Traffic, *, unit_s: float = 1.0
     ) -> Quantity:
-        """Return a TTFT or E2E with a wider interval if the client latency is unknown, as `add_client_latency`."""
-        return add_client_latency(
-            quantity,
-            traffic,
-            adjustment=self.resolved.profile.adjustment,
-            unit_s=unit_s,
-            as_found=self.as_found,
-            remaining=self.remaining_error(metric)[1],
-        )
+        """Return `quantity`, a TTFT or E2E, with a wider interval if the client latency is unknown.
+
+        The client latency is known if the user gave it. Its default also counts as known, except with `as_found` or in
+        a calibrated profile. An unknown client latency is between `MIN_S` and `MAX_S`, as in published benchmarks, or
+        in the range of the calibration runs, as far as runs at this load leave it open. Its error is independent of
+        the other errors. `unit_s`: seconds per unit of the quantity.
+        """
+        adjustment = self.resolved.profile.adjustment
+        learnt = adjustment is not None and adjustment.covariance
+        if "client_latency_s" in traffic.model_fields_set or not (self.as_found or learnt):
+            return quantity
+        value, remaining = quantity.value, self.remaining_error(metric)[1]
+        nearer, farther = (each / unit_s * remaining for each in client_range_s(traffic, adjustment))
+        low = None if quantity.low is None else value - math.hypot(value - quantity.low, nearer)
+        high = None if quantity.high is None else value + math.hypot(quantity.high - value, farther)
+        return Quantity(value=value, low=None if low is None else max(low, 0.0), high=high)
 
     def kind(self, metric: Metric) -> MetricSpread:
         """Return the fitted deviations and interval ends of the metric, from held-out sources."""

@@ -11,7 +11,7 @@ from capacity.answers.records import Quantity
 from capacity.base.latency_metrics import METRICS
 from capacity.planning.evaluation.slo_evaluation import FAILED_LATENCY_S, Evaluation, Level, WindowLevels
 from capacity.planning.fleets.fleet_records import FleetPlan
-from capacity.planning.records import Conditional, LaunchLine, NearestMiss, Plan, Ranked, Remedy
+from capacity.planning.records import KINDS, Conditional, LaunchLine, Plan, Ranked, Remedy
 from capacity.planning.space import Objective
 from capacity.report.display import text_and_interval
 from capacity.report.subject import describe_answer
@@ -315,7 +315,7 @@ def quality_sources(ranked: Sequence[Ranked]) -> dict[str, str]:
 
 
 def missed_levels(plan: Plan) -> Iterator[Block]:
-    """Return the blocks for a plan without an answer: the service levels that no deployment meets."""
+    """Return the blocks for a plan without an answer: the missed service levels or the nearest deployment."""
     title = (
         f"[red]No {'deployment in the search space' if plan.proved else 'simulated deployment'} meets the SLO"
         f"{' without the conditions listed below' if plan.conditional else ''}[/red]"
@@ -323,19 +323,14 @@ def missed_levels(plan: Plan) -> Iterator[Block]:
     if plan.nearest is None:
         yield Table(title, plan.misses, MISS_COLUMNS) if plan.misses else title
     else:
+        near = plan.nearest
         yield title
-        yield from nearest_lines(plan, plan.nearest)
+        yield f"\n[bold]Nearest: {near.label}[/bold]{_price_text(near.usd_per_hour)}"
+        yield from level_lines(near.trial, near.predicted, plan.confidence)
+        yield from [] if near.reason is None else [f"  {near.reason}"]
     if plan.remedies:
         yield f"{REMEDIES_HEADING}:"
         yield from (f"  {remedy_text(plan, each)}" for each in plan.remedies)
-
-
-def nearest_lines(plan: Plan, nearest: NearestMiss) -> Iterator[str]:
-    """Return the deployment nearest to the SLO with its levels, and the bound that excludes it."""
-    yield f"\n[bold]Nearest: {nearest.label}[/bold]{_price_text(nearest.usd_per_hour)}"
-    yield from level_lines(nearest.trial, nearest.predicted, plan.confidence)
-    if nearest.reason is not None:
-        yield f"  {nearest.reason}"
 
 
 def remedy_text(plan: Plan, remedy: Remedy) -> str:
@@ -384,8 +379,6 @@ FRONT_COLUMNS = (
 
 def rejection_rows(plan: Plan) -> list[tuple[int, str, str]]:
     """Return for each reason the number of rejected engine setups and one example, the most frequent first."""
-    from capacity.planning.records import KINDS
-
     rows = []
     for kind, count in sorted(plan.reasons.items(), key=itemgetter(1), reverse=True):
         example = next(rejection for rejection in plan.rejected if rejection.kind == kind)
@@ -395,8 +388,6 @@ def rejection_rows(plan: Plan) -> list[tuple[int, str, str]]:
 
 def rejected_table(plan: Plan) -> Table:
     """Return every rejected candidate with its reason."""
-    from capacity.planning.records import KINDS
-
     columns = [
         Column("GPU", "pool.gpu"),
         Column("TP", "pool.tensor_parallel_size", units.COUNT),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,13 +12,14 @@ import pytest
 import capacity
 from capacity.answers.interval_parts import LAUNCH_SETTINGS, MACHINE, VERSION, Z_90
 from capacity.answers.intervals import (
-    add_client_latency,
+    LoadBands,
     batch_latencies,
     unspecified_settings,
     with_interval,
 )
 from capacity.answers.phases import batch_over_ranks, request_lengths
 from capacity.answers.records import Quantity
+from capacity.answers.sensitivity import ObservedLoad
 from capacity.deployment import Pool, Traffic
 from capacity.deployment.client_latency import MAX_S, MIN_S, USUAL_S
 from capacity.hardware.spreads import load_spreads
@@ -54,12 +56,17 @@ def test_one_interval_holds_those_of_others() -> None:
 
 def test_a_client_whom_nobody_placed_widens_in_quadrature() -> None:
     own = Quantity(value=0.1, low=0.07, high=0.14)
-    assert add_client_latency(own, Traffic()) == own  # of a deployment as it is launched, with its client
-    wider = add_client_latency(own, Traffic(), as_found=True)
+    load = ObservedLoad(
+        input_len=100, output_len=10, in_flight=1, ttft_s=0.1, tpot_s=0.01, e2e_s=0.2, server_s=0.0
+    )
+    bands = LoadBands(resolve("llama-3.1-8b", Pool(gpu="h100")), load)
+    found = replace(bands, as_found=True)
+    assert bands.add_client_latency("ttft", own, Traffic()) == own  # as it is launched, with its client
+    wider = found.add_client_latency("ttft", own, Traffic())
     assert wider.low == pytest.approx(0.1 - math.hypot(0.03, USUAL_S - MIN_S))
     assert wider.high == pytest.approx(0.1 + math.hypot(0.04, MAX_S - USUAL_S))
-    assert add_client_latency(own, Traffic(client_latency_s=USUAL_S)) == own
-    nearest = add_client_latency(Quantity(value=0.0015, low=0.0005, high=0.005), Traffic(), as_found=True)
+    assert found.add_client_latency("ttft", own, Traffic(client_latency_s=USUAL_S)) == own
+    nearest = found.add_client_latency("ttft", Quantity(value=0.0015, low=0.0005, high=0.005), Traffic())
     assert nearest.low == 0.0  # no first token before its request
 
 

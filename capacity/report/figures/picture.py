@@ -75,7 +75,7 @@ class _Panel(NamedTuple):
     """A panel: the matplotlib axes (`drawn`), the two plotly axes that they show, and the categories of each axis."""
 
     drawn: Any
-    axes: tuple[Any, Any]
+    axes: Sequence[Any]
     names: tuple[Names, Names]
 
 
@@ -112,10 +112,7 @@ class _Picture:
         self._place_panels(title, subtitle)
 
     def _draw_panel(self, x: str, y: str, traces: Sequence[Any]) -> None:
-        axes = (
-            _fill_defaults(self.layout[f"xaxis{x}"], "axis"),
-            _fill_defaults(self.layout[f"yaxis{y}"], "axis"),
-        )
+        axes = [_fill_defaults(self.layout[name], "axis") for name in (f"xaxis{x}", f"yaxis{y}")]
         names = (_categories(axes[0], traces, "x"), _categories(axes[1], traces, "y"))
         panel = self.panels[x] = _Panel(self.drawn.add_axes((0, 0, 1, 1), label=x), axes, names)
         x_scale, y_scale = (axis.type.replace("category", "linear") for axis in axes)
@@ -216,19 +213,19 @@ class _Picture:
             corners = (shape.x0, shape.x1, shape.x1, shape.x0), (shape.y0, shape.y0, shape.y1, shape.y1)
             panel.fill(*corners, color=shape.fillcolor, alpha=shape.opacity, transform=transform)
         else:
-            look = {
-                "color": line.color,
-                "linewidth": line.width,
-                "linestyle": WORDS["dashes"].get(line.dash, "-"),
-            }
+            dash = WORDS["dashes"].get(line.dash, "-")
+            look = {"color": line.color, "linewidth": line.width, "linestyle": dash}
             ends = (shape.x0, shape.x1), (shape.y0, shape.y1)
             panel.plot(*ends, transform=transform, scalex=shape.xref == "x", **look)
 
     def _draw_note(self, note: Any) -> None:
         panel = self._panel_of(note)
+        places = zip((note.x, note.y), (note.xref, note.yref), panel.axes, strict=True)
+        # on logarithmic axes, plotly stores the logarithm
+        at = [10**v if axis.type == "log" and ref in ("x", "y") else v for v, ref, axis in places]
         panel.drawn.annotate(
             _plain_text(note.text),
-            (_axis_value(note.x, note.xref, panel.axes[0]), _axis_value(note.y, note.yref, panel.axes[1])),
+            at,
             (note.xshift, note.yshift),
             xycoords=self._transform(note),
             textcoords="offset points",
@@ -364,11 +361,6 @@ def _fill_defaults(part: Any, kind: str) -> Any:
         if part[name] is None:
             part[name] = value
     return part
-
-
-def _axis_value(place: Any, ref: str, axis: Any) -> Any:
-    """Return an annotation's position as an axis value; on logarithmic axes x and y, plotly stores its logarithm."""
-    return 10**place if axis.type == "log" and ref in ("x", "y") else place
 
 
 def _as_list(values: Any) -> list[Any]:
