@@ -188,13 +188,8 @@ def _predict(row: Mapping[str, str]) -> Iterator[PublishedRun]:
     if answer.as_found is None or answer.tpot_s is None:
         return
     yield PublishedRun(
-        source=row["source"],
-        url=row["url"],
-        date=row["date"],
-        model=row["model"],
-        gpu=row["gpu"],
+        **{name: row[name] for name in ("source", "url", "date", "model", "gpu", "engine", "not_said")},
         num_gpus=resolved.pool.num_gpus,
-        engine=row["engine"],
         settings=" ".join(filter(None, (row["quantization"], row["settings"]))),
         input_len=prompt,
         output_len=output,
@@ -205,7 +200,6 @@ def _predict(row: Mapping[str, str]) -> Iterator[PublishedRun]:
         tpot_measured_s=_seconds(row["tpot_ms"]),
         tpot_s=answer.as_found["tpot_s"],
         output_tokens_per_s_measured=float(row["output_tok_s"]) if row["output_tok_s"] else None,
-        not_said=row["not_said"],
     )
 
 

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from capacity.answers.frontier import Frontier
-from capacity.report.figures.frontiers import frontier_chart
+from capacity.report.figures.frontiers import MARK, best_points, frontier_chart, frontier_points, points_table
 from capacity.report.views import units
-from capacity.report.views.frontier_points import MARK, best_points, frontier_points, points_table
 from capacity.report.views.view import Block, CustomChart, Fact, Rejections, View
 
 TPOT_S = 0.025
