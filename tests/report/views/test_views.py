@@ -130,6 +130,18 @@ ASKED = {
         {"model": LLAMA["model"], "pools": [{"gpu": "h100", "replicas": 2}]},
         replications=2,
     ),
+    "deployment-comparison": lambda: capacity.compare_deployments(
+        [
+            {
+                "model": LLAMA["model"],
+                "pools": [{"gpu": gpu}],
+                "traffic": LENGTHS | {"request_rate": 20.0},
+                "cost": {"price": "2"},
+            }
+            for gpu in ("h100", "h200")
+        ],
+        slo=["ttft:p95:1s"],
+    ),
     "stack": lambda: capacity.stack(
         **LLAMA,
         input_len=128,
