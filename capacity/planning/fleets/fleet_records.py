@@ -68,9 +68,9 @@ class Layout(WrittenRecord):
     thresholds_tokens: tuple[int, ...]
     num_pools: int
     outcome: Outcome
-    reason: str | None
-    pools: tuple[FleetPool, ...]
-    objective: float | None
+    reason: str | None = None
+    pools: tuple[FleetPool, ...] = ()
+    objective: float | None = None
     proved: bool
 
     @property
