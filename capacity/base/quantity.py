@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 SIZE_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
@@ -14,6 +15,12 @@ def size_text(num_bytes: float) -> str:
             shown = num_bytes / size
             return f"{shown:,.1f} {unit}" if shown < 9.95 else f"{shown:,.0f} {unit}"
     return f"{num_bytes:,.0f} B"
+
+
+def sum_if_known(values: Sequence[float | None]) -> float | None:
+    """Return the sum of the values; None if any of them is unknown or there are none."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -333,14 +333,6 @@ def from_launch(
         write_file(output, to_toml(deployment))
 
 
-def from_vllm(
-    command: Annotated[str, typer.Argument(help="A 'vllm serve ...' command, in quotes.")],
-    gpu: str | None = None,
-    output: str | None = None,
-) -> None:
-    from_launch(command, gpu, output)
-
-
 def cascade(
     *, model: str, options: Mapping[str, Any], chart: str | None = None, format: str, **keywords: Any
 ) -> None:

@@ -68,13 +68,11 @@ class ProgressLines:
 
 def best_text(snapshot: Snapshot) -> str:
     """Return the best candidate so far as text, with the value of the objective."""
+    from capacity.planning.search.candidate_family import format_objective
+
     assert snapshot.best is not None
-    value = snapshot.objective
-    amount = {
-        "cost": f"${value:,.2f}/h",
-        "gpus": f"{value:g} GPUs",
-        "energy": f"{value:,.3f} J/output token",
-        "carbon": f"{value:,.1f} g CO2/1M output tokens",
-        "latency": f"{value:.2f} of the limits",
-    }[snapshot.minimised]
+    assert snapshot.objective is not None
+    if snapshot.minimised == "latency":
+        return f"{snapshot.best.label}, {snapshot.objective:.2f} of the limits"
+    amount = format_objective(snapshot.minimised, snapshot.objective)
     return f"{snapshot.best.label}, {amount}"

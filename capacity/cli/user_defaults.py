@@ -6,7 +6,7 @@ a launch command. A flag overrides its default, and one line on stderr names the
 
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -114,17 +114,10 @@ def _known_name(name: str, place: str) -> str:
 def _check(name: str, value: str) -> None:
     """Raise InvalidInput for a value that the flag does not accept."""
     from capacity.deployment import Cost, build
-    from capacity.deployment.cost import PriceTier
     from capacity.deployment.engines import find_engine
+    from capacity.planning.space import Search
 
     if name == "engine":
         find_engine(value)
-    elif name == "price_tier" and value not in get_args(PriceTier):
-        build(Cost, {name: value}, flags=True)
-    elif name == "confidence":
-        try:
-            valid = 0.5 <= float(value) < 1
-        except ValueError:
-            valid = False
-        if not valid:
-            raise InvalidInput(f"confidence {value!r}: must be from 0.5 to below 1")
+    else:
+        build(Cost if name == "price_tier" else Search, {name: value}, flags=True)

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from capacity.base.errors import InvalidInput
+from capacity.base.record import make_from
 from capacity.hardware.pricing import HOURS_PER_MONTH, SECONDS_PER_HOUR, Price, billed_gpus, usd_per_hour
 
 MILLION = 1e6
@@ -78,14 +79,9 @@ def cost_estimate(
     billed = sum(count for _, count in of_kind)
     hourly = sum(usd_per_hour(price, count) for price, count in of_kind)
     prices = [price for price, _ in of_kind]
-    units = unit_costs(
-        hourly,
-        requests_per_s=requests_per_s,
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        prefill_share=prefill_share,
-    )
-    return CostEstimate(
+    return make_from(
+        CostEstimate,
+        unit_costs(hourly, prefill_share=prefill_share, **rates),
         tier=" and ".join(dict.fromkeys(price.tier for price in prices)),
         source=prices[0].description if len(prices) == 1 else "; ".join(price.quote for price in prices),
         date=min(price.date for price in prices),
@@ -96,7 +92,6 @@ def cost_estimate(
         usd_per_month=hourly * HOURS_PER_MONTH,
         requests_per_s=requests_per_s,
         prefill_share=prefill_share,
-        **{field.name: getattr(units, field.name) for field in fields(units)},
         rule=TOKEN_PRICE_RULE,
     )
 

@@ -6,12 +6,12 @@ predictions for yours. A format without a published score has an unknown loss, n
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING
 
+from capacity.base.quantity import sum_if_known
 from capacity.model.quantization import QuantizationScheme
 from capacity.techniques.quantization_methods import Quality, find_method
 
@@ -124,8 +124,8 @@ def quality_change(
     if len(parts) < 2:
         return parts[0] if parts else AS_PUBLISHED
     return QualityChange(
-        typical_loss_fraction=_sum(part.typical_loss_fraction for part in parts),
-        worst_loss_fraction=_sum(part.worst_loss_fraction for part in parts),
+        typical_loss_fraction=sum_if_known([part.typical_loss_fraction for part in parts]),
+        worst_loss_fraction=sum_if_known([part.worst_loss_fraction for part in parts]),
         what="; ".join(part.what for part in parts),
         source="; ".join(part.source for part in parts),
     )
@@ -137,12 +137,6 @@ def quality_of(resolved: "ResolvedPool", model: "ModelSpec") -> QualityChange:
     return quality_change(
         resolved.scheme, model.checkpoint, resolved.kv_cache_dtype, own, params=model.total_params
     )
-
-
-def _sum(values: Iterable[float | None]) -> float | None:
-    losses = list(values)
-    known = [value for value in losses if value is not None]
-    return sum(known) if len(known) == len(losses) else None
 
 
 def _published_or_unknown(family: str, what: str, params: float) -> QualityChange:

@@ -348,32 +348,26 @@ def _drafts(search: Search, model: ModelSpec) -> Iterator[Fields]:
         if speculator is None:
             yield {}
             continue
+        fields = {"speculator": speculator, "acceptance": search.acceptance}
+        if speculator == DRAFT_MODEL:
+            fields["draft"] = search.draft
         for count in search.num_speculative_tokens:
-            yield {
-                "speculator": speculator,
-                "num_speculative_tokens": count,
-                "acceptance": search.acceptance,
-                **({"draft": search.draft} if speculator == DRAFT_MODEL else {}),
-            }
+            yield {**fields, "num_speculative_tokens": count}
 
 
 def _parallelisms(search: Search, *, has_experts: bool) -> Iterator[Fields]:
     """Yield parallelism settings; without experts no data parallelism, which would be the same as replicas."""
+    names = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel")
     axes = itertools.product(
         search.tensor_parallel_sizes,
         search.pipeline_parallel_sizes,
         search.data_parallel_sizes if has_experts else (1,),
-        search.expert_parallel if has_experts else (False,),
+        map(bool, search.expert_parallel) if has_experts else (False,),
     )
-    for tp, pp, dp, ep in axes:
-        if ep and tp * dp == 1:
-            continue  # expert parallelism needs more than one GPU
-        yield {
-            "tensor_parallel_size": tp,
-            "pipeline_parallel_size": pp,
-            "data_parallel_size": dp,
-            "enable_expert_parallel": bool(ep),
-        }
+    for values in axes:
+        tensor_parallel, _, data_parallel, by_experts = values
+        if not by_experts or tensor_parallel * data_parallel > 1:  # expert parallelism needs several GPUs
+            yield dict(zip(names, values, strict=True))
 
 
 def pairs(search: Search, gpu: str, model: ModelSpec) -> Iterator[tuple[Pool, Pool]]:

@@ -97,7 +97,13 @@ class Guard:
             await self._refusal_response(status, reason, headers)(scope, receive, send)
 
     def _read_password(self, asked: HTTPConnection) -> str | None:
-        return _read_password(asked)
+        """Return the password of HTTP basic authentication; the user name is ignored."""
+        scheme, _, word = asked.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "basic":
+            return None
+        with suppress(ValueError):
+            return base64.b64decode(word, validate=True).decode().partition(":")[2]
+        return ""
 
     def _remember(self, send: Send) -> Send:
         cookie = f"{COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/"
@@ -176,16 +182,6 @@ def _is_address(name: str) -> bool:
 
 def _are_equal(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
-
-
-def _read_password(asked: HTTPConnection) -> str | None:
-    """Return the password of HTTP basic authentication; the user name is ignored."""
-    scheme, _, word = asked.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "basic":
-        return None
-    with suppress(ValueError):
-        return base64.b64decode(word, validate=True).decode().partition(":")[2]
-    return ""
 
 
 def _add_headers(send: Send, headers: Mapping[str, str]) -> Send:

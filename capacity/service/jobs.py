@@ -28,13 +28,6 @@ WATCH_S = 0.5
 NICE_WHEN_HEAVY = 15
 
 Status = Literal["waiting", "running", "done", "failed", "cancelled"]
-END_STATUS: Mapping[
-    str, tuple[Status, str]
-] = {  # by a worker's last message: the status, and the field for its content
-    "done": ("done", "value"),
-    "refused": ("failed", "error"),
-    "crashed": ("failed", "crash"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,14 +128,6 @@ class Job:
             self.ended.set()
         for call in self._when_ended:
             call()
-
-    def handle_message(self, kind: str, content: Any) -> None:
-        """Process a message from the worker process: progress, result, error or crash."""
-        if kind == "progress":
-            self.progress = content
-        else:
-            status, field_name = END_STATUS[kind]
-            self.end(status, **{field_name: content})
 
 
 class Runner:

@@ -58,7 +58,8 @@ class Slot:
         """Kill the process if it runs this job."""
         with self._lock:
             if self.job is job and self._process is not None:
-                self._measure()
+                used_s = group_usage({self.group})[self.group].cpu_s - self._before_s
+                self._cpu_s = max(self._cpu_s, used_s)
                 self._kill()
 
     def kill_idle(self) -> None:
@@ -81,10 +82,6 @@ class Slot:
             self._cpu_s = max(self._cpu_s, usage.cpu_s - self._before_s)
             return self.job, self._cpu_s
 
-    def _measure(self) -> None:
-        if self.group:
-            self._cpu_s = max(self._cpu_s, group_usage({self.group})[self.group].cpu_s - self._before_s)
-
     def _kill(self) -> None:
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)  # including the processes that it started
@@ -106,10 +103,13 @@ class Slot:
                     task = job.task
                     pipe.send((task.function, dict(task.arguments), task.reports, task.profiles))
                 while not job.finished and pipe is not None:
-                    kind, content, process_s = pipe.recv()
-                    answered = kind != "progress"
+                    status, content, process_s = pipe.recv()
+                    answered = status != "progress"
                     self._process_s = max(self._process_s, process_s)
-                    job.handle_message(kind, content)
+                    if answered:
+                        job.end(status, **content)
+                    else:
+                        job.progress = content
             except (EOFError, OSError):
                 job.end("failed", crash="its process ended")
             with self._lock:

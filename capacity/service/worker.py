@@ -46,19 +46,20 @@ def main(descriptor: int, most_bytes: int) -> None:
 
 def _answer(
     pipe: Connection, function: str, arguments: Mapping[str, Any], reports: bool, most_bytes: int
-) -> tuple[str, Any]:
+) -> tuple[str, dict[str, Any]]:
+    """Return the status of the ended job, and its value, error or crash as keywords of `Job.end`."""
     if reports:
         arguments = {**arguments, "progress": _Reports(pipe)}
     try:
         if not ALLOWED.match(function):
             raise ValueError(f"{function} is not a function of this project")
-        return "done", resolve_name(function)(**arguments)
+        return "done", {"value": resolve_name(function)(**arguments)}
     except CapacityError as error:
-        return "refused", error
+        return "failed", {"error": error}
     except MemoryError:
-        return "refused", OverLimit(Quota(job_bytes=most_bytes).memory_message())
+        return "failed", {"error": OverLimit(Quota(job_bytes=most_bytes).memory_message())}
     except Exception:
-        return "crashed", traceback.format_exc()
+        return "failed", {"crash": traceback.format_exc()}
 
 
 @contextmanager

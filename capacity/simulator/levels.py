@@ -150,13 +150,19 @@ def _request_level(slo: Slo, records: RequestTable, steady: bool) -> SloLevel:
     )
 
 
-def _gap_level(slo: Slo, summary: LatencySummary) -> SloLevel:
+def gap_percentile_ms(slo: Slo, summary: LatencySummary) -> float | None:
+    """Return the SLO's percentile of gaps between tokens; None without gaps. Raises InvalidInput for a percentile that
+    runs do not record."""
     if slo.percentile not in PERCENTILES:
         raise InvalidInput(
             f"{slo}: for gaps between tokens, use one of the percentiles {', '.join(f'p{p}' for p in PERCENTILES)}"
         )
     gaps_ms = summary.latencies_ms[slo.metric]
-    value_ms = None if gaps_ms is None else gaps_ms.percentiles[int(slo.percentile)]
+    return None if gaps_ms is None else gaps_ms.percentiles[int(slo.percentile)]
+
+
+def _gap_level(slo: Slo, summary: LatencySummary) -> SloLevel:
+    value_ms = gap_percentile_ms(slo, summary)
     return SloLevel(
         slo=str(slo),
         limit_ms=slo.limit_s * 1e3,

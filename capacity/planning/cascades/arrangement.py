@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from capacity.answers.records import Quantity
+from capacity.base.quantity import sum_if_known
 from capacity.hardware.pricing import HOURS_PER_MONTH, SECONDS_PER_HOUR
 from capacity.planning.cascades.mixture import RequestPath, Stage
 from capacity.planning.cascades.tiers import AnswerTimes, Side
@@ -238,11 +239,10 @@ def _exact_quantity(value: float) -> Quantity:
 def _sum_quantities(parts: Iterable[Quantity]) -> Quantity:
     """Return the sum; the lower ends and the upper ends are added because all errors may have the same sign."""
     parts = list(parts)
-    lows, highs = [part.low for part in parts], [part.high for part in parts]
     return Quantity(
         value=sum(part.value for part in parts),
-        low=None if None in lows else sum(low for low in lows if low is not None),
-        high=None if None in highs else sum(high for high in highs if high is not None),
+        low=sum_if_known([part.low for part in parts]),
+        high=sum_if_known([part.high for part in parts]),
     )
 
 

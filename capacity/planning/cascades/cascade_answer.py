@@ -20,7 +20,7 @@ from capacity.deployment.cascade_fields import EMBEDDING_USD_PER_MILLION, LOOKUP
 from capacity.deployment.use_cases import filled_notes
 from capacity.hardware.pricing import SECONDS_PER_HOUR
 from capacity.planning.cascades.arrangement import Arrangement, Cache, per_month
-from capacity.planning.cascades.mixture import RequestPath, mixture_latency
+from capacity.planning.cascades.mixture import RequestPath, Stage, mixture_latency
 from capacity.planning.cascades.tiers import AnswerTimes, HostedSide, OwnSide, Side
 from capacity.pool.resolve import ResolvedPool
 
@@ -203,13 +203,13 @@ def _tier(name: str, model: str, side: Side, share: float, rate: float, waits: A
         usd_per_request=hourly.scale(1 / reaching / SECONDS_PER_HOUR) if reaching else None,
         usd_per_request_at_scale=side.usd_at_scale,
         usd_per_month=per_month(hourly),
-        mean_ttft_s=None
-        if waits is None
-        else mixture_latency([RequestPath(share=1.0, stages=(waits.ttft,))], "mean"),
-        mean_e2e_s=None
-        if waits is None
-        else mixture_latency([RequestPath(share=1.0, stages=(waits.e2e,))], "mean"),
+        mean_ttft_s=None if waits is None else _mean(waits.ttft),
+        mean_e2e_s=None if waits is None else _mean(waits.e2e),
     )
+
+
+def _mean(stage: Stage) -> Quantity:
+    return mixture_latency([RequestPath(share=1.0, stages=(stage,))], "mean")
 
 
 def _cache_tier(arranged: Arrangement, cache: Cache) -> Tier:

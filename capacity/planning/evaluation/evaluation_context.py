@@ -79,11 +79,12 @@ class EvaluationContext:
     _resolved: dict[Pool, ResolvedPool] = field(default_factory=dict, repr=False)
     _models: dict[tuple[object, ...], list[ResolvedPool]] = field(default_factory=dict, repr=False)
     _setups: dict[tuple[Pool, float | None], EngineSetup] = field(default_factory=dict, repr=False)
+    # results for these workloads, which `replace` does not copy
     _begun: dict[tuple[Candidate, float | None], list[SimulationResult]] = field(
-        default_factory=dict, repr=False
+        default_factory=dict, repr=False, init=False
     )
-    _looks: dict[Candidate, Evaluation] = field(default_factory=dict, repr=False)
-    _longer: dict[int, EvaluationContext] = field(default_factory=dict, repr=False)
+    _looks: dict[Candidate, Evaluation] = field(default_factory=dict, repr=False, init=False)
+    _longer: dict[int, EvaluationContext] = field(default_factory=dict, repr=False, init=False)
 
     def for_workloads(self, workloads: Sequence[Workload]) -> EvaluationContext:
         """Return a context for these draws, or for their busiest window if they are longer than `slo_window`.
@@ -97,9 +98,6 @@ class EvaluationContext:
             whole=workloads if windows else (),
             windows=windows,
             slo_window=self.slo_window if windows else "trace",
-            _begun={},
-            _looks={},
-            _longer={},
         )
 
     def busy_load(self, load: Load) -> Load:

@@ -8,10 +8,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from capacity.base.errors import InvalidInput
 from capacity.base.latency_metrics import METRICS
 from capacity.simulator import SimulationResult
-from capacity.simulator.distribution import PERCENTILES
+from capacity.simulator.levels import gap_percentile_ms
 from capacity.simulator.metrics import RequestTable
 from capacity.step import PS_PER_S
 from capacity.workload import Slo, Workload
@@ -262,7 +261,8 @@ def _level(slo: Slo, runs: Sequence[SimulationResult], *, intervals: bool) -> Le
     assert slo.percentile is not None
     low_s, high_s = None, None
     if not slo.applies_to_requests:
-        value_s = _gap_s(slo, slo.percentile, runs)
+        gaps_ms = [gap_percentile_ms(slo, run.summary) for run in runs]
+        value_s = max((each * 1e-3 for each in gaps_ms if each is not None), default=None)
         within = float(slo.is_met(value_s))
     else:
         blocks = [_column(run.records, slo.metric) for run in runs]
@@ -282,16 +282,6 @@ def _level(slo: Slo, runs: Sequence[SimulationResult], *, intervals: bool) -> Le
         low_s=low_s,
         high_s=high_s,
     )
-
-
-def _gap_s(slo: Slo, percentile: float, runs: Sequence[SimulationResult]) -> float | None:
-    """Return the percentile of gaps between tokens in seconds, from the run where it is highest. Raises InvalidInput
-    if runs do not record this percentile."""
-    if percentile not in PERCENTILES:
-        known = ", ".join(f"p{p}" for p in PERCENTILES)
-        raise InvalidInput(f"{slo}: the percentile of {slo.metric} must be one of {known}")
-    gaps = [run.summary.latencies_ms[slo.metric] for run in runs]
-    return max((each.percentiles[int(percentile)] * 1e-3 for each in gaps if each is not None), default=None)
 
 
 def _interval(runs: Sequence[Floats], percentile: float) -> tuple[float, float]:

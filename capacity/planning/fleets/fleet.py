@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import document_options, split
+from capacity.base.quantity import sum_if_known
 from capacity.base.record import make_from
 from capacity.deployment import Cost, Traffic, build
 from capacity.deployment.routing import PoolLimits
@@ -32,7 +33,6 @@ from capacity.planning.fleets.fleet_records import (
     FleetPool,
     FleetProof,
     Layout,
-    sum_if_known,
 )
 from capacity.planning.fleets.fleet_space import Split
 from capacity.planning.load.day import HOURS, day_of

@@ -93,14 +93,17 @@ class Layouts:
         for span, goal in zip(spans, goals, strict=True):
             side = self.pools.side(span, goal)
             sides.append(side)
-            proved = all(each.proved for each in sides)
-            if side.pool is None:
-                return _rejected_layout(thresholds, side.outcome, side.reason, proved=proved), sides
+            outcome, reason = side.outcome, side.reason
             spent = sum(each.objective for each in sides)
-            if len(sides) < len(spans) and leader is not None and spent >= (leader.objective or 0.0):
-                why = f"the pool for {side.pool.label} requests alone costs as much as the best layout"
-                return _rejected_layout(thresholds, "cannot be cheaper", why, proved=proved), sides
-        return _planned_layout(thresholds, sides), sides
+            costly = leader is not None and spent >= (leader.objective or 0.0)
+            if side.pool is not None and costly and len(sides) < len(spans):
+                outcome = "cannot be cheaper"
+                reason = f"the pool for {side.pool.label} requests alone costs as much as the best layout"
+            if outcome != "planned":
+                return replace(
+                    _layout(thresholds, sides), outcome=outcome, reason=reason, pools=(), objective=None
+                ), sides
+        return _layout(thresholds, sides), sides
 
     def _goals(self, longest: Span) -> Sequence[tuple[Goal, Goal]]:
         """Return pairs of goals to try: one for every pool of shorter requests, and one for the pool of the longest
@@ -118,13 +121,14 @@ class Layouts:
         proved = all(side.proved for side in self.pools.sides)
         if sides:
             self.sides[thresholds] = sides
-            return replace(_planned_layout(thresholds, sides), proved=proved)
+            return replace(_layout(thresholds, sides), proved=proved)
+        outcome: Outcome = "cannot be cheaper"
+        reason = f"with any thresholds, {count} pools cost at least as much as the best layout"
         if any(side.outcome == "not reached" for side in self.pools.sides):
-            return _rejected_layout((), "not reached", NOT_EVALUATED, proved=False, num_pools=count)
-        if leader is None:
-            return _rejected_layout((), "no answer", "nothing meets the SLO", proved=proved, num_pools=count)
-        why = f"with any thresholds, {count} pools cost at least as much as the best layout"
-        return _rejected_layout((), "cannot be cheaper", why, proved=proved, num_pools=count)
+            outcome, reason, proved = "not reached", NOT_EVALUATED, False
+        elif leader is None:
+            outcome, reason = "no answer", "nothing meets the SLO"
+        return Layout(thresholds_tokens=(), num_pools=count, outcome=outcome, reason=reason, proved=proved)
 
     def _cheapest_of(self, count: int) -> Sequence[PoolPlan]:
         """Return the plans of the cheapest `count` pools; empty if the best layout so far costs no more."""
@@ -162,7 +166,7 @@ class Layouts:
         return [] if cheapest is None else [side(*each) for each in pairwise((0, *cheapest.ends))]
 
 
-def _planned_layout(thresholds: tuple[int, ...], sides: Sequence[PoolPlan]) -> Layout:
+def _layout(thresholds: tuple[int, ...], sides: Sequence[PoolPlan]) -> Layout:
     pools = [side.pool for side in sides if side.pool is not None]
     middle = [pool for pool in pools if pool.label == "middle"]
     if len(middle) > 1:
@@ -171,29 +175,9 @@ def _planned_layout(thresholds: tuple[int, ...], sides: Sequence[PoolPlan]) -> L
         thresholds_tokens=thresholds,
         num_pools=len(thresholds) + 1,
         outcome="planned",
-        reason=None,
         pools=tuple(pools),
         objective=sum(side.objective for side in sides),
         proved=all(side.proved for side in sides),
-    )
-
-
-def _rejected_layout(
-    thresholds: tuple[int, ...],
-    outcome: Outcome,
-    reason: str | None,
-    *,
-    proved: bool,
-    num_pools: int | None = None,
-) -> Layout:
-    return Layout(
-        thresholds_tokens=thresholds,
-        num_pools=num_pools or len(thresholds) + 1,
-        outcome=outcome,
-        reason=reason,
-        pools=(),
-        objective=None,
-        proved=proved,
     )
 
 

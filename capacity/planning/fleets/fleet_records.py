@@ -1,11 +1,13 @@
 """Records of `fleet`: pools of replicas by request length, every layout tried, and the best layout."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from capacity.base.errors import InvalidInput
+from capacity.base.mappings import select
+from capacity.base.quantity import sum_if_known
 from capacity.base.record import AnswerRecord, WrittenRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, build
 from capacity.planning.evaluation.slo_evaluation import Level, WindowLevels
@@ -68,9 +70,9 @@ class Layout(WrittenRecord):
     thresholds_tokens: tuple[int, ...]
     num_pools: int
     outcome: Outcome
-    reason: str | None
-    pools: tuple[FleetPool, ...]
-    objective: float | None
+    reason: str | None = None
+    pools: tuple[FleetPool, ...] = ()
+    objective: float | None = None
     proved: bool
 
     @property
@@ -185,12 +187,6 @@ class FleetPlan(AnswerRecord):
         return 1 - best.objective / one.objective
 
 
-def sum_if_known(bills: Sequence[float | None]) -> float | None:
-    """Return the sum of the bills; None if any of them is unknown or the sequence is empty."""
-    known = [bill for bill in bills if bill is not None]
-    return sum(known) if known and len(known) == len(bills) else None
-
-
 def best_of(layouts: tuple[Layout, ...] | list[Layout]) -> Layout | None:
     """Return the layout with the lowest objective; ties go to the fewest pools, then the lowest thresholds."""
     planned = [layout for layout in layouts if layout.objective is not None]
@@ -222,16 +218,13 @@ def deployment_of_fleet(
         for pool in best.pools
     ]
 
-    def given_fields(spec: type[Traffic] | type[Cost]) -> Mapping[str, Any]:
-        return {name: value for name, value in options.items() if name in spec.model_fields}
-
     name = model if isinstance(model, str | Path) else (model.hf_id or model.name)
     several = len(pools) > 1 or pools[0].replicas > 1
     return DeploymentFile(
         schema="capacity/deployment/v1",
         model=str(name),
         pools=tuple(pools),
-        traffic=build(Traffic, given_fields(Traffic)),
+        traffic=build(Traffic, select(options, Traffic.model_fields)),
         service=build(Service, {"router": answer.router} if several else {}),
-        cost=build(Cost, given_fields(Cost)),
+        cost=build(Cost, select(options, Cost.model_fields)),
     )

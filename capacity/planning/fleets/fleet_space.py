@@ -11,14 +11,10 @@ from capacity.planning.space import Names, as_list
 MAX_SPARE_REPLICAS = 512
 
 
-def _sorted_unique(tokens: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(sorted(set(tokens)))
-
-
 Thresholds = Annotated[
     tuple[Annotated[int, Field(ge=1, le=1 << 40)], ...],
     BeforeValidator(as_list),
-    AfterValidator(_sorted_unique),
+    AfterValidator(lambda tokens: tuple(sorted(set(tokens)))),
 ]
 
 

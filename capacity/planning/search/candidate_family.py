@@ -11,7 +11,7 @@ from capacity.planning.evaluation.evaluation_context import EvaluationRequest, f
 from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.quality import QualityChange
 from capacity.planning.records import Kind, Rejection
-from capacity.planning.space import ROUND_ROBIN, Candidate, Search
+from capacity.planning.space import ROUND_ROBIN, Candidate, Objective, Search
 
 Order = tuple[float, ...]  # lowest first: objective, quality loss, oddness, replicas
 
@@ -171,9 +171,9 @@ class CandidateRecord:
             self.nearest[why.kind] = (why.ratio, candidate, why.reason)
 
 
-def format_objective(option: CandidateFamily, value: float) -> str:
-    """Format the value of an objective with its unit ($/h, J, g CO2 or GPUs)."""
-    match option.search.objective:
+def format_objective(objective: Objective, value: float) -> str:
+    """Format the value of an objective with its unit ($/h, J, g CO2 or GPUs, which also `latency` minimises)."""
+    match objective:
         case "cost":
             return f"${value:,.2f}/h"
         case "energy":
@@ -181,4 +181,4 @@ def format_objective(option: CandidateFamily, value: float) -> str:
         case "carbon":
             return f"{value:,.1f} g CO2/1M output tokens"
         case _:
-            return f"{value:.0f} GPU{'s' if value != 1 else ''}"
+            return f"{value:g} GPU{'s' if value != 1 else ''}"

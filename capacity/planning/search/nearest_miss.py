@@ -20,6 +20,7 @@ from capacity.planning.search.candidate_generator import CandidateGenerator, wit
 from capacity.planning.search.plan_search import PlanSearch
 from capacity.planning.search.replica_search import ReplicaSearch
 from capacity.planning.space import Candidate
+from capacity.planning.workers.worker_pool import run_in_parallel
 
 MORE_GPUS = 16  # times --max-gpus, and
 TIMES_BOUND = 4  # times the GPUs that the bounds require, at most, in the search for more GPUs
@@ -39,11 +40,11 @@ def nearest_miss(state: PlanSearch) -> NearestMiss | None:
     state.stage = "the nearest miss"
     candidates = list(tried)
     tasks = [EvaluationRequest(each, required, give_up=False, whole=whole) for each in candidates]
-    found = [
-        (trial or _evaluation(tried[candidate]), candidate)
+    simulated = [
+        (found, candidate)
         for trial, candidate in zip(state.bench.run_all(tasks), candidates, strict=True)
+        if isinstance(found := trial or tried[candidate], Evaluation) and not found.met
     ]
-    simulated = [(trial, candidate) for trial, candidate in found if trial is not None and not trial.met]
     if not simulated:
         return None
     trial, candidate = min(simulated, key=lambda each: each[0].ratio)
@@ -77,10 +78,6 @@ def misses_of(nearest: NearestMiss | None, survey: CandidateRecord) -> tuple[Mis
     if nearest is None:
         return _bound_misses(survey)
     return tuple(_miss(level, nearest.label) for level in nearest.trial.levels if not level.met)
-
-
-def _evaluation(found: Evaluation | str) -> Evaluation | None:
-    return None if isinstance(found, str) else found
 
 
 def _nearest_candidates(state: PlanSearch) -> dict[Candidate, Evaluation | str]:
@@ -202,6 +199,8 @@ def _lower_rate(state: PlanSearch, candidate: Candidate) -> float | None:
         return None
 
     def meets(fraction: float) -> bool:
+        if fraction >= 1:
+            return False
         state.bench.check()
         slower = replace(arena, steady=None).for_workloads([each.scale_rate(fraction) for each in drawn])
         ask = EvaluationRequest(candidate, state.search.confidence, whole=bool(slower.windows))
@@ -209,14 +208,8 @@ def _lower_rate(state: PlanSearch, candidate: Candidate) -> float | None:
 
     if not meets(LOWEST_RATE):
         return None
-    asking = highest_rate(0.5)
-    fraction = next(asking)
-    while True:
-        try:
-            fraction = asking.send(fraction < 1 and meets(fraction))
-        except StopIteration as found:
-            highest = _round_to(math.floor, rate * float(found.value), 3)
-            break
+    (fraction,) = run_in_parallel([highest_rate(0.5)], meets, crew=None, function=meets)
+    highest = _round_to(math.floor, rate * fraction, 3)
     while not meets(highest / rate):  # latency may fall with the rate in a short sample
         highest = _round_to(math.floor, highest * (1 - TOLERANCE), 3)
     return highest
@@ -230,14 +223,8 @@ def _round_to(rounded: Callable[[float], int], value: float, digits: int) -> flo
 
 def _deployment(state: PlanSearch, candidate: Candidate) -> Remedy:
     """Return a remedy without a change: the deployment with its GPUs and price."""
-    market, pool = state.surveyor.market, candidate.pool
-    return Remedy(
-        change={},
-        label=candidate.label,
-        pools=candidate.pools,
-        num_gpus=candidate.num_gpus,
-        usd_per_hour=market.usd_per_hour(pool.gpu, candidate.num_gpus),
-    )
+    usd_per_hour = state.surveyor.market.usd_per_hour(candidate.pool.gpu, candidate.num_gpus)
+    return make_from(Remedy, candidate, change={}, usd_per_hour=usd_per_hour)
 
 
 def _bound_misses(survey: CandidateRecord) -> tuple[Miss, ...]:

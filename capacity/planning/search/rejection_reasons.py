@@ -36,7 +36,10 @@ def rejections(
                 yield Rejection.from_candidate(entry.candidate, "unresolved", NOT_REACHED, replicas=None)
                 continue
             assert best is not None
-            least, to_beat = (format_objective(best.option, order[0]) for order in (entry.order, best.order))
+            least, to_beat = (
+                format_objective(best.option.search.objective, order[0])
+                for order in (entry.order, best.order)
+            )
             reason = f"one replica needs at least {least}, no better than the best candidate's {to_beat}"
             yield Rejection.from_candidate(entry.candidate, "costlier", reason, replicas=1)
         elif (engine := _engine(entry.option)) not in settled:
@@ -88,10 +91,9 @@ def _rejection_of(
     what = f"{option.least} replicas" if option.least > 1 else "1 replica"
     if option.prefill is not None:
         what = f"{option.prefill_replicas} prefill and {option.least} decode replicas"
-    least, to_beat = (
-        format_objective(option, option.objective(option.least)),
-        format_objective(option, leader.order[0]),
-    )
+    objective = option.search.objective
+    least = format_objective(objective, option.objective(option.least))
+    to_beat = format_objective(objective, leader.order[0])
     reason = f"needs at least {what}: {least}, no better than the best candidate's {to_beat}"
     return Rejection.from_candidate(candidate, "costlier", reason, replicas=option.least)
 

@@ -207,24 +207,18 @@ def _run_in_parallel(crew: WorkerPool, chunks: _Todo, keep: Keep) -> list[Point]
     """Run a limited number of chunks in parallel; return the points that no worker completed."""
     flying: dict[Future[list[Answer]], tuple[Point, ...]] = {}
     lost: list[Point] = []
-    broken = False
-    while flying or (chunks and not broken):
-        while not broken and len(flying) < TASKS_PER_WORKER * crew.workers and (chunk := chunks.take()):
-            try:
-                flying[crew.executor.submit(answer_points, chunk)] = chunk
-            except BrokenExecutor:
-                broken = True
+    while flying or (chunks and not crew.is_lost):
+        while not crew.is_lost and len(flying) < TASKS_PER_WORKER * crew.workers and (chunk := chunks.take()):
+            future = crew.submit(answer_points, chunk)
+            if future is None:
                 lost += chunk
-        if not flying:
-            break
+            else:
+                flying[future] = chunk
         for future in wait(flying, return_when=FIRST_COMPLETED).done:
             chunk = flying.pop(future)
             try:
-                answers = future.result()
-            except (BrokenExecutor, CancelledError):
-                broken = True
-                lost += chunk
-            except Exception:  # the executor's error for dead workers: try again one by one
+                answers = crew.result(future)
+            except Exception:  # NotDone, or the executor's error for dead workers: try again one by one
                 lost += chunk
             else:
                 keep(chunk, answers)

@@ -50,9 +50,8 @@ class SweepSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Point of a sweep: its position, its whole specification, and the hash of the specification as key."""
+    """Point of a sweep: its whole specification, and the hash of the specification as key."""
 
-    ordinal: int
     question: str
     options: Options
     goodput: tuple[str, ...]
@@ -97,9 +96,7 @@ def points(spec: SweepSpec) -> list[Point]:
         options = {**spec.fixed, **chosen}
         key = point_key(spec.question, options, spec.goodput)
         if key not in by_key:
-            by_key[key] = Point(
-                ordinal=len(by_key), question=spec.question, options=options, goodput=spec.goodput, key=key
-            )
+            by_key[key] = Point(question=spec.question, options=options, goodput=spec.goodput, key=key)
     return list(by_key.values())
 
 

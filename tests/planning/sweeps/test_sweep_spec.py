@@ -17,7 +17,9 @@ from capacity.planning.sweeps.sweep_spec import points, read_sweep
 def test_axes() -> None:
     grid = points(make(vary={"batch_size": (1, 2), "burstiness": (1.0, 2.0, 3.0)}))
     assert len(grid) == 6
-    assert [point.ordinal for point in grid] == list(range(6))
+    assert [tuple(point.options[name] for name in ("batch_size", "burstiness")) for point in grid] == [
+        (size, burst) for size in (1, 2) for burst in (1.0, 2.0, 3.0)
+    ]
     zipped = points(make(axes="zip", vary={"batch_size": (1, 2), "burstiness": (1.0, 2.0)}))
     assert [point.options["burstiness"] for point in zipped] == [1.0, 2.0]
     drawn = make(axes="random", samples=50, seed=3, vary={"batch_size": {"low": 1, "high": 512, "log": True}})
