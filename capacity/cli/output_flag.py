@@ -50,7 +50,7 @@ OUTPUT_OF_VERB: Mapping[str, Kind] = {  # verbs that write one kind of file
     "cascade": _CHART,
     "charts": Kind("output", folder=True, drawn=True),
     "curve": Kind("output", allowed=(".html",)),
-    "compare-deployments": Kind("output", allowed=(".html",)),
+    "side-by-side": Kind("output", allowed=(".html",)),
     "plan": Kind("output", folder=True),
     "fleet": Kind("output", allowed=(".toml",)),
     "from-launch": Kind("output", allowed=(".toml",)),

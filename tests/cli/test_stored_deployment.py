@@ -49,6 +49,7 @@ WITHOUT_MODEL = {  # verbs that ask nothing of one deployment, and why
     "use-cases": "a list",
     "config": "defaults of flags",
     "schema": "of the answers' formats",
+    "side-by-side": "takes deployment files",
     "from-launch": "makes a deployment file of a launch line",
     "from-vllm": "the same",
     "dashboard": "starts a server",
