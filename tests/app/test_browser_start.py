@@ -27,12 +27,13 @@ batch_size = [1, 8, 64]
 
 def test_a_use_case_and_people_become_a_plan_in_two_clicks(chromium: Any, server: str) -> None:
     page = open_page(chromium, "light", 1440, 1000)
-    page.goto(f"{server}/?start_users=300&tier=spot")
-    page.get_by_text("from 300 users").wait_for()
-    page.get_by_role("link", name="Find a deployment").click()
+    page.goto(f"{server}/?tier=spot")
+    page.get_by_role("button", name="chat", exact=True).click()
+    page.get_by_text("100 users / (think time 30 s").wait_for()
+    page.locator(".st-key-question_links").get_by_role("link", name="Plan").click()
     page.wait_for_url("**/plan?**")
     wait_until_drawn(page)
-    assert page.get_by_role("spinbutton", name="Requests/s").input_value() == "10.00"  # 300 users, 30 s apart
+    assert page.get_by_role("spinbutton", name="Requests/s").input_value() == "3.33"  # 100 users, 30 s apart
     assert page.get_by_role("spinbutton", name="TTFT limit, ms").input_value() == "450"
     assert page.get_by_role("spinbutton", name="Input tokens").input_value() == "1155"
     assert page.get_by_test_id("stAlert").count() == 0
