@@ -4,13 +4,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import streamlit as st
-
 from capacity.deployment import Traffic
 from capacity.workload import trace_titles
-from capacity_app import dropped_files, state
-from capacity_app.dropped_files import uploaded_paths
-from capacity_app.example_files import draw_example
+from capacity_app import dropped_files, example_files, state
+from capacity_app.example_files import read_files
 from capacity_app.state import Inputs
 from capacity_app.widgets import Field, draw_fields, show_field, widget_row
 
@@ -118,11 +115,14 @@ def _upload_fields() -> Keywords | None:
             ),
             _traffic_field("max_request_tokens", "sim_longest", SKIP_LABEL, start=32_768, most=2_000_000),
         )
-    file = st.file_uploader(
-        "Trace", type=TRACE_TYPES, key="sim_trace", help="The file stays on this machine."
+    paths = read_files(
+        "Trace",
+        "sim_trace",
+        example_files.TRACE,
+        dropped=dropped_files.TRACE,
+        type=TRACE_TYPES,
+        help="The file stays on this machine.",
     )
-    uploaded = [] if file is None else [file]
-    paths = uploaded_paths(uploaded, dropped_files.TRACE) or draw_example("example_trace")
     return {"trace": paths[0], **drawn} if paths else None
 
 

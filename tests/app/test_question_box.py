@@ -187,7 +187,7 @@ def test_a_change_that_helps_is_applied_with_one_click(dashboard: Open) -> None:
 
 
 def test_dropped_files_are_sorted_by_the_page_that_reads_them(tmp_path: Path) -> None:
-    name, trace = example_trace()
+    ((name, trace),) = example_trace().items()
     files = {name: trace, "serve.sh": COMMAND.encode(), "config.json": b'{"model_type": "llama"}'}
     files |= {"bench.json": b'{"model_id": "x", "duration": 1.0}', "empty": b""}
     files |= {"server.log": example_server._log(example_server.simulated_server()).encode()}

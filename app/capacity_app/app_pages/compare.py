@@ -18,15 +18,14 @@ from capacity_validate.comparison_page import (
 )
 from capacity_validate.server_files import MISSING, ServerFiles, ServerSetting, server_files_view
 
-from capacity.base.errors import InvalidInput
 from capacity.base.mappings import omit, select
 from capacity.deployment import Pool, build
 from capacity.report.tables import render
 from capacity.report.views.view import View
 from capacity.service.jobs import Task
-from capacity_app import parts, state, uploads, views
-from capacity_app.dropped_files import SERVER, uploaded_paths
-from capacity_app.error_display import escape_except_code, escape_markdown, replace_flags, show_errors
+from capacity_app import dropped_files, example_files, parts, state, uploads, views
+from capacity_app.error_display import escape_except_code, escape_markdown, replace_flags
+from capacity_app.example_files import read_files
 from capacity_app.pages import AS_FILE, AT_CONCURRENCY, AT_RATE, CANDIDATES
 from capacity_app.router import current_inputs
 from capacity_app.state import AS_PUBLISHED, OWN_MODEL, WIDGETS
@@ -95,30 +94,6 @@ def with_sidebar(found: ServerFiles, used: Mapping[str, Any]) -> ServerFiles:
     return replace(found, settings=tuple(map(complete, found.settings)))
 
 
-def read_files() -> tuple[str, ...]:
-    """Draw the inputs for files, and return the paths of the stored files."""
-    uploaded = st.file_uploader(
-        "Benchmark results, start-up logs and scrapes of /metrics of one server",
-        key="cmp_results",
-        accept_multiple_files=True,
-    )
-    example = switch(
-        "Show an example without files",
-        "cmp_example",
-        True,
-        help="Files of a simulated server, not measurements: an H100 that is slower than its profile.",
-    )
-    with show_errors():
-        if len(uploaded) > uploads.MAX_FILES:
-            raise InvalidInput(f"{len(uploaded)} files, at most {uploads.MAX_FILES}; the others are not read")
-    paths = uploaded_paths(uploaded, SERVER)
-    if paths or not example:
-        return paths
-    task = Task(function="capacity_app.example_server:example_files", profiles=())
-    files = parts.run_in_background("example", task, doing="Simulating a server").value or {}
-    return tuple(str(uploads.store_file(name, content)) for name, content in files.items())
-
-
 def draw_runs(comparison: Comparison) -> None:
     """Draw the metrics and likely causes of each run."""
     st.subheader("Runs and predictions")
@@ -180,7 +155,13 @@ st.caption(
     "Upload results of `vllm bench serve --save-result --save-detailed`, SGLang, AIPerf, guidellm and others, the "
     "server's start-up log, and scrapes of /metrics. Set its GPU in the sidebar, and what the files do not contain."
 )
-paths = read_files()
+paths = read_files(
+    "Benchmark results, start-up logs and scrapes of /metrics of one server",
+    "cmp_results",
+    example_files.SERVER,
+    dropped=dropped_files.SERVER,
+    several=True,
+)
 with widget_row():
     arrivals = state.segments(
         "Arrivals",
@@ -210,8 +191,6 @@ if paths:
     arguments = {"paths": paths}
     task = Task(function="capacity_validate.server_files:read_server_files", arguments=arguments, profiles=())
     read = parts.run_in_background("server_files", task, doing="Reading the files", keeps=True).value
-else:
-    st.info("Upload files of a server, or try the example.", icon=":material/upload_file:")
 if read is not None:
     files = sorted(read.readable)
     names = [Path(path).name for path in read.readable]

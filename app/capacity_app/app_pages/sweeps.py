@@ -8,19 +8,19 @@ from capacity.base.errors import InvalidInput
 from capacity.report.figures.sweeps import answered_numbers, sweep_points_chart, usual_axes
 from capacity.report.views.sweep import varied_options
 from capacity.service.jobs import Task
-from capacity_app import parts, state, uploads
-from capacity_app.example_files import draw_example
+from capacity_app import parts, state
+from capacity_app.example_files import SWEEP, read_files
 
 NONE = "no lines"
 
 
-file = st.file_uploader(
+paths = read_files(
     "Sweep results",
+    "sweep_file",
+    SWEEP,
     type=("csv", "json", "sqlite", "db"),
-    key="sweep_file",
     help="The database of `capacity sweep`, or its output with `--export FILE.csv` or `--format json`.",
 )
-paths = (str(uploads.store_upload(file)),) if file is not None else draw_example("example_sweep")
 if paths:
     task = Task(
         function="capacity.planning.sweeps.sweep_results:sweep_results",
