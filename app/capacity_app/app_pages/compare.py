@@ -28,8 +28,9 @@ from capacity_app.error_display import escape_except_code, escape_markdown, repl
 from capacity_app.example_files import read_files
 from capacity_app.pages import AS_FILE, AT_CONCURRENCY, AT_RATE, CANDIDATES
 from capacity_app.router import current_inputs
-from capacity_app.state import AS_PUBLISHED, OWN_MODEL, WIDGETS
+from capacity_app.state import OWN_MODEL
 from capacity_app.variants import Variant, session_variants
+from capacity_app.what_if import apply_fields
 from capacity_app.widgets import bind_to_url, switch, widget_row
 
 inputs = current_inputs()
@@ -65,23 +66,16 @@ FROM_SIDEBAR = {  # names in messages of settings that the sidebar supplies
 }
 
 
-def sidebar_values(found: ServerFiles, variant: str) -> dict[str, Any]:
-    """Return widget values by key that select `variant`, and the model and settings in the files, on every page."""
+def use_variant(found: ServerFiles, variant: str) -> None:
+    """Select `variant`, and the model and settings in the files, on every page."""
     gpu = variant.partition("@")[0]
-    values: dict[str, Any] = {
-        key: list(dict.fromkeys([variant, *(name for name in listed if name.partition("@")[0] != gpu)]))
-        for key, first in CANDIDATES.items()
-        if (listed := st.session_state.get(key, first))
-    }
+    for key, first in CANDIDATES.items():
+        if listed := st.session_state.get(key, first):
+            others = [name for name in listed if name.partition("@")[0] != gpu]
+            st.session_state[key] = [variant, *others]
     pool = build(Pool, {**found.fields, "gpu": variant}, flags=True)
-    shown = {**select(dict(pool), found.fields), "gpu": variant, "model": found.model}
-    for name, value in select(omit(shown, "max_model_len"), WIDGETS).items():
-        widget, text = WIDGETS[name], str(value).partition("@")[0] if name == "engine" else value
-        if name == "quantization" and value is None:
-            values[widget.key] = AS_PUBLISHED
-        elif text in widget.allowed_values or (widget.kind is not str and 0 <= value <= (widget.most or 1)):
-            values[widget.key] = text
-    return values
+    stated = omit(select(dict(pool), found.fields), "max_model_len")
+    apply_fields("compare", {**stated, "gpu": variant, "model": found.model})
 
 
 def with_sidebar(found: ServerFiles, used: Mapping[str, Any]) -> ServerFiles:
@@ -139,8 +133,8 @@ def draw_calibration(
             key="cmp_use",
             type="primary",
             icon=":material/memory:",
-            on_click=st.session_state.update,
-            args=(sidebar_values(found, answer.profile),),
+            on_click=use_variant,
+            args=(found, answer.profile),
             help="Selects this GPU, and the model and settings in the files, in the sidebar.",
         )
     parts.draw_download("Profile as TOML", path.name, path.read_text, mime="application/toml")
