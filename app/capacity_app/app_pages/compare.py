@@ -31,7 +31,7 @@ from capacity_app.router import current_inputs
 from capacity_app.state import OWN_MODEL
 from capacity_app.variants import Variant, session_variants
 from capacity_app.what_if import apply_fields
-from capacity_app.widgets import bind_to_url, switch, widget_row
+from capacity_app.widgets import bind_to_url, page_switch, widget_row
 
 inputs = current_inputs()
 # labels of the figures of merit by metric name
@@ -164,18 +164,8 @@ with widget_row():
         AS_FILE,
         help="For files that do not record how requests were sent, use the sidebar's requests/s or concurrency.",
     )
-    lengths = switch(
-        "Use the sidebar's lengths",
-        "cmp_lengths",
-        False,
-        help="For files that do not record the lengths of requests.",
-    )
-    overheads = switch(
-        "Fit overheads",
-        "cmp_overheads",
-        False,
-        help="Fit a time per step and a time per request to alternate runs (1st, 3rd, ...); the others validate it.",
-    )
+    lengths = page_switch("cmp_lengths")
+    overheads = page_switch("cmp_overheads")
 load: dict[str, dict[str, Any]] = {
     AT_RATE: {"request_rate": inputs.request_rate},
     AT_CONCURRENCY: {"concurrency": inputs.concurrency},
