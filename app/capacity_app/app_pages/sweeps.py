@@ -12,6 +12,7 @@ from capacity_app import parts, state
 from capacity_app.example_files import SWEEP, read_files
 
 NONE = "no lines"
+OUTCOMES = {"Done": "done", "Do not fit": "does not fit", "Failed": "failed"}  # status by label
 
 
 paths = read_files(
@@ -31,19 +32,9 @@ if paths:
     if rows is not None:
         options, numbers = varied_options(rows), answered_numbers(rows)
         ended = [str(row.get("status")) for row in rows]
+        counts = {label: ended.count(status) for label, status in OUTCOMES.items()}
         parts.draw_kpis(
-            [
-                parts.Kpi("Points", f"{len(rows):,}", help="Number of points in the file."),
-                parts.Kpi("Done", f"{ended.count('done'):,}", help="Points with an answer."),
-                parts.Kpi(
-                    "Do not fit",
-                    f"{ended.count('does not fit'):,}",
-                    help="Points at which the model does not fit.",
-                ),
-                parts.Kpi(
-                    "Failed", f"{ended.count('failed'):,}", help="Points with an error; see the table."
-                ),
-            ]
+            [parts.Kpi(label, f"{count:,}") for label, count in {"Points": len(rows), **counts}.items()]
         )
         if not options or not numbers:
             raise InvalidInput("no chart: no option varies between the points, or no point has an answer")
