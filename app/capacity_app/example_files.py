@@ -18,13 +18,14 @@ from capacity_app.error_display import show_errors
 
 MEASUREMENTS = Path("measurements", "2026-11-21-cpu-quick.jsonl")
 EXAMPLES = {  # what an example contains, by the function that makes it
-    "example_files:example_trace": "generated conversations with a shared system prompt",
-    "example_files:example_sweep": "predictions for four GPUs at five batch sizes",
-    "example_files:example_measurements": "published measurements of a CPU (2026-11-21)",
-    "example_server:example_files": "a simulated H100 server, slower than its profile; these are no measurements",
+    "example_trace": "generated conversations with a shared system prompt",
+    "example_sweep": "predictions for four GPUs at five batch sizes",
+    "example_measurements": "published measurements of a CPU (2026-11-21)",
+    "example_server": "a simulated H100 server, slower than its profile; these are no measurements",
 }
 TRACE, SWEEP, MEASURED, SERVER = EXAMPLES
 SWEEP_SPEC = Path(__file__).with_name("example_sweep.toml")
+SERVER_FILES = Path(__file__).with_name("example_server_files")  # made by benchmarks/example_server.py
 
 
 def example_trace() -> dict[str, bytes]:
@@ -60,6 +61,11 @@ def example_measurements() -> dict[str, bytes]:
     return {path.name: path.read_bytes()}
 
 
+def example_server() -> dict[str, bytes]:
+    """Return the content by name of the files of a simulated server."""
+    return {path.name: path.read_bytes() for path in sorted(SERVER_FILES.iterdir())}
+
+
 def read_files(
     label: str, key: str, example: str, *, dropped: str = "", several: bool = False, **options: Any
 ) -> tuple[str, ...]:
@@ -78,7 +84,7 @@ def read_files(
         return tuple(dict.fromkeys(paths))
     if paths := [path for path in dropped_paths(dropped) if Path(path).exists()]:
         return tuple(paths)
-    task = Task(function=f"capacity_app.{example}", profiles=())
+    task = Task(function=f"capacity_app.example_files:{example}", profiles=())
     made = parts.run_in_background(example, task, doing="Making an example").value
     if made is None:
         return ()

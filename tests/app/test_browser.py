@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from capacity_app.error_display import INTERNAL_ERROR
-from capacity_app.example_server import example_files
+from capacity_app.example_files import example_server
 from capacity_app.pages import PAGES
 from long_forms import mostly_slow
 from screenshots import leave_page, open_first_page, open_page, wait_until_drawn
@@ -328,7 +328,7 @@ def test_a_plans_files_are_one_archive(tab: Callable[..., Tab]) -> None:
 def test_a_servers_files_are_compared_calibrated_and_selected_on_every_page(
     tab: Callable[..., Tab], tmp_path: Path
 ) -> None:
-    for name, content in example_files().items():
+    for name, content in example_server().items():
         (tmp_path / name).write_bytes(content)
     here = tab("/compare")
     uploader = here.page.get_by_test_id("stMain").locator("input[type=file]").first

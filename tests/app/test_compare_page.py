@@ -285,7 +285,7 @@ def test_the_example_is_calibrated_in_three_actions(dashboard: Open) -> None:
     opened.settled().settled().settled()
     assert len(opened.at.error) == 0
     assert [row["kind"] for row in table(opened, "Files")] == [
-        *("engine log", "/metrics scrape", "benchmark result", "benchmark result")
+        *("/metrics scrape", "benchmark result", "benchmark result", "engine log")
     ]
     errors = [
         abs(float(kpi.value.removesuffix(" %"))) for kpi in opened.at.metric if kpi.label == "TPOT error"

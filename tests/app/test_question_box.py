@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capacity_app import example_server
 from capacity_app.dropped_files import SERVER, TEXT, TRACE, sort_files
-from capacity_app.example_files import example_trace
+from capacity_app.example_files import example_server, example_trace
 from capacity_app.more_settings import read_settings, search_options
 from capacity_app.pages import PAGES
 from capacity_app.side import Side, read_side
@@ -190,7 +189,7 @@ def test_dropped_files_are_sorted_by_the_page_that_reads_them(tmp_path: Path) ->
     ((name, trace),) = example_trace().items()
     files = {name: trace, "serve.sh": COMMAND.encode(), "config.json": b'{"model_type": "llama"}'}
     files |= {"bench.json": b'{"model_id": "x", "duration": 1.0}', "empty": b""}
-    files |= {"server.log": example_server._log(example_server.simulated_server()).encode()}
+    files |= {"server.log": example_server()["server.log"]}
     for each, content in files.items():
         (tmp_path / each).write_bytes(content)
     kinds = sort_files([str(tmp_path / each) for each in files])
