@@ -1,6 +1,6 @@
 """The box of the Start page: a question in any form, or files; what was understood, and the pages that answer it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -91,18 +91,14 @@ def _read_files() -> None:
     _apply(questions)
 
 
-def _apply(questions: Iterable[ParsedQuestion]) -> None:
+def _apply(questions: Sequence[ParsedQuestion]) -> None:
     """Apply what was understood to the inputs, and reset what an earlier question had set."""
-    understood: dict[str, Any] = {}
-    not_read: list[str] = []
-    notes: list[str] = []
-    for parsed in questions:
-        understood |= parsed.fields
-        not_read += parsed.not_read
-        notes += parsed.notes
-        if parsed.config:
-            set_own_model(parsed.config)
-            understood[CONFIG] = OWN_MODEL
+    understood = {name: value for parsed in questions for name, value in parsed.fields.items()}
+    not_read = [word for parsed in questions for word in parsed.not_read]
+    notes = [note for parsed in questions for note in parsed.notes]
+    for config in filter(None, (parsed.config for parsed in questions)):
+        set_own_model(config)
+        understood[CONFIG] = OWN_MODEL
     reset_fields(st.session_state.get(_UNDERSTOOD, {}).keys() - understood.keys())
     left = apply_fields("start", omit(understood, *WITHOUT_INPUT))
     st.session_state.update(
