@@ -156,6 +156,9 @@ paths = read_files(
     dropped=dropped_files.SERVER,
     several=True,
 )
+shown = (
+    "" if st.session_state.get("cmp_results") else "_example"
+)  # its answers are not kept for uploaded files
 with widget_row():
     arrivals = state.segments(
         "Arrivals",
@@ -174,7 +177,7 @@ read: ServerFiles | None = None
 if paths:
     arguments = {"paths": paths}
     task = Task(function="capacity_validate.server_files:read_server_files", arguments=arguments, profiles=())
-    read = parts.run_in_background("server_files", task, doing="Reading the files", keeps=True).value
+    read = parts.run_in_background(f"server_files{shown}", task, doing="Reading the files", keeps=True).value
 if read is not None:
     files = sorted(read.readable)
     names = [Path(path).name for path in read.readable]
@@ -198,7 +201,7 @@ if read is not None:
             profiles=profiles,
         )
         comparison = parts.run_in_background(
-            "compare", task, doing="Replaying the benchmark", keeps=True
+            f"compare{shown}", task, doing="Replaying the benchmark", keeps=True
         ).value
     elif files:
         st.caption("No file contains requests to compare: add a benchmark result or a scrape of /metrics.")
