@@ -50,7 +50,7 @@ def example_file(kind: str) -> Path:
     """Write an example of the dashboard, `trace` or `sweep`, and return its path."""
     from capacity_app import example_files
 
-    name, content = getattr(example_files, f"example_{kind}")()
+    ((name, content),) = getattr(example_files, f"example_{kind}")().items()
     path = Path(tempfile.mkdtemp(prefix="capacity-example-")) / name
     path.write_bytes(content)
     return path

@@ -7,8 +7,7 @@ How to add a page
    link, and shows errors. Sidebar inputs that are not in `reads` are disabled. The script draws its answer:
 
        inputs = current_inputs()                       # model, pool, lengths, rate, price, units
-       field = partial(show_field, capacity.beam_search)
-       asked = draw_fields(field("batch_size", "beam_batch", "Requests per batch", most=4096))
+       asked = draw_fields("beam_batch")               # rows of `fields.toml`
        options = {**inputs.pool, **inputs.lengths, **asked}
        found = ask_in_background("beam_search", inputs, options, doing="Computing")    # `button="..."` if it is slow
        show_answer("beam_search", inputs, found, beam_search_facts, beam_search_view)    # with A | B comparison
@@ -23,12 +22,12 @@ How to add a page
    `answer.stale` means that the value belongs to earlier inputs. `button="Run"` waits for a click. A task with
    `reports=True` shows its progress.
 
-3. `widgets.show_field` returns one parameter of a library function as a field with a key and a label;
-   `widgets.draw_fields` draws it with the parameter's type, choices, limits and help, and returns values that differ
-   from the library's defaults. Draw other inputs with `number`, `choice`, `segments`, `switch`, or any widget with
-   `**bind_to_url(key, default)`. The key appears in the URL: keep it short, unique over all pages, and prefixed by
-   the page's name. Never set the session state of a widget that is bound to the URL, because the URL would not
-   change. Use a link (`st.switch_page` with `query_params`).
+3. A row of `fields.toml` is a parameter of a library function with a label and a key. `widgets.draw_fields` draws it
+   with the parameter's type, choices, limits and help, and returns values that differ from the library's defaults.
+   `widgets.page_field` overrides what depends on other inputs. Draw other inputs with `page_switch`, `number`,
+   `choice`, `segments`, or any widget with `**bind_to_url(key, default)`. The key appears in the URL: keep it short,
+   unique over all pages, and prefixed by the page's name. Never set the session state of a widget that is bound to
+   the URL, because the URL would not change. Use a link (`st.switch_page` with `query_params`).
 
 4. Raise `CapacityError`, and do not catch it: the router shows it in one line (`error_display.show_errors`). Never show
    the text of another exception. Escape external text (file names, model names, warnings) with

@@ -1,14 +1,12 @@
-"""Files dropped on the Start page, sorted by the page that reads them, and the examples of pages without a file."""
+"""Files dropped on the Start page, sorted by the page that reads them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import streamlit as st
 
 from capacity.base.errors import CapacityError
 from capacity.workload.traces import read_trace
-from capacity_app import uploads
 
 SERVER, TRACE, TEXT = "server", "trace", "text"
 MAX_TEXT_BYTES = 131_072  # of a launch file or config.json
@@ -45,10 +43,3 @@ def dropped_paths(kind: str) -> tuple[str, ...]:
     """Return the paths of this session's dropped files of this kind."""
     kinds: Mapping[str, tuple[str, ...]] = st.session_state.get(_DROPPED, {})
     return kinds.get(kind, ())
-
-
-def uploaded_paths(uploaded: Sequence[Any], kind: str) -> tuple[str, ...]:
-    """Return the stored paths of uploads to a page; without any, those of files dropped on the Start page."""
-    if uploaded:
-        return tuple(dict.fromkeys(str(uploads.store_upload(file)) for file in uploaded[: uploads.MAX_FILES]))
-    return tuple(path for path in dropped_paths(kind) if Path(path).exists())

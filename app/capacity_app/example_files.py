@@ -1,28 +1,35 @@
-"""Example files of pages that read a file: a trace of conversations, and the points of a sweep."""
+"""Files of pages that read a file: uploads, files dropped on the Start page, or an example."""
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import capacity_validate
 import streamlit as st
 
 import capacity
+from capacity.base.errors import InvalidInput
 from capacity.service.jobs import Task
 from capacity.workload import LognormalLengths, SteadyArrivals, conversations, write_timed_trace
 from capacity.workload.synthetic import ThinkTime
 from capacity_app import parts, uploads
+from capacity_app.dropped_files import dropped_paths
+from capacity_app.error_display import show_errors
 
 MEASUREMENTS = Path("measurements", "2026-11-21-cpu-quick.jsonl")
-DESCRIPTIONS = {
+EXAMPLES = {  # what an example contains, by the function that makes it
     "example_trace": "generated conversations with a shared system prompt",
     "example_sweep": "predictions for four GPUs at five batch sizes",
     "example_measurements": "published measurements of a CPU (2026-11-21)",
+    "example_server": "a simulated H100 server, slower than its profile; these are no measurements",
 }
-SWEEP = Path(__file__).with_name("example_sweep.toml")
+TRACE, SWEEP, MEASURED, SERVER = EXAMPLES
+SWEEP_SPEC = Path(__file__).with_name("example_sweep.toml")
+SERVER_FILES = Path(__file__).with_name("example_server_files")  # made by benchmarks/example_server.py
 
 
-def example_trace() -> tuple[str, bytes]:
-    """Return the name and the content of a trace of conversations with a shared system prompt, 600 sessions long."""
+def example_trace() -> dict[str, bytes]:
+    """Return the content by name of a trace of conversations with a shared system prompt, 600 sessions long."""
     workload = conversations(
         num_sessions=600,
         arrivals=SteadyArrivals(1.0),
@@ -35,31 +42,52 @@ def example_trace() -> tuple[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "conversations.jsonl")
         write_timed_trace(workload, path)
-        return path.name, path.read_bytes()
+        return {path.name: path.read_bytes()}
 
 
-def example_sweep() -> tuple[str, bytes]:
-    """Return the name and the content of the export of a sweep over batch size and GPU."""
+def example_sweep() -> dict[str, bytes]:
+    """Return the content by name of the export of a sweep over batch size and GPU."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "example_sweep.csv")
-        capacity.sweep(SWEEP, path.with_suffix(".sqlite"), export_to=path)
-        return path.name, path.read_bytes()
+        capacity.sweep(SWEEP_SPEC, path.with_suffix(".sqlite"), export_to=path)
+        return {path.name: path.read_bytes()}
 
 
-def example_measurements() -> tuple[str, bytes]:
-    """Return the name and the content of the measurements of a CPU, which are published with this project."""
+def example_measurements() -> dict[str, bytes]:
+    """Return the content by name of the measurements of a CPU, which are published with this project."""
     package = Path(capacity_validate.__file__).parent
     inside = package / MEASUREMENTS
     path = inside if inside.is_file() else package.parent / MEASUREMENTS
-    return path.name, path.read_bytes()
+    return {path.name: path.read_bytes()}
 
 
-def draw_example(function: str) -> tuple[str, ...]:
-    """Make an example in the background, and return the path of its file; empty until it is made."""
-    task = Task(function=f"capacity_app.example_files:{function}", profiles=())
-    made = parts.run_in_background(function, task, doing="Making an example").value
+def example_server() -> dict[str, bytes]:
+    """Return the content by name of the files of a simulated server."""
+    return {path.name: path.read_bytes() for path in sorted(SERVER_FILES.iterdir())}
+
+
+def read_files(
+    label: str, key: str, example: str, *, dropped: str = "", several: bool = False, **options: Any
+) -> tuple[str, ...]:
+    """Draw an uploader, and return the paths of its files, stored.
+
+    Without an upload, these are the files of the kind `dropped` from the Start page, or else those of an example of
+    `EXAMPLES`, which is made in the background; empty until then.
+    """
+    uploaded: Any = st.file_uploader(label, key=key, accept_multiple_files=several, **options)
+    files = uploaded if several else [uploaded] if uploaded else []
+    with show_errors():
+        if len(files) > uploads.MAX_FILES:
+            raise InvalidInput(f"{len(files)} files, at most {uploads.MAX_FILES}; the others are not read")
+    if files:
+        paths = [str(uploads.store_upload(file)) for file in files[: uploads.MAX_FILES]]
+        return tuple(dict.fromkeys(paths))
+    if paths := [path for path in dropped_paths(dropped) if Path(path).exists()]:
+        return tuple(paths)
+    task = Task(function=f"capacity_app.example_files:{example}", profiles=())
+    made = parts.run_in_background(example, task, doing="Making an example").value
     if made is None:
         return ()
-    text = f"Example: {DESCRIPTIONS[function]}. Upload your own file to replace it."
+    text = f"Example: {EXAMPLES[example]}. Upload your own files to replace it."
     st.info(text, icon=":material/lightbulb:")
-    return (str(uploads.store_file(*made)),)
+    return tuple(str(uploads.store_file(*each)) for each in made.items())

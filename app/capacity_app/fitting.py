@@ -11,8 +11,10 @@ from capacity.base.errors import DoesNotFit
 from capacity.report.figures.drawing import draw_chart
 from capacity.report.views.memory_parts import memory_chart
 from capacity_app import parts
+from capacity_app.advice_buttons import draw_apply_button
 from capacity_app.error_display import show_refusal
-from capacity_app.state import WIDGETS, Inputs
+from capacity_app.state import Inputs
+from capacity_app.what_if import field_text
 
 
 @contextmanager
@@ -29,15 +31,7 @@ def show_ways_to_fit(inputs: Inputs) -> Iterator[None]:
 
 
 def draw_change_buttons(inputs: Inputs) -> None:
-    """Draw a button for each change that makes the model fit and that the sidebar has an input for."""
-    ways = [way for way in ways_to_fit(inputs.model, **inputs.pool) if way.keys() <= WIDGETS.keys()]
+    """Draw a button for each change that makes the model fit."""
     with st.container(horizontal=True):
-        for number, way in enumerate(ways):
-            st.button(
-                " and ".join(f"{WIDGETS[name].label} {value}" for name, value in way.items()),
-                key=f"way_out_{number}",
-                icon=":material/build:",
-                on_click=st.session_state.update,
-                args=({WIDGETS[name].key: value for name, value in way.items()},),
-                help="Apply this change to the sidebar, so that the model fits.",
-            )
+        for way in ways_to_fit(inputs.model, **inputs.pool):
+            draw_apply_button(" and ".join(field_text(*each) for each in way.items()), way)

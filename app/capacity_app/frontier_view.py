@@ -1,12 +1,10 @@
 """Frontier view of the Estimate page: several deployments in one chart, with a link to each."""
 
-from functools import partial
 from html import escape
 from typing import Any
 
 import streamlit as st
 
-import capacity
 from capacity.answers.frontier import Frontier, FrontierLine
 from capacity.answers.load_point import LoadPoint
 from capacity.base.mappings import omit
@@ -15,10 +13,10 @@ from capacity.report.figures.frontiers import frontier_chart
 from capacity.report.views.frontier import frontier_facts, frontier_tables
 from capacity.report.views.view import View
 from capacity_app import parts, state, views
-from capacity_app.pages import CANDIDATES, LOOP, THIS_LOAD
+from capacity_app.pages import LOOP, THIS_LOAD
 from capacity_app.questions import ask_in_background
 from capacity_app.state import AS_PUBLISHED, Inputs
-from capacity_app.widgets import draw_fields, show_field, widget_row
+from capacity_app.widgets import draw_fields, page_field, widget_row
 
 # fewest: the smallest size that fits the model
 SIZES: dict[int | None, str] = {None: "fewest", **{size: str(size) for size in (1, 2, 4, 8, 16)}}
@@ -26,21 +24,13 @@ SIZES: dict[int | None, str] = {None: "fewest", **{size: str(size) for size in (
 
 def draw_frontier(inputs: Inputs) -> None:
     """Draw the inputs, the best deployment within the TPOT limit, the chart, and a link to the clicked point."""
-    field = partial(show_field, capacity.frontier)
     formats = (None, *known_quantizations())
     with widget_row():
         asked = draw_fields(
-            field("gpus", "front_gpus", "GPUs", start=CANDIDATES["front_gpus"]),
-            field(
-                "quantizations",
-                "front_weights",
-                "Weights",
-                choices=formats,
-                words={None: AS_PUBLISHED},
-                start=(None, "fp8"),
-            ),
-            field("engines", "front_engines", "Engines"),
-            field("tensor_parallel_sizes", "front_tp", "Tensor parallel", choices=tuple(SIZES), words=SIZES),
+            "front_gpus",
+            page_field("front_weights", choices=formats, words={None: AS_PUBLISHED}, start=(None, "fp8")),
+            "front_engines",
+            page_field("front_tp", choices=tuple(SIZES), words=SIZES),
         )
         tpot_ms = state.number("TPOT limit, ms", "front_tpot", 25.0, 0.1, 1e5, width=135)
     options: dict[str, Any] = {

@@ -6,7 +6,6 @@ from typing import Any
 
 import streamlit as st
 
-import capacity
 from capacity.answers.engine_comparison import DEFAULT_ENGINES
 from capacity.answers.load_point import ORDERS, LoadPoint
 from capacity.base.mappings import omit
@@ -18,7 +17,7 @@ from capacity_app import parts, state, views
 from capacity_app.error_display import escape_markdown
 from capacity_app.questions import ask_in_background
 from capacity_app.state import Inputs
-from capacity_app.widgets import draw_fields, show_field
+from capacity_app.widgets import draw_fields, page_field
 
 SORTS = {order.words: name for name, order in ORDERS.items()}
 ORDER_WITHOUT_PRICE = ORDERS["throughput-per-gpu"].words  # default order without prices
@@ -65,10 +64,7 @@ def draw_every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
 def draw_every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
     """Draw the metrics and missing features of every engine at this load on this GPU, sorted by tokens/s."""
     titles = {of.title: name for name, of in FIGURES.items() if name != "price" or inputs.cost}
-    engines = show_field(
-        capacity.compare_engines, "engines", "engine_which", "Engines", choices=DEFAULT_ENGINES
-    )
-    chosen = draw_fields(engines, stretch=True)
+    chosen = draw_fields(page_field("engine_which", choices=DEFAULT_ENGINES), stretch=True)
     title = state.segments("Metric", "engine_of", tuple(titles), "Output tokens/s")
     options = {**chosen, **omit(inputs.pool, "engine"), **_load_options(inputs, load)}
     compared = ask_in_background(

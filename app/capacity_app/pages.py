@@ -9,6 +9,7 @@ import streamlit as st
 from capacity.base.data_files import read_data
 from capacity.base.registry import BY_NAME
 from capacity_app import state
+from capacity_app.widgets import ROWS
 
 FOLDER = Path(__file__).parent / "app_pages"
 TOGETHER, LOOP, RATE = "a batch together", "a closed loop", "arrivals at a rate"  # loads of the Estimate page
@@ -18,17 +19,11 @@ EVERY_ENGINE, FRONTIER, TYPING = "every engine", "frontier", "typing"
 OWN_GPUS, HOSTED = "GPUs of the sidebar", "an API"  # Cascade page
 # pool fields of the KV cache page
 KV_POOL = ("gpu", "tensor_parallel_size", "quantization", "kv_cache_dtype", "engine")
-AS_SIDEBAR = "as in the sidebar"
-FLEET_SHAPES = ("lognormal", "gamma")  # length distributions of the Fleet page
 # arrivals of the benchmark page
 AS_FILE, AT_RATE, AT_CONCURRENCY = "as recorded", "by requests/s", "by concurrency"
-# initial candidate GPUs by widget
 CANDIDATES = {
-    "plan_gpus": ("h100-sxm-80gb", "l40s-48gb"),
-    "fleet_gpus": ("h100-sxm-80gb", "l40s-48gb"),
-    "deps_gpus": ("b200-sxm-180gb",),
-    "front_gpus": ("h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb"),
-}
+    key: row["start"] for key, row in ROWS.items() if row.get("name") == "gpus"
+}  # initial GPUs by widget
 OTHERWISE = "otherwise"  # row for all other values of a widget
 
 

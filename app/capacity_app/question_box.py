@@ -1,6 +1,6 @@
 """The box of the Start page: a question in any form, or files; what was understood, and the pages that answer it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -8,6 +8,9 @@ import streamlit as st
 from capacity.answers.parsed_question import ParsedQuestion
 from capacity.base.errors import CapacityError
 from capacity.base.external_files import read_text
+from capacity.base.mappings import omit, select
+from capacity.deployment.use_cases import USE_CASES, find_use_case
+from capacity.workload import parse_slos
 from capacity_app import uploads
 from capacity_app.dropped_files import SERVER, TEXT, TRACE, dropped_paths, set_dropped, sort_files
 from capacity_app.error_display import page_message
@@ -23,13 +26,18 @@ from capacity_app.what_if import (
     reset_fields,
 )
 
-BOX, FILES, PILLS = "question", "question_files", "question_pills"
+BOX, FILES, PILLS, CASE = "question", "question_files", "question_pills", "question_case"
 CONFIG = "config"  # a pill like those of fields
+WITHOUT_INPUT = (
+    CONFIG,
+    "think_time_s",
+    "response_s",
+)  # they are in no widget; the rate of users contains the times
 _UNDERSTOOD, _NOT_READ = "_question_fields", "_question_not_read"
 
 
-def draw_question_box() -> None:
-    """Draw the box, what was understood of its content, and a link to each page that can answer the question."""
+def draw_question_box() -> dict[str, Any]:
+    """Draw the box, what was understood, and a link to each page that can answer; return the selected fields."""
     text, files = st.columns((3, 2))
     with text:
         st.text_area(
@@ -50,9 +58,19 @@ def draw_question_box() -> None:
             on_change=_read_files,
             help="Benchmark results, server logs, scrapes of /metrics, request traces, a config.json or a launch file.",
         )
+    st.pills("Or start from a use case", USE_CASES, key=CASE, on_change=_read_use_case)
     fields = _draw_pills()
     draw_not_read("question", *st.session_state.get(_NOT_READ, ((), ())))
     _draw_links(fields)
+    return fields
+
+
+def _read_use_case() -> None:
+    """Replace the text by a use case with a number of users; those without think time wait for the response."""
+    if name := st.session_state.get(CASE):
+        waits = "" if find_use_case(name).think_time_s.mean else " --response-s 1"
+        st.session_state.update({BOX: f"{name}, 100 users{waits}", CASE: None})
+        _read_text()
 
 
 def _read_text() -> None:
@@ -73,28 +91,20 @@ def _read_files() -> None:
     _apply(questions)
 
 
-def _apply(questions: Iterable[ParsedQuestion]) -> None:
+def _apply(questions: Sequence[ParsedQuestion]) -> None:
     """Apply what was understood to the inputs, and reset what an earlier question had set."""
-    understood: dict[str, Any] = {}
-    not_read: list[str] = []
-    notes: list[str] = []
-    for parsed in questions:
-        understood |= parsed.fields
-        not_read += parsed.not_read
-        notes += parsed.notes
-        if parsed.config:
-            set_own_model(parsed.config)
-            understood[CONFIG] = OWN_MODEL
+    understood = {name: value for parsed in questions for name, value in parsed.fields.items()}
+    not_read = [word for parsed in questions for word in parsed.not_read]
+    notes = [note for parsed in questions for note in parsed.notes]
+    for config in filter(None, (parsed.config for parsed in questions)):
+        set_own_model(config)
+        understood[CONFIG] = OWN_MODEL
     reset_fields(st.session_state.get(_UNDERSTOOD, {}).keys() - understood.keys())
-    left = apply_fields("start", _without_config(understood))
+    left = apply_fields("start", omit(understood, *WITHOUT_INPUT))
     st.session_state.update(
         {_UNDERSTOOD: understood, PILLS: list(understood), _NOT_READ: (not_read, (*notes, *left))}
     )
     _fill_pages(understood)
-
-
-def _without_config(understood: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in understood.items() if name != CONFIG}
 
 
 def _draw_pills() -> dict[str, Any]:
@@ -122,9 +132,7 @@ def _keep_selected() -> None:
     understood: dict[str, Any] = st.session_state[_UNDERSTOOD]
     kept = set(st.session_state.get(PILLS) or ())
     reset_fields(understood.keys() - kept)
-    apply_fields(
-        "start", {name: value for name, value in _without_config(understood).items() if name in kept}
-    )
+    apply_fields("start", omit(select(understood, kept), *WITHOUT_INPUT))
 
 
 def _draw_links(fields: Mapping[str, Any]) -> None:
@@ -148,4 +156,9 @@ def _fill_pages(fields: Mapping[str, Any]) -> None:
     """Set the inputs that only these pages have."""
     load = LOOP if "concurrency" in fields and "request_rate" not in fields else RATE
     traces = {"sim_arrivals": A_TRACE} if dropped_paths(TRACE) else {}
-    st.session_state.update({"load": load, **implied_page_state("plan", fields), **traces})
+    limits: dict[str, Any] = {"plan_e2e": None}
+    if "use_case" in fields and "ttft_ms" not in fields:
+        (level,) = parse_slos(find_use_case(fields["use_case"]).slo.limits)  # of the whole answer
+        at = f"p{level.percentile:g}"
+        limits = {"plan_e2e": level.limit_s, "plan_at": at, "plan_ttft": 600_000.0, "plan_tpot": 60_000.0}
+    st.session_state.update({"load": load, **implied_page_state("plan", fields), **traces, **limits})

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
@@ -11,7 +10,6 @@ import streamlit as st
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.fields import parse_json_object
 from capacity.base.mappings import omit, select
-from capacity.deployment import Cost, Pool, Traffic
 from capacity.deployment.client_latency import USUAL_S
 from capacity.deployment.use_cases import USE_CASES
 from capacity.hardware.pricing import TIERS, find_price, price_cautions
@@ -21,14 +19,13 @@ from capacity_app.error_display import NAMES_OF_FLAGS, escape_markdown
 from capacity_app.more_settings import search_options
 from capacity_app.parts import draw_download
 from capacity_app.side import MAX_TEXT_BYTES, pack_text, unpack_text
-from capacity_app.widgets import BOUND, IDLE, draw_fields, show_field
+from capacity_app.widgets import BOUND, IDLE, ROWS, draw_fields, page_field
 from capacity_app.widgets import bind_to_url as bind_to_url
 from capacity_app.widgets import choice as choice
 from capacity_app.widgets import number as number
 from capacity_app.widgets import segments as segments
 
 PRESET, OWN_MODEL = "preset", "config.json"
-AS_PUBLISHED = "as published"
 MODEL = frozenset(("source", "model"))  # sets of the sidebar's keys, for `reads` in pages.toml
 ENGINE = frozenset(("gpu", "tp", "pp", "ep", "weights", "kv", "engine", "context", "more"))
 LENGTHS, PRICE = frozenset(("isl", "osl")), frozenset(("tier", "price"))
@@ -48,39 +45,25 @@ RENAMED = {  # keys in links made before 2026-11-24, with their new keys
     "sim_lengths": "lengths",
     "plan_case": "lengths",
 }
-REMOVED = ("spec_tree", "val_kind")  # keys of older links without a replacement
+REMOVED = (
+    "spec_tree",
+    "val_kind",
+    "start_case",
+    "start_users",
+    "start_for",
+)  # keys of older links without a replacement
 _CONFIG = "config_text"
 INPUTS = "_inputs"  # the sidebar's values
 DRAWN_BUTTONS, PAGE = "_drawn_buttons", "_page"  # labels of the run's buttons for advice; the page's name
 SIDES = "_sides"  # pinned sides, encoded as in a link
 
 
-MODEL_LEN_OPTIONS: dict[str, Any] = {"least": 1, "most": 10_000_000, "step": 1024, "empty": "the model's"}
-RANGE_RATIO_OPTIONS: dict[str, Any] = {"start": None, "most": 0.95, "step": 0.1, "empty": "as measured"}
-_field = partial(show_field, (Pool, Traffic, Cost))
 WIDGETS = {
-    field.name: field
-    for field in (
-        _field("model", "model", "Model", start="llama-3.1-8b", help="Type to search."),
-        _field("gpu", "gpu", "GPU", start="h100-sxm-80gb"),
-        _field("tensor_parallel_size", "tp", "Tensor parallel", most=64),
-        _field("pipeline_parallel_size", "pp", "Pipeline parallel", most=64),
-        _field("enable_expert_parallel", "ep", "Expert parallel"),
-        _field("quantization", "weights", "Weights", empty=AS_PUBLISHED),
-        _field("kv_cache_dtype", "kv", "KV cache"),
-        _field("engine", "engine", "Engine"),
-        _field("max_model_len", "context", "Longest request", **MODEL_LEN_OPTIONS),
-        _field("input_len", "isl", "Input tokens", start=1024, most=1_000_000, step=128),
-        _field("output_len", "osl", "Output tokens", start=256, most=1_000_000, step=64),
-        _field("concurrency", "concurrency", "Concurrency", start=32, most=100_000),
-        _field("request_rate", "rate", "Requests/s", start=4.0, least=0.01, most=100_000.0),
-        _field("random_range_ratio", "range", "Lengths ±", **RANGE_RATIO_OPTIONS),
-        _field(
-            "client_latency_s", "client", "Client latency, ms", start=USUAL_S * 1e3, most=60_000.0, scale=1e-3
-        ),
-        _field("price_tier", "tier", "Price", start="on-demand"),
-    )
+    row["name"]: page_field(key, **({"start": USUAL_S * 1e3} if key == "client" else {}))
+    for key, row in ROWS.items()
+    if row["question"] == "sidebar"
 }  # by field; also set by the What if box and by buttons
+AS_PUBLISHED = WIDGETS["quantization"].empty
 NAMES_OF_FLAGS.update({name.replace("_", "-"): field.label for name, field in WIDGETS.items()})
 
 

@@ -1,18 +1,13 @@
 """Widgets for traffic; they return the library's keyword arguments."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
-import streamlit as st
-
-from capacity.deployment import Traffic
 from capacity.workload import trace_titles
-from capacity_app import dropped_files, state
-from capacity_app.dropped_files import uploaded_paths
-from capacity_app.example_files import draw_example
+from capacity_app import dropped_files, example_files, state
+from capacity_app.example_files import read_files
 from capacity_app.state import Inputs
-from capacity_app.widgets import Field, draw_fields, show_field, widget_row
+from capacity_app.widgets import draw_fields, widget_row
 
 Keywords = dict[str, Any]
 
@@ -25,55 +20,18 @@ _HELP = (
     "Arrival process. A closed loop keeps the sidebar's concurrency in flight; the others use the sidebar's rate. "
     f"A trace is your own file ({trace_titles()}, optionally gzip)."
 )
-SKIP_LABEL = "Skip requests longer than (tokens)"
 TRACE_TYPES = ("csv", "jsonl", "json", "gz", "txt")
 PERCENTILES = ("p50", "p90", "p95", "p99")
-_traffic_field = partial(show_field, (Traffic,))
 _ARRIVAL_FIELDS: Mapping[
-    str, tuple[Keywords, tuple[Field, ...]]
+    str, tuple[Keywords, tuple[str, ...]]
 ] = {  # keywords and widgets per arrival process
-    "bursty": (
-        {},
-        (_traffic_field("burstiness", "sim_burst", "Burstiness", start=0.3, least=0.01, most=100.0),),
-    ),
+    "bursty": ({}, ("sim_burst",)),
     "constant": ({"burstiness": float("inf")}, ()),
-    "on and off": (
-        {"arrivals": "on-off"},
-        (
-            _traffic_field("on_s", "sim_on", "On time, s", start=10.0, least=0.1, most=86_400.0),
-            _traffic_field("off_s", "sim_off", "Off time, s", start=10.0, least=0.1, most=86_400.0),
-        ),
-    ),
-    "ramp": (
-        {"arrivals": "ramp"},
-        (
-            _traffic_field(
-                "end_request_rate", "sim_end", "Final requests/s", start=12.0, least=0.01, most=100_000.0
-            ),
-            _traffic_field("ramp_s", "sim_ramp", "Ramp duration, s", start=60.0, least=0.1, most=86_400.0),
-        ),
-    ),
-    "a day": (
-        {"arrivals": "diurnal"},
-        (
-            _traffic_field("day_peak_to_mean", "sim_peak", "Peak / mean load"),
-            _traffic_field("day_length_s", "sim_day", "Day length, s", start=240.0, least=1.0, most=86_400.0),
-        ),
-    ),
-    "conversations": (
-        {},
-        (
-            _traffic_field("turns", "sim_turns", "Turns", start=4, most=50),
-            _traffic_field("think_time_s", "sim_think", "Think time, s", start=5.0, most=3600.0),
-        ),
-    ),
+    "on and off": ({"arrivals": "on-off"}, ("sim_on", "sim_off")),
+    "ramp": ({"arrivals": "ramp"}, ("sim_end", "sim_ramp")),
+    "a day": ({"arrivals": "diurnal"}, ("sim_peak", "sim_day")),
+    "conversations": ({}, ("sim_turns", "sim_think")),
 }
-
-
-def requests_to_simulate(key: str, **page: Any) -> Field:
-    """Return the field for the number of requests; empty means as many as a steady-state verdict needs."""
-    limits = {"least": 10, "most": 50_000, "step": 100} | page
-    return _traffic_field("num_prompts", key, "Requests to simulate", **limits)
 
 
 def draw_service_levels(page: str) -> tuple[str, ...]:
@@ -97,32 +55,22 @@ def draw_traffic(inputs: Inputs) -> Keywords | None:
     rate = float("inf") if kind == TOGETHER_AT_ONCE else inputs.request_rate
     load: Keywords = {"concurrency": inputs.concurrency} if kind == CLOSED_LOOP else {"request_rate": rate}
     with widget_row():
-        drawn = draw_fields(
-            _traffic_field(
-                "num_prompts", "sim_requests", "Requests", start=1000, least=1, most=100_000, step=500
-            ),
-            _traffic_field("random_prefix_len", "sim_prefix", "System prompt tokens", most=100_000),
-            _traffic_field("seed", "sim_seed", "Seed", most=1_000_000),
-            *asked,
-        )
+        drawn = draw_fields("sim_requests", "sim_prefix", "sim_seed", *asked)
     return {**inputs.lengths, **inputs.spread, **load, **said, **drawn}
 
 
 def _upload_fields() -> Keywords | None:
     """Draw the widgets of a trace, and return its keyword arguments; None without a file."""
     with widget_row():
-        drawn = draw_fields(
-            _traffic_field("trace_rate_factor", "sim_factor", "Rate factor", least=0.01, most=1000.0),
-            _traffic_field(
-                "trace_until_s", "sim_until", "Trace duration, s", start=600.0, least=1.0, most=1e7
-            ),
-            _traffic_field("max_request_tokens", "sim_longest", SKIP_LABEL, start=32_768, most=2_000_000),
-        )
-    file = st.file_uploader(
-        "Trace", type=TRACE_TYPES, key="sim_trace", help="The file stays on this machine."
+        drawn = draw_fields("sim_factor", "sim_until", "sim_longest")
+    paths = read_files(
+        "Trace",
+        "sim_trace",
+        example_files.TRACE,
+        dropped=dropped_files.TRACE,
+        type=TRACE_TYPES,
+        help="The file stays on this machine.",
     )
-    uploaded = [] if file is None else [file]
-    paths = uploaded_paths(uploaded, dropped_files.TRACE) or draw_example("example_trace")
     return {"trace": paths[0], **drawn} if paths else None
 
 

@@ -21,12 +21,6 @@ MAX_REQUESTS = 200
 MINUTE_S = 60.0
 MAX_TOKENS = 600
 NOTHING = "nothing"
-SAMPLE_TEXT = (
-    "Every answer begins with a wait, because the model reads the whole prompt before it writes the first word. Then "
-    "the words appear one by one. The time between two tokens is one decode step, because a model needs each token to "
-    "compute the next one. People read four or five words per second. Text that appears much faster seems instant. "
-    "Slower text seems hesitant, and text that stops and starts seems broken even if its average speed is the same. "
-)
 DEFAULT_OTHER_GPUS = ("l40s-48gb", "h100-sxm-80gb")
 
 
@@ -114,7 +108,7 @@ def typing_data(name: str, answer: Estimate, inputs: Inputs) -> dict[str, Any] |
 
 
 def typing_file(ending: str) -> str:
-    """Return the source of the typing component with this file ending: `html`, `css` or `js`."""
+    """Return a file of the typing component by its ending: `html`, `css`, `js`, or the sample text `txt`."""
     return Path(__file__).with_name(f"typing.{ending}").read_text(encoding="utf-8")
 
 
@@ -123,6 +117,6 @@ def draw_typing(sides: Sequence[Mapping[str, Any]]) -> None:
 
     The component receives `text` and `sides` as data, and shows them as text, never as markup.
     """
-    html, css, js = map(typing_file, ("html", "css", "js"))
+    html, css, js, text = map(typing_file, ("html", "css", "js", "txt"))
     component = st.components.v2.component("capacity.typing", html=html, css=css, js=js)
-    component(key="typing", data={"sides": sides, "text": SAMPLE_TEXT})
+    component(key="typing", data={"sides": sides, "text": text})

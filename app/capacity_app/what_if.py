@@ -153,12 +153,6 @@ def implied_page_state(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:
         level = find_use_case(changed["use_case"]).slo.limits[0] if "use_case" in changed else ""
         at = {f"{page}_at": level.split(":")[1]} if limits and level else {}
         return {**gpus, **limits, **at}
-    if page == "start":
-        return {
-            key: changed[name]
-            for name, key in (("use_case", "start_case"), ("users", "start_users"))
-            if name in changed
-        }
     if page == "deployments" and "users" in changed:
         return {"deps_load": USERS, "deps_users": changed["users"]}
     ways = [way for name, way in (("request_rate", RATE), ("concurrency", LOOP)) if name in changed]

@@ -1,22 +1,26 @@
 """Widgets for parameters of library functions: type, choices, limits and help come from the parameter's declaration.
 
-A page selects parameters as fields, each with a label and a key in links. `number`, `switch`, `choice` and `segments`
-draw other inputs, such as a view or a unit.
+A page selects parameters as fields; `fields.toml` has the label and limits of each by its key in links. `number`,
+`switch`, `choice` and `segments` draw other inputs, such as a view or a unit.
 """
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import streamlit as st
 from pydantic.fields import FieldInfo
 
+import capacity
+from capacity.base.data_files import read_data
 from capacity.base.flags import Flag, kind_of_annotation
 from capacity.base.keywords import fields_of
 from capacity.base.spec import Spec
+from capacity.deployment import Cost, Pool, Traffic
 from capacity.deployment.engines import engine_names
 from capacity.deployment.routers import ROUTERS
 from capacity.deployment.use_cases import USE_CASES
@@ -54,6 +58,12 @@ NAMES: Mapping[str, Sequence[str] | Callable[[], Sequence[str]]] = {  # allowed 
     "order": ORDER,
     "api": ("all",),
     "eviction": ("all",),
+}
+SPECS = (Pool, Traffic, Cost)
+ROWS: Mapping[str, Mapping[str, Any]] = {  # of `fields.toml`, by key
+    key: {"question": question, **row}
+    for question, rows in read_data(Path(__file__).with_name("fields.toml")).items()
+    for key, row in rows.items()
 }
 Question = Callable[..., Any] | tuple[type[Spec], ...]
 """A library function or specs whose fields a page shows."""
@@ -114,6 +124,15 @@ def show_field(question: Question, name: str, key: str, label: str, **page: Any)
     return replace(found, key=key, label=label, **page)
 
 
+def page_field(key: str, **page: Any) -> Field:
+    """Return the field of `fields.toml` with this key; `page` overrides properties."""
+    row = dict(ROWS[key])
+    question, name, label = (row.pop(column) for column in ("question", "name", "label"))
+    specs = SPECS if question in ("sidebar", "traffic") else getattr(capacity, question)
+    unset = dict.fromkeys(row.pop("unset", ()))
+    return show_field(specs, name, key, label, **{**row, **unset, **page})
+
+
 @cache
 def find_field(question: Question, name: str) -> Field | None:
     """Return the parameter `name` of a function, or of specs such as `Pool`, as a field; None if it does not exist."""
@@ -160,10 +179,14 @@ def _annotation_of(function: Any, name: str) -> Any:
     return get_type_hints(alone, function.__globals__, include_extras=True)[name]
 
 
-def draw_fields(*fields: Field, disabled: bool = False, stretch: bool = False) -> dict[str, Any]:
-    """Draw fields, and return the values that differ from the library's defaults; empty if `disabled`."""
-    values = {each.name: _draw_widget(each, disabled, stretch) for each in fields}
-    defaults = {each.name: None if each.start is None else each.default for each in fields}
+def draw_fields(*fields: Field | str, disabled: bool = False, stretch: bool = False) -> dict[str, Any]:
+    """Draw fields, and return the values that differ from the library's defaults; empty if `disabled`.
+
+    A text is the key of a field in `fields.toml`.
+    """
+    shown = [page_field(each) if isinstance(each, str) else each for each in fields]
+    values = {each.name: _draw_widget(each, disabled, stretch) for each in shown}
+    defaults = {each.name: None if each.start is None else each.default for each in shown}
     return {} if disabled else {n: v for n, v in values.items() if v is not None and v != defaults[n]}
 
 
@@ -235,6 +258,12 @@ def number(label: str, key: str, default: Any, low: Any, high: Any, **options: A
 def switch(label: str, key: str, default: bool, **options: Any) -> bool:
     """Draw a toggle bound to the URL."""
     return bool(st.toggle(label, default, **bind_to_url(key, default, **options)))
+
+
+def page_switch(key: str) -> bool:
+    """Draw the switch of `fields.toml` with this key."""
+    row = ROWS[key]
+    return switch(row["label"], key, row["start"], help=row.get("help"))
 
 
 def choice(label: str, key: str, options: tuple[str, ...], default: str, **more: Any) -> str:

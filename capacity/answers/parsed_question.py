@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from capacity.answers.name_lookup import find_gpu, find_model, guess_model
+from capacity.base.data_files import read_data
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.fields import parse_json_object
 from capacity.base.keywords import flags_of
@@ -29,19 +30,9 @@ CONFIG_KEYS = frozenset(("architectures", "model_type", "hidden_size"))  # of a 
 NO_FILES = Path("no-folder-of-a-launch-file")  # a pasted command reads no file of this machine
 ANY_MODEL, ANY_GPU = "llama-3.1-8b", "h100-sxm-80gb"  # for checking one field alone
 PASTED = "pasted-command"  # stands for the model when flags are read without one
-FILLERS = re.compile(  # words without a meaning of their own
-    r"a|about|across|an?d?|at|by|can|command|deploy|deployed|deployment|do|each|every|expect|for|from|gpus?|having|how|i|in|"
-    r"inference|is|llm|many|model|my|need|of|on|per|please|prompts?|requests?|run(?:ning)?|serve[dr]?|serving|some|"
-    r"the|to|tokens?|under|using|want|we|weights|what|with|x"
-)
-USE_CASE_WORDS = {
-    "chatbot": "chat",
-    "coding": "code",
-    "agent": "agents",
-    "agentic": "agents",
-    "retrieval": "rag",
-} | (dict.fromkeys(("summarization", "summarize", "summaries"), "summarise"))
-ENGINE_WORDS = {"trt-llm": "tensorrt-llm", "trtllm": "tensorrt-llm"}
+_WORDS = read_data(Path(__file__).with_suffix(".toml"))
+FILLERS = frozenset(_WORDS["fillers"].split())
+SYNONYMS = {**_WORDS["use_case"], **_WORDS["engine"]}
 _PER = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}  # seconds by first letter
 _FACTORS = {"double": 2.0, "twice": 2.0, "triple": 3.0, "half": 0.5}
 _SPELLINGS = {  # flags that are not settings of an engine
@@ -304,8 +295,7 @@ class _Reader:
 
     def _read_word(self, word: str) -> int:
         """Read one word; return 1 if it has a meaning, or is needed only for grammar."""
-        lower = word.lower()
-        lower = USE_CASE_WORDS.get(lower) or ENGINE_WORDS.get(lower) or lower
+        lower = SYNONYMS.get(word.lower(), word.lower())
         lists: dict[str, Callable[[], Sequence[str]]] = {
             **_NAMES,
             "price_tier": lambda: TIERS,
@@ -317,7 +307,7 @@ class _Reader:
         if not found and (gpu := find_gpu(lower)):
             found = {"gpu": gpu}
         self.add(found)
-        return int(bool(found or FILLERS.fullmatch(lower)))
+        return int(bool(found or lower in FILLERS))
 
     def _fill_in_traffic(self) -> None:
         """Add the lengths and SLO of the use case, and the rate of users; by default, users have the use case chat."""

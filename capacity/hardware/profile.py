@@ -7,7 +7,7 @@ links between the GPUs of a tensor-parallel group. Values are plain numbers; `pr
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -225,7 +225,7 @@ def _read_profile(path: Path, modified_ns: int, size_bytes: int) -> HardwareProf
     return profile
 
 
-def _fill_residuals(document: dict[str, Any]) -> None:
+def _fill_residuals(document: MutableMapping[str, Any]) -> None:
     """Add the `residuals` of unmeasured GPUs to a profile document without kernel constants and `residuals`."""
     step_time = document.get("step_time")
     if isinstance(step_time, dict) and not {"families", "residuals"} & set(step_time):

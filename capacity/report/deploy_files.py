@@ -10,7 +10,7 @@ import yaml
 
 from capacity.base.latency_metrics import HISTOGRAMS, KV_USE, RUNNING, WAITING
 from capacity.deployment import Pool
-from capacity.deployment.command_words import Launch
+from capacity.deployment.command_words import Fields, Launch
 from capacity.deployment.flag_table import find_published_release
 from capacity.deployment.launch_writers import engine_name
 from capacity.hardware import has_profile, load_profile
@@ -41,7 +41,7 @@ def deploy_files(
     """
     engine, release = engine_name(pools[0].engine), find_published_release(pools[0].engine)
     replicas = sum(pool.replicas for pool in pools)
-    values: dict[str, Any] = {
+    values: Fields = {
         "name": dns_name(name),
         "model": model_id,
         "engine": engine,
@@ -90,7 +90,7 @@ def _watch_files(values: Mapping[str, Any], slos: Sequence[Slo]) -> dict[str, st
     return texts | {ALERTS: dump_yaml({"groups": [{"name": "capacity-plan", "rules": rules}]})}
 
 
-def _latencies(engine: str, chosen: str, slos: Sequence[Slo]) -> Iterator[dict[str, Any]]:
+def _latencies(engine: str, chosen: str, slos: Sequence[Slo]) -> Iterator[Fields]:
     """Yield the values of a rule for each SLO on a percentile that the engine exports as a histogram."""
     for slo in slos:
         if (

@@ -20,7 +20,7 @@ from capacity.deployment.command_words import Launch, is_flag
 from capacity.deployment.flag_table import flag_table
 from capacity.deployment.launch_writers import engine_name
 from capacity.deployment.server_forms import ServerForm, gpu_product, server_forms, split_path
-from capacity.report.kubernetes import GPUS_PER_NODE, dump_yaml, engine_container, fill
+from capacity.report.kubernetes import GPUS_PER_NODE, Fields, dump_yaml, engine_container, fill
 
 TABLE = Path(__file__).with_suffix(".toml")
 
@@ -103,7 +103,7 @@ def _obstacle(file: FormFile, launches: Sequence[Launch], pools: Sequence[Pool])
 
 
 def _add_server(
-    document: dict[str, Any],
+    document: Fields,
     file: FormFile,
     form: ServerForm,
     launch: Launch,
@@ -180,9 +180,9 @@ def _set_command(
         _set(container, form.command[-1], words)
 
 
-def _flag_values(words: Sequence[str]) -> dict[str, Any]:
+def _flag_values(words: Sequence[str]) -> Fields:
     """Return the value of each flag: a number or a JSON value if it is one, True for a switch, False for `--no-x`."""
-    flags: dict[str, Any] = {}
+    flags: Fields = {}
     for word in words:
         if is_flag(word):
             name = word.replace("--no-", "--", 1)

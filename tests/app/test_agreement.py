@@ -719,7 +719,9 @@ def shown_lines(opened: Any) -> list[str]:
 
 
 def test_the_start_page_counts_the_replicas_of_cost_and_plan_for_users(dashboard: Open) -> None:
-    opened = dashboard("start", start_users="2000").settled()
+    opened = dashboard("start")
+    opened.at.text_area(key="question").set_value("chat, 2000 users").run()
+    opened.settled()
     people = {"use_case": "chat", "users": 2000}
     needed = capacity.cost(**LLAMA, **PRICED, **people, slo=CHAT_SLO).needed
     assert needed is not None

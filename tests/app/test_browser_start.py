@@ -27,12 +27,14 @@ batch_size = [1, 8, 64]
 
 def test_a_use_case_and_people_become_a_plan_in_two_clicks(chromium: Any, server: str) -> None:
     page = open_page(chromium, "light", 1440, 1000)
-    page.goto(f"{server}/?start_users=300&tier=spot")
-    page.get_by_text("from 300 users").wait_for()
-    page.get_by_role("link", name="Find a deployment").click()
+    page.goto(f"{server}/?tier=spot")
+    page.get_by_role("radio", name="chat", exact=True).click()
+    page.get_by_text("100 users / (think time 30 s").wait_for()
+    page.get_by_text("Computing replicas").wait_for(state="detached")
+    page.locator(".st-key-question_links").get_by_role("link", name="Plan").click()
     page.wait_for_url("**/plan?**")
     wait_until_drawn(page)
-    assert page.get_by_role("spinbutton", name="Requests/s").input_value() == "10.00"  # 300 users, 30 s apart
+    assert page.get_by_role("spinbutton", name="Requests/s").input_value() == "3.33"  # 100 users, 30 s apart
     assert page.get_by_role("spinbutton", name="TTFT limit, ms").input_value() == "450"
     assert page.get_by_role("spinbutton", name="Input tokens").input_value() == "1155"
     assert page.get_by_test_id("stAlert").count() == 0
@@ -49,6 +51,7 @@ def test_a_pasted_command_becomes_figures_in_two_actions(chromium: Any, server: 
     box.fill("vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 4 --max-num-seqs 256 --what 3")
     box.press("Control+Enter")
     page.get_by_text("Not understood: --what").wait_for()
+    page.get_by_text("Computing replicas").wait_for(state="detached")
     wait_until_drawn(page)
     page.locator(".st-key-question_links").get_by_role("link", name="Estimate").click()
     page.get_by_role("heading", level=1, name="Estimate", exact=True).wait_for()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from capacity_app.what_if import field_text
 from long_forms import mostly_slow
 
 import capacity
@@ -28,13 +29,14 @@ def test_every_way_out_has_a_button_that_makes_it_fit(
 ) -> None:
     ways = ways_to_fit("llama-3.1-70b", **LARGE)
     assert len(ways) == 3
-    for number, way in enumerate(ways):
+    for way in ways:
         opened = dashboard(page, model="llama-3.1-70b", **query).settled()
         assert len(opened.refusals) == 1
         bars = json.loads(opened.at.get("plotly_chart")[0].proto.spec)["data"]
         memory = capacity.fit("llama-3.1-70b", **LARGE).memory
         assert bars[0]["x"] == [pytest.approx(memory.weights_bytes / 2**30)]
-        opened.at.button(key=f"way_out_{number}").click().run()
+        label = " and ".join(field_text(*each) for each in way.items())
+        opened.at.button(key=f"apply_{label}").click().run()
         opened.settled()
         assert not any("DoesNotFit" in line or "not fit" in line for line in opened.refusals)
         said = "\n".join(str(code.value) for code in opened.at.code if code.language == "shell")
@@ -44,7 +46,7 @@ def test_every_way_out_has_a_button_that_makes_it_fit(
 
 def test_where_it_fits_nothing_is_offered(dashboard: Open) -> None:
     assert ways_to_fit("llama-3.1-8b", **LARGE) == ()
-    assert not any("way_out" in str(button.key) for button in dashboard("fit").at.button)
+    assert not any(str(button.key).startswith("apply_") for button in dashboard("fit").at.button)
 
 
 def test_a_batch_beyond_the_kv_cache_is_refused_without_bars(dashboard: Open) -> None:

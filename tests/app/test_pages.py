@@ -31,7 +31,8 @@ TWO_GPUS = {"model": "qwen3-8b", "tp": "2", "gpu": "a100-sxm-80gb"}
 def test_every_page_opens_and_says_what_its_pictures_show(dashboard: Open, page: str) -> None:
     opened = dashboard(page).settled()
     assert not opened.at.exception
-    assert opened.refusals == []
+    # the example of Your server has causes, if its comparison is finished
+    assert [text for text in opened.refusals if not text.startswith("Likely cause")] == []
     assert all(picture.alt for picture in opened.pictures())
     assert [metric.label for metric in opened.at.metric if not metric.proto.help] == []
 

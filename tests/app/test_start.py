@@ -2,53 +2,52 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from copied_commands import printed
 
 from capacity.deployment import Traffic, build
-from capacity.deployment.use_cases import USE_CASES, find_use_case
+from capacity.deployment.use_cases import USE_CASES, find_use_case, service_levels
+from capacity.workload import parse_slos
 
 Open = Callable[..., Any]
 
 
-def plan_link(opened: Any) -> dict[str, str]:
-    """The query of the link to the Plan page."""
-    drawn = next(
-        str(part.proto.body)
-        for part in opened.at.main.get("html")
-        if "Find a deployment" in str(part.proto.body)
-    )
-    href = html.unescape(re.findall(r'href="([^"]*)"', drawn)[0])
-    assert urlsplit(href).path == "plan"
-    return {name: values[0] for name, values in parse_qs(urlsplit(href).query).items()}
+def started(dashboard: Open, text: str) -> Any:
+    """The start page with this text in its box."""
+    opened = dashboard("start")
+    opened.at.text_area(key="question").set_value(text).run()
+    return opened
+
+
+def plan_of(opened: Any) -> Any:
+    """The plan page, opened from here."""
+    opened.at.switch_page("capacity_app/app_pages/plan.py").run()
+    return opened
 
 
 @pytest.mark.parametrize("case", USE_CASES)
 def test_a_use_case_fills_the_plan(dashboard: Open, case: str) -> None:
-    opened = dashboard("start", start_case=case, start_users="60")
+    opened = dashboard("start")
+    pills = next(group for group in opened.at.get("button_group") if group.key == "question_case")
+    pills.set_value(case).run()
     assert opened.refusals == []
-    link = plan_link(opened)
+    assert opened.at.text_area(key="question").value.startswith(f"{case}, 100 users")
     known = find_use_case(case)
-    assert link["isl"] == str(known.input_len.mean)
-    assert link["osl"] == str(known.output_len.mean)
-    assert link["lengths"] == case
-    wait_s = known.think_time_s.mean or 1.0
-    assert float(link["rate"]) == pytest.approx(60 / wait_s, rel=1e-4)
-    assert opened.kpis["Requests/s"] == f"{60 / wait_s:,.2f}"
+    inputs = opened.inputs()
+    lengths = (known.input_len.mean, known.output_len.mean)
+    assert (inputs["isl"].value, inputs["osl"].value) == lengths
+    assert inputs["lengths"].value == case
+    assert inputs["rate"].value == pytest.approx(100 / (known.think_time_s.mean or 1.0))
+    asked = parse_slos(re.findall(r"--slo (\S+)", plan_of(opened).code("shell")))
+    assert set(parse_slos(service_levels((), Traffic(use_case=case)))) <= set(asked)
 
 
 def test_the_plan_page_asks_what_the_start_page_said(dashboard: Open) -> None:
-    start = dashboard(
-        "start", start_case="rag", start_users="90", start_ttft_rag="3000", start_isl_rag="5000"
-    )
-    link = plan_link(start)
-    plan = dashboard("plan", **link)
+    start = started(dashboard, "rag, 90 users, isl 5000, ttft 3s")
+    plan = plan_of(start)
     assert plan.refusals == []
     command = plan.code("shell")
     traffic = build(Traffic, {"use_case": "rag", "users": 90})
@@ -61,19 +60,20 @@ def test_the_plan_page_asks_what_the_start_page_said(dashboard: Open) -> None:
         f"--request-rate {traffic.request_rate:g}",
     ):
         assert flag in command
-    assert "--slo ttft:p95:3s" in start.code("shell")
-    assert "--input-len 5000" in start.code("shell")
 
 
 def test_assumptions_say_whose_they_are(dashboard: Open) -> None:
-    table = dashboard("start", start_think_chat="12").at.dataframe[0].value.set_index("what")
+    opened = started(dashboard, "chat, 100 users --think-time-s 12")
+    assert opened.inputs()["rate"].value == pytest.approx(100 / 12)
+    table = opened.at.dataframe[0].value.set_index("what")
     assert table.loc["think time", "from"] == "you"
     assert table.loc["prompt", "from"].startswith("measured: Azure")
+    assert table.loc["target", "from"].startswith("published: ")
+    opened.at.number_input(key="slo_ttft").set_value(300.0).run()
+    assert opened.at.dataframe[0].value.set_index("what").loc["target", "from"] == "you"
 
 
-def test_the_copied_command_finds_a_plan(
-    dashboard: Open, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = dashboard("start", start_users="50").code("shell")
-    shown = printed(f"{command} --num-prompts 100 --gpus h100 --quantizations default", monkeypatch, capsys)
-    assert "Rent 1 x h100-sxm-80gb" in shown
+def test_another_use_case_removes_the_limit_of_the_one_before(dashboard: Open) -> None:
+    opened = started(dashboard, "batch, 10 users --response-s 1")
+    opened.at.text_area(key="question").set_value("rag, 10 users").run()
+    assert "e2el" not in plan_of(opened).code("shell")

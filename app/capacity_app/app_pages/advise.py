@@ -5,7 +5,6 @@ from contextlib import suppress
 
 import streamlit as st
 
-import capacity
 from capacity.answers.records import Quantity
 from capacity.base.errors import CapacityError
 from capacity.planning.variations.advice import AdviceList
@@ -17,16 +16,12 @@ from capacity_app.advice_buttons import draw_change_button
 from capacity_app.error_display import escape_markdown
 from capacity_app.questions import ask_in_background
 from capacity_app.router import current_inputs
-from capacity_app.traffic import requests_to_simulate
-from capacity_app.widgets import draw_fields, show_field, widget_row
+from capacity_app.widgets import draw_fields, widget_row
 
 inputs = current_inputs()
 
 with widget_row():
-    asked = draw_fields(
-        show_field(capacity.advise, "replicas", "adv_replicas", "Replicas", most=64),
-        requests_to_simulate("adv_n", start=300, least=20, most=10_000),
-    )
+    asked = draw_fields("adv_replicas", "adv_n")
 st.caption(
     escape_markdown(
         f"Each change is simulated on the same arrivals at the sidebar's {inputs.request_rate:g} requests/s."

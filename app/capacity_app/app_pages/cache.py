@@ -1,47 +1,29 @@
 """Prefix cache page: hit rate by cache size for a trace, and the prefill time saved."""
 
-from functools import partial
 from pathlib import Path
 
-import streamlit as st
-
-import capacity
 from capacity.base.mappings import select
 from capacity.report.views.cache_curve import cache_curve_facts, cache_curve_view
 from capacity.service.jobs import Task
-from capacity_app import parts, views
-from capacity_app.dropped_files import TRACE, uploaded_paths
-from capacity_app.example_files import draw_example
+from capacity_app import dropped_files, example_files, parts, views
+from capacity_app.example_files import read_files
 from capacity_app.router import current_inputs
 from capacity_app.traffic import TRACE_TYPES
-from capacity_app.widgets import draw_fields, show_field, switch, widget_row
+from capacity_app.widgets import draw_fields, page_switch, widget_row
 
 inputs = current_inputs()
 
-file = st.file_uploader(
+paths = read_files(
     "Request trace",
+    "cache_trace",
+    example_files.TRACE,
+    dropped=dropped_files.TRACE,
     type=TRACE_TYPES,
-    key="cache_trace",
     help="A trace with block hashes (Mooncake, Qwen) or conversations, optionally gzip. It stays on this machine.",
 )
-field = partial(show_field, capacity.cache_curve)
 with widget_row():
-    options = draw_fields(
-        field("replicas", "cache_replicas", "Replicas", least=1, most=64),
-        field(
-            "as_engine",
-            "cache_engine",
-            "Engine's caching rules",
-            help="Cache only full blocks, including blocks of answers.",
-        ),
-    )
-    saves = switch(
-        "Compute prefill time saved",
-        "cache_saves",
-        False,
-        help="Prefill time that the cache saves with the sidebar's model and GPU.",
-    )
-paths = uploaded_paths([] if file is None else [file], TRACE) or draw_example("example_trace")
+    options = draw_fields("cache_replicas", "cache_engine")
+    saves = page_switch("cache_saves")
 if paths:
     asked, python, typed = options, options, options
     if saves:

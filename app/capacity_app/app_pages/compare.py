@@ -18,20 +18,20 @@ from capacity_validate.comparison_page import (
 )
 from capacity_validate.server_files import MISSING, ServerFiles, ServerSetting, server_files_view
 
-from capacity.base.errors import InvalidInput
 from capacity.base.mappings import omit, select
 from capacity.deployment import Pool, build
 from capacity.report.tables import render
 from capacity.report.views.view import View
 from capacity.service.jobs import Task
-from capacity_app import parts, state, uploads, views
-from capacity_app.dropped_files import SERVER, uploaded_paths
-from capacity_app.error_display import escape_except_code, escape_markdown, replace_flags, show_errors
+from capacity_app import dropped_files, example_files, parts, state, uploads, views
+from capacity_app.error_display import escape_except_code, escape_markdown, replace_flags
+from capacity_app.example_files import read_files
 from capacity_app.pages import AS_FILE, AT_CONCURRENCY, AT_RATE, CANDIDATES
 from capacity_app.router import current_inputs
-from capacity_app.state import AS_PUBLISHED, OWN_MODEL, WIDGETS
+from capacity_app.state import OWN_MODEL
 from capacity_app.variants import Variant, session_variants
-from capacity_app.widgets import bind_to_url, switch, widget_row
+from capacity_app.what_if import apply_fields
+from capacity_app.widgets import bind_to_url, page_switch, widget_row
 
 inputs = current_inputs()
 # labels of the figures of merit by metric name
@@ -66,23 +66,16 @@ FROM_SIDEBAR = {  # names in messages of settings that the sidebar supplies
 }
 
 
-def sidebar_values(found: ServerFiles, variant: str) -> dict[str, Any]:
-    """Return widget values by key that select `variant`, and the model and settings in the files, on every page."""
+def use_variant(found: ServerFiles, variant: str) -> None:
+    """Select `variant`, and the model and settings in the files, on every page."""
     gpu = variant.partition("@")[0]
-    values: dict[str, Any] = {
-        key: list(dict.fromkeys([variant, *(name for name in listed if name.partition("@")[0] != gpu)]))
-        for key, first in CANDIDATES.items()
-        if (listed := st.session_state.get(key, first))
-    }
+    for key, first in CANDIDATES.items():
+        if listed := st.session_state.get(key, first):
+            others = [name for name in listed if name.partition("@")[0] != gpu]
+            st.session_state[key] = [variant, *others]
     pool = build(Pool, {**found.fields, "gpu": variant}, flags=True)
-    shown = {**select(dict(pool), found.fields), "gpu": variant, "model": found.model}
-    for name, value in select(omit(shown, "max_model_len"), WIDGETS).items():
-        widget, text = WIDGETS[name], str(value).partition("@")[0] if name == "engine" else value
-        if name == "quantization" and value is None:
-            values[widget.key] = AS_PUBLISHED
-        elif text in widget.allowed_values or (widget.kind is not str and 0 <= value <= (widget.most or 1)):
-            values[widget.key] = text
-    return values
+    stated = omit(select(dict(pool), found.fields), "max_model_len")
+    apply_fields("compare", {**stated, "gpu": variant, "model": found.model})
 
 
 def with_sidebar(found: ServerFiles, used: Mapping[str, Any]) -> ServerFiles:
@@ -93,30 +86,6 @@ def with_sidebar(found: ServerFiles, used: Mapping[str, Any]) -> ServerFiles:
         return setting if value is None else replace(setting, value=str(value), path="the sidebar")
 
     return replace(found, settings=tuple(map(complete, found.settings)))
-
-
-def read_files() -> tuple[str, ...]:
-    """Draw the inputs for files, and return the paths of the stored files."""
-    uploaded = st.file_uploader(
-        "Benchmark results, start-up logs and scrapes of /metrics of one server",
-        key="cmp_results",
-        accept_multiple_files=True,
-    )
-    example = switch(
-        "Show an example without files",
-        "cmp_example",
-        True,
-        help="Files of a simulated server, not measurements: an H100 that is slower than its profile.",
-    )
-    with show_errors():
-        if len(uploaded) > uploads.MAX_FILES:
-            raise InvalidInput(f"{len(uploaded)} files, at most {uploads.MAX_FILES}; the others are not read")
-    paths = uploaded_paths(uploaded, SERVER)
-    if paths or not example:
-        return paths
-    task = Task(function="capacity_app.example_server:example_files", profiles=())
-    files = parts.run_in_background("example", task, doing="Simulating a server").value or {}
-    return tuple(str(uploads.store_file(name, content)) for name, content in files.items())
 
 
 def draw_runs(comparison: Comparison) -> None:
@@ -164,8 +133,8 @@ def draw_calibration(
             key="cmp_use",
             type="primary",
             icon=":material/memory:",
-            on_click=st.session_state.update,
-            args=(sidebar_values(found, answer.profile),),
+            on_click=use_variant,
+            args=(found, answer.profile),
             help="Selects this GPU, and the model and settings in the files, in the sidebar.",
         )
     parts.draw_download("Profile as TOML", path.name, path.read_text, mime="application/toml")
@@ -180,7 +149,16 @@ st.caption(
     "Upload results of `vllm bench serve --save-result --save-detailed`, SGLang, AIPerf, guidellm and others, the "
     "server's start-up log, and scrapes of /metrics. Set its GPU in the sidebar, and what the files do not contain."
 )
-paths = read_files()
+paths = read_files(
+    "Benchmark results, start-up logs and scrapes of /metrics of one server",
+    "cmp_results",
+    example_files.SERVER,
+    dropped=dropped_files.SERVER,
+    several=True,
+)
+shown = (
+    "" if st.session_state.get("cmp_results") else "_example"
+)  # its answers are not kept for uploaded files
 with widget_row():
     arrivals = state.segments(
         "Arrivals",
@@ -189,18 +167,8 @@ with widget_row():
         AS_FILE,
         help="For files that do not record how requests were sent, use the sidebar's requests/s or concurrency.",
     )
-    lengths = switch(
-        "Use the sidebar's lengths",
-        "cmp_lengths",
-        False,
-        help="For files that do not record the lengths of requests.",
-    )
-    overheads = switch(
-        "Fit overheads",
-        "cmp_overheads",
-        False,
-        help="Fit a time per step and a time per request to alternate runs (1st, 3rd, ...); the others validate it.",
-    )
+    lengths = page_switch("cmp_lengths")
+    overheads = page_switch("cmp_overheads")
 load: dict[str, dict[str, Any]] = {
     AT_RATE: {"request_rate": inputs.request_rate},
     AT_CONCURRENCY: {"concurrency": inputs.concurrency},
@@ -209,9 +177,7 @@ read: ServerFiles | None = None
 if paths:
     arguments = {"paths": paths}
     task = Task(function="capacity_validate.server_files:read_server_files", arguments=arguments, profiles=())
-    read = parts.run_in_background("server_files", task, doing="Reading the files", keeps=True).value
-else:
-    st.info("Upload files of a server, or try the example.", icon=":material/upload_file:")
+    read = parts.run_in_background(f"server_files{shown}", task, doing="Reading the files", keeps=True).value
 if read is not None:
     files = sorted(read.readable)
     names = [Path(path).name for path in read.readable]
@@ -235,7 +201,7 @@ if read is not None:
             profiles=profiles,
         )
         comparison = parts.run_in_background(
-            "compare", task, doing="Replaying the benchmark", keeps=True
+            f"compare{shown}", task, doing="Replaying the benchmark", keeps=True
         ).value
     elif files:
         st.caption("No file contains requests to compare: add a benchmark result or a scrape of /metrics.")

@@ -1,11 +1,9 @@
 """Cost page: bill, comparison with API prices, replicas for each hour of the day, and sensitivity analysis."""
 
-from functools import partial
 from typing import Any
 
 import streamlit as st
 
-import capacity
 from capacity.base.mappings import omit
 from capacity.planning.bills.billing import Bill
 from capacity.report.replicas import replicas_text
@@ -17,8 +15,7 @@ from capacity_app import parts, sides, state, views
 from capacity_app.error_display import escape_markdown, show_errors
 from capacity_app.questions import ask_in_background, show_figures
 from capacity_app.router import current_inputs
-from capacity_app.traffic import requests_to_simulate
-from capacity_app.widgets import draw_fields, show_field, switch, widget_row
+from capacity_app.widgets import draw_fields, page_field, page_switch, widget_row
 
 inputs = current_inputs()
 
@@ -26,17 +23,11 @@ inputs = current_inputs()
 def draw_day_and_curve(options: dict[str, Any]) -> None:
     """Draw latency against load, and the number of replicas for each hour of the day."""
     st.subheader("Maximum load, and replicas by hour")
-    field = partial(show_field, capacity.curve)
     with widget_row():
-        ratio = draw_fields(
-            field("peak_to_mean", "cost_peak_to_mean", "Peak / mean load", least=1.0, most=2.0, default=None)
-        )
+        ratio = draw_fields("cost_peak_to_mean")
         usual = inputs.request_rate * ratio["peak_to_mean"]
-        peak = field("peak_rate", "cost_peak", "Peak requests/s", least=0.01, most=1e6, empty=f"{usual:g}")
-        each = field(
-            "requests_per_user_hour", "cost_each", "Requests per user-hour", start=6.0, least=0.01, most=1e5
-        )
-        asked = {"peak_rate": usual, **draw_fields(peak), **ratio, **draw_fields(each)}
+        peak = draw_fields(page_field("cost_peak", empty=f"{usual:g}"))
+        asked = {"peak_rate": usual, **peak, **ratio, **draw_fields("cost_each")}
     load = {
         **omit(options, "request_rate"),  # a curve covers many rates
         **inputs.client,
@@ -62,25 +53,11 @@ def draw_day_and_curve(options: dict[str, Any]) -> None:
 
 
 with widget_row():
-    counted = draw_fields(
-        show_field(capacity.cost, "replicas", "cost_replicas", "Replicas", most=1000),
-        requests_to_simulate("cost_requests"),
-    )
-field = partial(show_field, capacity.cost)
+    counted = draw_fields("cost_replicas", "cost_requests")
 with widget_row():
-    listed = switch(
-        "Compare with listed APIs",
-        "cost_apis",
-        True,
-        help="Uses the dated list of API prices. A note below tells you if it has none for this model.",
-    )
-    own = switch("Compare with your own API price", "cost_api", False)
-    prices = draw_fields(
-        field("api_input_price", "cost_api_in", "$ per 1M input", start=0.2, most=1000.0),
-        field("api_output_price", "cost_api_out", "$ per 1M output", start=0.6, most=1000.0),
-        field("api_cached_fraction", "cost_cached", "Cached share", step=0.05),
-        disabled=not own,
-    )
+    listed = page_switch("cost_apis")
+    own = page_switch("cost_api")
+    prices = draw_fields("cost_api_in", "cost_api_out", "cost_cached", disabled=not own)
 if not inputs.cost:
     tier = "a tier" if state.page_choice("tier", "") == state.NO_PRICE else "another tier"
     st.info(f"No price: choose {tier} or your own price in the sidebar.", icon=":material/payments:")

@@ -5,8 +5,6 @@ from typing import Any
 
 import streamlit as st
 
-import capacity
-from capacity.deployment import Traffic
 from capacity.report.figures.interactive import interactive_page
 from capacity.report.tables import render
 from capacity.report.views.deployment_comparison import comparison_view
@@ -14,16 +12,14 @@ from capacity_app import parts, sides, state, views
 from capacity_app.error_display import escape_markdown
 from capacity_app.pages import CANDIDATES, RATE, USERS
 from capacity_app.router import current_inputs
-from capacity_app.widgets import draw_fields, show_field, widget_row
+from capacity_app.widgets import draw_fields, widget_row
 
 inputs = current_inputs()
 load: dict[str, Any] = inputs.load
 with widget_row():
     if state.segments("Load", "deps_load", (RATE, USERS), RATE) == USERS:
-        field = partial(show_field, (Traffic,))
-        people = field("users", "deps_users", "Concurrent users", start=1000, most=10_000_000, step=50)
-        think = field("think_time_s", "deps_think", "Think time, s", start=30.0, least=0.1, most=86_400.0)
-        load = {**inputs.lengths, **inputs.spread, **draw_fields(people, think), **inputs.client}
+        users = draw_fields("deps_users", "deps_think")
+        load = {**inputs.lengths, **inputs.spread, **users, **inputs.client}
 current = {"model": inputs.model, "pools": [inputs.pool], "cost": inputs.cost}
 pinned = sides.pinned_sides()
 compared: list[dict[str, Any]]
@@ -33,9 +29,7 @@ if pinned:
 else:
     st.caption("Pin deployments on Estimate, Simulate or Cost to compare them here, or choose GPUs.")
     with widget_row():
-        asked = draw_fields(
-            show_field(capacity.frontier, "gpus", "deps_gpus", "Other GPUs", start=CANDIDATES["deps_gpus"])
-        )
+        asked = draw_fields("deps_gpus")
     gpus = [gpu for gpu in asked.get("gpus", CANDIDATES["deps_gpus"]) if gpu != inputs.pool["gpu"]]
     compared = [current, *({**current, "pools": [{**inputs.pool, "gpu": gpu}]} for gpu in gpus)]
 if not 2 <= len(compared) <= len(sides.LETTERS):

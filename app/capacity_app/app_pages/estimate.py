@@ -4,7 +4,6 @@ from typing import Any
 
 import streamlit as st
 
-import capacity
 from capacity.answers.records import Attribution, Estimate
 from capacity.report.figures.estimates import PHASES, Phase
 from capacity.report.views.one_load import estimate_charts, estimate_facts, explain_charts
@@ -24,9 +23,8 @@ from capacity_app.pages import (
 )
 from capacity_app.router import current_inputs
 from capacity_app.tasks import estimate_and_bounds
-from capacity_app.widgets import draw_fields, show_field
+from capacity_app.widgets import draw_fields
 
-BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 VIEWS = (THIS_LOAD, OVER_LOADS, EVERY_GPU, EVERY_ENGINE, FRONTIER, TYPING)
 VIEWS_HELP = (
     "This load: the bottleneck. Over the load: the same deployment from low load to saturation. Every GPU: latency and "
@@ -44,8 +42,7 @@ load = state.segments(
     help="A batch is prefilled and decoded together, without a queue. A closed loop keeps the sidebar's concurrency in "
     "flight. Arrivals use the sidebar's requests/s.",
 )
-batch = show_field(capacity.estimate, "batch_size", "batch", "Batch size", choices=BATCHES, start=32)
-together = draw_fields(batch, disabled=load != TOGETHER, stretch=True)
+together = draw_fields("batch", disabled=load != TOGETHER, stretch=True)
 loads: dict[str, dict[str, float]] = {
     TOGETHER: together,
     LOOP: {"concurrency": inputs.concurrency, **inputs.spread},

@@ -1,10 +1,8 @@
 """KV cache page: bytes per request by context and attention type, GPU capacity, and the effect of KV eviction."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
-import capacity
 from capacity.base.mappings import select
 from capacity.report.layout import token_count_text
 from capacity.report.views.kv import kv_facts, kv_view
@@ -13,7 +11,7 @@ from capacity.techniques.long_context import CONTEXTS
 from capacity_app import parts, sides, state, views
 from capacity_app.pages import KV_POOL
 from capacity_app.router import current_inputs
-from capacity_app.widgets import draw_fields, show_field, widget_row
+from capacity_app.widgets import draw_fields, widget_row
 
 inputs = current_inputs()
 named = {token_count_text(context): context for context in CONTEXTS}
@@ -33,11 +31,7 @@ def side_task(side: sides.Side) -> Task:
 
 with widget_row():
     context = named[state.segments("Tokens per request", "kv_context", tuple(named), "32K")]
-    field = partial(show_field, capacity.kv)
-    asked = draw_fields(
-        field("batch_size", "kv_batch", "Requests per step", most=4096, default=None),
-        field("budget_tokens", "kv_budget", "KV budget, tokens", most=1_000_000, step=256, default=None),
-    )
+    asked = draw_fields("kv_batch", "kv_budget")
 batch, budget = asked["batch_size"], asked["budget_tokens"]
 asked["eviction"] = "all"
 pool = select(inputs.pool, KV_POOL)

@@ -3,14 +3,12 @@
 import shutil
 import tempfile
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import streamlit as st
 
-import capacity
 from capacity.base.mappings import select
 from capacity.deployment import Traffic
 from capacity.planning.records import Plan
@@ -33,25 +31,19 @@ from capacity.report.plan_summary import plan_facts
 from capacity.report.views.view import Table
 from capacity_app import parts
 from capacity_app.error_display import escape_markdown
-from capacity_app.pages import CANDIDATES
 from capacity_app.questions import ask_in_background, show_figures
 from capacity_app.router import current_inputs
-from capacity_app.traffic import draw_service_levels, requests_to_simulate
+from capacity_app.traffic import draw_service_levels
 from capacity_app.views import show_table
-from capacity_app.widgets import draw_fields, show_field, widget_row
+from capacity_app.widgets import draw_fields, page_field, widget_row
 
 inputs = current_inputs()
 st.caption("Set model, traffic and price in the sidebar. The search covers GPUs, parallelism and formats.")
-field = partial(show_field, capacity.plan)
 slo = draw_service_levels("plan")
-asked = draw_fields(field("gpus", "plan_gpus", "Candidate GPUs", start=CANDIDATES["plan_gpus"]), stretch=True)
+asked = draw_fields("plan_gpus", stretch=True)
 with widget_row():
-    asked |= draw_fields(
-        field("objective", "plan_for", "Minimise", start="cost" if inputs.cost else "gpus"),
-        requests_to_simulate("plan_n"),
-        field("max_gpus", "plan_most", "Maximum GPUs", most=100_000),
-        field("time_limit_s", "plan_s", "Time limit, s", start=60, least=5, most=600, step=10),
-    )
+    objective = page_field("plan_for", start="cost" if inputs.cost else "gpus")
+    asked |= draw_fields(objective, "plan_n", "plan_most", "plan_s")
 options = {"slo": slo, **inputs.load, **inputs.cost, **asked, **inputs.search}
 
 

@@ -2,23 +2,20 @@
 
 from typing import Any
 
-import capacity
 from capacity.base.mappings import omit
 from capacity.report.views.quantize import quantize_facts, quantize_view
 from capacity.techniques.quantize import Quantizing
 from capacity_app import parts, state, views
 from capacity_app.questions import ask_in_background
 from capacity_app.router import current_inputs
-from capacity_app.widgets import draw_fields, show_field, switch
+from capacity_app.widgets import draw_fields, page_switch
 
 inputs = current_inputs()
 
 options: dict[str, Any] = {
     **omit(inputs.pool, "quantization"),
     **inputs.lengths,
-    **draw_fields(
-        show_field(capacity.quantize, "large_batch", "quant_batch", "Large batch size", least=1, most=4096)
-    ),
+    **draw_fields("quant_batch"),
     **inputs.cost,
 }
 answer: Quantizing | None = ask_in_background("quantize", inputs, options, doing="Comparing formats").value
@@ -26,5 +23,5 @@ if answer is not None:
     methods = {row.method: row for row in answer.rows}
     chosen = state.choice("Format", "quant_method", tuple(methods), next(iter(methods)))
     parts.draw_kpis(views.figures_of_merit(quantize_facts(methods[chosen])))
-    every = switch("Show formats that this engine does not support", "quant_every", False)
+    every = page_switch("quant_every")
     views.draw_view(quantize_view(answer, every=every), answer)

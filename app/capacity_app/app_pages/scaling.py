@@ -1,24 +1,17 @@
 """Scaling page: latency, throughput and efficiency by number of GPUs, for one kind of parallelism (such as tensor)."""
 
-from functools import partial
 from typing import Any
 
-import capacity
 from capacity.report.views.scaling import running_layouts, scaling_facts, scaling_view
 from capacity_app import parts, views
 from capacity_app.questions import ask_in_background
 from capacity_app.router import current_inputs
-from capacity_app.widgets import draw_fields, show_field, widget_row
+from capacity_app.widgets import draw_fields, widget_row
 
 inputs = current_inputs()
 
-field = partial(show_field, capacity.scale)
 with widget_row():
-    asked = draw_fields(
-        field("axis", "scale_axis", "Axis of parallelism"),
-        field("most_gpus", "scale_most", "Maximum GPUs", least=1, most=64),
-        field("tpot_s", "scale_tpot", "TPOT limit, ms", least=0.1, most=60_000.0, scale=1e-3, empty="any"),
-    )
+    asked = draw_fields("scale_axis", "scale_most", "scale_tpot")
 options: dict[str, Any] = {
     **inputs.pool,
     **inputs.lengths,

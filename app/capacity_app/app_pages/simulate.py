@@ -1,13 +1,11 @@
 """Simulate page: latency of each request, and variants of the deployment with other batching or caching."""
 
 import math
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-import capacity
 from capacity.answers.records import Simulation
 from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
 from capacity.deployment.pool_routers import POOL_ROUTERS
@@ -19,7 +17,7 @@ from capacity_app.error_display import escape_markdown
 from capacity_app.questions import make_side_task, verb_task
 from capacity_app.router import current_inputs
 from capacity_app.traffic import draw_traffic, duration_s
-from capacity_app.widgets import draw_fields, show_field, widget_row
+from capacity_app.widgets import draw_fields, page_field, widget_row
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "static batching": {"scheduling": "static"},
@@ -116,11 +114,10 @@ def draw_results(traffic: dict[str, Any]) -> None:
 
 
 traffic = draw_traffic(inputs)
-field = partial(show_field, capacity.simulate)
 with widget_row():
-    service = draw_fields(field("replicas", "sim_replicas", "Replicas", most=64))
+    service = draw_fields("sim_replicas")
     routers = tuple(name for name in ROUTERS if name not in POOL_ROUTERS)  # a page has one pool
-    service |= draw_fields(field("router", "sim_router", "Router", choices=routers), disabled=not service)
+    service |= draw_fields(page_field("sim_router", choices=routers), disabled=not service)
 chosen = st.pills(
     "Variants on the same arrivals",
     tuple(VARIANTS),

@@ -1,7 +1,5 @@
 """Speculation page: speed-up by acceptance, draft length, method and batch size, and the break-even batch size."""
 
-from functools import partial
-
 import streamlit as st
 
 from capacity.report.views.speculate import acceptance_chart, methods_chart, speculate_facts, speculate_view
@@ -10,7 +8,7 @@ from capacity.techniques.speculate import speculate, speculation_methods
 from capacity_app import parts, sides, state, views
 from capacity_app.questions import make_side_task
 from capacity_app.router import current_inputs
-from capacity_app.widgets import draw_fields, show_field, widget_row
+from capacity_app.widgets import draw_fields, widget_row
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PUBLISHED, OWN = "published", "my own"
@@ -18,22 +16,17 @@ PUBLISHED, OWN = "published", "my own"
 inputs = current_inputs()
 methods = {row.method: row for row in speculation_methods().rows}
 
-field = partial(show_field, speculate)
 with widget_row():
-    asked = draw_fields(
-        field("method", "spec_method", "Drafting method", start="eagle3"),
-        field("draft_tokens", "spec_k", "Draft tokens, k", start=3, least=1, most=16),
-    )
+    asked = draw_fields("spec_method", "spec_k")
     batch = int(st.select_slider("Batch size", BATCHES, 8, **state.bind_to_url("spec_batch", 8), width=240))
-    context = field("context_tokens", "spec_context", "Context, tokens", least=1, most=1_000_000, step=512)
-    asked |= draw_fields(context)
+    asked |= draw_fields("spec_context")
 with widget_row():
     published = state.segments("Acceptance", "spec_known", (PUBLISHED, OWN), PUBLISHED) == PUBLISHED
     share = state.number(
         "Acceptance per token", "spec_acceptance", 0.7, 0.0, 1.0, step=0.05, disabled=published, width=190
     )
     if methods[asked["method"]].kind == "draft-model":
-        asked |= draw_fields(field("draft", "spec_draft", "Draft model", start="llama-3.2-1b"))
+        asked |= draw_fields("spec_draft")
 options = {**inputs.pool, **asked}
 if not published:
     options["acceptance"] = f"{share:g}"

@@ -2,7 +2,6 @@
 
 import streamlit as st
 
-import capacity
 from capacity.planning.variations.stack import Stack
 from capacity.planning.variations.technique_steps import ORDER
 from capacity.report.views.stack import charted_figures, stack_facts, stack_view
@@ -11,8 +10,7 @@ from capacity_app.error_display import escape_markdown
 from capacity_app.pages import LOOP, RATE
 from capacity_app.questions import ask_in_background, show_figures
 from capacity_app.router import current_inputs
-from capacity_app.traffic import requests_to_simulate
-from capacity_app.widgets import draw_fields, show_field, widget_row
+from capacity_app.widgets import draw_fields, page_field, widget_row
 
 inputs = current_inputs()
 
@@ -24,16 +22,8 @@ with widget_row():
         LOOP,
         help="A closed loop keeps the sidebar's concurrency in flight. Arrivals use the sidebar's requests/s.",
     )
-    requests = draw_fields(requests_to_simulate("stack_n", start=100, most=10_000))
-order = show_field(
-    capacity.stack,
-    "order",
-    "stack_order",
-    "Techniques in order of application",
-    start=ORDER,
-    default=ORDER,
-    help="The factor of a technique depends on those before it. To change the order, remove and add techniques.",
-)
+    requests = draw_fields("stack_n")
+order = page_field("stack_order", start=ORDER, default=ORDER)
 options = {
     **inputs.pool,
     **inputs.lengths,

@@ -8,19 +8,20 @@ from capacity.base.errors import InvalidInput
 from capacity.report.figures.sweeps import answered_numbers, sweep_points_chart, usual_axes
 from capacity.report.views.sweep import varied_options
 from capacity.service.jobs import Task
-from capacity_app import parts, state, uploads
-from capacity_app.example_files import draw_example
+from capacity_app import parts, state
+from capacity_app.example_files import SWEEP, read_files
 
 NONE = "no lines"
+OUTCOMES = {"Done": "done", "Do not fit": "does not fit", "Failed": "failed"}  # status by label
 
 
-file = st.file_uploader(
+paths = read_files(
     "Sweep results",
+    "sweep_file",
+    SWEEP,
     type=("csv", "json", "sqlite", "db"),
-    key="sweep_file",
     help="The database of `capacity sweep`, or its output with `--export FILE.csv` or `--format json`.",
 )
-paths = (str(uploads.store_upload(file)),) if file is not None else draw_example("example_sweep")
 if paths:
     task = Task(
         function="capacity.planning.sweeps.sweep_results:sweep_results",
@@ -31,19 +32,9 @@ if paths:
     if rows is not None:
         options, numbers = varied_options(rows), answered_numbers(rows)
         ended = [str(row.get("status")) for row in rows]
+        counts = {label: ended.count(status) for label, status in OUTCOMES.items()}
         parts.draw_kpis(
-            [
-                parts.Kpi("Points", f"{len(rows):,}", help="Number of points in the file."),
-                parts.Kpi("Done", f"{ended.count('done'):,}", help="Points with an answer."),
-                parts.Kpi(
-                    "Do not fit",
-                    f"{ended.count('does not fit'):,}",
-                    help="Points at which the model does not fit.",
-                ),
-                parts.Kpi(
-                    "Failed", f"{ended.count('failed'):,}", help="Points with an error; see the table."
-                ),
-            ]
+            [parts.Kpi(label, f"{count:,}") for label, count in {"Points": len(rows), **counts}.items()]
         )
         if not options or not numbers:
             raise InvalidInput("no chart: no option varies between the points, or no point has an answer")

@@ -9,8 +9,8 @@ from capacity_validate.review import Review, errors_chart, parity_chart, review_
 from capacity.report.views.units import COUNT, PERCENT, WORDS, Unit
 from capacity.report.views.view import Column, Fact, Table
 from capacity.service.jobs import Task
-from capacity_app import parts, uploads
-from capacity_app.example_files import draw_example
+from capacity_app import parts
+from capacity_app.example_files import MEASURED, read_files
 from capacity_app.router import current_inputs
 from capacity_app.views import figures_of_merit, show_table
 
@@ -26,9 +26,8 @@ st.caption(
     "Run `capacity validate` on the GPU and upload its measurements (.jsonl). Half of the cases calibrate "
     "the profile; the other half is held out to measure the error."
 )
-files = st.file_uploader("Measurements", type="jsonl", key="val_files", accept_multiple_files=True)
 review: Review | None = None
-paths = tuple(str(uploads.store_upload(file)) for file in files) or draw_example("example_measurements")
+paths = read_files("Measurements", "val_files", MEASURED, several=True, type="jsonl")
 if paths:
     task = Task(function="capacity_validate.review:review", arguments={"measurements": paths})
     review = parts.run_in_background("review", task, doing="Fitting").value

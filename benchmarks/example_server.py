@@ -1,11 +1,13 @@
-"""Example files of a server, made by the simulator: a start-up log, two benchmark results and a /metrics scrape.
+"""Write the dashboard's example files of a server: a start-up log, two benchmark results and a /metrics scrape.
 
+`python benchmarks/example_server.py` simulates the server and replaces app/capacity_app/example_server_files.
 The simulated server differs from its GPU's profile by `DIFFERENCES`, so that a calibration has something to find.
 """
 
 import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from capacity_validate.replaying import replay_metrics
@@ -16,6 +18,7 @@ from capacity.hardware.adjustment import NO_ADJUSTMENT
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload, random_requests
 
+FOLDER = Path(__file__).parents[1] / "app" / "capacity_app" / "example_server_files"
 MODEL, GPU, RELEASE = "meta-llama/Llama-3.1-8B-Instruct", "h100-sxm-80gb", "0.30.0"
 SETTINGS: Mapping[str, Any] = {"max_num_seqs": 128, "kv_cache_dtype": "fp8"}
 DIFFERENCES = {
@@ -111,3 +114,8 @@ def _scrape(server: ResolvedPool, load: Workload) -> str:
     for name, total in sums.items():
         lines += [f"vllm:{name}_count{label} {len(load)}", f"vllm:{name}_sum{label} {total:.6f}"]
     return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    for name, content in example_files().items():
+        (FOLDER / name).write_bytes(content)
