@@ -6,7 +6,7 @@ Names are never truncated. The registry lists the flags and examples of the firs
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import typer
@@ -72,7 +72,7 @@ def _first_page(command: VerbCommand, ctx: Any) -> Iterator[str]:
     yield from textwrap.wrap(_more_help(command, left), _width())
 
 
-_HANGING: dict[str, Any] = {
+_HANGING: Mapping[str, Any] = {
     "initial_indent": "  ",
     "subsequent_indent": "      ",
     "break_long_words": False,

@@ -75,6 +75,13 @@ def _deferred_command(make: Callable[[], Any]) -> type[typer.core.TyperCommand]:
 class VerbGroup(typer.core.TyperGroup):
     """The verbs of the package, and those of plug-ins, which are imported when they are called."""
 
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return `--help` without a line of its own: who reads the list of commands has just used it."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.hidden = True
+        return option
+
     def list_commands(self, ctx: Any) -> list[str]:
         own = super().list_commands(ctx)
         return [*own, *(name for name in plugin_names("verbs") if name not in own)]

@@ -137,7 +137,7 @@ def little(s: Situation) -> Numbers:
     return {"in_flight": s.estimate.requests_per_s.value * s.e2e_s}
 
 
-def queueing(s: Situation) -> Numbers:
+def queue_growth(s: Situation) -> Numbers:
     return {"growth_per_minute": s.estimate.requests_per_s.value * 0.05 * 60}
 
 
@@ -223,7 +223,7 @@ def prefix_caching(s: Situation) -> Numbers:
     }
 
 
-def offloading(s: Situation) -> Numbers:
+def kv_load_time(s: Situation) -> Numbers:
     fetched = offload(s.pool, s.estimate.input_len)
     return {"size": size_text(fetched.bytes), "load_s": fetched.load_s, "recompute_s": fetched.recompute_s}
 
@@ -343,7 +343,7 @@ def draft_model(_: Situation) -> Numbers:
     return {"tokens": way.tokens_per_round(way.draft_tokens), "measured_on": way.acceptance_model}
 
 
-def drafting(s: Situation, preset: str) -> Numbers:
+def draft_speedup(s: Situation, preset: str) -> Numbers:
     """Return a draft method's published acceptance length and its speedup on the user's pool."""
     way = find_speculator(preset)
     published = (
