@@ -62,4 +62,4 @@ def test_a_mutant_is_killed_or_survives(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_the_files_of_a_module_exist(name: str) -> None:
     file, tests = MODULES[name]
-    assert all((ROOT / path).is_file() for path in (f"capacity/{file}", *tests))
+    assert all((ROOT / path).exists() for path in (f"capacity/{file}", *tests))
