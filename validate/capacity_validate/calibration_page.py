@@ -33,8 +33,8 @@ def calibration_view(answer: RunCalibration | Calibration) -> View:
     informed = [each for each in answer.parameters if each.is_informed]
     unseen = [each.title for each in answer.parameters if not each.is_informed]
     blocks: list[Block] = [
-        f"{answer.profile}: fitted to {len(answer.figures)} metrics of {len(answer.sources)} file(s), {answer.model} on "
-        f"{answer.engine}, based on {answer.base}",
+        f"{answer.profile}: fitted to {len(answer.figures)} metrics of {len(answer.sources)} file(s), {answer.model} "
+        f"on {answer.engine}, based on {answer.base}",
         *(f"[yellow]Contradiction: {text}" for text in answer.contradictions),
         Table("Errors before and after calibration", answer.figures, figures, name="calibrated_metrics"),
         Table(
