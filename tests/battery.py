@@ -45,6 +45,7 @@ VERBS = {  # a short question of each verb
     "frontier": "llama-3.2-1b --gpus h100 --isl 60 --osl 6 --loads 1",
     "models": "", "gpus": "", "engines": "", "schema": "fit", "kv": "llama-3.2-1b", "cache-curve": "trace.jsonl",
     "schedule": "scenario.json", "charts": f"{SMALL} --output charts", "diff": "one.toml one.toml",
+    "side-by-side": "one.toml one.toml --slo ttft:p95:1s",
     "sweep": "sweep.toml --store store.sqlite", "from-vllm": "'vllm serve m' --gpu h100",
     "from-launch": "'vllm serve m' --gpu h100", "use-cases": "",
     "compare": "result.json --gpu h100", "calibrate": "absent.jsonl", "validate": "--campaign absent.toml",
@@ -64,7 +65,7 @@ TEXTS = (
     "'; DROP TABLE points", "{" * 900, "1e400", "a:b:c", "ttft:p101:1ms", ",,,", "\u202egnp.exe",
     "=1+1", "a,a,a", "-1,0",
 )  # fmt: skip
-SLOW_VERBS = {"plan", "fleet", "tornado", "advise", "stack", "curve", "speculate", "charts"}
+SLOW_VERBS = {"side-by-side", "plan", "fleet", "tornado", "advise", "stack", "curve", "speculate", "charts"}
 FILE_OF = {  # how a command line takes the text of a parser
     "config.json": "fit {} --gpu h100",
     "hardware profile": "fit llama-3.2-1b --gpu {}",
