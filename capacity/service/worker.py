@@ -40,7 +40,7 @@ def main(descriptor: int, most_bytes: int) -> None:
                 with _profiles_searched_first(profiles):
                     answer = _answer(pipe, function, arguments, reports, most_bytes)
                 pipe.send((*answer, sum(os.times()[:4])))  # with the CPU time so far, ended children included
-            except (EOFError, BrokenPipeError):
+            except (EOFError, ConnectionError):
                 return
 
 
