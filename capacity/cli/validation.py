@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from capacity.base.errors import InvalidInput
+from capacity.base.output_files import write_file
 from capacity.base.progress import progress_bar
 from capacity.cli.options import (
     MODEL_HELP,
@@ -197,7 +198,7 @@ def watch(
     report_file: str | None = None,
 ) -> None:
     from capacity_validate.campaigns import parse_budget
-    from capacity_validate.scrape_history import read_state, write_atomically
+    from capacity_validate.scrape_history import read_state
     from capacity_validate.watch_metrics import MetricsServer, prometheus_text
     from capacity_validate.watch_metrics import alert_rules as rules
     from capacity_validate.watch_metrics import grafana_dashboard as dashboard
@@ -222,7 +223,7 @@ def watch(
     )
     for path, text in ((alert_rules, rules), (grafana_dashboard, dashboard)):
         if path is not None:
-            write_atomically(path, text())
+            write_file(path, text())
     server = None if listen is None else MetricsServer(listen)
     watcher.scrape(state)
     once = once or "://" not in source
@@ -232,9 +233,9 @@ def watch(
             if server is not None:
                 server.text = prometheus_text(report)
             if metrics_file is not None:
-                write_atomically(metrics_file, prometheus_text(report))
+                write_file(metrics_file, prometheus_text(report))
             if report_file is not None:
-                write_atomically(report_file, render(report, "html", command=command_line_text()))
+                write_file(report_file, render(report, "html", command=command_line_text()))
         if once or time.monotonic() + pause_s > until_s:
             break
         show(watcher.missing if report is None else status_line(report))

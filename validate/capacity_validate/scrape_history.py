@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.external_files import parse_json, read_bytes
 from capacity.base.latency_metrics import HISTOGRAMS
+from capacity.base.output_files import write_file
 from capacity_validate.benchmark_results.metrics_scrape import (
     LENGTHS,
     is_metrics,
@@ -207,18 +208,6 @@ def read_state(path: str | Path) -> tuple[ServerMetrics, ...]:
 
 
 def write_state(path: str | Path, history: Sequence[ServerMetrics]) -> None:
-    """Write a state file, atomically. Raises InvalidInput."""
+    """Write a state file completely or not at all. Raises InvalidInput."""
     document = {"schema": STATE, "scrapes": _SCRAPES.dump_python(tuple(history))}
-    write_atomically(path, json.dumps(document, separators=(",", ":")))
-
-
-def write_atomically(path: str | Path, text: str) -> None:
-    """Write a file so that a reader finds either the old or the new content. Raises InvalidInput."""
-    path = Path(path)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
+    write_file(path, json.dumps(document, separators=(",", ":")))

@@ -24,6 +24,7 @@ from typing import Any
 
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.external_files import parse_json, read_bytes, read_text
+from capacity.base.output_files import write_file
 from capacity.hardware import HardwareProfile, load_profile, parse_profile
 from capacity_validate.calibrating import base_profile, calibrate_kernels, combine_cases
 from capacity_validate.cases import Measurements, read_measurements
@@ -76,12 +77,7 @@ def pack_submission(folder: Path) -> Path:
     content = _archive({MANIFEST: json.dumps(manifest, indent=1) + "\n", **files})
     device = re.sub(r"[^a-z0-9]+", "-", str(manifest["device"]).lower()).strip("-")
     path = folder / f"capacity-{device}-{hashlib.sha256(content).hexdigest()[:8]}.tar.gz"
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise InvalidInput(
-            f"{path} cannot be written: {error.strerror}; name another folder with --out"
-        ) from None
+    write_file(path, content, "; name another folder with --out")
     return path
 
 
