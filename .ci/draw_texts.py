@@ -57,7 +57,7 @@ def help_texts() -> Iterator[tuple[str, str, str]]:
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         texts[command.help] = name
-        for flag in command.get_params(context):
+        for flag in command.make_context(name, [], resilient_parsing=True).command.params:
             texts.setdefault(getattr(flag, "help", None), f"{name} {flag.opts[0]}")
     yield from (("help", place, text) for text, place in texts.items() if text)
 
