@@ -202,8 +202,8 @@ static void check_setup(fleet *f, const core_engine *c)
     if (c->max_loras && (c->policy != POLICY_VLLM_V1 || c->num_tiers || (c->max_cpu_loras && c->max_cpu_loras < c->max_loras)))
         fail(m, BAD_INPUT, "this engine does not support these LoRA adapters");
     if (c->num_tiers) {
-        if (c->policy != POLICY_VLLM_V1)
-            fail(m, BAD_INPUT, "this policy does not support KV tiers");
+        if (c->policy != POLICY_VLLM_V1 || !c->prefix_caching || c->contiguous_blocks)
+            fail(m, BAD_INPUT, "KV tiers need the policy of vLLM V1 and prefix caching in blocks");
         FRACTION(chunk_bytes, 1e15);
         if (c->chunk_blocks < 1)
             fail(m, BAD_INPUT, "chunk_blocks must be at least 1");
