@@ -1,4 +1,4 @@
-"""Closed-form latency, throughput and cost of one deployment, from the step model.
+"""Closed-form latency and throughput of one deployment, from the step model.
 
 Two cases: a batch (`batch_size` prompts are prefilled together, then decoded together), and a closed loop in steady
 state (`concurrency` requests in flight, whose decode steps are prolonged by the prefills of other requests). For a
@@ -19,7 +19,7 @@ PREFILL_FIELDS = StepShape._fields.index("decode_sequences")  # prompt fields co
 
 
 class StepModelLike(Protocol):
-    """Interface that the formulas need: seconds and cost table of a step. Tests may pass any object."""
+    """Interface of a step model: seconds and cost table of a step."""
 
     def step_seconds(self, shape: StepShape) -> float: ...
 
@@ -162,14 +162,14 @@ def closed_loop_times(
     output_len: int,
     ranks: int = 1,
 ) -> PhaseTimes:
-    """Return the times of a closed loop with a constant `concurrency` requests in flight.
+    """Return the times of a closed loop in which `concurrency` requests are always in flight.
 
-    In one cycle each of the C requests takes one prefill and output - 1 decode steps. Prefills that run in the same
-    step as a decode prolong the step; per step, a request is delayed by (C - 1)/output of them. A cycle is the decode
-    steps plus all C prolongations, and the throughput is C requests per cycle. In a step, C/output requests end and as
-    many begin. If their ends are independent (Poisson), the prompts that begin in one step are prefilled together and
-    share its fixed costs. The number of requests that decode at once follows from Little's law for the prefill phase,
-    by iteration.
+    In one cycle each of the C = `concurrency` requests takes one prefill and output - 1 decode steps. Prefills that run
+    in the same step as a decode prolong the step; per step, a request is delayed by (C - 1)/output of them. A cycle is
+    the decode steps plus all C prolongations, and the throughput is C requests per cycle. In a step, C/output requests
+    end and as many begin. If their ends are independent (Poisson), the prompts that begin in one step are prefilled
+    together and share its fixed costs. The number of requests that decode at once follows from Little's law for the
+    prefill phase, by iteration.
 
     With `ranks`, the C requests are spread over this many synchronised data-parallel ranks (`steps` then has
     `joint_seconds`): a prefill on any of them prolongs the step of all.
@@ -236,7 +236,8 @@ def prefill_prolongation_s(
 ) -> float:
     """Return the seconds by which the prefill of one prompt prolongs the steps in which it runs.
 
-    `beside`: one rank's requests that each step also decodes. `together`: mean prompts that start at once, at least 1.
+    `beside`: requests of one rank that each of these steps also decodes. `together`: mean number of prompts that start
+    in the same step, at least 1.
     """
     undisturbed_s = seconds([beside] * ranks) if beside.decode_sequences else 0.0
 
@@ -254,9 +255,9 @@ def prefill_prolongation_s(
 
 
 def first_failing(holds: Callable[[int], bool], most: int) -> int | None:
-    """Return the smallest number from 1 to `most` for which `holds` returns false; None if there is none.
+    """Return the smallest number from 1 to `most` for which `holds` is false; None if it is true for all.
 
-    The search tries powers of two and then bisects, so it may miss single numbers (such as a CUDA graph size).
+    The search tries powers of two and then bisects, so it may miss exceptions (such as a CUDA graph size).
     """
     low, high = 0, 1
     while holds(high):

@@ -1,9 +1,9 @@
 """Collectives of a step: the engine's all-reduce kernel inside a node, NCCL between nodes, all-to-all, send and
 receive.
 
-Engines use one-shot kernels (each rank reads all buffers, one latency) for small messages and two-shot kernels
-(reduce-scatter then all-gather, two latencies, (n-1)/n of the bytes twice) for large ones. The model uses the faster
-of the two.
+Inside a node engines use one-shot kernels (each rank reads all buffers, one latency) for small messages and two-shot
+kernels (reduce-scatter then all-gather, two latencies, (n-1)/n of the bytes twice) for large ones. The model uses the
+faster of the two.
 """
 
 import math
@@ -26,7 +26,7 @@ def all_reduce_seconds(
     constants: AllReduceCoefficients,
     one_shot_only: bool = False,
 ) -> float:
-    """Return the seconds of an engine's all-reduce in a scale-up domain: one-shot or two-shot, the faster."""
+    """Return the seconds of an engine's all-reduce inside a node: the faster of its one-shot and two-shot kernels."""
     if ranks <= 1 or message_bytes <= 0:
         return 0.0
     one_shot = message_bytes * (ranks - 1) / (constants.one_shot_fraction * link_bytes_per_s)
@@ -41,7 +41,7 @@ def all_reduce_seconds(
 
 
 def two_shot_fraction(ranks: int, constants: AllReduceCoefficients) -> float:
-    """Return the fraction of the link rate that two-shot kernels reach among `ranks` GPUs."""
+    """Return the fraction of the link rate that two-shot all-reduce kernels reach with `ranks` GPUs."""
     fraction = constants.two_shot_fraction
     if constants.two_shot_gain != 1.0:
         fraction = min(
@@ -64,7 +64,7 @@ def nccl_seconds(
 
 
 def ring_all_reduce_bytes(message_bytes: float, ranks: int) -> float:
-    """Return each rank's sent bytes in a ring all-reduce: 2(n-1)/n of the message (nccl-tests PERFORMANCE.md)."""
+    """Return the bytes that each rank sends in a ring all-reduce: 2(n-1)/n of the message (nccl-tests PERFORMANCE.md)."""
     return 2.0 * message_bytes * (ranks - 1) / ranks
 
 

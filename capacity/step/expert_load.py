@@ -16,11 +16,11 @@ BALANCED_ROUTING_GAMMA_SHAPE = 4.0
 def distinct_experts(
     num_experts: float, experts_per_token: float, tokens: float, evenness: float = ROUTING_GAMMA_SHAPE
 ) -> float:
-    """Return the expected number of distinct experts that `tokens` tokens use, each choosing k of E experts.
+    """Return the expected number of distinct experts that `tokens` tokens use; each token uses k of the E experts.
 
     The popularities of the experts are unequal, with a gamma distribution of shape `evenness`: `E(1 - (1 - k/E)(1 +
-    (tokens - 1)k/(E·shape))**-shape)`. One token uses k experts. A perfectly even router (infinite shape) uses `E(1 -
-    (1 - k/E)**tokens)`, up to a third more.
+    (tokens - 1)k/(E·shape))**-shape)`. For one token this is k. A perfectly even router (infinite shape) uses `E(1 - (1
+    - k/E)**tokens)`, up to a third more.
     """
     if tokens <= 0:
         return 0.0
@@ -32,15 +32,15 @@ def distinct_experts(
 
 
 def expected_max_z_squared(ranks: int) -> float:
-    """Return the squared expected maximum of n = `ranks` normal draws: the quantile (n - 3/8)/(n + 1/4) (Blom)."""
+    """Return the squared expected maximum of n = `ranks` normal draws: their quantile (n - 3/8)/(n + 1/4) (Blom)."""
     return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25)) ** 2 if ranks > 1 else 0.0
 
 
 def busiest_rank_load(total: float, ranks: int, variance: float | None = None) -> float:
-    """Return the load of the busiest of `ranks` ranks that share the load `total`; a step waits for that rank.
+    """Return the load of the busiest of `ranks` ranks that share the load `total`; all ranks wait for it.
 
-    It is the mean load plus the expected maximum deviation, and at most `total`. `variance`: variance of a rank's
-    load; default: its mean (items are assigned at random: Poisson).
+    It is the mean load plus the expected maximum deviation, and at most `total`. `variance`: variance of a rank's load;
+    default: its mean (items are assigned at random: Poisson).
     """
     if ranks <= 1:
         return total
@@ -56,15 +56,15 @@ def busiest_rank_pairs(
     """Return the token-expert pairs of the busiest rank, for random routing and experts of unequal popularity.
 
     Popularities have a gamma distribution of shape `evenness`, as in `distinct_experts`, so the number of pairs on a
-    rank has a negative binomial distribution of variance `mean + mean**2 / (experts · shape)`. The normal
-    approximation is 13 % too low with four experts per rank.
+    rank has a negative binomial distribution of variance `mean + mean**2 / (experts · shape)`. The normal approximation
+    is 13 % too low with four experts per rank.
     """
     mean = pairs / ranks
     return busiest_rank_load(pairs, ranks, mean + mean * mean / (experts_per_rank * evenness))
 
 
 def busiest_rank_experts(touched: float, ranks: int, experts_per_rank: float) -> float:
-    """Return the experts that the busiest rank reads if `touched` are read in total; experts per rank are binomial."""
+    """Return the number of experts that the busiest rank reads if `touched` are read in total (binomial per rank)."""
     mean = touched / ranks
     busiest = busiest_rank_load(touched, ranks, mean * max(0.0, 1.0 - mean / experts_per_rank))
     return min(busiest, experts_per_rank)

@@ -1,4 +1,4 @@
-"""Step times as data, so that the compiled simulator computes them without a Python call for each step.
+"""Step models as data, so that the compiled simulator computes step times without a Python call for each step.
 
 A class of step times may have a method `step_data()` that returns one of these records, or None if the simulator must
 call Python for each step. The compiled code does the same operations as `capacity.step.model`, in the same order. A
@@ -31,7 +31,7 @@ from capacity.step.shape import AffineStepTimes, SlowestRank, StepTimes
 
 
 class OperatorKind(IntEnum):
-    """Formulas of operators; those before EXPANSION depend on contexts, the others only on numbers of rows."""
+    """Formulas of operators: those before EXPANSION depend on the contexts of a step, the others only on its rows."""
 
     GROUPED_PREFILL = 0
     GROUPED_DECODE = 1
@@ -52,8 +52,8 @@ class OperatorKind(IntEnum):
 class OperatorData:
     """Formula and constants of one operator of a step.
 
-    Each rate is the datasheet value times the fraction of it that such kernels reach. For a recurrence,
-    `context_bytes` is the bytes of the state of one sequence. For traffic, `fixed_s` is the sum over its kernels.
+    Each rate is the datasheet value times the fraction that kernels of this kind reach. For a recurrence,
+    `context_bytes` is the size of one sequence's state. For `TRAFFIC`, `fixed_s` is the sum over all kernels.
     """
 
     kind: OperatorKind
@@ -139,7 +139,7 @@ class ModelData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaledData:
-    """The `inner` step times: steps with prefill tokens multiplied by `prefill`, pure decode steps by `decode`.
+    """The `inner` step times, multiplied by `prefill` in steps with prefill tokens and by `decode` in all others.
 
     If `inner` has no affine function for a decode step, its time is interpolated between knots of the context length.
     """
@@ -207,8 +207,8 @@ def graph_rows(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def operators_data(operators: Iterable[Operator], rows: RowCount | None) -> Forms | None:
-    """Return the data of operators that all depend on the number of rows `rows` (None: on contexts); None if one of
-    them depends on something else or has no formula."""
+    """Return the data of operators that all depend on the row count `rows`, or on contexts if that is None. Returns
+    None if an operator depends on something else or has no formula."""
     forms = []
     for operator in operators:
         form = operator_data(operator)
@@ -235,7 +235,7 @@ _WORKS: dict[type, OperatorKind] = {
     latent.IndexerWork: OperatorKind.SPARSE_INDEXER,
     linear.RecurrenceWork: OperatorKind.RECURRENCE,
 }
-"""Formula of an attention layer, by the class of its `work`; `OperatorData` has fields of the same names."""
+"""Formula of an attention operator by the class of its `work`; `OperatorData` has all fields of these classes."""
 
 
 def _attention(operator: Attention) -> OperatorData | None:

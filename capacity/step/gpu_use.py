@@ -1,6 +1,6 @@
 """Use of a GPU by an engine at a load: bytes and FLOPs per second, and the part of the time in which kernels run.
 
-It counts the same steps as `time_shares`, from the cost tables of the step model. `capacity/hardware/drawn_power.py`
+It counts the same steps as the module `time_shares`, with their cost tables. `capacity/hardware/drawn_power.py`
 computes the power that a GPU draws at this use.
 """
 
@@ -16,14 +16,14 @@ GAPS: tuple[Bound, ...] = ("launch", "host")  # the GPU waits
 LEAST_KERNEL_FRACTION = 0.05
 
 StepRates = Iterable[tuple[float, StepCost]]
-"""Steps per second and the cost of such a step; steps that others replace have a negative rate."""
+"""(steps per second, cost of one of them); decode steps that mixed steps replace have a negative rate."""
 
 
 def gpu_use(steps: StepModelLike, limits: EngineLimits, load: EngineLoad) -> GpuUse:
     """Return the mean use of each GPU of an engine at `load`; an infinite rate is the highest that it can serve.
 
-    A request adds the cost of its prompt to the decode steps in which it runs, and its share of the decode steps of
-    the mean batch. Synchronised data-parallel ranks share the load equally.
+    A request adds the cost of its prompt to the steps in which it is prefilled, and its share of the decode steps at
+    the mean batch size. Synchronised data-parallel ranks share the load equally.
     """
     each = request_seconds(steps, limits, load)
     rate = min(load.requests_per_s, 1 / each.total_s)
@@ -50,7 +50,7 @@ def prompt_rates(
     decode: StepShape = EMPTY_SHAPE,
     prompts_per_s: float,
 ) -> StepRates:
-    """Yield the steps that the prompts of one rank add: mixed steps, less the decode steps that they replace."""
+    """Yield the steps that prompts add on one rank: their mixed steps, less the decode steps that these replace."""
     beside = decode if limits.mixes_prefill_with_decode else EMPTY_SHAPE
     computed = prompts_per_s * (1 - load.hit_fraction)
     for shape in prefill_steps(1, load.input_len, limits, decode=beside):
@@ -59,7 +59,7 @@ def prompt_rates(
 
 
 def use_of_steps(rates: StepRates, *, duty: float) -> GpuUse:
-    """Return the use by steps at these rates; `duty` is the fraction of time in which they run."""
+    """Return the GPU's use by steps at these rates; `duty` is the fraction of time in which steps run."""
     moved = computed = waited = 0.0
     for per_s, cost in rates:
         moved += per_s * cost.bytes

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 _LAUNCHES = dict(read_data(Path(__file__).with_name("launches.toml")))
 PRODUCTS: Mapping[str, int] = _LAUNCHES.pop("products")
 KERNELS: Mapping[str, float] = _LAUNCHES
-"""Kernel launches of one layer in a prefill step, by part of the layer."""
+"""Number of kernel launches in a prefill step, by part of a layer."""
 RANK_SPREAD = 0.1  # standard deviation of the ranks' launch times over their mean; assumed
 LAUNCH_QUEUE = 1_024
-"""Kernels that a CUDA stream queues; the next launch waits until one of them has run. Measurements found about 1,000
-(NVIDIA's developer forum, 68937, and the same question on Stack Overflow, 53970187, 2018-12)."""
+"""Most kernels that a CUDA stream queues; a further launch waits until one of them has run. Measurements found about
+1,000 (NVIDIA's developer forum, 68937, and the same question on Stack Overflow, 53970187, 2018-12)."""
 
 
 class Weights(NamedTuple):
@@ -78,9 +78,8 @@ def kernels_launched(setting: StepSetting) -> float:
 def launch_lag(setting: StepSetting) -> float:
     """Return the fraction of a step's GPU time that has passed when the CPU launches the step's last kernel.
 
-    Applies to steps without a CUDA graph. It is 0 for engines that read results in another process or thread. If
-    launches of a layer wait for the GPU (`EngineSpec.launches_wait`), the CPU reaches the last layer when the GPU
-    does.
+    It is for steps without a CUDA graph. It is 0 for engines that read results in another process or thread. If
+    launches of a layer wait for the GPU (`EngineSpec.launches_wait`), the CPU reaches the last layer when the GPU does.
     """
     if setting.engine is None or not setting.engine.results_after_launch:
         return 0.0

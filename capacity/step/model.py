@@ -1,8 +1,7 @@
 """The step model: a model on GPUs under an engine, and the time of each of its steps.
 
-It is the only module that combines model, GPU and engine. A step time is the sum of its operators, the launch time
-that exceeds the GPU time, and the engine's own work between steps. `step_seconds` and the table of `step_cost` have
-the same sum.
+It is the only module that combines model, GPU and engine. A step time is the sum of its operators, the launch time that
+exceeds the GPU time, and the engine's own work between steps. `step_seconds` returns the sum and `step_cost` its parts.
 """
 
 import bisect
@@ -72,17 +71,17 @@ class StepModel:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """Return the kernels whose constants come from another GPU, another engine or the universal set."""
+        """Return the kernels whose constants come from another GPU or engine, or from the set for all GPUs."""
         return tuple(dict.fromkeys(self._lookup.assumed))
 
     @property
     def capped_adjustments(self) -> tuple[tuple[str, str], ...]:
-        """Return (adjustment parameter, operator) where the adjusted time would be below the roofline time."""
+        """Return (adjustment parameter, operator) for each operator whose adjusted time would be below its roofline."""
         return tuple(dict.fromkeys(self._lookup.capped))
 
     @property
     def basis(self) -> Literal["analytic", "calibrated", "assumed"]:
-        """Return whether the kernel constants are assumed, fitted on this GPU, or neither."""
+        """Return "assumed", "calibrated" or "analytic", as the class describes."""
         if self.error_factor > 1 or self.profile.is_hypothetical:
             return "assumed"
         return "calibrated" if self._lookup.own_sources else "analytic"
@@ -94,7 +93,7 @@ class StepModel:
         return self._lookup.residuals(regime).widen(max(self.error_factor, *unmeasured.values(), 1.0))
 
     def _computed_shape(self, shape: StepShape) -> StepShape:
-        """Return the shape that the engine computes for a step: without a KV cache, all tokens of its requests."""
+        """Return the shape that the engine computes; without a KV cache, that is all tokens of the requests."""
         if self._use_cache:
             return shape
         return without_kv_cache(shape, window_tokens=self.model.window_tokens)
@@ -121,7 +120,7 @@ class StepModel:
         return tuple(encoder_operator(self._build, tower) for tower in self.model.towers)
 
     def _parts(self, shape: StepShape, rows: int) -> tuple[float, float, float]:
-        """Return three times in seconds: of the GPU, and of launches and host work that do not overlap with it."""
+        """Return the seconds of the GPU, and those of launches and of host work that do not overlap with it."""
         padded_rows = self._graph_rows(shape, rows)
         gpu = self._own_seconds(shape, padded_rows or rows)
         if self._operators.shared:
@@ -225,8 +224,7 @@ class StepModel:
         return max(1, picoseconds(self._step_seconds(shape)))  # no cache: shapes with a prefill rarely repeat
 
     def decode_piece(self, shape: StepShape) -> DecodePiece:
-        """Return this step's time as an affine function that is valid between two interpolation points of each context
-        sum."""
+        """Return this step's time as an affine function of its context sums, up to the next interpolation points."""
         context, window = shape[9], shape[10]
         low, width = _knot(context)
         window_low, window_width = (low, width) if window == context else _knot(window)
@@ -289,7 +287,7 @@ def _knot(tokens: int) -> tuple[int, int]:
 def make_seconds(operators: tuple[Operator, ...]) -> Callable[[float], float]:
     """Return a cached function from a number of rows to the operators' total seconds.
 
-    It adds from left to right on every Python version, because `sum` compensates rounding errors since 3.12.
+    It adds from left to right on every Python version. (`sum` compensates rounding errors since Python 3.12.)
     """
 
     @lru_cache(maxsize=CACHE_ENTRIES)

@@ -148,19 +148,19 @@ def moe_seconds(
 
 
 def token_log_ratio(tokens: float) -> float:
-    """Return ln(tokens / 32), for tokens limited to 1 to 4096; the factor on the experts' time is exp(`tilt` x
-    this)."""
+    """Return ln(tokens / 32), for 1 to 4096 tokens. The experts' time is multiplied by exp(`tilt` x result)."""
     return math.log(min(max(tokens, 1.0), MAX_EXPONENT_TOKENS) / MIDDLE_TOKENS)
 
 
 def largest_roofline_fraction(constants: MoeCoefficients) -> float:
-    """Return the smallest factor on the experts' time that respects the roofline: the largest fraction of a peak."""
+    """Return the smallest factor for which the experts' time is not below the roofline: their largest fraction of a
+    peak."""
     return max(constants.compute_fraction, constants.bandwidth_fraction, constants.routed_fraction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """Facts about a GPU that operators need."""
+    """Rates and sizes of a GPU that operators need."""
 
     hbm_bytes_per_s: float
     sm_count: int
@@ -185,7 +185,7 @@ class Repeated(ABC):
 
     @abstractmethod
     def counts(self, shape: StepShape) -> tuple[float, float, Bound]:
-        """Return the FLOPs and bytes of one run and its bound, for a step in which the operator runs."""
+        """Return the FLOPs, the bytes and the bound of one run, for a step in which the operator runs."""
 
     def cost(self, shape: StepShape) -> OpCost:
         """Return the operator's row of the cost table."""
@@ -317,7 +317,7 @@ class Experts(Repeated):
     weight_slowdown: float = 1.0
 
     def work(self, tokens: float, slowdown: float = 1.0) -> tuple[float, float, float]:
-        """Return FLOPs, bytes and routed bytes of a layer on a GPU; `slowdown` multiplies weight bytes."""
+        """Return one layer's FLOPs, bytes, and bytes to route tokens, on one GPU; `slowdown` multiplies weight bytes."""
         tokens *= self.token_groups
         held = self.num_experts / self.expert_ranks
         local_pairs = busiest_rank_pairs(
@@ -410,7 +410,7 @@ class Traffic(Repeated):
 
 
 def largest_bound(*, compute: float = 0.0, memory: float = 0.0, launch: float = 0.0) -> Bound:
-    """Return which of an operator's times is the largest: "compute", "memory" or "launch"."""
+    """Return which time of an operator is the longest: "compute", "memory" or "launch"."""
     if launch > compute and launch > memory:
         return "launch"
     return "compute" if compute >= memory else "memory"

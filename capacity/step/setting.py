@@ -29,20 +29,20 @@ DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "chip-to-chip", "c2c")
 GPUS_OF_SOCKET = 4
 CROSSING_SHARE = 0.81
 """Fraction of a PCIe link's rate that a ring keeps if it crosses between two CPU sockets. A group of more than four
-GPUs crosses in servers that have two sockets with four GPUs each. Peer to peer in both directions at once, across
-sockets against within one: 99 of 111, 64 of 103 and 95 of 103 GB/s in three servers (rtx6kpro,
-hardware/pcie-bandwidth.md, 2026), 0.81 on average. An 8-GPU server with all GPUs under one switch has no crossing;
-L40S and A100 PCIe servers rarely have such a switch."""
+GPUs crosses in servers that have two sockets with four GPUs each. Measured peer-to-peer rates in both directions at
+once: 99, 64 and 95 GB/s across sockets in three servers, and 111, 103 and 103 GB/s within a socket (rtx6kpro,
+hardware/pcie-bandwidth.md, 2026), a ratio of 0.81 on average. An 8-GPU server with all GPUs under one switch has no
+crossing; L40S and A100 PCIe servers rarely have such a switch."""
 
 READ_OVER_PCIE_ERROR = 1.5
-"""Possible error of steps that read weights over PCIe, because links, pinned memory and the overlap of copies differ.
-Assumed, 2026-11-22."""
+"""Possible error (factor) of steps that read weights over PCIe, because links, pinned memory and the overlap of copies
+differ. Assumed, 2026-11-22."""
 
 
 FEWEST_COMPILED_ROWS = {"gaudi": 1, "neuron": 1, "tpu": 16}
-"""Accelerators on which a compiler writes one program for each shape of a step. So no step launches its kernels one by
-one, and no kernel runs as thread blocks of one sequence and KV head. A step is padded to the next power of two of rows,
-at least this many. Sources: tpu-inference runner/utils.py `get_token_paddings`, vllm-gaudi
+"""Fewest rows of a step on accelerators whose compiler writes one program for each shape of a step. Steps are padded to
+the next power of two of rows. No step launches its kernels one by one, and no kernel runs as thread blocks of one
+sequence and KV head. Sources: tpu-inference runner/utils.py `get_token_paddings`, vllm-gaudi
 extension/bucketing/exponential.py, 2026-08; Neuron: assumed."""
 MOST_COMPILED_ROWS = 32_768
 
@@ -143,7 +143,7 @@ class StepSetting:
         return adjustment is not None and adjustment.measures_kernels(is_moe=self.model.is_moe)
 
     def weight_slowdown(self, bandwidth_fraction: float, *, share: float) -> float:
-        """Return the time to read weights, the fraction `share` over PCIe, divided by the time if all were in HBM."""
+        """Return the time to read weights with the fraction `share` over PCIe, divided by the time with all in HBM."""
         hbm, pcie = self.profile.hbm_bytes_per_s, self.profile.pcie.bytes_per_s
         return 1.0 - share + share * bandwidth_fraction * hbm / pcie
 
@@ -208,7 +208,7 @@ class StepSetting:
         )
 
     def _in_steps(self, constants: Found, *, kernel: tuple[str, str] | None) -> Found:
-        """Return constants of short kernel runs as whole steps sustain them, under the card's power cap."""
+        """Return constants of short kernel runs converted to sustained work under the card's power cap."""
         return scale_to_power_cap(sustained_constants(constants, self.profile, kernel), self.profile)
 
     def host_time(self) -> HostTime:
@@ -271,8 +271,8 @@ class StepSetting:
 
 
 def short_run_lookup(profile: HardwareProfile, family: str) -> KernelLookup:
-    """Return the constants of an engine's kernels as short runs of single kernels reach them: without the lower clock
-    of sustained work, without power limits, and without the profile's adjustment."""
+    """Return the constants of an engine's kernels in short runs of single kernels, without the lower clock of sustained
+    work, power limits and the profile's adjustment."""
     transfer = _transfer_function(profile, power_limits=False)
     return KernelLookup(coefficient_sources(profile), family, transfer)
 
@@ -280,10 +280,10 @@ def short_run_lookup(profile: HardwareProfile, family: str) -> KernelLookup:
 def _transfer_function(
     card: HardwareProfile, *, power_limits: bool = True
 ) -> Callable[[Coefficients], Coefficients] | None:
-    """Return a function that converts kernel constants of the source GPU to the clock and memory of this card, or the
-    constants for all GPUs to a chip that is no GPU.
+    """Return a function that converts kernel constants for this card; None if the profile needs no conversion.
 
-    None if the profile needs neither.
+    Constants of the GPU that the profile names are scaled to the card's clock and memory. For a chip that is not a GPU,
+    the constants for all GPUs are converted.
     """
     own = card.step_time
     share = None if own is None else own.chip_share
@@ -303,7 +303,7 @@ def _transfer_function(
 
 
 def _without_thread_blocks(constants: Coefficients, *, share: ChipShare | None) -> Coefficients:
-    """Return a kernel's constants on a chip that is no GPU."""
+    """Return a kernel's constants on a chip that is not a GPU."""
     if isinstance(constants, AttentionCoefficients):
         constants = constants.mark_assumed("no thread blocks", occupancy_s=0.0)
     return constants if share is None else share.convert_constants(constants)
@@ -326,8 +326,8 @@ def graph_sizes(largest: int) -> tuple[int, ...]:
 
 
 def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...]:
-    """Return the profile's own fit, then the fit of the GPU from which its constants are transferred, and of the GPU
-    that this one names for what it lacks.
+    """Return the profile's own fit, the fit of the GPU in `transferred_from`, the fit of that GPU's `transferred_from`,
+    ...
 
     Constants that are copies of the second fit do not count as the profile's own. Raises InvalidInput if the profile
     contains another GPU's fit.

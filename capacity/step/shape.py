@@ -15,12 +15,12 @@ Bound = Literal["compute", "memory", "communication", "launch", "host"]
 
 
 class StepShape(NamedTuple):
-    """Sufficient statistics of one engine step: sums of integers over the requests of its batch.
+    """Sums (whole numbers) over the requests of one engine step; its time depends on no other property of them.
 
     A *pair* is one new token that attends to itself or an earlier token: a prefill chunk of q new tokens after c
     computed ones adds q·c + q·(q+1)/2 pairs. The `window_` fields are the same sums with each query's context clipped
-    to the model's sliding window; without a window they equal the unclipped sums. Contexts count the tokens whose KV
-    is read, including the new ones.
+    to the model's sliding window; without a window they equal the unclipped sums. Contexts count the tokens whose KV is
+    read, including the new ones.
     """
 
     prefill_sequences: int = 0
@@ -41,12 +41,12 @@ class StepShape(NamedTuple):
 
     @property
     def num_tokens(self) -> int:
-        """Return the rows of every GEMM of the step."""
+        """Return the number of rows of each GEMM: all new tokens of the step."""
         return self.prefill_tokens + self.decode_sequences + self.draft_tokens
 
     @property
     def sampled_tokens(self) -> int:
-        """Return the rows of the LM head: one for each decode request, draft token and completed prompt."""
+        """Return the number of rows of the LM head: one for each decode request, draft token and completed prompt."""
         return self.prompts_completed + self.decode_sequences + self.draft_tokens
 
 
@@ -219,7 +219,7 @@ class SlowestRank:
 
 
 class AffineStepTimes:
-    """Step time `base_s + per_token_s · rows + per_context_token_s · decode contexts`, for reference runs."""
+    """Step time `base_s + per_token_s · rows + per_context_token_s · decode context tokens`, for reference runs."""
 
     def __init__(self, base_s: float, per_token_s: float, *, per_context_token_s: float = 0.0) -> None:
         self.base_ps = picoseconds(base_s)

@@ -28,8 +28,8 @@ def halve_ranks(setting: StepSetting) -> StepModel | None:
 def describe_split_slowdown(
     split: StepModel, ranks: int, less: StepModel, steps: Sequence[StepShape]
 ) -> str | None:
-    """Return a note if a prefill, given as its `steps`, takes longer with `ranks` TP ranks (step model `split`) than
-    with half of them (step model `less`); None if it does not."""
+    """Return a note if a prefill (`steps`) takes longer with `ranks` TP ranks (step model `split`) than with half of
+    them (step model `less`); None if it does not."""
     split_s, less_s = (sum(map(each.step_seconds, steps)) for each in (split, less))
     if split_s <= MIN_RATIO * less_s:
         return None

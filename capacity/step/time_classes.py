@@ -1,7 +1,8 @@
 """Classes of step time that share prediction errors.
 
 If a GPU's memory is slower than its constants state, the times of all memory-bound kernels are wrong by the same
-factor; so are the times of one CPU. Intervals and calibration apply one factor to the seconds of each class.
+factor. The same applies to all times of the host CPU. Intervals and calibration apply one factor to the seconds of each
+class.
 """
 
 from typing import Literal, get_args
@@ -24,7 +25,7 @@ _CLASS_BY_BOUND: dict[Bound, TimeClass] = {
 
 
 def time_class(operator: OpCost) -> TimeClass:
-    """Return the class of an operator's time: launch gaps and experts have their own, others that of their bound."""
+    """Return the class of an operator's time: launch gaps and experts have their own class, others that of their bound."""
     if operator.name == "launch gaps":
         return "eager"
     if operator.name == "experts":

@@ -88,8 +88,7 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
 
 
 def _first_root(spare: Callable[[float], float], most: float) -> float:
-    """Return the smallest number of decoding requests for which the function `spare` is not negative; `most` if it is
-    negative for all numbers up to `most`."""
+    """Return the smallest number of decoding requests for which `spare` is not negative; `most` if none is smaller."""
     low, high = 0.0, min(1.0, most)
     while spare(high) < 0:
         if high >= most:
@@ -147,7 +146,7 @@ def mean_decode_shape(batch: int, limits: EngineLimits, load: EngineLoad) -> Ste
 
 
 def _interpolate_batches(of_batch: Callable[[int], float]) -> Callable[[float], float]:
-    """Return `of_batch`, interpolated for fractional batch sizes and evaluated once for each whole size."""
+    """Return `of_batch` with linear interpolation for fractional batch sizes; each whole size is evaluated once."""
     known_at = cache(of_batch)
 
     def line(batch: float) -> float:

@@ -40,10 +40,11 @@ class AttentionTraffic:
 def naive_attention(
     tokens: int, head_dim: int, *, value_bytes: float = 2.0, causal: bool = False
 ) -> AttentionTraffic:
-    """Return the traffic with scores and probabilities in HBM: Q, K, V and O once (4Nd values), S and P twice (4N^2).
+    """Return the HBM traffic of naive attention: Q, K, V, O move once (4Nd values), scores and probabilities twice
+    (4N^2).
 
     Naive causal attention still computes and stores the whole N x N square; `causal` halves only the reported FLOPs.
-    Leaves out dropout and the mask's own traffic.
+    Dropout and the traffic of the mask are not modelled.
     """
     _check_sizes(tokens, head_dim)
     moved = (4.0 * tokens * head_dim + 4.0 * tokens * tokens) * value_bytes
@@ -60,8 +61,8 @@ def tiled_attention(
     """Return the traffic of FlashAttention: Q and O move once (2Nd values), K and V once for each tile of queries (2Nd
     · N/B; half of that if causal).
 
-    A tile of queries has B = M/(4 d) rows, where M is the number of values that fit on chip, as in the paper's
-    algorithm 1: room for tiles of Q, K, V and O. The row statistics (2 FP32 per row) are the extra memory. This is an
+    A tile of queries has B = M/(4 d) rows, where M is the number of values that fit on chip, so that tiles of Q, K, V
+    and O fit together (algorithm 1 of the paper). The row statistics (2 FP32 per row) are the extra memory. This is an
     upper bound for a kernel whose blocks share K and V through the L2 cache.
     """
     _check_sizes(tokens, head_dim)
@@ -91,8 +92,8 @@ def shared_memory_bytes(profile: HardwareProfile) -> int:
 class KernelTime:
     """Attention time of one prefill step and one decode step with one kernel, from the step model, over all layers.
 
-    Times are None if the kernel's speed on this GPU is not published. `times_fitted`: prefill time relative to the
-    fitted kernel.
+    Times are None if the kernel's speed on this GPU is not published. `times_fitted`: prefill time divided by that of
+    the kernel to which the step model was fitted.
     """
 
     kernel: str
@@ -106,9 +107,10 @@ class KernelTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionIo:
-    """Prefill attention of a whole model on one sequence: naive, tiled, and the time of the fitted kernel.
+    """Prefill attention of a whole model on one sequence: naive and tiled traffic, and kernel times.
 
-    `kernels`: times without FlashAttention and with each version. `naive_seconds`, `tiled_seconds`: roofline limits.
+    `kernels`: times without FlashAttention and with each of its versions. `naive_seconds`, `tiled_seconds`: roofline
+    limits.
     """
 
     tokens: int

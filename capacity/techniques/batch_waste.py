@@ -1,9 +1,9 @@
-"""Waste of batches that follows only from the spread of lengths, in closed form.
+"""Waste of batches because of different request lengths, in closed form.
 
 A static batch lasts as long as its longest request. With B requests whose outputs follow one distribution, slots are
 busy for mean/E[longest of B] of the time, so continuous batching needs E[longest of B]/mean times fewer steps: 1 for
-equal lengths, H(B) = 1 + 1/2 + ... + 1/B for exponential ones. This counts steps, not seconds: the speedup is larger
-if attention still reads the KV cache of finished requests, and smaller if a step with fewer requests is shorter.
+equal lengths, H(B) = 1 + 1/2 + ... + 1/B for exponential ones. This counts steps, not seconds: the speedup is larger if
+attention still reads the KV cache of finished requests, and smaller if a step with fewer requests is shorter.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ def expected_longest(lengths: IntArray, batch_size: int) -> float:
 
 
 def static_slot_waste(lengths: IntArray, batch_size: int) -> float:
-    """Return the fraction of a static batch's slots, over all steps, with finished requests: 1 - mean/E[longest]."""
+    """Return the mean fraction of a static batch's slots that finished requests occupy: 1 - mean/E[longest]."""
     return max(0.0, 1.0 - float(np.mean(lengths)) / expected_longest(lengths, batch_size))
 
 
@@ -37,28 +37,26 @@ def slot_gain(lengths: IntArray, batch_size: int) -> float:
 
 
 def exponential_slot_gain(batch_size: int) -> float:
-    """Return `slot_gain` of exponential lengths: the harmonic number H(B), 2.7 at B=8, 4.1 at 32 ("2 to 5 times")."""
+    """Return `slot_gain` of exponentially distributed lengths: the harmonic number H(B), 2.7 for 8 and 4.1 for 32."""
     if batch_size < 1:
         raise InvalidInput(f"a batch of {batch_size}: must be at least 1")
     return float(sum(1 / k for k in range(1, batch_size + 1)))
 
 
 def contiguous_kv_waste(tokens: IntArray, max_model_len: int) -> float:
-    """Return the fraction of reserved KV that is never filled if every request reserves `max_model_len` tokens: 1 -
-    mean final length / max_model_len.
+    """Return the unfilled fraction of KV if each request reserves `max_model_len`: 1 - mean length / max_model_len.
 
-    It is computed at the end of each request. Over the life of a request the waste is larger, because the reservation
-    fills gradually.
+    The waste during a request is larger, because the reservation fills gradually.
     """
     if max_model_len < 1 or int(np.max(tokens)) > max_model_len:
         raise InvalidInput(
-            f"max_model_len {max_model_len}: must hold the longest request, {int(np.max(tokens))} tokens"
+            f"max_model_len {max_model_len}: must be at least the longest request, {int(np.max(tokens))} tokens"
         )
     return 1.0 - float(np.mean(tokens)) / max_model_len
 
 
 def paged_kv_waste(tokens: IntArray, block_tokens: int) -> float:
-    """Return the unfilled fraction of KV blocks: on average under half a block of each request."""
+    """Return the fraction of allocated KV slots that requests never fill: on average under half a block per request."""
     if block_tokens < 1:
         raise InvalidInput(f"blocks of {block_tokens} tokens: must be at least 1")
     held = -(-np.asarray(tokens) // block_tokens) * block_tokens

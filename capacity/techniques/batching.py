@@ -68,7 +68,7 @@ class SpreadGain:
     """Speedup of continuous over static batching for one spread of output lengths: from the number of decode steps
     (`slot_gain`), and simulated.
 
-    Outputs are gamma distributed with the arrivals' mean, prompts are equal, and at most 256 requests run at once.
+    Output lengths are gamma distributed with the mean of the traffic, and prompts are equal.
     """
 
     coefficient_of_variation: float
@@ -110,13 +110,15 @@ def batching_comparison(
     spread: bool = True,
     engine_loop: str = "auto",
 ) -> Batching:
-    """Return the results of the same arrivals with static, windowed, unchunked, chunked, contiguous, cached and
-    disaggregated batching.
+    """Return the results of every batching method on the same arrivals.
+
+    The methods are static batches (full, or after a time window), continuous batching (with contiguous KV, whole
+    prompts, chunked prefill or a prefix cache) and disaggregated prefill.
 
     `batch_size` limits all methods (None: the pool's max_num_seqs). Waste is measured step by step by the Python
-    engines, which is practical for thousands of requests. `engine_loop` applies to the other simulations:
-    disaggregated prefill, which needs two engines and is compared with two mixed engines, and with `spread` the gains
-    for several spreads of lengths. Raises InvalidInput.
+    engines, which is practical for thousands of requests. `engine_loop` applies to the other simulations: disaggregated
+    prefill, which needs two engines and is compared with two mixed engines, and with `spread` the gains for several
+    spreads of lengths. Raises InvalidInput.
     """
     resolved = _limit_batch(resolved, workload, batch_size)
     options = [
@@ -151,7 +153,7 @@ def batching_comparison(
 
 
 def _limit_batch(resolved: ResolvedPool, workload: Workload, batch_size: int | None) -> ResolvedPool:
-    """Return the pool with at most this batch size. Raises DoesNotFit or InvalidInput if it cannot be compared."""
+    """Return the pool with at most this batch size. Raises DoesNotFit, or InvalidInput for an unsupported pool."""
     pool = resolved.pool
     left_out = {
         "--speculator": pool.speculator is not None,
@@ -180,7 +182,7 @@ def _limit_batch(resolved: ResolvedPool, workload: Workload, batch_size: int | N
 def _two_engine_options(
     resolved: ResolvedPool, workload: Workload, engine_loop: str
 ) -> tuple[list[BatchingOption], tuple[str, ...]]:
-    """Return the results of two mixed engines and of a prefill plus a decode engine; and notes if they cannot run."""
+    """Return the results of two mixed engines and of a prefill plus a decode engine, and notes on failures."""
     pair = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 2}))
     options, notes = [], []
     for name, prefill in (("continuous, 2 engines", None), ("disaggregated, 1 prefill + 1 decode", 1)):
@@ -323,7 +325,8 @@ def compare_batching(
     """Compare static, windowed, continuous, chunked and disaggregated batching of the same arrivals, and their waste.
 
     `max_batch` limits all methods (None: the engine's limit). Waste is measured step by step by the Python engines,
-    which is practical for thousands of requests; `engine_loop` applies to the rest. Raises DoesNotFit or InvalidInput.
+    which is practical for thousands of requests; `engine_loop` applies to the other simulations. Raises DoesNotFit or
+    InvalidInput.
     """
     check_time("batching window (--batching-window)", batching_window_s)
     pool, traffic = split(options, Pool, Traffic)

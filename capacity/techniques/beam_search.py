@@ -1,17 +1,17 @@
-"""Beam search: time and memory of each additional beam, for each implementation of beams in engines.
+"""Beam search: time and memory by number of beams, for each implementation in engines.
 
 All beams of a request read the KV of its prompt, which is stored once; each has its own output. After every step beams
 are selected again, so that several beams can continue the output of the same beam. Implementations:
 
 - `engine` (TensorRT-LLM; vLLM before 0.6.3): one decode token per beam, blocks shared; if two beams continue the same
   beam, its partial block is copied. At most one copy per beam and step is counted.
-- `resubmitted` (vLLM since): every step submits each beam as a new request of one token, whose KV is in the prefix
+- `resubmitted` (vLLM from 0.6.3): every step submits each beam as a new request of one token, whose KV is in the prefix
   cache up to its last full block.
 - `recomputed`: the same without a prefix cache; every step computes the whole context of each beam.
 - `reordered` (transformers): one decode token per beam, each with its own whole cache including the prompt, which is
   copied into the new order at every step.
 
-Left out: early stopping, and common beginnings of outputs.
+Not modelled: early stopping, and output tokens that several beams share.
 """
 
 import math
@@ -60,7 +60,7 @@ class BeamRow:
     """Results for one beam width and one implementation, with `batch_size` concurrent requests.
 
     `tpot_s`: time of a step with all beams. `times_greedy`: `tpot_s` relative to one beam with `engine`. `kv_tokens`:
-    tokens of KV of a request at its end. `most_requests`: number of such requests that the KV cache holds.
+    tokens of KV of a request at its end. `most_requests`: how many requests of this beam width fit the KV cache.
     """
 
     beam_width: int
@@ -77,7 +77,7 @@ class BeamRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeamSearch(PoolAnswer):
-    """Results for every beam width and implementation; `engine_way` is the implementation of the pool's engine."""
+    """Results for every beam width and implementation. `engine_way` is the implementation of the pool's engine."""
 
     SCHEMA: ClassVar[str] = "capacity/beam-search/v1"
 
@@ -150,7 +150,7 @@ def _check_request(
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """Requests of one length and batch size on one pool, for which beam widths are computed."""
+    """Beam search by requests of one length and batch size on one pool."""
 
     resolved: ResolvedPool
     input_len: int
@@ -202,8 +202,11 @@ class _Search:
         return decode_s + steps.copy_seconds(2.0 * beams * copied_tokens * token_bytes / ranks)
 
     def _submitted_s(self, beams: int, context: int, *, cached: bool) -> float:
-        """Return the mean step time (s), over the lengths in a KV block, if each beam is submitted as a new request.
-        `cached`: full blocks are in the prefix cache, so only the last, partial block is computed."""
+        """Return the step time (s) if each beam is submitted as a new request.
+
+        `cached`: full blocks are in the prefix cache, so only the last, partial block is computed; the time is a mean
+        over its possible lengths.
+        """
         steps, window = self.resolved.step_model, self.resolved.model.window_tokens
         block = self.resolved.memory.kv_block_tokens if cached else 1
         seconds = 0.0
@@ -214,13 +217,13 @@ class _Search:
         return seconds / block + RESUBMIT_S * beams
 
     def kv_tokens(self, width: int, way: Way) -> int:
-        """Return the tokens whose KV a request holds at its end."""
+        """Return how many tokens of KV a request has at its end."""
         if way == "reordered":
             return width * (self.input_len + self.output_len)
         return self.input_len + width * self.output_len
 
     def _blocks(self, width: int, way: Way) -> int:
-        """Return the KV blocks of a request at its end. Beams share the full blocks of the prompt, except with
+        """Return how many KV blocks a request has at its end. Beams share the full blocks of the prompt, except with
         `reordered`, where each beam stores its whole sequence."""
         layout = self.resolved.memory.layout
         whole = layout.blocks_of_request(self.input_len + self.output_len)
@@ -236,7 +239,7 @@ class _Search:
 
 
 def _add_quantities(first: Quantity, second: Quantity, more: float = 0.0) -> Quantity:
-    """Return the sum of two quantities and `more`. The ends of the intervals add, because the errors may coincide."""
+    """Return the sum of two quantities and `more`. Interval bounds add up, because the errors may be correlated."""
 
     def add_optional(name: str) -> float | None:
         one, other = getattr(first, name), getattr(second, name)

@@ -49,7 +49,7 @@ class PromptCachePlan(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptCacheBill:
-    """Input cost of a trace under a plan, relative to the cost without a cache (1.0)."""
+    """Cost of a trace's prompts under a provider's plan, relative to the cost without a cache (1.0)."""
 
     plan: str
     hit_fraction: float  # of prompt tokens, within the time to live
@@ -61,7 +61,7 @@ class PromptCacheBill:
 
 @lru_cache(maxsize=1)
 def prompt_cache_plans() -> dict[str, PromptCachePlan]:
-    """Return all providers' plans that ship with the package, each with its date. Raises MalformedFile."""
+    """Return the prompt-cache prices of all providers in the package, by plan name. Raises MalformedFile."""
     return read_rows(TABLE, PromptCachePlan)
 
 
@@ -76,9 +76,9 @@ def find_plan(name: str) -> PromptCachePlan:
 def break_even_reuses(write: float, read: float) -> float:
     """Return the number of reads of a written prefix above which caching pays off: (write - 1) / (1 - read).
 
-    One write and n reads cost write + n·read; without a cache they cost 1 + n. For Anthropic's published prices of
-    1.25 and 0.1: 0.25/0.9 = 0.28, so the first reuse pays off; for its one-hour cache, 1/0.9 = 1.1, so the second one
-    does. Raises InvalidInput if a read is not cheaper than sending the prompt again.
+    One write and n reads cost `write` + n · `read`; without a cache the same prompts cost 1 + n. For Anthropic's
+    published prices of 1.25 and 0.1: 0.25/0.9 = 0.28, so the first reuse pays off; for its one-hour cache, 1/0.9 = 1.1,
+    so the second one does. Raises InvalidInput if a read is not cheaper than sending the prompt again.
     """
     if not 0 <= read < 1:
         raise InvalidInput(
@@ -88,9 +88,9 @@ def break_even_reuses(write: float, read: float) -> float:
 
 
 def relative_input_cost(hit_fraction: float, write: float, read: float) -> float:
-    """Return the input cost relative to that without a cache: hits cost `read`, all other tokens `write`.
+    """Return the input cost relative to that without a cache: hits cost `read`, all other tokens cost `write`.
 
-    Assumes that every token that is not a hit is written, as automatic caching does; marking only reused prefixes is
+    Every token that is not a hit is written to the cache, as with automatic caching. Marking only reused prefixes is
     cheaper.
     """
     if not 0 <= hit_fraction <= 1:
@@ -180,8 +180,9 @@ def cache_curve(
     limit: int | None = None,
     served_by: tuple[str | ModelSpec, Pool | Mapping[str, object]] | None = None,
 ) -> CacheCurve:
-    """Return the hit rates of a trace at each of `capacities_tokens` and for routing over `replicas`, and the savings
-    on a model and GPU, or on a model and pool (`served_by`: the model, and a Pool or its fields).
+    """Return a trace's hit rates by cache size and by routing over `replicas`, saved prefill, and API costs.
+
+    Savings need a model and a GPU, or `served_by`: the model, and a Pool or its fields.
 
     `price`: $ per GPU-hour of that pool; `plans`: names of providers' plans (None: all). Raises InvalidInput.
     """

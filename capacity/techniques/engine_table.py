@@ -102,7 +102,7 @@ LADDER_CONTEXT = 512  # tokens; the claim does not say: assumed
 
 
 def ladder_claims() -> tuple[Claim, ...]:
-    """Return published claims in tokens/s for Llama-2-7B on an A100. Bound: HBM bandwidth / bytes of a step."""
+    """Return published single-stream tokens/s of Llama-2-7B on an A100; the bound is HBM bandwidth / step bytes."""
     return tuple(_ladder_claim(*rung) for rung in _LADDER)
 
 
@@ -148,7 +148,10 @@ def _share(cost: StepCost, counted: Callable[[OpCost], bool]) -> float:
 
 
 def breakdown_claims() -> tuple[Claim, ...]:
-    """Return a published time breakdown, one claim a phase: Llama-2-70B INT4, one A100, 512 tokens in, 256 out."""
+    """Return a published time breakdown of one request as claims, one for each phase.
+
+    The request has 512 prompt and 256 output tokens, on Llama-2-70B in INT4 on one A100.
+    """
     resolved = resolve("llama-2-70b", Pool(gpu="a100", quantization="awq", max_model_len=1024))
     profile, steps = resolved.profile, resolved.step_model
     prefill, decode = steps.step_cost(prefill_shape(1, 512)), steps.step_cost(decode_shape(1, 512 + 128))

@@ -1,4 +1,4 @@
-"""Size of the KV cache by model, context and attention kind, and the context that each GPU holds."""
+"""Size of the KV cache by model, context and attention kind, and the longest context on each GPU."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from capacity.techniques.one_pool import Contexts, TensorParallel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvAnswerRow:
-    """A model's KV cache, its size with MHA, MQA and MLA, and the prompt length where attention is half the FLOPs."""
+    """KV sizes of a model, also with MHA, MQA and MLA, and the prompt length where attention is half of the FLOPs."""
 
     model: str
     attention: str
@@ -76,7 +76,7 @@ class KvAnswer(AnswerRecord):
     long_contexts: tuple[LongContext, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values; context lengths that are keys become text."""
+        """Return JSON values; context lengths that are dict keys become strings."""
         answer = AnswerRecord.to_dict(self)
         for row in answer["rows"]:
             row["request_bytes"] = {str(context): size for context, size in row["request_bytes"].items()}
@@ -100,12 +100,11 @@ def kv(
     quantization: str | None = None,
     engine: str = "vllm",
 ) -> KvAnswer:
-    """Return KV sizes by model and context, with other kinds of attention and with limited attention, and the context
-    that each GPU holds.
+    """Return KV sizes by model and context, also with other kinds of attention, and the longest context on each GPU.
 
-    `batch_size` is that of decode steps. `window_tokens` adds windows, sinks and chunks of that size. `eviction` (a
-    name or "all") adds methods that keep `budget_tokens` of a request by attention score, or that store fewer bits. A
-    single model or GPU may be given without a list. Raises InvalidInput or UnknownName.
+    `batch_size`: requests of a decode step. `window_tokens` adds KV sizes with attention limited by windows, sinks and
+    chunks of this size. `eviction` (a name or "all") adds methods that keep `budget_tokens` of a request by attention
+    score, or that store fewer bits. A single model or GPU needs no list. Raises InvalidInput or UnknownName.
     """
     models = (models,) if isinstance(models, (str, ModelSpec)) else models
     gpus = (gpus,) if isinstance(gpus, str) else gpus

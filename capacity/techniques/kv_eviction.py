@@ -26,8 +26,8 @@ class EvictionRow:
 
     `score_bytes`: extra memory of a method that accumulates scores. `step_s`: a decode step of `batch_size` requests.
     `held`: how many requests of `context_tokens` fit; `tokens_per_s` is for these (at most max_num_seqs). `prefill_s`
-    is for one whole prompt, and `score_s` is the time that selecting tokens adds. These are None without a GPU, except
-    `score_bytes`.
+    is for one whole prompt, and `score_s` is the time that selecting tokens adds. Times, `held` and throughput are None
+    without a GPU.
     """
 
     model: str
@@ -50,7 +50,7 @@ class EvictionRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionMethod:
-    """A method: what it does to a prompt, the engines that support it, and its published results."""
+    """An eviction or compression method: its effect on prompts, engines that support it, published results."""
 
     method: str
     title: str
@@ -111,7 +111,7 @@ def eviction_rows(
     batch_size: int,
     kv_cache_dtype: str = "auto",
 ) -> Iterator[EvictionRow]:
-    """Yield a row for the whole KV, then one for each method. Windowed and recurrent layers stay unchanged.
+    """Yield a row for the full KV cache, then one for each method. Methods do not change windowed and recurrent layers.
 
     Raises InvalidInput for a budget below 1.
     """
@@ -173,7 +173,10 @@ def _requests_that_fit(pool: ResolvedPool, context: int, kept: int) -> int:
 
 
 def _prefill_s(pool: ResolvedPool, method: KvEviction | None, context: int, kept: int) -> tuple[float, float]:
-    """Return the prefill time (s) of one prompt, and the scoring time, in proportion to the scored query-key pairs."""
+    """Return the prefill time (s) of one prompt, and the time (s) to score its tokens.
+
+    The scoring time is proportional to the number of scored query-key pairs.
+    """
     model = pool.model
     shape = prefill_shape(1, context, window_tokens=model.window_tokens)
     if method is not None and method.prompt == "kept":

@@ -1,6 +1,6 @@
-"""Long contexts: where attention costs more than the weights, the benefit of offloading, prefill over several GPUs.
+"""Long contexts: the length where attention costs more than the weights, KV offloading, prefill over several GPUs.
 
-The formulas are in closed form; times are those of the step model where a fitted kernel exists.
+The formulas are in closed form; times are from the step model.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def prefill_crossover_tokens(model: ModelSpec) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextPoint:
-    """One decode step at one context length, and the fraction of its time that is attention."""
+    """Time of one decode step at one context length, and attention's fraction of it."""
 
     context_tokens: int
     step_s: float
@@ -49,7 +49,7 @@ class ContextPoint:
 
 
 def decode_point(resolved: ResolvedPool, batch_size: int, context: int) -> ContextPoint:
-    """Return a decode step of `batch_size` requests of `context` tokens from the step model, with no memory check."""
+    """Return the time of a decode step of `batch_size` requests of `context` tokens, even if they do not fit."""
     if batch_size < 1 or not 1 <= context <= LONGEST_CONTEXT:
         raise InvalidInput(
             f"a batch of {batch_size} must be at least 1, and a context of {context} from 1 to {LONGEST_CONTEXT}"
@@ -75,7 +75,7 @@ def decode_crossover_tokens(resolved: ResolvedPool, batch_size: int) -> int | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offload:
-    """Time (s) to load a cached prefix from CPU memory, and time to recompute it, if nothing else runs."""
+    """Time (s) to load the KV of a prefix from CPU memory, and time (s) to recompute it, on an idle GPU."""
 
     tokens: int
     bytes: float
@@ -88,10 +88,9 @@ class Offload:
 
 
 def offload(resolved: ResolvedPool, tokens: int) -> Offload:
-    """Return the time to load the KV of `tokens` tokens over PCIe, where each GPU loads its part, and the time of
-    their prefill.
+    """Return the time to load the KV of `tokens` tokens over PCIe (each GPU its part), and the time to prefill them.
 
-    Leaves out overlap of layers (load while computing) and contention for the link.
+    Not modelled: computing while layers load, and contention for the link.
     """
     kv_bytes = request_kv_bytes(resolved.model, tokens, resolved.kv_cache_dtype)
     ranks = min(resolved.pool.tensor_parallel_size, max(1, resolved.model.num_kv_heads))
@@ -157,7 +156,7 @@ def context_parallel_prefill(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongContext:
     """A model on one GPU (or group): the context that it holds, the context at which attention takes half of a decode
-    step, and the benefit of loading a prefix.
+    step, and the time that loading a prefix saves.
 
     Results are empty or None if the model does not fit or its times are not modelled; `reason` explains why.
     """

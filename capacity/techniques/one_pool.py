@@ -14,7 +14,7 @@ from capacity.pool.resolve import ResolvedPool
 
 InputLen = Annotated[int, Flag("Prompt tokens per request.", "--input-len --isl")]
 OutputLen = Annotated[int, Flag("Output tokens per request.", "--output-len --osl")]
-Contexts = Annotated[Sequence[int], Flag("Context lengths in tokens, as 4K,32K,128K,1M.", "--contexts")]
+Contexts = Annotated[Sequence[int], Flag("Context lengths in tokens, such as 4K,32K,128K,1M.", "--contexts")]
 TensorParallel = Annotated[
     int, Flag("Number of GPUs that share every layer.", "--tensor-parallel-size -tp", least=1)
 ]

@@ -23,7 +23,7 @@ PREFIX_SHARE = 0.5  # SGLang router's --cache-threshold as first released, 2024-
 class ReuseCurve:
     """Depth in the LRU stack of every block at the time when a prompt looks it up (-1: the block was not used before).
 
-    `capacity_blocks` of the methods is the cache size in blocks of `block_tokens`; None: unlimited. Exact if requests
+    In the methods, `capacity_blocks` is the cache size in blocks of `block_tokens`; None: unlimited. Exact if requests
     run one after another and fit the cache. Concurrent requests find each other's blocks earlier.
     """
 
@@ -35,7 +35,7 @@ class ReuseCurve:
     gap_s: np.ndarray[tuple[int, ...], np.dtype[np.float64]]  # since its last use; infinite: never
 
     def hits(self, capacity_blocks: int | None = None) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        """Return a mask of the looked-up blocks that are hits."""
+        """Return a mask of the blocks in `depth`: true for cache hits."""
         if capacity_blocks is not None and capacity_blocks < 0:
             raise InvalidInput(f"a cache of {capacity_blocks} blocks: must be at least 0")
         seen = self.depth >= 0
@@ -166,8 +166,8 @@ def prefill_savings(
 ) -> PrefillSavings:
     """Return the prefill time and cost that cache hits save; `capacity_blocks` None: the pool's own KV cache.
 
-    Each prompt runs in one step that reads its cached tokens as context. The saved fraction is below the token hit
-    rate, because attention still reads the prefix, and short remaining prompts are bound by weights and launches.
+    Each prompt runs in one step that reads its cached tokens as context. The saved fraction of time is below the token
+    hit rate, because attention still reads the prefix, and short prompt parts are bound by weights and launches.
     """
     if capacity_blocks is None:
         capacity_blocks = resolved.memory.require_fit().kv_capacity_tokens // curve.block_tokens
@@ -214,7 +214,7 @@ def routed_reuse(
     capacity_blocks: int | None = None,
     as_engine: bool = False,
 ) -> RoutedReuse:
-    """Return the hit rate of requests routed over `replicas`, each with a cache of `capacity_blocks`.
+    """Return the hit rate if requests are routed over `replicas`, each with its own cache of `capacity_blocks`.
 
     `routing` selects the replica of a request. `round-robin`: each replica in turn. `least-tokens`: the replica with
     the fewest prompt tokens so far. `prefix`: the replica with the longest prefix of this prompt, if that is more than

@@ -19,7 +19,7 @@ Kind = Literal["none", "weight-only", "weights and activations", "kv-cache"]
 
 
 class Quality(Spec):
-    """A published result: scores before and after quantization, or `losses` (fractions of scores) from `source`."""
+    """A published result: scores before and after quantization, or `losses`, the fractions of scores that were lost."""
 
     metric: str
     model: str
@@ -31,7 +31,7 @@ class Quality(Spec):
 
     @property
     def loss_fractions(self) -> tuple[float, ...]:
-        """Return the fractions of task scores that quantization loses; empty for a perplexity, which has none."""
+        """Return the fractions of task scores that quantization loses; empty for perplexities."""
         if self.baseline is None or self.quantized is None or "perplexity" in self.metric:
             return self.losses
         return (max(0.0, 1 - self.quantized / self.baseline),)
@@ -65,7 +65,7 @@ class QuantizationMethod(Spec):
         return replace(resolved, scheme=self.scheme(resolved))
 
     def scheme(self, resolved: ResolvedPool) -> QuantizationScheme:
-        """Return the weight formats with this method; embedding, LM head, router and norms stay at 16 bit."""
+        """Return the pool's weight formats with this method; embedding, LM head, router and norms stay at 16 bit."""
         return scheme_for(resolved.model, self.quantization)
 
 

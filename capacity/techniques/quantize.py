@@ -54,8 +54,9 @@ class QuantizedOption:
     `reason` explains why.
 
     `tpot_small_s` is for a batch of 1, `tpot_large_s` for `large_batch`. `max_batch` requests of input + output tokens
-    run at once: max_num_seqs, or the capacity of the KV cache. `output_tokens_per_s` and the cost are at full load, as
-    in `cost`, for lengths that vary around these. `intervals_s`: the 90 % intervals of the times, by field name.
+    run at once: max_num_seqs, or the capacity of the KV cache. `output_tokens_per_s` and the cost are at full load,
+    computed as by `capacity cost`, for lengths that vary around these means. `intervals_s`: the 90 % intervals of the
+    times, by field name.
     """
 
     method: str
@@ -120,7 +121,7 @@ def quantization_options(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
-    """Load to compare methods: fixed lengths, batch size for the second TPOT, price, `requests` of varying lengths."""
+    """Traffic and price for the comparison; `large_batch`: batch of `tpot_large_s`. `requests` have varying lengths."""
 
     input_len: int
     output_len: int
@@ -131,14 +132,14 @@ class _Load:
 
 @cache
 def varying_traffic(input_len: int, output_len: int) -> Traffic:
-    """Return traffic with these mean lengths and the defaults that `cost` also uses."""
+    """Return traffic with these mean lengths, and otherwise the defaults that `capacity cost` also uses."""
     return build(Traffic, {"input_len": input_len, "output_len": output_len, "request_rate": 1.0})
 
 
 def _option(
     resolved: ResolvedPool, method: QuantizationMethod, load: _Load, plain: Callable[[], ResolvedPool]
 ) -> QuantizedOption:
-    """Return the results of one method. `plain()` returns the pool at 16 bit, which all methods share."""
+    """Return the results of one method. `plain()` returns the pool at 16 bit."""
     pool = method.apply(resolved)
     option = _option_without_times(pool, method, load)
     try:
@@ -158,7 +159,7 @@ def _option(
 
 
 def _option_without_times(pool: ResolvedPool, method: QuantizationMethod, load: _Load) -> QuantizedOption:
-    """Return the results of a method that need no times: size, kernel, quality."""
+    """Return the size, kernel and quality of a method, with all times None."""
     stored = pool.scheme.format_of("experts" if pool.model.is_moe else "dense_ffn")
     execution = pool.step_setting.execution(stored)
     remarks = pool.step_setting.remarks
@@ -196,7 +197,7 @@ def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
 
 
 def _add_times(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> QuantizedOption:
-    """Return the option with times of one request and of the large batch, throughput at full load, and cost."""
+    """Return the option with times for a batch of 1 and for the large batch, throughput at full load, and cost."""
     steps, limits, most = pool.step_model, pool.limits_from(), option.max_batch
     lengths = {"input_len": load.input_len, "output_len": load.output_len}
     alone = batch_times(steps, limits, SMALL_BATCH, **lengths)
@@ -296,7 +297,7 @@ def quantize(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizationRow:
-    """A value of `--quantization`: its other spellings, the matrix format, and the kernel that multiplies it.
+    """A value of `--quantization`: its other spellings, the weight format, and the kernel that multiplies it.
 
     `kernel` is vLLM's kernel on GPUs with this number format. `remark`: what is not measured, or "".
     """

@@ -40,7 +40,7 @@ SIZE_FIELDS = {
 def pipeline_bubble_fraction(stages: int, micro_batches: int) -> float:
     """Return the idle fraction of p stages that are filled with m micro-batches and drained once: (p-1)/(m+p-1).
 
-    In continuous serving micro-batches follow each other without a drain, so this is an upper bound: only their
+    This is an upper bound for continuous serving, where micro-batches follow each other without a drain and only
     unequal sizes leave idle time. Source: Huang et al., GPipe, arXiv 1811.06965.
     """
     if stages < 1 or micro_batches < 1:
@@ -164,7 +164,7 @@ def scaling_curve(
 
 
 def _sizes(model: ModelSpec, axis: Axis, most_gpus: int) -> tuple[int, ...]:
-    """Return the sizes to try along an axis, at most `most_gpus`."""
+    """Return the parallel sizes to try along an axis, in ascending order."""
     if axis in ("tensor", "expert"):
         return tensor_parallel_sizes(model, most_gpus)
     most = min(most_gpus, model.num_layers) if axis == "pipeline" else most_gpus
@@ -232,7 +232,7 @@ def _closed_loop(resolved: ResolvedPool, load: _Load) -> _Loop:
 
 
 def _layout_without_times(resolved: ResolvedPool, load: _Load, reason: str | None) -> Layout:
-    """Return the layout with all times None and the `reason` for that, if there is one."""
+    """Return the layout without times. `reason`: why it does not fit or is rejected; None if times will be added."""
     return make_from(
         Layout,
         resolved.pool,
@@ -271,8 +271,8 @@ def _layout_with_times(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layo
 
 
 def _experts(resolved: ResolvedPool, served: int) -> tuple[float | None, float | None]:
-    """Return two values for a decode step of `served` requests: the number of different experts that it reads, and the
-    token-expert pairs of the busiest GPU divided by the mean. Each is None where it does not apply."""
+    """Return the number of different experts that a decode step of `served` requests reads, and the token-expert pairs
+    of the busiest GPU divided by the mean. Each is None if it does not apply."""
     part = routed_experts(resolved.model)
     if part is None:
         return None, None

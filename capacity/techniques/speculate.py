@@ -60,10 +60,10 @@ def simulate_speculation(
     seed: int = 0,
     engine_loop: str = "auto",
 ) -> SpeculatedRun:
-    """Simulate `workload` twice: without drafts, and with drafts that are verified as vLLM V1 schedules them.
+    """Simulate `workload` without drafts, and again with drafts that vLLM V1's scheduler verifies.
 
-    A draft tree is scheduled with all its nodes: each takes a token of the budget and a KV slot, and is verified. Each
-    depth has its own acceptance rate. Raises InvalidInput.
+    In a draft tree every node takes one token of the budget and one KV slot. Each depth has its own acceptance rate.
+    Raises InvalidInput.
     """
     target = speculation.target
     without = replace(target, pool=target.pool.without_drafts)
@@ -116,7 +116,7 @@ class SpeculationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptanceSource:
-    """Source of an acceptance rate: the model and the setting (engine, GPU, batch) of the measurement."""
+    """Source of the acceptance rates, with the model and the setting (engine, GPU, batch) of the measurement."""
 
     text: str
     date: str
@@ -135,11 +135,10 @@ class FirstTokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speculating(PoolAnswer):
-    """Results for each batch size. `acceptance`: probability that the token at each depth is accepted if the previous
-    token is.
+    """Results for each batch size. `acceptance` by depth: probability that a draft is accepted if all before it are.
 
-    `break_even_batch` None: drafts are faster up to `largest_batch`, the limit of max_num_seqs and of the KV cache
-    with the draft model loaded.
+    `break_even_batch` None: drafts are faster up to `largest_batch`, the limit of max_num_seqs and of the KV cache with
+    the draft model loaded.
     """
 
     SCHEMA: ClassVar[str] = "capacity/speculate/v1"
@@ -176,8 +175,8 @@ def speculate(
 ) -> Speculating:
     """Return the speedup of drafts by batch size (given and best draft length), break-even batch, memory and TTFT.
 
-    `method` None: the pool's `speculator`, else eagle3. Batch sizes that the engine cannot run are left out.
-    `simulate` adds closed loops with and without drafts. Raises DoesNotFit or InvalidInput.
+    `method` None: the pool's `speculator`, else eagle3. Batch sizes that the engine cannot run are left out. `simulate`
+    adds the speedup in simulated closed loops. Raises DoesNotFit or InvalidInput.
     """
     deployment = make_deployment(model, pool=split(options, Pool)[0], question="speculate", simulate=simulate)
     pool = require_one_rank(deployment.pool, "speculate")

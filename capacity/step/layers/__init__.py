@@ -29,8 +29,8 @@ from capacity.step.operators import ACTIVATION_BYTES, Gemm, Operator
 from capacity.step.row_counts import RowCount, all_tokens, prompt_tokens, sampled_tokens
 
 MIN_GPU_OFFLOAD_ROWS = 32.0
-"""Rows from which the GPU multiplies weights in host memory. Source: ggml-cuda, min_batch_size of offload_op
-(llama.cpp PR 6083); ik_llama.cpp's GGML_CUDA_MIN_BATCH_OFFLOAD has the same default."""
+"""Rows of a step from which the GPU, not the CPU, multiplies weights in host memory. Source: ggml-cuda, min_batch_size
+of offload_op (llama.cpp PR 6083); ik_llama.cpp's GGML_CUDA_MIN_BATCH_OFFLOAD has the same default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ def build_operators(build: Builder) -> Operators:
 
 
 def _operator_rows(operator: Operator) -> RowCount:
-    """Return the row count of an operator: the function that returns how many rows of a step the operator computes."""
+    """Return the function that counts the rows of a step that the operator computes."""
     return getattr(operator, "rows", all_tokens)
 
 
@@ -133,7 +133,7 @@ def _side_by_side(mixer: ParallelMixer, group: LayerGroup, build: Builder) -> Mi
 
 @mixer_operators.register
 def _no_mixer(mixer: NoMixer, group: LayerGroup, build: Builder) -> MixerOperators:  # noqa: ARG001
-    """Build the only operator of a layer without a token mixer: the norm before the feed-forward."""
+    """Build the mixer operators of a layer without a token mixer: only the norm before the feed-forward."""
     return MixerOperators(products=[build.elementwise(group, rope_values=0.0, cache_bytes=0.0)], attention=[])
 
 
@@ -168,7 +168,7 @@ def _require_operator(kind: type) -> None:
 
 
 def embedding(build: Builder) -> Iterator[Operator]:
-    """Build the embedding look-up of each row, and the model's matrix multiplications outside of layers."""
+    """Build the embedding look-up of each row, and the matrix multiplications that belong to no layer."""
     yield build.traffic(
         "embedding", kernels=1.0, bytes_per_row=2 * build.model.hidden_size * ACTIVATION_BYTES
     )
@@ -178,7 +178,7 @@ def embedding(build: Builder) -> Iterator[Operator]:
 
 
 def head(build: Builder) -> Iterator[Operator]:
-    """Build the LM head and sampling over the sampled rows; embedding models have neither."""
+    """Build the LM head and the sampling, for the sampled rows; embedding models have neither."""
     model, ranks = build.model, build.setting.tensor_parallel_size
     if model.task == "embed":
         return
@@ -254,7 +254,7 @@ def name_as_cpu(operator: Operator) -> Operator:
 
 
 def cpu_builder(build: Builder) -> Builder:
-    """Return the builder for the layers on the CPU: the same engine and formats, with the rates of the host CPU."""
+    """Return the builder for layers on the CPU: the same engine and weight formats, with the rates of the host CPU."""
     cpu = build.setting.host_cpu
     assert cpu is not None, "CPU layers need a CPU"
     return Builder(replace(build.setting, profile=cpu, host_weight_share=0.0))

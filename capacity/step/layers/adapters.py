@@ -78,7 +78,7 @@ def packed_layers(model: ModelSpec, tensor_parallel_size: int) -> Iterator[Packe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterProducts(Repeated):
-    """LoRA's shrink and expand kernels of all packs of layers, for all rows of a step."""
+    """LoRA's shrink and expand kernels of all `PackedLayers`, for all rows of a step."""
 
     packs: tuple[PackedLayers, ...]
     rank: int

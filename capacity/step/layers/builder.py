@@ -1,4 +1,4 @@
-"""Builder of a step's operators: it has the rates and links of one setting, and builds GEMMs, norms and attention."""
+"""Builder of a step's operators: GEMMs, norms, attention and messages with the rates and links of one setting."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -31,8 +31,8 @@ KERNELS_OF_MOE = 2.0  # top-k of the router, and the sum with the shared experts
 FLOATS = ("fp32", "fp16", "bf16")  # a GPU without rates of one of these multiplies in another
 
 AttentionWork = Callable[[StepShape], tuple[float, float, float, float]]
-"""FLOPs, bytes, requests x KV heads and mean decode context of one layer. It is a frozen dataclass, so that
-equal operators merge, and `capacity.step.export` finds the constants of its formula in its fields."""
+"""Function that returns FLOPs, bytes, requests x KV heads and mean decode context of one layer in a step. It is an
+instance of a frozen dataclass, so that equal operators merge, and `capacity.step.export` reads its fields."""
 NO_WORK = (0.0, 0.0, 0.0, 0.0)
 
 
@@ -45,7 +45,7 @@ class MixerOperators(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredFormat:
-    """Format and kernel of a matrix in `count` layers; `bits_per_weight`: mean weighted by size of its parts."""
+    """Format and kernel of a matrix in `count` layers; `bits_per_weight`: mean over the matrix's weights."""
 
     weight_format: WeightFormat
     execution: Execution
@@ -53,7 +53,7 @@ class StoredFormat:
     count: int
 
 
-EARLY_PLATFORM = "{} on {}: times are those of later releases; this one was up to {:g} times slower, by model"
+EARLY_PLATFORM = "{} on {}: times are those of later releases; this release was up to {:g} times slower, depending on the model"
 
 
 class Builder:
@@ -128,8 +128,8 @@ class Builder:
         self.error_factor = max(self.error_factor, factor)
 
     def kernel_without_table(self, kernel: str) -> WeightKernel | None:
-        """Return the constants of a GEMM kernel if only third parties measured it, and raise the error factor to that
-        of the kernel; None for other kernels."""
+        """Return the constants of a GEMM kernel that only third parties measured, and raise the error factor to the
+        kernel's; None for other kernels."""
         found = weight_kernels().get(kernel)
         if found is not None:
             self.error_factor = max(self.error_factor, found.error_factor)
@@ -180,7 +180,7 @@ class Builder:
     def projections(
         self, group: LayerGroup, kind: PartKind, module: str, *rows: tuple[str, float, float, Sequence[str]]
     ) -> list[Gemm]:
-        """Build GEMMs for each layer; an item of `rows` is one GEMM: name, inputs, outputs, weights in `module`."""
+        """Build the GEMMs of each layer; an item of `rows` is a GEMM's name, inputs, outputs and weights in `module`."""
         return [
             gemm
             for name, k, n, parts in rows
@@ -190,8 +190,8 @@ class Builder:
         ]
 
     def group_rows(self, group: LayerGroup | None, rows: RowCount = all_tokens) -> RowCount:
-        """Return the function that counts rows of `group`: prompt tokens (encoder), sampled ones (decoder) or
-        `rows`."""
+        """Return the function that counts the rows of `group`: prompt tokens in encoder layers, sampled tokens in
+        decoder layers, `rows` in others."""
         if group is None or rows is not all_tokens:
             return rows
         return {"all": all_tokens, "prompt": prompt_tokens, "output": sampled_tokens}[group.phase]
@@ -254,7 +254,7 @@ class Builder:
     def attention(
         self, name: str, kernel: AttentionOperator, work: AttentionWork, *, count: int
     ) -> Attention:
-        """Build the attention of `count` layers in one phase, with the constants of a measured kernel."""
+        """Build the attention of `count` layers in one phase, with the profile's constants for the engine's kernel."""
         dtype = "8bit" if self.kv_cache.value_bits <= 8 else "16bit"
         constants = self.lookup.kernel(kernel, dtype)
         rate = self.peak("fp32" if self.model.dtype == "fp32" else "bf16")

@@ -25,10 +25,10 @@ EXPERT_PARTS = ("mlp.experts.gate_proj", "mlp.experts.up_proj", "mlp.experts.dow
 KERNELS_OF_SHARED_GATE = 2.0  # sigmoid, scaling
 UNEVEN_LOAD_FRACTION = 0.9
 """Fraction of the balanced-routing rates that expert kernels keep if some experts get many more tokens than others,
-because of half-empty tiles and a small last wave. Source: aiconfigurator-core 0.12.0, rows of H100, H200 and B200
-under `power_law_1.2`, all experts on every rank, 512 tokens and more. There, constants of balanced rows are 9 % too
-fast at the median, and 0.9 has the least error (11.7 %, against 13.2 % at 0.85). Served rows prefer a higher value in
-the range 0.85 to 1, a server's log a lower one. 2026-11-22."""
+because of half-empty tiles and a small last wave. Source: aiconfigurator-core 0.12.0, rows of H100, H200 and B200 under
+`power_law_1.2`, all experts on every rank, 512 tokens and more. In these rows, times with the constants for balanced
+routing are 9 % too short at the median. A fraction of 0.9 has the least error (11.7 %; 0.85 has 13.2 %). Measurements
+of whole servers fit best with a higher value between 0.85 and 1, one server's log with a lower value. 2026-11-22."""
 DATACENTRE_BLACKWELL = ("blackwell", "blackwell-ultra")
 NATIVE_MXFP4 = ("hopper", *DATACENTRE_BLACKWELL)
 MARLIN = "marlin"
@@ -60,9 +60,9 @@ UNFUSED_ROUTING = ElementwiseCoefficients(
     fixed_s=2.8e-5,
     fit=Fit(
         basis="fitted",
-        source="DeepSeek-V3's routing compiled by PyTorch minus one kernel: 36 and 8 us in decode on H200 (sglang pull "
-        "request 5371); 182 to 1,077 us for 5,000 to 40,000 tokens (pull request 6946, assumed to be H200): 25.6 ns a "
-        "token; SGLang and vLLM had the same code",
+        source="DeepSeek-V3's routing: time of the code compiled by PyTorch minus that of one kernel; on H200 36 and 8 us in "
+        "decode (sglang pull request 5371), 182 to 1,077 us for 5,000 to 40,000 tokens, or 25.6 ns per token (pull "
+        "request 6946, assumed to be H200); SGLang and vLLM had the same code",
         date="2026-11-28",
     ),
 )
@@ -197,8 +197,7 @@ def _experts(part: MoEFeedForward, stored: StoredFormat, build: Builder, ranks: 
 
 
 def _marlin_refuses(weight_format: WeightFormat, intermediate: float, build: Builder) -> bool:
-    """Return whether the engine runs 4-bit experts of this width on a GPU without Marlin, which needs whole groups and
-    tiles of 64."""
+    """Return whether 4-bit experts of this width run without Marlin, which needs whole groups and tiles of 64."""
     engine = build.setting.engine
     if engine is None or not engine.marlin_experts_need_whole_groups or build.setting.moe_backend != "auto":
         return False
@@ -269,7 +268,7 @@ def _with_marlin(stored: StoredFormat, build: Builder) -> StoredFormat:
 
 
 def add_matrix_walk(constants: MoeCoefficients, rows: float) -> MoeCoefficients:
-    """Return the constants with `per_k_s` x `rows`, the time of a loop over matrix rows, moved to the fixed time."""
+    """Return the constants with the kernel's loop over `rows` matrix rows (`per_k_s` each) in the fixed time."""
     return constants.model_copy(
         update={"fixed_s": constants.fixed_s + constants.per_k_s * rows, "per_k_s": 0.0}
     )
@@ -293,7 +292,7 @@ def _products(
     gated: bool,
 ) -> list[Operator]:
     """Build the operators of a feed-forward: the GEMM of up (and gate), the activation, and the down GEMM. `parts`:
-    the prefix of the weights' names, and their kind."""
+    prefix of the weight names, and kind of the weights."""
     of, kind = parts
     hidden, layers, wide = build.model.hidden_size, group.num_layers, 2 if gated else 1
     width = intermediate / build.setting.tensor_parallel_size

@@ -106,7 +106,7 @@ class _Work:
 
 
 class PrefillWork(_Work):
-    """FLOPs, bytes and rows of prefill; bytes: the KV of the whole context once, and queries and outputs."""
+    """FLOPs, bytes and rows of prefill. Bytes are the KV of the whole context, read once, and queries and outputs."""
 
     __slots__ = ()
 

@@ -22,7 +22,9 @@ _INDEXER = AttentionCoefficients(
     sharpness=1.0,
     fixed_s=15e-6,
     fit=Fit(
-        basis="assumed", source="index logits and top-k, two kernels; no table available", date="2026-11-21"
+        basis="assumed",
+        source="index logits and top-k, two kernels; no measurements available",
+        date="2026-11-21",
     ),
 )
 
@@ -125,7 +127,7 @@ def _note_backend(build: Builder) -> None:
 
 
 def sparse_prefill(decode: "DecodeWork", heads: float, group: LayerGroup, build: Builder) -> Attention:
-    """Build sparse attention for prompts longer than `top_k`: each prompt token reads its own tokens, as in decode."""
+    """Build sparse attention for prompts longer than `top_k`: each token reads its own `top_k` context tokens."""
     assert decode.top_k is not None
     padding = 1.0 if decode.fills else _head_padding(heads, build)
     work = SparsePrefillWork(
@@ -199,7 +201,7 @@ class _Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillWork(_Work):
-    """Work of prefill attention over heads that are expanded from latents.
+    """FLOPs, bytes and rows of prefill attention over heads that are expanded from latents.
 
     With `top_k` (sparse attention), it applies only to prompts of at most `top_k` tokens, or to none without
     `short_dense`.
@@ -216,7 +218,7 @@ class PrefillWork(_Work):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparsePrefillWork(_Work):
-    """Work of sparse prefill attention, in which each row reads its own latents and absorbs their expansion.
+    """FLOPs, bytes and rows of sparse prefill attention; each row reads its own latents and absorbs their expansion.
 
     It applies to prompts with a mean context above `top_k`, and to all prompts if `short_dense` is False. `fills`:
     whether the kernel also multiplies empty slots of the top-k.
@@ -237,7 +239,7 @@ class SparsePrefillWork(_Work):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeWork(_Work):
-    """Work of decode over latents, with the expansion absorbed into the query.
+    """FLOPs, bytes and rows of decode over latents, with the expansion absorbed into the query.
 
     With sparse attention, each row reads at most `top_k` tokens; this is applied to the mean context, so the result is
     an upper bound for requests of different lengths. `fills`: whether the kernel also multiplies empty slots of the
@@ -279,7 +281,7 @@ def indexer_operator(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexerWork:
-    """Work of the indexer: FLOPs for every pair of query and context token, bytes of the keys of all contexts."""
+    """FLOPs, bytes and rows of the indexer, which reads the keys of all context tokens for every query."""
 
     flops_per_pair: float
     context_bytes: float  # key of one token

@@ -1,7 +1,7 @@
 """Layers that keep a fixed-size state per sequence: linear attention and other recurrences.
 
-Gated DeltaNet has measured constants. Mamba, Mamba-2, Kimi's delta and lightning attention, and convolutions are
-recurrences without measured kernels.
+Gated DeltaNet has measured constants. Kernels of Mamba, Mamba-2, Kimi's delta attention, lightning attention and
+convolutions were not measured.
 """
 
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> Mixe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecurrenceWork:
-    """Work of the recurrence: FLOPs and bytes of each token, and each sequence's state, read and written once."""
+    """FLOPs, bytes and rows of the recurrence. Bytes include each sequence's state, read and written once."""
 
     flops_per_pair: float  # per token
     row_bytes: float

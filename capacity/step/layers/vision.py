@@ -1,4 +1,4 @@
-"""Vision and audio encoders: they process patches or frames as a model processes a prompt in prefill."""
+"""Vision and audio encoders, which process patches or frames as a model prefills a prompt."""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ WEIGHT_BITS = 16.0  # quantized checkpoints keep their encoders at 16 bits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderOperator:
-    """A vision or audio encoder as one row of the cost table: operators over patches and operators over tokens."""
+    """A vision or audio encoder as one row of the cost table, the sum of its operators over patches and over tokens."""
 
     name: str
     hears: bool  # audio clips instead of images
@@ -62,7 +62,7 @@ class EncoderOperator:
         return before + [(operator, projected) for operator in self.of_tokens]
 
     def _patches(self, tokens: int, pairs: int) -> int:
-        """Return the patches of a step's images or clips, treated as equally large; `pairs`: sum of tokens²."""
+        """Return the number of patches of a step's images or clips (assumed equally large); `pairs`: sum of tokens²."""
         patches = tokens * self.patches_per_token
         if self.padded_patches is None:
             return patches

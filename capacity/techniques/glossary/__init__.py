@@ -1,4 +1,4 @@
-"""Terms of the field with their units. With a pool, the user's numbers illustrate each term."""
+"""Terms of LLM inference with their units. For a given pool, the user's own numbers illustrate each term."""
 
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,7 @@ __all__ = ["Definition", "Situation", "Term", "define", "find_term", "is_term", 
 
 @cache
 def terms() -> tuple[Term, ...]:
-    """Return all terms, in the order of the documentation page. Raises MalformedFile."""
+    """Return all terms, in the order of the glossary page. Raises MalformedFile."""
     return tuple(read_rows(Path(__file__).with_name("terms.toml"), Term).values())
 
 

@@ -1,6 +1,7 @@
-"""Numbers of a situation that fill the sentences of `sentences.toml`, one function for each sentence.
+"""Numbers for the sentences in `sentences.toml`: one function for each sentence, with the sentence's name.
 
-A function returns the numbers by name, or the whole text if the sentence does not apply to the situation.
+A function takes a pool with its estimate (`Situation`). It returns the numbers by name, or the whole text if the
+sentence does not apply.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +49,7 @@ def ttft(s: Situation) -> Numbers:
 
 def tpot(s: Situation) -> Numbers:
     tpot = s.estimate.tpot_s
-    return "undefined for a single output token" if tpot is None else {"rate": 1 / tpot.value}
+    return "TPOT is undefined for a single output token" if tpot is None else {"rate": 1 / tpot.value}
 
 
 def e2e(s: Situation) -> Numbers:
@@ -87,7 +88,7 @@ def acceptance(s: Situation) -> Numbers:
 def bandwidth_share(s: Situation) -> Numbers:
     operators = s.estimate.breakdown.decode
     if not operators:
-        return "no decode step: a single output token"
+        return "a single output token needs no decode step"
     return {"bytes_per_s": sum(op.bytes for op in operators) / _seconds(operators)}
 
 
@@ -100,7 +101,7 @@ def flops_share(s: Situation) -> Numbers:
 def _seconds(
     operators: Sequence[OperatorTime], counted: Callable[[OperatorTime], bool] = lambda _: True
 ) -> float:
-    """Return the time (s) of the counted operators, by default of all."""
+    """Return the total time (s) of the operators for which `counted` returns true; by default of all."""
     return sum(op.seconds for op in operators if counted(op))
 
 
@@ -161,7 +162,7 @@ def graphs(s: Situation) -> Numbers:
     )
     batch = e.batch_size or e.concurrency or 1
     if s.pool.pool.enforce_eager or not sizes:
-        return f"{engine.label} uses none here: every step of your {batch} requests launches its kernels one by one"
+        return f"{engine.label} uses no CUDA graph here: every step of your {batch} requests launches its kernels one by one"
     if batch > sizes[-1]:
         return f"up to a batch of {sizes[-1]:,}; your {batch:,} requests run eagerly"
     padded = next(size for size in sizes if size >= batch)
@@ -182,7 +183,7 @@ def hbm(s: Situation) -> Numbers:
 
 
 def memory_efficiency(s: Situation) -> Numbers:
-    """Return the memory of weights, and of KV halfway through the responses."""
+    """Return the bytes that weights and KV use, with all requests halfway through their outputs, and the free bytes."""
     memory, e = s.pool.memory, s.estimate
     tokens = s.requests_in_flight * (e.input_len + e.output_len / 2)
     used = memory.kv_cache_bytes * min(1.0, tokens / max(memory.kv_capacity_tokens, 1))
@@ -204,7 +205,7 @@ def start_up(s: Situation) -> Numbers:
 
 
 def kernel_fusion(s: Situation) -> Numbers:
-    """Return the elementwise time of a decode step, the most that further kernel fusion can save."""
+    """Return the time of a decode step's elementwise kernels, the most that further kernel fusion can save."""
     decode = s.estimate.breakdown.decode
     elementwise_s = _seconds(decode, lambda op: op.name == "norms, rope, activation")
     return {"elementwise_s": elementwise_s, "step_s": _seconds(decode)}

@@ -25,12 +25,12 @@ UNITS = {
     "ms": 1e-3,
     "kWh_per_million": 3.6,
 }
-"""What a sentence may divide a number by."""
+"""Units by which a sentence may divide a number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """A pool and its estimate, whose numbers fill the sentences about terms."""
+    """A user's pool and its estimate; their numbers fill the sentences about terms."""
 
     pool: ResolvedPool
     estimate: Estimate
@@ -89,8 +89,8 @@ def sentences() -> Table:
 class Term:
     """A term with its definition. `sentence` is a template that `Sentence` fills with the numbers of a situation.
 
-    Without it, `numbers` names a function of the module `numbers`, which computes what its sentence needs (for the
-    method `preset` if that is set).
+    Without `sentence`, `numbers` is the name of a sentence in `sentences.toml` and of the function in the module
+    `numbers` that computes its values. `preset` is an argument of this function: a quantization or draft method.
     """
 
     name: str
@@ -113,7 +113,10 @@ class Term:
 
 
 class Sentence(Formatter):
-    """Fills `{value:format}` and `{value / value or unit:format}` with values of a situation and with `numbers`."""
+    """Formatter of placeholders `{value:format}`, `{value / value:format}` and `{value / unit:format}`.
+
+    Values are attributes of a situation, or items of `numbers`.
+    """
 
     def __init__(self, situation: Situation, numbers: Mapping[str, Any]) -> None:
         self.situation = situation
