@@ -1,6 +1,6 @@
-"""Simulator of a deployment: each engine's scheduler decides its steps, and every request leaves a record.
+"""Simulator of a deployment: each engine's scheduler decides its steps, and every request gets a record.
 
-Input: a `Workload`, one `EngineSetup` per engine (step times, KV blocks, scheduler), and router, limits and client.
+Input: a `Workload`, one `EngineSetup` per engine (step times, KV blocks, scheduler), and options such as the router.
 Output: a `SimulationResult` with one record per request and the totals of the engines. The simulator contains no
 roofline: `StepTimes` gives the duration of each step. Time is in whole picoseconds on a SimPy clock.
 

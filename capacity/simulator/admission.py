@@ -13,9 +13,10 @@ Decision = Literal["admit", "hold", "refuse"]
 class Admission:
     """Base class of admission rules; it admits every request.
 
-    `at_router` decides before a replica is chosen: admit, hold or refuse. Requests on hold are checked again, in order
-    of arrival, whenever a request leaves or a replica opens. `at_replica` decides for the chosen replica: admit or
-    refuse. The router skips replicas for which `full` returns True, and holds requests while all replicas are full.
+    `at_router` is called before a replica is chosen: it admits, holds or refuses the request. Requests on hold are
+    checked again, in order of arrival, whenever a request leaves or a replica opens. `at_replica` is called for the
+    chosen replica: it admits or refuses. The router skips replicas for which `full` returns True, and holds requests
+    while all replicas are full.
     """
 
     def at_router(self, prompt: Prompt, outstanding: Sequence[int]) -> Decision:  # noqa: ARG002

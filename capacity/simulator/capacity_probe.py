@@ -100,13 +100,13 @@ def _measure_capacity(records: RequestTable) -> Capacity | None:
 
 
 def _work_done(begin: FloatArray, end: FloatArray, weight: FloatArray, edges: FloatArray) -> FloatArray:
-    """Return the work done until each time in `edges` (s); request i does `weight[i]` evenly from `begin` to `end`."""
+    """Return the work done until each time in `edges` (s); request i does `weight[i]` from `begin[i]` to `end[i]`."""
     length = np.maximum(end - begin, 1e-12)
     return np.array([float((np.clip((at - begin) / length, 0, 1) * weight).sum()) for at in edges])
 
 
 def _make_backlog(workload: Workload, count: int) -> Workload:
-    """Return about `count` requests that arrive at once: 8 excerpts of a long workload, or repeat a short one."""
+    """Return about `count` requests that arrive at once: 8 excerpts of a long workload, or copies of a short one."""
     size = len(workload)
     if size > count:
         stretches = 8
@@ -134,7 +134,7 @@ def _make_backlog(workload: Workload, count: int) -> Workload:
 
 
 def _copy_content(content: PromptContent, rows: npt.NDArray[np.int64], copies: int) -> PromptContent:
-    """Return the prompts' content repeated `copies` times; copies share a segment only if several prompts have it."""
+    """Return the prompts' content repeated `copies` times; copies share only segments of several prompts."""
     taken = content.take(rows)
     ids, answers = taken.segment_ids, taken.answer_ids
     unique, users = np.unique(content.segment_ids, return_counts=True)

@@ -143,7 +143,7 @@ class CascadeCluster(Cluster):
                 full.add(stage)
 
     def pool_load(self, setup: EngineSetup) -> int:
-        """Return the number of requests that are in the setup's pool or wait for it."""
+        """Return the number of requests that are in the pool of this setup, or wait for it."""
         others = sum(self.stage[held] != setup.takes.pool for held in self._held)
         return super().pool_load(setup) - others
 

@@ -1,4 +1,4 @@
-"""Clients: send requests at given times, after other requests complete or within a concurrency cap, and time out."""
+"""Clients: they send requests at given times, after other requests, or within a concurrency cap; and they time out."""
 
 import heapq
 from array import array
@@ -17,7 +17,7 @@ from capacity.workload import Workload
 
 
 class Arrivals(Protocol):
-    """Interface of a request source: the client as a deployment sees it, with or without network latency."""
+    """Interface of the client to a deployment, with or without network latency."""
 
     due_ps: int
 
@@ -65,7 +65,7 @@ class Client:
             self.due_ps = min(self.due_ps, self._ready[0][0])
 
     def take(self, now_ps: int) -> list[tuple[int, int]]:
-        """Return (request, send time) of requests that became due, in order; hold those above the concurrency cap."""
+        """Return (request, send time) of requests due since the last call, in order; hold those above the cap."""
         sent: list[tuple[int, int]] = []
         while True:
             due_ps = self._timed_ps[self._next] if self._next < len(self._timed_ps) else None

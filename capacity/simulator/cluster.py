@@ -120,7 +120,7 @@ class Cluster:
     # arrivals
 
     def _schedule_arrivals(self, at_ps: int) -> None:
-        """Schedule one call of `_handle_arrivals` at this time."""
+        """Schedule a call of `_handle_arrivals` at this time, unless there is one already."""
         if at_ps < NEVER and at_ps not in self._planned_ps:
             self._planned_ps.add(at_ps)
             call_at(self.env, at_ps, self._handle_arrivals, ARRIVE, CLIENT)
@@ -162,7 +162,7 @@ class Cluster:
             self._held[request] = None
 
     def _send(self, request: int, at_ps: int) -> bool:
-        """Send a request to a replica or reject it; return False if it must wait at the router."""
+        """Send a request to a replica, or reject it; return False if it must wait at the router."""
         router, rules = self.router, self.rules
         if not router.ready:
             return False
@@ -204,7 +204,7 @@ class Cluster:
         self._on_early_end(request)
 
     def _release(self, now_ps: int) -> None:
-        """Send the requests held at the router, in order, until no replica takes the next one."""
+        """Send the requests that are held at the router, in order, until no replica accepts the next one."""
         while self._held:
             request = next(iter(self._held))
             if not self._send(request, now_ps):
@@ -238,14 +238,16 @@ class Cluster:
         self._handle_requests(self.client.on_completion(request, now_ps))
 
     def _on_early_end(self, request: int) -> None:
-        """End a request that got no complete answer."""
+        """End a request without a complete answer: rejected, timed out or lost."""
         self.in_vain.request_ended()
         if self._reacts:
             self._queue_action(self._on_answer, request, int(self.env.now))
 
     def _depart(self, request: int, now_ps: int) -> None:
-        """Remove a request from its replica, if it has one. A draining replica then retires if it is empty; a full
-        replica takes requests again."""
+        """Remove a request from its replica, if it has one.
+
+        A draining replica then retires if it is empty, and a full replica accepts requests again.
+        """
         number = self._home.pop(request, None)
         if number is not None:
             member, router = self.members[number], self.routers[number]
@@ -275,7 +277,7 @@ class Cluster:
     # replicas
 
     def add(self, setup: EngineSetup, now_ps: int = 0, *, ready: bool = True) -> int:
-        """Add an empty replica and return its number; with `ready` it takes requests at once. Raises InvalidInput."""
+        """Add an empty replica and return its number; if `ready`, it accepts requests at once. Raises InvalidInput."""
         if self._patience is not None and not make_scheduler(setup, make_pool(setup)).aborts:
             raise InvalidInput(
                 f"the {setup.policy_name} scheduler cannot abort requests: leave out the client timeout"
@@ -291,7 +293,7 @@ class Cluster:
         return number
 
     def open(self, number: int, now_ps: int) -> None:
-        """Let a replica take requests, held requests first."""
+        """Let a replica accept requests, beginning with those that the router holds."""
         self.members[number].open = True
         self.routers[number].add_replica(number)
         if self.dispatch.failures is not None:
@@ -389,7 +391,7 @@ class Cluster:
 
     @property
     def by_role(self) -> dict[Role, int] | None:
-        """Number of outstanding requests by role (prefill, decode); None if there is only one role."""
+        """Number of outstanding requests by role (prefill, decode); None if all replicas do both."""
         return None
 
     def result(

@@ -34,7 +34,7 @@ MAX_RESTARTED_PREFILLS = 1000  # repeated prefills in a row without progress
 
 
 class Handoff(Transfer):
-    """Transfer of a prefilled request's KV; the sender (prefill replica) keeps the KV until the transfer ends."""
+    """Transfer of a prefilled request's KV. The sender (prefill replica) keeps the KV until the transfer ends."""
 
     receiver: int | None = None  # None: no decode replica takes requests
     begun = False  # the transfer has begun
@@ -52,7 +52,7 @@ class DisaggregatedCluster(Cluster):
     def __init__(
         self, workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
     ) -> None:
-        """Raise InvalidInput if there is no KV link."""
+        """Create the cluster. Raises InvalidInput without a KV link."""
         if dispatch.link is None:
             raise InvalidInput("disaggregated pools need a KV link")
         super().__init__(workload, setups, dispatch, recording)
@@ -80,7 +80,7 @@ class DisaggregatedCluster(Cluster):
         return self._load(setup.role, self.replicas_of(setup))
 
     def _load(self, role: Role, numbers: Iterable[int]) -> int:
-        """Return how many requests are in the open replicas among `numbers`, or wait for a replica of this role."""
+        """Return the sum of the requests in the open replicas among `numbers` and of those waiting for this role."""
         waiting = self._held if role == "prefill" else self._without_decoder
         return len(waiting) + sum(self.routers[n].requests[n] for n in numbers if self.members[n].open)
 
@@ -143,7 +143,7 @@ class DisaggregatedCluster(Cluster):
         self._dispatch(request, now_ps)
 
     def _makes_progress(self) -> bool:
-        """Return whether any request is past its prefill (in transfer or decoding), so that blocks may become free."""
+        """Return whether a request is in transfer or decoding, so that its end will free blocks."""
         decoders = (number for number in self.replicas_of_role("decode") if self.members[number].alive)
         return self.transfers.under_way > 0 or any(self.engines.state(n).num_running for n in decoders)
 
@@ -254,7 +254,7 @@ def check_roles(setups: Iterable[EngineSetup]) -> None:
         if contiguous or setup.policy not in able:
             kept = "contiguous KV" if contiguous else f"the {setup.policy_name} scheduler"
             raise InvalidInput(
-                f"{kept} cannot transfer KV: use paged KV and one of the schedulers {', '.join(able)}"
+                f"{kept} cannot transfer KV: use a paged KV cache and one of the schedulers {', '.join(able)}"
             )
     if len({setup.kv_windows for setup in setups}) > 1:
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""Options between clients and engines: router, admission rules, client timeout, failures, KV link."""
+"""Options of a deployment outside its engines: router, admission rules, client timeout, failures, KV link."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ from capacity.simulator.transfer import KvLink
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch:
-    """Options between the clients and the engines.
+    """Options of a deployment outside its engines.
 
     `router`: a name or a class of `Router`; None if a single engine gets its requests directly from the clients.
     `queue_limit`: a replica rejects requests while this many wait in it. `outstanding_limit`: the router holds
     requests, in order of arrival, while every replica has this many. `admission`: further rules. `timeout_s`: the
-    client cancels a request that takes longer. `link`: KV link from prefill to decode replicas. `decode_router`:
-    router that chooses the decode replica. `seed`: for routers that choose at random. `scales`: whether autoscaling is
-    on. `cascade`: rates at which requests go on to the next pool.
+    client cancels a request that takes longer. `link`: KV link from prefill to decode replicas. `decode_router`: router
+    that chooses the decode replica. `seed`: for random routers. `scales`: whether autoscaling is on. `cascade`: rates
+    at which requests go on to the next pool.
     """
 
     router: str | type[Router] | None = None

@@ -1,4 +1,4 @@
-"""Mean, standard deviation and percentiles of one metric over requests or gaps."""
+"""Mean, standard deviation and percentiles of one metric, over requests or over gaps between tokens."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Distribution:
 
     @property
     def statistics(self) -> dict[str, float]:
-        """Dict from each name in `STATISTICS` to the value of this statistic."""
+        """Value of each statistic, by its name in `STATISTICS`."""
         values = (self.mean, self.percentiles[50], self.std, *self.percentiles.values())
         return dict(zip(STATISTICS, values, strict=True))
 

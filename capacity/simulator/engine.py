@@ -40,8 +40,8 @@ MAX_PREEMPTIONS_WITHOUT_TOKEN = 10_000  # since the last sampled token: the run 
 class Engine:
     """Engine `number`: its policy, KV pool, steps in flight and mailbox.
 
-    A delivered request joins the policy's queue, after the front end if there is one. All other calls from outside
-    wait in the mailbox until the engine schedules its next step.
+    A delivered request passes the front end, if there is one, and joins the policy's queue. All other calls wait in the
+    mailbox until the engine schedules its next step.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Engine:
         self._ended = True
 
     def _sleep(self) -> Instant:
-        """Return the event for which an idle engine waits: a call of `_wake`, or the policy's wake-up time."""
+        """Return the event that ends an idle engine's wait: a call of `_wake`, or the policy's `wake_ps`."""
         bell = self._bell = Instant(self.env, DECIDE, self.number)
         wake_ps = self.policy.wake_ps
         self._alarm = wake_ps is not None
@@ -128,7 +128,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether the engine will act again without a call from outside."""
+        """Whether the engine will act again without another call."""
         rests = self._bell is not None and not self._alarm and not self._fed
         return self.alive and not self._ended and not (rests and not self._tokenized)
 
@@ -303,7 +303,7 @@ class Engine:
         return cast(PagedPool, self.pool.parts[rank] if isinstance(self.pool, JointPool) else self.pool)
 
     def _begin_loads(self, now_ps: int) -> None:
-        """Begin KV loads in order of arrival. Once a load does not fit, later loads of the same rank wait too."""
+        """Begin KV loads in order of arrival. If a load does not fit, later loads of the same rank wait too."""
         full: set[int] = set()
         for load in tuple(self._loads):
             sequence, tokens = load
@@ -318,8 +318,10 @@ class Engine:
                 self.policy.add_loaded(sequence)
 
     def _can_reserve_to_end(self, sequence: Sequence, tokens: int, pool: LoadingPool) -> bool:
-        """Return whether enough blocks are free to complete this request and all that already have blocks, each up to
-        its last token; always True if the policy does not reserve these blocks."""
+        """Return whether enough blocks are free to complete this request and all requests that already have blocks.
+
+        Always True if the policy does not reserve blocks up to the last token.
+        """
         if not self.policy.reserves_to_end:
             return True
         last_slot = self.policy.last_slot
@@ -396,9 +398,10 @@ class Engine:
                 self.reports.on_request_end(self.number, r.index, step.end)
 
     def _keep_kv(self, r: Sequence, now_ps: int) -> None:
-        """Keep the KV of a computed prompt until it is sent: allocate again the blocks that its request just freed.
+        """Keep the KV of a computed prompt until it is sent, by allocating the blocks again that its request just
+        freed.
 
-        The blocks are already lost if the request was preempted while its last tokens were in flight.
+        The KV is lost if the request was preempted while its last tokens were in flight.
         """
         pool = self._pool_of(r.rank)
         table = pool.table(r.table.content)

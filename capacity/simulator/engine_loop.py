@@ -1,4 +1,4 @@
-"""Choice of the engine loop: readable (every step is a SimPy event) or compiled (same results, faster)."""
+"""Choice of the engine loop: Python (every step is a SimPy event) or compiled (same results, faster)."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ def make_engines(
     reacts: bool,
     routed: bool,
 ) -> Engines:
-    """Return compiled or Python `Engines` for these setups, without any engine yet. Raises InvalidInput.
+    """Return compiled or Python `Engines` for these setups; engines are added later. Raises InvalidInput.
 
     `reacts`: the caller acts at the time when a request ends; otherwise the engines may report the end later, but in
     order and before the next event. `routed`: the caller needs reports of ended and rejected requests.

@@ -67,7 +67,7 @@ class Reports(Protocol):
         """A request was rejected on arrival."""
 
     def on_prefill(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
-        """A prefill engine finished a request; its KV is lost, or `kept` until `release_kept` is called."""
+        """A prefill engine finished a request; its KV is `kept` until `release_kept` is called, or is lost."""
 
     def load_begins(self, number: int, request: int, at_ps: int) -> int:
         """Blocks are allocated for a request whose KV comes from another engine; return the arrival time of the KV."""
@@ -100,7 +100,7 @@ class Engines(Protocol):
         """Deliver a request whose arrival is in the ledger; return False, without a report, if it is rejected."""
 
     def cancel(self, number: int, request: int, at_ps: int) -> None:
-        """Cancel a request of a client that timed out. It leaves at the next scheduling; its end is not recorded."""
+        """Cancel a request whose client timed out. It leaves when the next step is scheduled; no end is recorded."""
 
     def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:
         """Queue a request whose KV another engine sends, until blocks are free; return False if it is rejected."""
@@ -125,14 +125,14 @@ class Engines(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether any engine will act without a further call, including arrivals that `feed` scheduled."""
+        """Whether any engine will act without another call, for example because of arrivals that `feed` scheduled."""
 
     def close(self) -> None:
-        """Free the memory of the engines; call it after the run, when no state is read any more."""
+        """Free the memory of the engines after the run; their state can no longer be read."""
 
     def state(self, number: int) -> EngineState: ...
     def account(self, number: int) -> EngineAccount: ...
 
     @property
     def gaps(self) -> GapCounter:
-        """Gaps between deliveries of all engines together."""
+        """Gaps between token deliveries, of all engines together."""

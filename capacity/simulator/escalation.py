@@ -38,7 +38,7 @@ class Escalation:
         check_time("time of a cache lookup", self.lookup_s)
 
     def final_pools(self, count: int, seed: int) -> IntArray:
-        """Return the pool that answers each request, -1 for the cache. Rates are rounded to whole requests."""
+        """Return the index of the pool that answers each request (-1: cache). Rates are rounded to whole requests."""
         missed = np.ones(count, dtype=np.bool_)
         missed[_draw_share(missed, self.cache_hit_rate, seed, CACHE_DRAW)] = False
         steps = missed.astype(np.int64) - 1

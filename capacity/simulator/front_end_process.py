@@ -1,8 +1,8 @@
 """Front-end processes: tokenization, detokenization and streaming as a single-server queue.
 
-vLLM V1 does all three in its API server's process (pull request 11636: a third process made it slower);
-`--api-server-count` starts several such processes (17546). SGLang takes requests, tokenizes and streams in one
-TokenizerManager, which "may encounter single-core bottlenecks under high-concurrency" (issue 6553);
+vLLM V1 does all three in the process of its API server, because a separate process was slower (pull request 11636);
+`--api-server-count` starts several API servers (pull request 17546). SGLang takes requests, tokenizes and streams in
+one TokenizerManager, which "may encounter single-core bottlenecks under high-concurrency" (issue 6553);
 `--tokenizer-worker-num` starts several. Incoming requests and outgoing tokens therefore wait for each other, first
 come, first served. Each process sends at most 1 / `output_token_s` tokens per second, independent of the number of
 GPUs: TensorRT-LLM 1.0.0rc3 streams 7.4, 8.9 and 9.2 thousand tokens/s of Llama-3.1-8B to 128 clients from 2, 4 and 8
@@ -13,8 +13,8 @@ The fixed cost per request, `request_s`, belongs to the event loop. In one turn,
 have arrived, one after another, and passes them on only at the end of the turn. So if a thousand requests arrive at
 once, none reaches the engine before nearly all of them are processed.
 
-Not modelled: the event loop's own order among ready tokens, processes that compete for cores, and the longer time of a
-message with several tokens.
+Not modelled: the order in which the event loop sends tokens that are ready at the same time, processes that compete for
+cores, and the longer time of a message with several tokens.
 """
 
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ class FrontendTimes:
 
 
 class FrontEndProcess:
-    """One front-end process that works first come, first served.
+    """One front-end process; it works first come, first served.
 
     Calls must be in time order. `busy_ps` is the total work so far.
     """
@@ -99,9 +99,10 @@ class FrontEndProcess:
         self.busy_ps = 0
 
     def take_in(self, prompt_tokens: int, now_ps: int) -> int:
-        """Queue a request for tokenization; return when the process sends it to the engine (ps).
+        """Queue a request for tokenization; return the time (ps) at which the process sends it to the engine.
 
-        A result before `last_taken_in_ps` is when the request's event-loop turn begins; call `next_turn` then.
+        If the result is before `last_taken_in_ps`, another turn of the event loop is running. The request's own turn
+        begins at the returned time; call `next_turn` then.
         """
         work_ps = picoseconds(prompt_tokens * self._input_token_s) + self._request_ps
         self.last_taken_in_ps = self._serve(work_ps, now_ps)
@@ -110,7 +111,7 @@ class FrontEndProcess:
         return self._turn_ends_ps
 
     def next_turn(self, now_ps: int) -> int:
-        """Start an event-loop turn with all arrived requests, unless one runs; return when it ends (ps)."""
+        """Start an event-loop turn with all arrived requests, unless a turn runs; return when the turn ends (ps)."""
         if self._turn_ends_ps <= now_ps:
             self._turn_ends_ps = self.last_taken_in_ps
         return self._turn_ends_ps
@@ -137,7 +138,7 @@ class FrontEndProcesses:
         self._waiting: set[int] = set()  # requests whose turn has not begun
 
     def process_of(self, request: int) -> FrontEndProcess:
-        """Return the process of a request."""
+        """Return the process that handles a request."""
         return self._processes[request % len(self._processes)]
 
     def take_in(self, request: int, now_ps: int) -> int:

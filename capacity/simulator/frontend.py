@@ -60,7 +60,7 @@ class StreamingLedger(EngineLedger):
 
 
 class DelayedClient:
-    """Client behind network latency: `take` and `on_completion` use the times at the engine.
+    """Client with network latency to the engines: `take` and `on_completion` use the clock at the engines.
 
     Requests reach the engine `request_latency_s` after the client sends them. Completions reach the client
     `response_latency_s` after the time in the ledger. The wrapped `Client` uses the times at the client.

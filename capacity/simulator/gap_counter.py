@@ -60,7 +60,7 @@ class GapBatches:
 
 
 class GapCounter:
-    """Counts of gaps between deliveries in bounded memory: by exact value, or by narrow bin if there are many.
+    """Counts of gaps between deliveries in bounded memory: by exact value, or by bin if there are many values.
 
     The mean is always exact; percentiles and the standard deviation have the relative precision `resolution`.
     """
@@ -114,7 +114,7 @@ class GapCounter:
     def distribution_ms(self) -> Distribution | None:
         """Return statistics over all gaps in ms; None if there are none.
 
-        Percentiles use the number of stored gaps: after an interrupt, `count` may include one not yet stored.
+        Percentiles use the number of stored gaps: after an interrupt, `count` may include a gap that is not stored yet.
         """
         if not self.count:
             return None

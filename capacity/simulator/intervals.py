@@ -208,7 +208,7 @@ def variance(values: Sequence[float]) -> float:
 
 
 def t_quantile(confidence: float, degrees: int) -> float:
-    """Return the two-sided quantile of Student's t in standard errors. Source: Hill, CACM Algorithm 396 (1970)."""
+    """Return the two-sided quantile of Student's t distribution. Source: Hill, CACM Algorithm 396 (1970)."""
     n, tails = degrees, 1 - confidence
     if n == 1:
         return 1 / math.tan(tails * math.pi / 2)

@@ -39,7 +39,7 @@ class Progress:
         self.count_to(self._completed + 1)
 
     def count_to(self, completed: int) -> int:
-        """Set the number of completed requests and return how many progress reports were due; at most one is sent."""
+        """Set the number of completed requests; return how many progress reports were due, of which one is sent."""
         due = completed // self._every - self._completed // self._every
         self._completed = completed
         if due > 0:
@@ -52,7 +52,7 @@ COUNTS = ("output_tokens", "cached_tokens", "preemptions", "preempted_ps")
 
 
 class Ledger:
-    """Columns with one entry per request, for all engines. They never move, so callers may keep their addresses.
+    """Columns with one entry per request, for all engines. Their addresses never change, so callers may keep them.
 
     All columns are in one block of memory, so that the system can use a few large pages; Python reads entries as int.
     """

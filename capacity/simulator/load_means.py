@@ -1,7 +1,7 @@
-"""Means and intervals over the steady part of a run, as clients see them under load; and means over the whole run.
+"""Means and intervals of client latencies over the steady part of a run, and means over the whole run.
 
-A whole run includes its warm-up (in a closed loop the first wave, whose requests arrive all at once) and its drain.
-The longer the run, the closer its means are to those of the steady part.
+A whole run includes its warm-up (in a closed loop the first wave, whose requests arrive all at once) and its drain. The
+longer the run, the closer its means are to those of the steady part.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Intervals of a run in which more requests arrive than the deployment can serve, beyond random variation."""
+"""Time intervals of a run in which significantly more requests arrive than the deployment can serve."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ def local_variation(arrival: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """Interval in which the arrival rate is `load` times the capacity: `excess` requests cannot be served in it.
+    """Time interval in which the arrival rate is `load` times the capacity: `excess` requests cannot be served in it.
 
     `all_s` and `all_excess`: total duration and total excess of all such intervals of this length, including this one.
     """
@@ -41,9 +41,9 @@ class Peak:
 
 
 def peak_load(arrival: FloatArray, capacity: float, stay_s: float) -> Peak | None:
-    """Return the interval with the most arrivals above capacity; None if no excess is significant.
+    """Return the time interval with the most arrivals above capacity; None if no excess is significant.
 
-    Intervals are halves, quarters, ... of the run, longer than ten residence times (`stay_s`). An excess is
+    Candidates are halves, quarters, ... of the run that are longer than ten residence times (`stay_s`). An excess is
     significant above 5 standard errors and 10 % of the arrivals.
     """
     start_s, end_s = float(arrival[0]), float(arrival[-1])

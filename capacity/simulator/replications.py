@@ -1,8 +1,8 @@
 """Simulation of one configuration with several seeds; all compared configurations use the same seeds.
 
-Run k of every configuration has the arrivals, lengths and failures of seed k (common random numbers). So random
-traffic does not cause the difference between two configurations, and the difference varies less than either result.
-The seeds are independent streams.
+Run k of every configuration has the arrivals, lengths and failures of seed k (common random numbers). So two
+configurations do not differ because of random traffic, and their difference varies less than either result. Different
+seeds give independent random streams.
 """
 
 import math
@@ -64,8 +64,9 @@ def summarize_runs(seeds: Sequence[int], summaries: Iterable[LatencySummary]) ->
 class PairedMetric(WrittenRecord):
     """One metric of two configurations over the same seeds: means, and second minus first with its 95 % interval.
 
-    `independent_half`: half-width of this interval with independent seeds, which would need `variance_ratio` times as
-    many runs for the same precision. Both are None for a single run, the ratio also if all differences are equal.
+    `independent_half`: half-width that this interval would have with independent seeds. They would need
+    `variance_ratio` times as many runs for the same precision. Both are None for a single run; `variance_ratio` also if
+    all differences are equal.
     """
 
     LAST: ClassVar[tuple[str, ...]] = ("significant",)
@@ -116,7 +117,7 @@ def _pair(name: str, first: list[float], second: list[float]) -> PairedMetric:
 def _columns(summaries: Iterable[LatencySummary]) -> dict[str, list[float] | None]:
     rows = [summary.to_dict() for summary in summaries]
     if not rows:
-        raise InvalidInput("replications need at least 1 run")
+        raise InvalidInput("--replications needs at least 1 run")
     return {
         name: None if any(row[name] is None for row in rows) else [float(row[name]) for row in rows]
         for name in METRIC_NAMES

@@ -1,7 +1,7 @@
 """Requests of the workload as engines and routers use them: sequences over a KV pool, and prompts with prefixes.
 
-The key of a KV block also identifies all blocks before it. So a request shares no blocks after its first run
-(consecutive blocks) that no other request has. Caches and prefix-aware routers treat the rest as one private text.
+The key of a KV block also identifies all blocks before it. After the first run (consecutive blocks) that no other
+request has, a request therefore shares no blocks. Caches and prefix-aware routers treat its later blocks as private.
 """
 
 from array import array
@@ -72,7 +72,7 @@ def _run_stops(runs: BlockRuns) -> IntArray:
 
 
 def _count_shared_runs(runs: BlockRuns) -> IntArray:
-    """Return how many runs of each request precede its first run that no other request has."""
+    """Return, for each request, how many runs come before its first run that no other request has."""
     _, number, users = np.unique(runs.first_ids, return_inverse=True, return_counts=True)
     alone = np.concatenate((users[number] == 1, [True]))
     at = np.where(alone, np.arange(len(alone)), len(alone))
@@ -86,7 +86,7 @@ NewSequence: TypeAlias = Callable[[int, int], Sequence | None]
 
 
 class Requests:
-    """Requests of a workload as columns, and the objects that are built from them."""
+    """Columns of a workload, from which sequences (for engines) and prompts (for routers) are built."""
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
@@ -183,9 +183,9 @@ class Requests:
 
     @cached_property
     def answers_are_private(self) -> bool:
-        """Whether no prompt can contain an answer that is still being generated; compiled engines need this.
+        """Whether no prompt can contain an answer that is still being generated, which the compiled engines require.
 
-        True if every answer that a prompt repeats belongs to a request that must complete before the prompt is sent.
+        True if every answer that a prompt repeats is of a request that completes before the prompt is sent.
         """
         content = self.workload.content
         if content is None:

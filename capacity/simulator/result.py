@@ -30,8 +30,8 @@ DEPLOYMENT_FIELDS = ("router", "decode_router", "timed_out", "restarted", "lost"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSample:
-    """Load at one time: number of replicas that serve requests, and number of outstanding requests; in disaggregated
-    deployments also the outstanding requests by role (prefill, decode)."""
+    """Load at one time: number of replicas that serve requests, and number of outstanding requests, in disaggregated
+    deployments also by role (prefill, decode)."""
 
     time_s: float
     replicas: int
@@ -65,25 +65,25 @@ class CascadeUse:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationResult:
-    """Totals of the engines of a deployment for a workload, and the record of each request.
+    """Totals of a deployment's engines for a workload, and the record of each request.
 
     `status` is complete, stalled (`reason` gives the cause) or interrupted. `kv_utilization_mean` is the mean over the
     time in which engines were busy (`busy_s`), `mean_batch_size` the mean over all steps. `preempted_tokens` counts
-    computed tokens whose KV preemptions discarded, so that they were computed again. `prefix_cache_hit_fraction`
-    is the share of prompt tokens that hit the GPU's prefix cache when requests were first admitted; None without
-    prefix caching. `kv_tiers` has the hits in lower tiers. `data_parallel_requests` counts requests by rank; empty
-    without ranks. `gaps` between deliveries are in time order. `step_work` (per engine), `series` and `load` (samples
-    over time) are empty unless requested from `simulate`. `readable_because` is the reason why the compiled engines
-    did not run; None if they did. `router` is None if a single engine gets requests directly from the clients;
-    `to_dict` then omits the fields of several engines.
+    computed tokens whose KV preemptions discarded, so that they were computed again. `prefix_cache_hit_fraction` is the
+    share of prompt tokens that hit the GPU's prefix cache when requests were first admitted; None without prefix
+    caching. `kv_tiers` has the hits in lower tiers. `data_parallel_requests` counts requests by rank; empty without
+    ranks. `gaps` between deliveries are in time order. `step_work` (per engine), `series` and `load` (samples over
+    time) are empty unless requested from `simulate`. `readable_because` is the reason why the compiled engines did not
+    run; None if they did. `router` is None if a single engine gets requests directly from the clients; `to_dict` then
+    omits the fields of several engines.
 
     `timed_out` requests were cancelled by their client, `restarted` ones were started again after their KV was lost,
     `lost` ones failed with their replica, `rejected` ones were refused; the summary's `failed` counts all that did not
     complete. `replica_s` is the total lifetime of all replicas, which users pay for, until the last request ended.
     `replica_of` is the last replica of each request, or MISSING.
 
-    For disaggregated deployments `prefilled_ps` is the end of prefill (or MISSING), `transfer_ps` the time from then
-    to the arrival of the KV, and `transfers` counts transfers begun, arrived and aborted.
+    For disaggregated deployments `prefilled_ps` is the end of prefill (or MISSING), `transfer_ps` the time from then to
+    the arrival of the KV, and `transfers` counts transfers begun, arrived and aborted.
     """
 
     records: RequestTable

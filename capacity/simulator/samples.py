@@ -1,4 +1,4 @@
-"""Parallel samples: a request with n > 1 is simulated as n requests that share the KV of their prompt."""
+"""Parallel sampling: a request for n > 1 outputs is simulated as n requests that share the KV of their prompt."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +11,7 @@ from capacity.workload import PromptContent, Workload
 
 
 def parallel_samples(workload: Workload, samples: int) -> Workload:
-    """Return the workload with each request repeated `samples` times, because vLLM serves n > 1 as n requests.
+    """Return the workload with each request repeated `samples` times, as vLLM serves a request for n outputs.
 
     The samples share the prompt's full KV blocks through the prefix cache; each computes the partially filled block
     itself. vLLM before 0.6.4 computed a prompt once and forked its samples; the simulated engine of such a version

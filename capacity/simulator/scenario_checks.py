@@ -1,4 +1,4 @@
-"""Checks of a scenario's numbers: `InvalidInput` names the field, its value and what is allowed."""
+"""Checks of a scenario's numbers; errors state the field, its value and the allowed values."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ MAX_STEP_S = 1e5  # of a step, or per token
 
 
 def check_scenario(scenario: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for a field of the wrong type; missing fields raise KeyError when they are read."""
+    """Raise InvalidInput for a field of the wrong type. Missing fields raise KeyError later, when they are read."""
     _check_integers(scenario, INTEGER_FIELDS)
     _check_number("watermark", scenario.get("watermark", 0), 1)
     times = scenario.get("step_time", {})

@@ -84,9 +84,9 @@ def schedule_scenario(
     """Return the schedule of a scenario (or the trace of a radix program) in the format of reference schedules.
 
     `status` is "ok", or "stalled" with the reason as `error`. `engine`: release whose scheduling rules apply, such as
-    "vllm@0.22"; None: vLLM 0.33.0. `policy`: default is the scheduler of `engine`, or "vllm-v1" without an engine.
-    `engine_loop`: see `simulate`; both loops give the same schedule. `scheduler`: the vLLM on this machine that decides
-    (`installed_vllm.process.find_process`), with policy "vllm-v1" or "vllm-v1-async". Raises InvalidInput, UnknownName.
+    "vllm@0.22" (None: vLLM 0.33.0). `policy`: name of a scheduler (None: the one of `engine`, or "vllm-v1").
+    `engine_loop`: see `simulate`; both loops give the same schedule. `scheduler`: location of a vLLM whose scheduler
+    decides (see `find_process`), with policy "vllm-v1" or "vllm-v1-async". Raises InvalidInput, UnknownName.
     """
     loop = parse_engine_loop(engine_loop)
     if scheduler is not None and engine is not None:

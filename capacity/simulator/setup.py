@@ -33,12 +33,12 @@ class EngineSetup:
 
     `num_blocks` are usable KV blocks of `block_size` tokens (the number in vLLM's log minus its null block).
     `kv_windows` lists the attention windows of the groups of layers that share the pool. With `kv_contiguous_tokens`,
-    each request reserves this many tokens in one piece, as before paging. `window_tokens` limits contexts in the step
-    shapes to this window. `policy` is a name or a class of `Policy`, `policy_options` are its further keywords, and
+    each request reserves this many tokens in one piece, as before paging. `window_tokens` is the attention window in
+    the step shapes. `policy` is a name or a class of `Policy`, `policy_options` are its further keywords, and
     `speculation` is its speculative decoding. `noise` varies the time of steps with the same shape. `launch_lag`: with
-    two steps in flight, the engine reads the results of a step only after this fraction of the next step's time, if
-    the next step has a prefill (`capacity.step.launches`). `takes`: which requests a router that distinguishes pools
-    sends to this engine.
+    two steps in flight, the engine reads the results of a step only after this fraction of the next step's time, if the
+    next step has a prefill (`capacity.step.launches`). `takes`: the requests that a router with several pools sends to
+    this engine.
 
     With `data_parallel_size` above 1 the engine has this many ranks, each with its own scheduler, `limits` and
     `num_blocks`. All ranks run every step together. For `data_parallel_balance` and `prompt_wait_steps` see

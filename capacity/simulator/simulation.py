@@ -1,4 +1,4 @@
-"""Entry point of the simulator: build the deployment, run the clock, and sum up the result."""
+"""Entry point of the simulator: it builds the deployment, runs the clock, and returns the result."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing

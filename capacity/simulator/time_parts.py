@@ -1,4 +1,4 @@
-"""Split of the end-to-end latency of requests into parts that sum to it exactly."""
+"""Split of the end-to-end latency of requests into parts whose sum is exactly the latency."""
 
 from dataclasses import dataclass
 

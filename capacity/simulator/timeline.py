@@ -75,7 +75,7 @@ class Timeline:
     def _split_phase(
         self, index: int, name: str, begin_us: float, end_us: float
     ) -> Iterator[tuple[str, float, float]]:
-        """Yield (name, begin, end) in order: the parts of a request's phase `name`, and preemptions between them."""
+        """Yield (name, begin, end) of the parts of a request's phase `name`, and of the preemptions between them."""
         at_us = begin_us
         for first_us, last_us in self._pauses_us.get(index, ()):
             first_us, last_us = max(first_us, at_us), min(last_us, end_us)
@@ -90,7 +90,7 @@ class Timeline:
 
 
 def _step_bounds(step: Step, engine: Engine) -> dict[str, object]:
-    """Return the bottleneck of a step and the time share of each bottleneck; empty if operators are unknown."""
+    """Return the bottleneck of a step, and the share of each bottleneck in its time; empty if operators are unknown."""
     step_cost = getattr(engine.step_times, "step_cost", None)
     if step_cost is None or not step.rows or step.parts:
         return {}

@@ -67,8 +67,8 @@ class Port:
 class Transfer:
     """A KV transfer that is active or waits for its ports; `end_ps` is its arrival time.
 
-    `computed_ps`, for links that send layer by layer: times when the first and the last layer were computed. Layers
-    are sent from the first of these times on, as if the receiving blocks had been allocated by then.
+    `computed_ps`, for links that send layer by layer: times when the first and the last layer were computed. Sending
+    starts at the first of these times, as if the receiver's blocks were allocated then.
     """
 
     begin_ps = end_ps = 0
@@ -148,7 +148,7 @@ class Transfers:
 
 
 class LoadBlockPool(BlockPool):
-    """A pool whose requests may have blocks with loaded KV when they are admitted; a preemption discards these blocks.
+    """Block pool whose requests may have blocks with loaded KV when they are admitted; preemption frees these blocks.
 
     Layers with windows keep only the loaded blocks that later tokens attend to.
     """

@@ -2,7 +2,7 @@
 
 There are two independent tests. *Capacity*: offered load is compared with the rate at which the deployment drains a
 backlog of the same requests, sent all at once. *Growth*: the trend of the number of requests in the system over the
-run. Latencies of an overloaded run depend on its length, so they are no property of the deployment.
+run. Latencies of an overloaded run depend on its length, so they do not describe the deployment.
 """
 
 import math
@@ -51,16 +51,15 @@ class FrontEndLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Verdict on a run and its reason. Other fields are None if they do not apply (a closed loop) or are not
-    measurable.
+    """Verdict on a run and its reason. Fields are None if they do not apply (closed loop) or cannot be measured.
 
     `load_fraction` is the offered rate divided by the capacity, for the whole run. `peak_load_fraction` is this ratio
-    in the interval `peak_s`, the one with the most arrivals above capacity (None unless significant).
-    `growth_fraction` is the share of arrivals that accumulate in the system. `measured_s` is (begin, end) of the run
-    without warm-up and drain; `measured_requests` is the number of requests that arrived in it, and `steady` has their
-    means (None without a steady state: overloaded or too short). `is_stable`: the completed requests are from a steady
-    state without backlog, and their percentiles have intervals. `bound_by`: the API server if it limits throughput;
-    `reason` states it too.
+    in the interval `peak_s`, the one with the most arrivals above capacity (None unless significant). `growth_fraction`
+    is the share of arrivals that accumulate in the system. `measured_s` is (begin, end) of the run without warm-up and
+    drain; `measured_requests` is the number of requests that arrived in it, and `steady` has their means (None without
+    a steady state: overloaded or too short). `is_stable`: the completed requests are from a steady state without
+    backlog, and their percentiles have intervals. `bound_by`: the API server if it limits throughput; `reason` states
+    it too.
     """
 
     verdict: Judgement
@@ -115,9 +114,9 @@ def judge(
 ) -> Verdict:
     """Return the verdict on a run of `workload` with these `records`. Without `capacity` only growth is tested.
 
-    If `gaps` between deliveries are given, they get intervals too. `losses`: numbers of incomplete requests by reason.
-    `front_end`: limit of the API servers, which is the capacity if it is lower. `way_s`: latency from the client to
-    the engine, which does not count as waiting.
+    If `gaps` between token deliveries are given, their percentiles get intervals too. `losses`: numbers of incomplete
+    requests by reason. `front_end`: limit of the API servers, which is the capacity if it is lower. `way_s`: latency
+    from the client to the engine, which does not count as waiting.
     """
     order = np.argsort(records.arrival_ps, kind="stable")
     arrival = records.arrival_ps[order] / PS_PER_S
@@ -347,7 +346,7 @@ def _steady_part(
 
 
 def _warm_up_batches(means: FloatArray) -> int:
-    """Return how many leading `means` to omit, at most half, so that the mean of the rest has the least error."""
+    """Return how many of the first `means` to omit, at most half, for the least error of the mean of the others."""
     backwards = means[::-1]
     counts = np.arange(1, len(means) + 1)
     sums, squares = np.cumsum(backwards), np.cumsum(backwards**2)

@@ -64,7 +64,7 @@ def nccl_seconds(
 
 
 def ring_all_reduce_bytes(message_bytes: float, ranks: int) -> float:
-    """Return the bytes that each rank sends in a ring all-reduce: 2(n-1)/n of the message (nccl-tests PERFORMANCE.md)."""
+    """Return the bytes that each rank sends in a ring all-reduce: 2(n-1)/n of the message. Source: nccl-tests."""
     return 2.0 * message_bytes * (ranks - 1) / ranks
 
 

@@ -317,7 +317,7 @@ class Experts(Repeated):
     weight_slowdown: float = 1.0
 
     def work(self, tokens: float, slowdown: float = 1.0) -> tuple[float, float, float]:
-        """Return one layer's FLOPs, bytes, and bytes to route tokens, on one GPU; `slowdown` multiplies weight bytes."""
+        """Return FLOPs, bytes and routed bytes of one layer on one GPU; `slowdown` multiplies the weight bytes."""
         tokens *= self.token_groups
         held = self.num_experts / self.expert_ranks
         local_pairs = busiest_rank_pairs(

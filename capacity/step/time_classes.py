@@ -25,7 +25,7 @@ _CLASS_BY_BOUND: dict[Bound, TimeClass] = {
 
 
 def time_class(operator: OpCost) -> TimeClass:
-    """Return the class of an operator's time: launch gaps and experts have their own class, others that of their bound."""
+    """Return the class of an operator's time: launch gaps and experts have their own, others that of their bound."""
     if operator.name == "launch gaps":
         return "eager"
     if operator.name == "experts":

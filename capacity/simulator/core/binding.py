@@ -124,7 +124,7 @@ def describe(setup: EngineSetup) -> EngineDescription:
 
 
 def _describe_options(e: Any, policy: str, options: Mapping[str, Any], setup: EngineSetup) -> None:
-    """Write a policy's options to the C structure `e`; options with another name or unit in C are set one by one."""
+    """Write a policy's options to the fields of the C structure `e`, converting names and units that differ in C."""
     e.asynchronous = options.get("asynchronous", policy == "vllm-v1-async")
     e.sglang_recv_interval = 1
     for name, value in options.items():

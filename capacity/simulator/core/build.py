@@ -1,4 +1,4 @@
-"""Compilation of the core into one shared library, at package build and again when its sources have changed.
+"""Compilation of the core into one shared library when the package is built, and when its sources have changed.
 
 This module imports nothing from the package, so that the build hook can load it before the package is installed.
 """
@@ -107,7 +107,7 @@ def compile_library(
 
 
 def _link_flags(flags: Sequence[str], platform: str) -> tuple[str, ...]:
-    """Return flags that report missing functions when linking, except with sanitizers, which add functions later."""
+    """Return flags that make the linker report missing functions; none with sanitizers, which add functions later."""
     sanitized = any(flag.startswith("-fsanitize") for flag in flags)
     return ("-Wl,-z,defs", "-s") if platform == "linux" and not sanitized else ()
 

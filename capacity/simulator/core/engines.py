@@ -46,7 +46,7 @@ STEPS_PER_CHECKED_CALL = 10_000  # steps per call when the run may be stopped be
 
 
 class CompiledEngines:
-    """Compiled engines. With `reacts`, they report each request end at its time, otherwise before the next event."""
+    """Compiled engines. If `reacts`, they report the end of a request at its time, otherwise before the next event."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class CompiledEngines:
         reacts: bool,
         routed: bool,
     ) -> None:
-        """Create the engines. Without `routed`, no ends or rejections are reported. Raises InvalidInput."""
+        """Create the engines. Unless `routed`, they do not report ended and rejected requests. Raises InvalidInput."""
         columns = {name: getattr(ledger, name) for name in LEDGER_COLUMNS}
         self.fleet = Fleet(requests.workload, columns, routed=routed)
         self._env = env

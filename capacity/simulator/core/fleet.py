@@ -57,7 +57,7 @@ class SharedRuns(Protocol):
 
 
 class Fleet:
-    """Compiled engines of one run. The C code keeps the addresses of the workload and of the ledger's `columns`."""
+    """Compiled engines of one run. The C code keeps pointers to the workload's arrays and to the ledger's `columns`."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class Fleet:
         return self._is_taken(self._core.fleet_want_load(self._pointer, number, request, tokens, at_ps))
 
     def set_load_end(self, number: int, request: int, end_ps: int) -> None:
-        """Set when a request's KV arrives. The next `take_turn` first continues the decision that needs this time."""
+        """Set the time (ps) when a request's KV arrives; `take_turn` then continues the decision that waits for it."""
         turn = self.turn
         turn[LOAD_ENGINE], turn[LOAD_ENGINE + 1], turn[LOAD_ENGINE + 2] = number, request, end_ps
 

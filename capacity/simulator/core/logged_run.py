@@ -1,4 +1,4 @@
-"""Schedule of one compiled engine, step by step, for requests with given content."""
+"""Step-by-step schedule of one compiled engine, for requests with given tokens."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -74,8 +74,8 @@ def run_with_log(
 ) -> LoggedRun:
     """Simulate requests to the end in order of arrival, simultaneous arrivals in order of id. Raises InvalidInput.
 
-    Without `turns_away`, the front end admits prompts that are too long, and the scheduler has to reject them. Without
-    `keep_log`, no step is logged, and the engine may store the totals of decoding requests instead of each request.
+    If `turns_away` is false, the front end admits prompts that are too long, and the scheduler has to reject them. If
+    `keep_log` is false, no step is logged, and the engine may add up decoding requests instead of storing each of them.
     """
     arrival_ps, prompts, ends, priorities = np.array(
         [(r.arrival_ps, r.prompt_tokens, r.max_known, r.priority) for r in requests], dtype=np.int64

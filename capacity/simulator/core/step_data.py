@@ -48,7 +48,7 @@ class StepData:
 
 
 class _NativeStepTimes:
-    """C object for a `StepTimes`, and the data that C reads. If cached, it does not keep the `StepTimes` alive."""
+    """C object of a `StepTimes`, with the data that C reads. A cached object does not keep its `StepTimes` alive."""
 
     def __init__(self, asked: Callable[[], StepTimes], library: ctypes.CDLL) -> None:
         self._asked = asked
@@ -63,12 +63,14 @@ class _NativeStepTimes:
         self._kept.append(source)
         pointer = library.step_times_new(ctypes.byref(source))
         if not pointer:
-            raise MemoryError("no memory for compiled step times, or a library of another version")
+            raise MemoryError(
+                "the compiled core cannot create step times: no memory, or the library is of another version"
+            )
         self.pointer = int(pointer)
         weakref.finalize(self, library.step_times_free, self.pointer).atexit = False
 
     def pop_error(self) -> BaseException | None:
-        """Return and clear the exception of an earlier Python call, including calls for the step times in `within`."""
+        """Return and clear the exception of an earlier Python call for these step times or for the ones in `within`."""
         errors = (self._error, *(own.pop_error() for own in self.within))
         self._error = None
         self._library.step_times_forgive(self.pointer)
@@ -100,7 +102,7 @@ class _NativeStepTimes:
             limits = (NEVER if limit is None else min(limit, NEVER) for limit in piece[3:])
             values = (*piece[:3], *limits)
             if any(abs(value) > NEVER for value in values):
-                raise OverflowError(f"each number of decode_piece must be at most {NEVER} ps: {piece}")
+                raise OverflowError(f"the numbers of a decode_piece must be at most {NEVER} ps: {piece}")
             (ctypes.c_int64 * len(values)).from_address(out)[:] = list(values)
             return 1
 
@@ -221,7 +223,7 @@ def _weak_call(method: weakref.WeakMethod[Any]) -> Callable[..., Any]:
 
 
 class _StepTimesCache(threading.local):
-    """Cache of C objects by thread, step times and library, for step times with data that hash by identity."""
+    """Cache of `_NativeStepTimes` of one thread, by step times and library."""
 
     def __init__(self) -> None:
         self.of: weakref.WeakKeyDictionary[StepTimes, dict[ctypes.CDLL, _NativeStepTimes]] = (

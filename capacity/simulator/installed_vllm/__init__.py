@@ -1,5 +1,5 @@
-"""The scheduler of a vLLM on this machine in place of ours, so that any release, fork or patch is simulated exactly.
+"""Simulation with the scheduler of a vLLM on this machine, so that any release, fork or patch is reproduced exactly.
 
-In: an `EngineSetup` and where the vLLM is (`use_installed`). Out: a setup whose policy asks that scheduler. Start
-reading at `policy.py`; `process.py` and `worker.py` are the two ends of the pipe.
+In: an `EngineSetup` and the location of the vLLM (`use_installed`). Out: a setup whose policy calls vLLM's scheduler,
+which runs in another process. Start reading at `policy.py`; `process.py` starts that process, `worker.py` runs in it.
 """

@@ -1,4 +1,4 @@
-"""Policy that lets the scheduler of a vLLM on this machine decide, with that vLLM's own KV cache."""
+"""Policy that calls the scheduler of a vLLM on this machine, with vLLM's own KV cache."""
 
 import weakref
 from collections.abc import Hashable
@@ -18,7 +18,7 @@ QUEUE_FILLS_SINCE = (0, 23)  # release of the rule `empty_steps_fill_queue`
 
 
 class ReportedPool:
-    """KV cache of another process: its size, and how many blocks that process has reported as free."""
+    """KV cache in another process: its size, and the number of free blocks that the process last reported."""
 
     def __init__(self, num_blocks: int, block_size: int, *, prefix_caching: bool) -> None:
         self.num_blocks = self.free_blocks = num_blocks
@@ -27,12 +27,12 @@ class ReportedPool:
         self.windows: tuple[int | None, ...] = (None,)
 
     def table(self, content: Content) -> Content:
-        """Return the content itself: the other process has the blocks."""
+        """Return `content` itself, because the other process has the block table."""
         return content
 
 
 class InstalledVllm(Policy):
-    """Policy over a scheduler of vLLM that runs in the process `find_process(source)`."""
+    """Policy that forwards all decisions to vLLM's scheduler in the process `find_process(source)`."""
 
     aborts = True
     own_pool = ReportedPool
@@ -99,7 +99,7 @@ class InstalledVllm(Policy):
         if sequence.images or sequence.adapter:
             what = "images" if sequence.images else "LoRA adapters"
             raise InvalidInput(
-                f"--scheduler {self._process.source} cannot run requests with {what}: leave it out"
+                f"--scheduler {self._process.source} cannot run requests with {what}: leave --scheduler out"
             )
         name = _name(sequence)
         self._requests[name] = sequence
@@ -134,7 +134,7 @@ class InstalledVllm(Policy):
         return step
 
     def update(self, step: Step) -> list[Sequence]:
-        """Sample the tokens of the step's rows; vLLM decides how many of them each request keeps."""
+        """Count the tokens that the step samples; vLLM decides how many of them each request keeps."""
         sampled = {}
         for r, _, _, drafts, yields, _, _ in step.rows:
             if yields and r.status != Status.FINISHED:
@@ -159,14 +159,14 @@ class InstalledVllm(Policy):
 
 
 def _name(sequence: Sequence) -> str:
-    """Return a request's id as text; vLLM orders requests of equal priority and arrival by it."""
+    """Return a request's id as text, by which vLLM orders requests with the same priority and arrival."""
     return f"{sequence.id:012d}" if isinstance(sequence.id, int) else str(sequence.id)
 
 
 def use_installed(setup: EngineSetup, source: str) -> EngineSetup:
-    """Return the setup with the scheduler of a vLLM on this machine (`find_process`) in place of ours.
+    """Return the setup with the scheduler of the vLLM at `source` (see `find_process`) instead of the simulator's own.
 
-    Raises InvalidInput if the setup needs what that scheduler is not run with, or if no vLLM is there.
+    Raises InvalidInput if the setup needs features that are not supported with it, or if there is no vLLM at `source`.
     """
     needs = {
         f"the engine's scheduler {setup.policy_name}": setup.policy not in ("vllm-v1", "vllm-v1-async"),
@@ -174,7 +174,7 @@ def use_installed(setup: EngineSetup, source: str) -> EngineSetup:
         "data-parallel ranks that run in lockstep": setup.data_parallel_size > 1,
         "KV offloading": "offload" in setup.policy_options,
         "LoRA adapters": "adapters" in setup.policy_options,
-        "a KV cache in one piece per request": setup.kv_contiguous_tokens is not None,
+        "contiguous KV": setup.kv_contiguous_tokens is not None,
     }
     for what, needed in needs.items():
         if needed:
@@ -188,7 +188,7 @@ def use_installed(setup: EngineSetup, source: str) -> EngineSetup:
 
 
 def scheduler_label(source: str) -> str:
-    """Return the name of the scheduler at `source`, such as "vLLM 0.33.0 (installed)", and whether it was tested."""
+    """Return the scheduler's name, such as "vLLM 0.33.0 (installed)", with a remark if this release was not tested."""
     process = find_process(source)
     oldest, newest = (".".join(map(str, version)) for version in (OLDEST, NEWEST))
     untested = "" if process.is_tested else f"; not tested, unlike {oldest} to {newest}"
@@ -198,7 +198,7 @@ def scheduler_label(source: str) -> str:
 def _changed_settings(limits: SchedulerLimits, process: VllmProcess) -> dict[str, object]:
     """Return the settings of vLLM's SchedulerConfig that differ from its defaults.
 
-    Raises InvalidInput for one that this vLLM does not have.
+    Raises InvalidInput for a setting that this vLLM does not have.
     """
     given = {
         "policy": ("priority" if limits.priority else "fcfs", "fcfs"),

@@ -1,7 +1,7 @@
-"""Process that runs the scheduler of a vLLM, in the Python environment that has it (`worker.py`).
+"""Process that runs vLLM's scheduler, in the Python environment that contains vLLM (`worker.py`).
 
-A process of its own keeps vLLM's imports (torch, CUDA) out of this one, and allows another Python version. It is
-started once for each place and serves all engines; question and answer are lines of JSON.
+A separate process keeps vLLM's imports (torch, CUDA) out of this one, and may use another Python version. It is started
+once for each location of a vLLM and serves all engines. Requests and answers are lines of JSON.
 """
 
 import atexit
@@ -24,7 +24,7 @@ SCHEDULER_FILE = Path("vllm") / "v1" / "core" / "sched" / "scheduler.py"
 
 
 class VllmProcess:
-    """A running worker; `version` is that of its vLLM, `settings` are the names in its SchedulerConfig."""
+    """A running worker process. `version`: version of its vLLM; `settings`: field names of its SchedulerConfig."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -52,17 +52,17 @@ class VllmProcess:
         if _release(self.version) is not None and self.version_pair < OLDEST:
             self.end()
             raise InvalidInput(
-                f"--scheduler {source} has vLLM {self.version}: the scheduler of {_text(OLDEST)} or newer can be run"
+                f"--scheduler {source} has vLLM {self.version}: {_text(OLDEST)} or newer is needed"
             )
 
     @property
     def version_pair(self) -> tuple[int, int]:
-        """Major and minor version; the newest tested one for a version without numbers."""
+        """Major and minor version of vLLM; the newest tested version if vLLM reports none."""
         return _release(self.version) or NEWEST
 
     @property
     def is_tested(self) -> bool:
-        """Whether schedules of this release were compared with those of our own engines."""
+        """Whether schedules of this release were compared with those of the simulator's own scheduler."""
         return _release(self.version) is not None and OLDEST <= self.version_pair <= NEWEST
 
     def _explain_missing(self, name: str, python: str) -> str:
@@ -70,7 +70,7 @@ class VllmProcess:
             return f"--scheduler {self.source}: vLLM needs the package {name}, which {python} does not have: install it"
         if self.source == INSTALLED:
             return f"--scheduler installed: {python} has no vLLM; install it, or name a folder or a Python that has it"
-        return f"--scheduler {self.source}: no vLLM V1 scheduler is there ({name} is missing)"
+        return f"--scheduler {self.source} contains no vLLM V1 scheduler: {name} is missing"
 
     def open_scheduler(self, settings: Json) -> int:
         """Create a scheduler and return its number."""
@@ -117,8 +117,10 @@ class VllmProcess:
 
 
 def find_process(source: str) -> VllmProcess:
-    """Return the process of a vLLM: "installed" in this environment, a folder with the package or a checkout, or a
-    Python that has it. Raises InvalidInput."""
+    """Return the process for the vLLM at `source`, started at first use. Raises InvalidInput.
+
+    `source`: "installed" (in this environment), a folder with an unpacked wheel or a checkout, or a Python executable.
+    """
     return _start(source, os.getpid())
 
 
@@ -151,7 +153,7 @@ def _command(source: str) -> list[str]:
 
 
 def _release(version: str) -> tuple[int, int] | None:
-    """Return major and minor version; None for a checkout without one."""
+    """Return major and minor version; None if `version` has no numbers, as in some checkouts."""
     parts = version.split(".")[:2]
     return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(map(str.isdigit, parts)) else None
 

@@ -1,10 +1,10 @@
-"""Run the scheduler of the vLLM in this Python environment for another process; it imports nothing of this library.
+"""Run vLLM's scheduler in this Python environment for another process; this file imports nothing of the library.
 
-`python worker.py [FOLDER]` reads one JSON object per line from standard input and answers each with one on standard
-output. FOLDER contains the package `vllm`; without it, the installed package is imported. The first answer has the
-version and the names of the settings. Then: `open` a scheduler, `add` a request, `schedule` a step, `update` it with
-the numbers of sampled tokens, `abort` a request. No GPU and no compiled extension is used. See `process.py` for the
-other end.
+`python worker.py [FOLDER]` reads JSON objects from standard input, one per line, and answers each with one line on
+standard output. FOLDER contains the package `vllm`; by default the installed package is imported. The first line of
+output has vLLM's version and the names of its settings. The commands are: `open` a scheduler, `add` a request,
+`schedule` a step, `update` it with the numbers of sampled tokens, `abort` a request. No GPU and no compiled extension
+is used. `process.py` sends the commands.
 """
 
 import importlib
@@ -48,7 +48,7 @@ class InertType(type):
 
 
 def make_inert(name: str) -> InertType:
-    """Return an inert class; as a decorator it returns what it decorates."""
+    """Return an inert class; used as a decorator, it returns the function unchanged."""
 
     def create(cls: Any, *values: Any, **keywords: Any) -> Any:
         decorates = len(values) == 1 and not keywords and inspect.isfunction(values[0])
@@ -79,7 +79,7 @@ class InertModule(types.ModuleType):
 
 
 class InertFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the packages in NOT_NEEDED after every other finder has failed."""
+    """Import finder that provides the packages in NOT_NEEDED as inert modules if they are not installed."""
 
     def find_spec(self, name: str, *_: Any) -> Any:
         if name.partition(".")[0] in NOT_NEEDED:
@@ -94,7 +94,7 @@ class InertFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class Settings(types.SimpleNamespace):
-    """Part of vLLM's configuration; settings that are not given here are None."""
+    """Part of vLLM's configuration; all settings that are not set are None."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -103,7 +103,7 @@ class Settings(types.SimpleNamespace):
 
 
 class SpeculativeSettings(Settings):
-    """Speculative configuration; questions about the kind of drafter that are not answered here get the answer no."""
+    """vLLM's speculative configuration; methods such as `use_eagle` return False unless they are set."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith(("use", "need", "disable")):
@@ -112,7 +112,7 @@ class SpeculativeSettings(Settings):
 
 
 class FreeText:
-    """Structured output manager of requests without a grammar."""
+    """vLLM's structured-output manager, for requests without a grammar."""
 
     def should_advance(self, *_: Any, **__: Any) -> bool:
         return False
@@ -128,7 +128,7 @@ class FreeText:
 
 
 class Vllm:
-    """The names of vLLM that this worker uses."""
+    """Classes and functions of vLLM that this worker uses, as attributes with vLLM's names."""
 
     def __init__(self) -> None:
         names = {
@@ -156,7 +156,7 @@ class Vllm:
 
 
 class OpenScheduler:
-    """One scheduler with its KV cache, its requests, and its steps in flight."""
+    """One vLLM scheduler with its KV cache, its requests, and its steps in flight."""
 
     def __init__(self, vllm: Vllm, given: Json) -> None:
         self.vllm = vllm
@@ -257,7 +257,7 @@ class OpenScheduler:
         )
 
     def add(self, number: str, prompt_tokens: int, blocks: list[int], **given: Any) -> None:
-        """Add a request. Every token of a block has the id of the block, so equal ids mean equal prefixes."""
+        """Add a request. The block's id is used as the token id of all its tokens, so equal ids mean equal prefixes."""
         sampling = self.vllm.SamplingParams(max_tokens=given["max_tokens"], ignore_eos=True, temperature=0.0)
         # until vLLM 0.16
         eos = (
@@ -292,7 +292,7 @@ class OpenScheduler:
                 del self.requests[number], self.outputs[number]
 
     def schedule(self) -> Json:
-        """Schedule a step: rows of number, tokens, computed tokens, drafts, and whether it samples."""
+        """Schedule a step; a row is a request's number, tokens, computed tokens, drafts, and whether it samples."""
         before = [request.request_id for request in self.scheduler.running]
         output = self.scheduler.schedule()
         preempted = self.vllm.RequestStatus.PREEMPTED
@@ -319,7 +319,7 @@ class OpenScheduler:
         return {"rows": rows, "preempted": gone}
 
     def update(self, sampled: dict[str, int]) -> Json:
-        """Give the oldest step its numbers of sampled tokens; return how many each request kept, and who ended."""
+        """Apply the numbers of `sampled` tokens to the oldest step; return kept tokens by request and ended requests."""
         step = self.in_flight.popleft()
         requests = [(number, self.requests[number]) for number in step[1]]
         had = {number: (request.num_output_tokens, request.is_finished()) for number, request in requests}
@@ -343,7 +343,7 @@ class OpenScheduler:
             self.scheduler.update_draft_token_ids(self.vllm.DraftTokenIds(there, drafted))
 
     def _tokens(self, number: str, count: int) -> list[int]:
-        """Return the next sampled tokens of a request."""
+        """Return the token ids of a request's next `count` sampled tokens."""
         blocks, begin = self.outputs[number], self.requests[number].num_tokens
         return [blocks[min(at // self.block_size, len(blocks) - 1)] for at in range(begin, begin + count)]
 
@@ -354,7 +354,7 @@ class OpenScheduler:
 
 
 def explain(error: BaseException) -> str:
-    """Return an error in one line, with the last line of vLLM that it passed."""
+    """Return an error as one line, with the last place in vLLM's code in its traceback."""
     message = " ".join(str(error).split())[:300]
     places = [
         at for at in traceback.extract_tb(error.__traceback__) if f"{os.sep}vllm{os.sep}" in at.filename
@@ -366,7 +366,7 @@ def explain(error: BaseException) -> str:
 
 
 def main() -> None:
-    """Answer questions until standard input ends."""
+    """Run commands from standard input until it ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever vLLM prints must not mix with the answers
 

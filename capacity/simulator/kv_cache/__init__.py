@@ -1,1 +1,1 @@
-"""KV cache pools: paged blocks with prefix reuse, and simpler pools as baselines for comparison."""
+"""KV cache pools: paged blocks with prefix caching, and simpler pools for comparison."""

@@ -32,8 +32,8 @@ class BlockTable:
 class BlockPool:
     """Pool of `num_blocks` blocks of `block_size` tokens, shared by all groups of layers.
 
-    `windows` has one entry per group: the attention window in tokens, or None for full attention. In a windowed group
-    a request needs blocks for its window and for `in_flight_tokens` more, the token budgets of the steps in flight.
+    `windows` has one entry per group: the attention window in tokens, or None for full attention. In a windowed group a
+    request needs blocks for its window plus `in_flight_tokens`, the total token budget of the steps in flight.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class BlockPool:
         return BlockTable(content, len(self.windows))
 
     def lookup(self, table: BlockTable, max_tokens: int) -> Hit:
-        """Return the longest cached prefix up to `max_tokens` tokens in whole blocks: (tokens, blocks per group)."""
+        """Return the longest cached prefix of whole blocks, up to `max_tokens` tokens: (tokens, blocks per group)."""
         length = max_tokens // self.block_size if self.prefix_caching else 0
         hits: list[list[int]] = []
         for group, window in enumerate(self.windows):
@@ -133,7 +133,7 @@ class BlockPool:
         return needed
 
     def grow(self, table: BlockTable, tokens: int, hit: Hit | None = None) -> None:
-        """Allocate the blocks of `hit`, then new ones up to `tokens` tokens in total. Enough blocks must be free."""
+        """Allocate the blocks of `hit`, then new blocks, for `tokens` tokens in total. Enough blocks must be free."""
         required = -(-tokens // self.block_size)
         if hit is not None:
             for group, hits in enumerate(hit[1]):

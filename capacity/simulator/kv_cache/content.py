@@ -1,4 +1,4 @@
-"""Token content of requests as a prefix cache sees it: a chain of spans of KV blocks.
+"""Token content of requests for a prefix cache: a chain of spans of KV blocks.
 
 Two requests share a block exactly where their chains are equal: equal span keys from the first span on, and equal
 positions in the span. A key must identify the span and everything before it, as a chained hash does. After its spans,
@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 
 
 class Content:
-    """Block chain of a request: blocks `stops[i-1]` to `stops[i]` - 1 have key `keys[i]`, later ones `private`."""
+    """Block chain of a request: blocks `stops[i-1]` to `stops[i]` - 1 have key `keys[i]`, later ones key `private`."""
 
     __slots__ = ("keys", "private", "stops")
 
@@ -32,7 +32,7 @@ class Content:
 def chain_blocks(
     tokens: Sequence[int], block_size: int, interned: dict[tuple[int, tuple[int, ...]], int]
 ) -> list[int]:
-    """Return an id per full block; equal ids mean equal tokens up to the block's end. `interned` stores ids."""
+    """Return an id per full block; equal ids mean equal tokens up to the block's end. `interned` stores the ids."""
     keys: list[int] = []
     parent = -1
     for start in range(0, len(tokens) - block_size + 1, block_size):

@@ -1,10 +1,10 @@
 """KV offload: tiers of host memory, disk or network storage that keep blocks which the GPU may evict.
 
-The model is vLLM's offloading connector. Every full chunk of blocks is copied to the first tier once it is computed,
-so that tier contains everything that the GPU contains and more. The least recently used chunks are evicted, except
-those in transfer. A request touches all its chunks, the deepest first, so the end of a prefix is evicted before its
-start. Chunks are copied to the second tier from the first one and are loaded through the first one. Source: vLLM
-v1/kv_offload (LRU manager, tiering), 0.11 to 0.33. LMCache differs in chunk size, and its steps wait for the copies.
+The model is vLLM's offloading connector. Every full chunk of blocks is copied to the first tier once it is computed, so
+this tier contains all full chunks of the GPU and more. The least recently used chunks are evicted, except those in
+transfer. A request touches all its chunks, the deepest first, so the end of a prefix is evicted before its start.
+Chunks are copied to the second tier from the first one and are loaded through the first one. Source: vLLM v1/kv_offload
+(LRU manager, tiering), 0.11 to 0.33. LMCache differs in chunk size, and its steps wait for the copies.
 """
 
 import math
@@ -23,7 +23,7 @@ UNKNOWN_PS = 1 << 62  # unknown instant, later than all known ones
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """One tier: capacity in chunks (None: unlimited), rate and latency of its link to the tier above, per direction.
+    """One tier: capacity in chunks (None: unlimited), rate and latency of its link to the nearer tier, per direction.
 
     A copy at an infinite rate takes no time. The rate applies to one GPU's share of a block.
     """
@@ -50,9 +50,10 @@ class Tier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offload:
-    """Offload settings: tiers from near to far, bytes of a KV block on one GPU, and blocks per chunk.
+    """Offload settings: tiers (nearest first), bytes of a KV block on one GPU, and blocks per chunk.
 
-    `synchronous`: the step that admits a request waits for its KV (LMCache). Otherwise only the request waits.
+    `synchronous`: the step that admits a request waits until its KV is loaded (LMCache). Otherwise only the request
+    waits.
     """
 
     tiers: tuple[Tier, ...]
@@ -87,7 +88,7 @@ class TierUse:
 
 
 class TierStore:
-    """Chunks of one tier in LRU order, and its link to the tier above, with one queue of transfers per direction."""
+    """Chunks of one tier in LRU order, and its link to the nearer tier, with one queue of transfers per direction."""
 
     def __init__(self, tier: Tier, chunk_bytes: float) -> None:
         self.tier = tier
@@ -141,7 +142,7 @@ class TierStore:
         return end_ps
 
     def read(self, keys: Sequence[Hashable], now_ps: int) -> int:
-        """Start to copy chunks to the tier above; return their arrival time (ps), before which none is evicted."""
+        """Start to copy chunks to the nearer tier; return their arrival time (ps). None of them is evicted before."""
         self._read_free_ps = max(self._read_free_ps, now_ps) + self._payload_ps(len(keys))
         end_ps = self._read_free_ps + picoseconds(self.tier.latency_s)
         chunks = self._chunks
@@ -153,7 +154,7 @@ class TierStore:
         return end_ps
 
     def keep_arrivals(self, keys: Sequence[Hashable], ready_ps: int, now_ps: int) -> None:
-        """Store chunks that are loaded from the tier below and arrive at `ready_ps`, if there is space."""
+        """Store chunks that are loaded from the farther tier and arrive at `ready_ps`, if there is space."""
         for key in self.reserve(keys, now_ps) or ():
             self._chunks[key] = (ready_ps, ready_ps)
             self.stored += 1
@@ -195,7 +196,7 @@ class TierHit:
 
 
 class TierStack:
-    """Tiers below the GPU of one engine, from near to far."""
+    """KV tiers below the GPU of one engine, the nearest first."""
 
     def __init__(self, offload: Offload, block_size: int) -> None:
         self.offload = offload

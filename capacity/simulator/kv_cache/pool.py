@@ -1,4 +1,4 @@
-"""Interfaces of KV cache pools for engine, schedulers and transfers. Each pool has its own table and hit types."""
+"""Interfaces of KV cache pools for the engine, schedulers and transfers. Pools differ in their table and hit types."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
@@ -10,7 +10,7 @@ Hit: TypeAlias = Any  # result of `lookup`: (cached tokens, their blocks in the 
 
 
 class KvPool(Protocol):
-    """Interface of a pool of `num_blocks` blocks of `block_size` tokens, as far as the engine loop uses it."""
+    """Interface of a pool of `num_blocks` blocks of `block_size` tokens for the engine loop."""
 
     num_blocks: int
     block_size: int

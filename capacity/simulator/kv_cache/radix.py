@@ -138,7 +138,7 @@ class RadixCache:
         return pages * size
 
     def _split(self, child: RadixNode, at: int) -> RadixNode:
-        """Split `child` after `at` tokens: return a new parent node with these tokens; `child` keeps the rest."""
+        """Split `child` after `at` tokens: return a new parent node with these tokens; `child` keeps the later ones."""
         parent = child.parent
         assert parent is not None
         upper = RadixNode(child.tokens[:at], parent, child.accessed)

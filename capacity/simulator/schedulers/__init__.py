@@ -1,8 +1,9 @@
 """Scheduling policies by name. A policy decides which requests and how many of their tokens the next step computes.
 
 `schedule()` returns a `Step` for the policy's state, and `update(step)` applies the step's output. A policy has no
-other effects: the simulator keeps clock, step times, records and arrivals. To add a policy, write a module here and an
-entry in `SCHEDULERS`, or pass a class of your own to `EngineSetup(policy=)`. One of another package is a plug-in.
+other effects: clock, step times, records and arrivals are the simulator's. To add a policy, write a module here and an
+entry in `SCHEDULERS`, or pass a class to `EngineSetup(policy=)`. A policy in another package is a plug-in
+(docs/extending.md).
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Engines with LoRA adapters: a step computes with at most `max_loras` adapters and waits for their loads.
+"""Schedulers with LoRA adapters: a step uses at most `max_loras` adapters and waits until they are loaded.
 
 vLLM V1 skips a waiting request if its adapter exceeds the limit of this step. The request keeps its place and the
 requests behind it are tried. Adapters of running requests in the step count first. The GPU evicts the least recently
@@ -77,7 +77,7 @@ class LoadedAdapters:
 
 
 class AdapterV1(VllmV1):
-    """`VllmV1` whose requests may each use an adapter; 0 is the base model."""
+    """`VllmV1` with adapters; adapter 0 is the base model."""
 
     def __init__(
         self, limits: SchedulerLimits, pool: PagedPool, *, adapters: AdapterSlots, **options: Any
@@ -147,7 +147,7 @@ class AdapterMixin:
         return aside
 
     def _restore_queue(self, queue: list[Sequence], aside: set[int]) -> None:
-        """Put the skipped requests `aside` back in order, after requests that were preempted in this step."""
+        """Put the skipped requests `aside` back into the queue in order, behind requests that this step preempted."""
         still = {r.index for r in self.waiting} | aside
         before = {r.index for r in queue}
         sent_back = [r for r in self.waiting if r.index not in before]

@@ -12,7 +12,10 @@ from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequenc
 
 
 class Batching(QueuedPolicy):
-    """Base class of these policies: builds rows and applies outputs of steps. Subclasses add `schedule()`."""
+    """Base class of the SGLang, TensorRT-LLM and TGI policies: it builds rows and applies outputs of steps.
+
+    Subclasses add `schedule()`.
+    """
 
     aborts = True
     pool: PagedPool
@@ -25,7 +28,7 @@ class Batching(QueuedPolicy):
         asynchronous: bool = True,
         speculation: Speculation | None = None,
     ) -> None:
-        """Create a policy. With `speculation`, generation rows include drafts, and steps do not overlap."""
+        """Create a policy. If `speculation` is given, generation rows include drafts, and steps do not overlap."""
         super().__init__(limits, pool, speculation=speculation)
         self._drafts = 0 if speculation is None else speculation.k
         self.overlapped = asynchronous and limits.pipeline_stages == 1 and speculation is None
@@ -99,7 +102,7 @@ class Batching(QueuedPolicy):
         step.preempted.append(r)
 
     def commit(self, step: Step) -> Step:
-        """Count the tokens of a scheduled step as computed before the step ends; return the step."""
+        """Count the tokens of a scheduled step as computed, although the step has not ended; return the step."""
         for r, tokens, _, _, yields, _, _ in step.rows:
             r.computed += tokens
             r.in_flight_tokens += tokens
@@ -123,7 +126,7 @@ class Batching(QueuedPolicy):
         return step.finished
 
     def _accept(self, speculation: Speculation, r: Sequence, row: Row) -> int:
-        """Return how many tokens a row yields, up to the request's last token; discard its rejected drafts."""
+        """Return how many tokens a row yields, up to the request's last token; discard rejected drafts."""
         accepted = speculation.count_accepted(r, row.drafts) if row.drafts else 0
         if row.epoch == r.epoch:
             r.computed -= row.drafts - accepted

@@ -1,12 +1,12 @@
-"""Images in vLLM V1: the images to encode before a step, and the cache of encoder outputs.
+"""Images in vLLM V1: choice of the images to encode before a step, and the cache of encoder outputs.
 
-An image is encoded as a whole before the first chunk that contains any of its tokens. A chunk ends before an image
-that does not fit into the cache. The output stays in the cache until the last chunk of the image is computed, and
-after that until its space is needed. vLLM also limits the encoder tokens per step to the size of the cache. This limit
-never excludes an image that fits, because the cache contains everything that a step encodes. Audio is encoded like
-images. Assumptions: the images of a prompt are at its start, one after the other, followed by its audio clip; no two
-prompts share an image. Source: vLLM v1/core/encoder_cache_manager.py at 003ad86, read 2026-11-22;
-v1/core/sched/scheduler.py `_try_schedule_encoder_inputs`, quoted from memory.
+An image is encoded as a whole before the first chunk that contains any of its tokens. A chunk ends before an image that
+does not fit into the cache. The output stays in the cache until the last chunk of the image is computed, and after that
+until its space is needed. vLLM also limits the encoder tokens per step to the size of the cache. This limit never
+excludes an image that fits, because the cache contains everything that a step encodes. Audio is encoded like images.
+Assumptions: the images of a prompt are at its start, one after the other, followed by its audio clip; no two prompts
+share an image. Source: vLLM v1/core/encoder_cache_manager.py at 003ad86, read 2026-11-22; v1/core/sched/scheduler.py
+`_try_schedule_encoder_inputs`, quoted from memory.
 """
 
 from capacity.simulator.schedulers.sequence import Sequence, Step
@@ -49,7 +49,7 @@ class ImageEncoder:
         self._now = step.encoded
 
     def schedulable_tokens(self, r: Sequence, computed: int, tokens: int) -> int:
-        """Return how many of the next `tokens` tokens fit: all, or those before the first image without space."""
+        """Return how many of the next `tokens` tokens can be scheduled, up to the first image that does not fit."""
         room = self.free + sum(self._kept.values())
         for image in _images_reached(r, computed, computed + tokens):
             start, size = image * r.image_tokens, _size(r, image)

@@ -102,8 +102,11 @@ class OffloadingV1(VllmV1):
         return tokens
 
     def _try_load(self, r: Sequence) -> Literal["nothing", "begun", "elsewhere", "no room"]:
-        """Start to load the first waiting request's chunks that lower tiers have and the GPU lacks. Return "nothing"
-        if there are none, "elsewhere" if another request loads one of them, "no room" if blocks are missing."""
+        """Start to load the first waiting request's chunks that lower tiers have and the GPU lacks.
+
+        Return "begun" if the load starts, "nothing" if there are no such chunks, "elsewhere" if another request loads
+        one of them, "no room" if too few blocks are free.
+        """
         pool, size = self.pool, self.tiers.chunk_tokens
         keys = self._chunk_keys(r, r.known)
         hit = pool.lookup(r.table, r.known - 1)
@@ -127,7 +130,7 @@ class OffloadingV1(VllmV1):
         return "begun"
 
     def _promised_blocks(self) -> int:
-        """Return how many more blocks are needed to complete the prompts that already have some of their blocks."""
+        """Return how many more blocks are needed to complete the prompts that have only some of their blocks."""
         pool = self.pool
         holders = [arrival.sequence for arrival in self._loading]
         holders += self._loaded

@@ -1,4 +1,4 @@
-"""Interface of schedulers for the engine loop, with optional abilities."""
+"""Base classes of scheduling policies, as the engine loop calls them."""
 
 from collections import deque
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Sp
 
 
 class Policy(Protocol):
-    """Base class of scheduling policies over a KV pool; its defaults are those of a policy without optional abilities.
+    """Base class of scheduling policies over a KV pool. Its defaults mean that a policy has no optional abilities.
 
     `schedule` returns the next step for the current state, and `update` applies the step's output. Neither uses the
     clock, step times or records.
@@ -113,6 +113,6 @@ def watermark_blocks(watermark: float, num_blocks: int) -> int:
 
 
 def insert_loaded(waiting: deque[Sequence], sequence: Sequence, pool: PagedPool) -> None:
-    """Insert a request with loaded KV before requests without blocks; they might wait forever for its blocks."""
+    """Insert a request with loaded KV ahead of requests without blocks, which might wait forever for its blocks."""
     holding = takewhile(lambda r: pool.held_blocks(r.table) > 0, waiting)
     waiting.insert(sum(1 for _ in holding), sequence)

@@ -13,7 +13,7 @@ from capacity.base.errors import UnknownName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingRules:
-    """Scheduling rules of one release; false: an older release without this rule."""
+    """Scheduling rules of one release. A rule is false if the release is older than the rule."""
 
     # 0.33, sched/scheduler.py: prefill_schedule_interval applies; before, only with data-parallel ranks in lockstep
     applies_prefill_interval: bool = True

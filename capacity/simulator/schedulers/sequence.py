@@ -1,4 +1,4 @@
-"""Types for schedulers: a request, the limits of a scheduler, and the step that it decides."""
+"""Types of schedulers: a request, the scheduler's limits, and the step that it decides."""
 
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
@@ -189,7 +189,7 @@ def mix_bits(a: int, b: int, c: int) -> int:
 class SchedulerLimits:
     """Limits of an engine's scheduler, and the rules of its release. Defaults are those of vLLM 0.33.0.
 
-    Settings that the rules do not have get the value that means no effect.
+    Settings that the release does not have get the value that has no effect.
     """
 
     max_num_seqs: int = 256

@@ -100,7 +100,7 @@ class Sglang(Batching):
         return self.commit(step)
 
     def _count_decodes(self, step: Step) -> None:
-        """Count decode steps since requests were last taken from the tokenizer; a prefill step ends the interval."""
+        """Count decode steps since requests were last taken from the tokenizer; a prefill step ends the count."""
         if self.recv_interval > 1 and step.rows:
             prefills = any(
                 row.tokens > 1 + row.drafts or row.computed < row.sequence.prompt_tokens for row in step.rows
@@ -196,7 +196,7 @@ class Sglang(Batching):
         return -(-tokens // self.pool.block_size) * self.pool.block_size
 
     def _reserved_tokens(self, r: Sequence) -> int:
-        """Return the tokens that a request which starts in this step reserves in addition to its prompt."""
+        """Return how many tokens a request that starts in this step reserves in addition to its prompt."""
         page = self.pool.block_size if self.limits.rules.reserves_page else 0
         return min(r.asked_known - r.prompt_tokens, CLIPPED_OUTPUT_TOKENS) + page
 
@@ -226,7 +226,7 @@ class Sglang(Batching):
             self.add_generation_row(step, r)
 
     def _retract(self, rows: list[Sequence], step: Step) -> list[Sequence]:
-        """Retract requests (fewest outputs first, then longest prompt) until the rest fits; return the rest."""
+        """Retract requests (fewest outputs first, then longest prompt) until the others fit; return the others."""
         stay = sorted(rows, key=lambda r: (r.prompt_tokens - r.known, r.prompt_tokens))
         while len(stay) > 1 and self.generation_blocks(stay) > self.pool.free_blocks:
             self._retract_last(stay.pop(), step)

@@ -1,4 +1,4 @@
-"""Slot batching with a bounded queue and rejection, without KV cache and token budget.
+"""Slot batching: a fixed number of requests run at once, with a bounded queue, without KV cache and token budget.
 
 With one slot, one output token and suitable step times it is the single-server queue of queueing theory.
 """

@@ -101,7 +101,7 @@ class VllmV1(QueuedPolicy):
         return step
 
     def _holds_prefill(self) -> bool:
-        """Return whether prefills wait for decodes because the `prefill_schedule_interval` has not passed."""
+        """Return whether prefills wait for decodes until `prefill_schedule_interval` steps have passed."""
         if self._since_prefill is None or self._since_prefill >= self.limits.prefill_schedule_interval:
             return False
         return not self._admission_bound and not all(r.mid_prefill for r in self.running)
@@ -257,15 +257,18 @@ class VllmV1(QueuedPolicy):
         return tokens
 
     def _chunk_tokens(self, wanted: int, budget: int) -> int:
-        """Return the tokens of a prompt in this step; 0 if it exceeds the budget and chunked prefill is off."""
+        """Return how many prompt tokens to compute in this step; 0 if they exceed the budget and cannot be chunked."""
         tokens = min(wanted, self._threshold)
         if tokens > budget:
             return budget if self.limits.enable_chunked_prefill else 0
         return tokens
 
     def _pads_speculation(self, computed: int) -> bool:
-        """Return whether a request that starts with one token to compute gets drafts: if no running request of this
-        step is in its prefill, and either some run or the other tokens of the request are cached."""
+        """Return whether a request that starts with one token to compute gets drafts.
+
+        It does if no running request of this step is in its prefill, and either some requests run or all other tokens
+        of the request are cached.
+        """
         rules = self.limits.rules
         starts_cached = rules.pads_cached_starts and computed > 0
         return rules.pads_drafts and not self._prefill_scheduled and (self._some_scheduled or starts_cached)

@@ -53,7 +53,9 @@ class StoredFormat:
     count: int
 
 
-EARLY_PLATFORM = "{} on {}: times are those of later releases; this release was up to {:g} times slower, depending on the model"
+EARLY_PLATFORM = (
+    "{} on {}: times are of later releases; this release was up to {:g} times slower, depending on the model"
+)
 
 
 class Builder:
@@ -180,7 +182,7 @@ class Builder:
     def projections(
         self, group: LayerGroup, kind: PartKind, module: str, *rows: tuple[str, float, float, Sequence[str]]
     ) -> list[Gemm]:
-        """Build the GEMMs of each layer; an item of `rows` is a GEMM's name, inputs, outputs and weights in `module`."""
+        """Build the GEMMs of each layer; each item of `rows` is a name, inputs, outputs, and weights in `module`."""
         return [
             gemm
             for name, k, n, parts in rows

@@ -60,9 +60,9 @@ UNFUSED_ROUTING = ElementwiseCoefficients(
     fixed_s=2.8e-5,
     fit=Fit(
         basis="fitted",
-        source="DeepSeek-V3's routing: time of the code compiled by PyTorch minus that of one kernel; on H200 36 and 8 us in "
-        "decode (sglang pull request 5371), 182 to 1,077 us for 5,000 to 40,000 tokens, or 25.6 ns per token (pull "
-        "request 6946, assumed to be H200); SGLang and vLLM had the same code",
+        source="DeepSeek-V3's routing: time of code compiled by PyTorch minus that of one kernel; on H200 36 and 8 us "
+        "in decode (sglang pull request 5371), 182 to 1,077 us for 5,000 to 40,000 tokens, or 25.6 ns per token "
+        "(pull request 6946, assumed to be H200); SGLang and vLLM had the same code",
         date="2026-11-28",
     ),
 )

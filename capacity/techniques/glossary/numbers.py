@@ -162,7 +162,7 @@ def graphs(s: Situation) -> Numbers:
     )
     batch = e.batch_size or e.concurrency or 1
     if s.pool.pool.enforce_eager or not sizes:
-        return f"{engine.label} uses no CUDA graph here: every step of your {batch} requests launches its kernels one by one"
+        return f"{engine.label} uses no CUDA graphs here: each step of {batch} requests launches its kernels one by one"
     if batch > sizes[-1]:
         return f"up to a batch of {sizes[-1]:,}; your {batch:,} requests run eagerly"
     padded = next(size for size in sizes if size >= batch)
