@@ -151,7 +151,6 @@ class Cluster:
             self._dispatch(request, at_ps)
 
     def _begin(self, request: int, at_ps: int) -> None:
-        """Record the arrival of a request and start its timeout."""
         self.ledger.arrival_ps[request] = at_ps
         if self._patience is not None:
             self._patience.begin(request, at_ps)
@@ -189,7 +188,6 @@ class Cluster:
         return self._prompts[block_size]
 
     def _choose(self, request: int, prompt: Prompt, router: Router) -> int:
-        """Choose the replica of a request and assign the request to it."""
         number = self._home[request] = self.replica_of[request] = router.send(prompt)
         member = self.members[number]
         member.requests += 1
@@ -336,7 +334,6 @@ class Cluster:
         self.engines.stop(number)
 
     def _is_idle(self, number: int) -> bool:
-        """Return whether a replica has no outstanding requests."""
         return not self.routers[number].requests[number]
 
     def _remove_from_failed(self, request: int) -> None:
@@ -346,11 +343,9 @@ class Cluster:
         self._forget(request)
 
     def _forget(self, request: int) -> None:
-        """Discard the results of a request."""
         self.ledger.forget(request)
 
     def _restart_or_fail(self, request: int, now_ps: int) -> None:
-        """Send a request of a failed replica to another replica, or let it fail."""
         failures = self.dispatch.failures
         if failures is None or failures.requests == "restart":
             self.account.restarted += 1

@@ -119,7 +119,6 @@ class Engine:
         return bell
 
     def _wake(self) -> None:
-        """Wake the engine now if it sleeps."""
         if self._bell is not None:
             self._bell.schedule_at(int(self.env.now))
             self._bell = None
@@ -299,7 +298,6 @@ class Engine:
                 break
 
     def _pool_of(self, rank: int) -> PagedPool:
-        """Return the KV cache of one data-parallel rank."""
         return cast(PagedPool, self.pool.parts[rank] if isinstance(self.pool, JointPool) else self.pool)
 
     def _begin_loads(self, now_ps: int) -> None:

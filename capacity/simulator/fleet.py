@@ -38,7 +38,6 @@ class ProgressGuard:
         self.counts: dict[str, tuple[int, int]] = {}  # by event: count and first instant
 
     def request_ended(self) -> None:
-        """Reset the counters because a request ended."""
         if self.counts:
             self.counts = {}
 

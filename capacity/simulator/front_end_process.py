@@ -138,7 +138,6 @@ class FrontEndProcesses:
         self._waiting: set[int] = set()  # requests whose turn has not begun
 
     def process_of(self, request: int) -> FrontEndProcess:
-        """Return the process that handles a request."""
         return self._processes[request % len(self._processes)]
 
     def take_in(self, request: int, now_ps: int) -> int:

@@ -35,7 +35,6 @@ class Progress:
         self._every = max(1, total // 200)
 
     def count_one(self) -> None:
-        """Count one completed request."""
         self.count_to(self._completed + 1)
 
     def count_to(self, completed: int) -> int:
@@ -74,7 +73,6 @@ class Ledger:
         self.progress = None if progress is None else Progress(count, progress)
 
     def forget(self, request: int) -> None:
-        """Discard the results of a request."""
         self.first_scheduled_ps[request] = self.first_token_ps[request] = self.finish_ps[request] = MISSING
         self.preempted_ps[request] = self.output_tokens[request] = 0
 

@@ -164,7 +164,6 @@ def scaling_curve(
 
 
 def _sizes(model: ModelSpec, axis: Axis, most_gpus: int) -> tuple[int, ...]:
-    """Return the parallel sizes to try along an axis, in ascending order."""
     if axis in ("tensor", "expert"):
         return tensor_parallel_sizes(model, most_gpus)
     most = min(most_gpus, model.num_layers) if axis == "pipeline" else most_gpus

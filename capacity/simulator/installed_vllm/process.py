@@ -73,7 +73,6 @@ class VllmProcess:
         return f"--scheduler {self.source} contains no vLLM V1 scheduler: {name} is missing"
 
     def open_scheduler(self, settings: Json) -> int:
-        """Create a scheduler and return its number."""
         self._opened += 1
         self.ask("open", self._opened, **settings)
         return self._opened
@@ -106,7 +105,6 @@ class VllmProcess:
         return found
 
     def end(self) -> None:
-        """End the process."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()

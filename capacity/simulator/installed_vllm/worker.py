@@ -319,7 +319,7 @@ class OpenScheduler:
         return {"rows": rows, "preempted": gone}
 
     def update(self, sampled: dict[str, int]) -> Json:
-        """Apply the numbers of `sampled` tokens to the oldest step; return kept tokens by request and ended requests."""
+        """Apply the numbers of `sampled` tokens to the oldest step; return kept tokens by request, ended requests."""
         step = self.in_flight.popleft()
         requests = [(number, self.requests[number]) for number in step[1]]
         had = {number: (request.num_output_tokens, request.is_finished()) for number, request in requests}

@@ -36,7 +36,6 @@ class Policy(Protocol):
 
     @property
     def unfinished(self) -> int:
-        """Number of running and waiting requests."""
         ...
 
     @property
