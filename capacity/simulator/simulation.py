@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from capacity.base.clock import check_time
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routing import Router
 from capacity.simulator.admission import Admission
@@ -71,26 +70,12 @@ def simulate(
     setups = [setups] if isinstance(setups, EngineSetup) else list(setups)
     if not setups:
         raise InvalidInput("a deployment needs at least 1 replica")
-    if timeout_s is not None:
-        check_time("client timeout", timeout_s, above_zero=True)
-    if sample_interval_s is not None:
-        check_time("sampling interval", sample_interval_s, above_zero=True)
-    if cascade is not None and router is None:
-        router = "cascade"
-    rules = (admission,) if isinstance(admission, Admission) else tuple(admission)
-    before = (
-        queue_limit, outstanding_limit, rules or None, timeout_s, failures, scaling, decode_scaling, link
-    )  # fmt: skip
-    if router is None and (
-        len(setups) > 1 or setups[0].role != "both" or any(part is not None for part in before)
-    ):
-        router = "round-robin"
     dispatch = Dispatch(
-        router=router,
+        router="cascade" if cascade is not None and router is None else router,
         decode_router=decode_router,
         queue_limit=queue_limit,
         outstanding_limit=outstanding_limit,
-        admission=rules,
+        admission=(admission,) if isinstance(admission, Admission) else tuple(admission),
         timeout_s=timeout_s,
         failures=failures,
         link=link,
@@ -98,6 +83,8 @@ def simulate(
         seed=seed,
         scales=scaling is not None or decode_scaling is not None,
     )
+    if dispatch.router is None and (len(setups) > 1 or setups[0].role != "both" or dispatch.needs_router):
+        dispatch = replace(dispatch, router="round-robin")
     if workload.client_latency_s:
         frontend = (frontend or FrontendTimes()).add_client_latency(workload.client_latency_s)
     recording = Recording(
@@ -114,15 +101,7 @@ def simulate(
         _start_autoscaling(cluster, setups, "decode", decode_scaling)
     if scaling is not None:
         _start_autoscaling(cluster, setups, setups[0].role if link is None else "prefill", scaling)
-    interrupted = False
-    with closing(cluster.engines):
-        try:
-            cluster.run()
-        except KeyboardInterrupt:
-            if not keep_interrupted:
-                raise
-            interrupted = True
-        result = cluster.result(goodput_ms=goodput_ms, interrupted=interrupted)
+    result = _run(cluster, goodput_ms, keep_interrupted=keep_interrupted)
     return replace(result, readable_because=readable_loop_reason(recording, setups, cluster.requests))
 
 
@@ -143,6 +122,21 @@ def _make_cluster(
     for setup in setups:
         cluster.add(setup)
     return cluster
+
+
+def _run(
+    cluster: Cluster, goodput_ms: Mapping[str, float] | None, *, keep_interrupted: bool
+) -> SimulationResult:
+    """Run the simulation to its end, or to Ctrl-C if `keep_interrupted`, and return the result."""
+    interrupted = False
+    with closing(cluster.engines):
+        try:
+            cluster.run()
+        except KeyboardInterrupt:
+            if not keep_interrupted:
+                raise
+            interrupted = True
+        return cluster.result(goodput_ms=goodput_ms, interrupted=interrupted)
 
 
 def _start_autoscaling(

@@ -163,6 +163,15 @@ def _compute_savings(
     return prefill_savings(resolve(model, served), curve, usd_per_gpu_hour=usd)
 
 
+def _hit_rates(curve: ReuseCurve, capacity_tokens: int | None) -> CacheCurveRow:
+    blocks = None if capacity_tokens is None else capacity_tokens // curve.block_tokens
+    return CacheCurveRow(
+        capacity_tokens=capacity_tokens,
+        block_hit_fraction=curve.block_hit_fraction(blocks),
+        token_hit_fraction=curve.token_hit_fraction(blocks),
+    )
+
+
 @validate_arguments
 @with_flags
 def cache_curve(
@@ -204,15 +213,7 @@ def cache_curve(
         prompt_tokens=int(workload.prompt_tokens.sum()),
         block_tokens=size,
         knee_tokens=curve.knee_blocks * size,
-        rows=tuple(
-            CacheCurveRow(
-                capacity_tokens=capacity,
-                block_hit_fraction=curve.block_hit_fraction(blocks),
-                token_hit_fraction=curve.token_hit_fraction(blocks),
-            )
-            for capacity in (*capacities_tokens, None)
-            for blocks in (None if capacity is None else capacity // size,)
-        ),
+        rows=tuple(_hit_rates(curve, capacity) for capacity in (*capacities_tokens, None)),
         routing=tuple(
             routed_reuse(
                 workload,

@@ -106,18 +106,20 @@ def kv(
     chunks of this size. `eviction` (a name or "all") adds methods that keep `budget_tokens` of a request by attention
     score, or that store fewer bits. A single model or GPU needs no list. Raises InvalidInput or UnknownName.
     """
-    models = (models,) if isinstance(models, (str, ModelSpec)) else models
     gpus = (gpus,) if isinstance(gpus, str) else gpus
-    if not models:
-        raise InvalidInput("no model: name one or more (`capacity models` lists them)")
     options = {
         "kv_cache_dtype": kv_cache_dtype,
         "tensor_parallel_size": tensor_parallel_size,
         "quantization": quantization,
         "engine": engine,
     }
-    specs = [load_model(model) if isinstance(model, str) else model for model in models]
+    specs = _load_models(models)
     methods = selected_methods(eviction)
+    evicting: Any = {
+        "budget_tokens": budget_tokens,
+        "batch_size": batch_size,
+        "kv_cache_dtype": kv_cache_dtype,
+    }
     pools = [{gpu: resolve(spec, build(Pool, {"gpu": gpu, **options})) for gpu in gpus} for spec in specs]
     return KvAnswer(
         contexts=tuple(contexts),
@@ -126,17 +128,7 @@ def kv(
         sink_tokens=sink_tokens,
         rows=tuple(_row(*of, contexts, kv_cache_dtype) for of in zip(specs, pools, strict=True)),
         limited=tuple(
-            LimitedRow(
-                model=spec.name,
-                context_tokens=context,
-                ways=limited_attention(
-                    spec,
-                    context,
-                    window_tokens=window_tokens,
-                    sink_tokens=sink_tokens,
-                    kv_cache_dtype=kv_cache_dtype,
-                ),
-            )
+            _limited_row(spec, context, window_tokens, sink_tokens, kv_cache_dtype)
             for spec in specs
             for context in contexts
             if window_tokens is not None
@@ -147,15 +139,7 @@ def kv(
             for pool in held.values() or (None,)
             for context in contexts
             if methods
-            for row in eviction_rows(
-                spec,
-                pool,
-                methods,
-                context_tokens=context,
-                budget_tokens=budget_tokens,
-                batch_size=batch_size,
-                kv_cache_dtype=kv_cache_dtype,
-            )
+            for row in eviction_rows(spec, pool, methods, context_tokens=context, **evicting)
         ),
         eviction_methods=describe_methods(methods),
         long_contexts=tuple(
@@ -164,6 +148,22 @@ def kv(
             for pool in held.values()
         ),
     )
+
+
+def _load_models(models: Sequence[str | ModelSpec] | str | ModelSpec) -> list[ModelSpec]:
+    if not models:
+        raise InvalidInput("no model: name one or more (`capacity models` lists them)")
+    named = (models,) if isinstance(models, (str, ModelSpec)) else models
+    return [load_model(model) if isinstance(model, str) else model for model in named]
+
+
+def _limited_row(
+    model: ModelSpec, context: int, window_tokens: int, sink_tokens: int, kv_cache_dtype: str
+) -> LimitedRow:
+    ways = limited_attention(
+        model, context, window_tokens=window_tokens, sink_tokens=sink_tokens, kv_cache_dtype=kv_cache_dtype
+    )
+    return LimitedRow(model=model.name, context_tokens=context, ways=ways)
 
 
 def _row(

@@ -12,6 +12,7 @@ from capacity.base.flags import ENGINE_LOOP, with_flags
 from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import DeploymentFile, Pool, make_deployment
+from capacity.deployment.deployment import Deployment
 from capacity.deployment.drafts import METHOD_ENGINES, drafting_notes
 from capacity.model import ModelSpec
 from capacity.pool.drafting import (
@@ -179,19 +180,10 @@ def speculate(
     adds the speedup in simulated closed loops. Raises DoesNotFit or InvalidInput.
     """
     deployment = make_deployment(model, pool=split(options, Pool)[0], question="speculate", simulate=simulate)
-    pool = require_one_rank(deployment.pool, "speculate")
-    depth = pool.num_speculative_tokens if draft_tokens is None else draft_tokens
-    if depth is not None and not 1 <= depth <= 64:
-        raise InvalidInput(f"--draft-tokens {depth}: must be from 1 to 64")
-    pool = pool.model_copy(update={"num_speculative_tokens": depth})
-    resolved = resolve(deployment.model, pool)
-    speculator = configure_speculator(
-        pool, find_speculator(method or pool.speculator or "eagle3", resolved.model)
-    )
-    resolved.memory.require_fit()
+    speculation = _make_speculation(deployment, method, draft_tokens)
+    resolved, speculator = speculation.target, speculation.speculator
     check_length(resolved, context_tokens)
-    speculation = Speculation(resolved, speculator)
-    k = speculator.depth(depth)
+    k = speculator.depth(resolved.pool.num_speculative_tokens)
     largest = speculation.largest_batch(context_tokens)
     held, left_out = _batches_that_fit(batches, largest)
     plain_ttft_s, drafted_ttft_s = speculation.ttft_s(context_tokens)
@@ -199,7 +191,7 @@ def speculate(
     return Speculating(
         **shared_fields(resolved),
         method=speculator.name,
-        draft=pool.draft,
+        draft=resolved.pool.draft,
         draft_tokens=k,
         verified_tokens=speculator.verified_tokens(k),
         drafts=speculator.describe_shape(k),
@@ -222,6 +214,19 @@ def speculate(
         ),
         warnings=(*dict.fromkeys(said), *left_out),
     )
+
+
+def _make_speculation(deployment: Deployment, method: str | None, draft_tokens: int | None) -> Speculation:
+    """Return the pool with its draft method. Raises DoesNotFit or InvalidInput."""
+    pool = require_one_rank(deployment.pool, "speculate")
+    depth = pool.num_speculative_tokens if draft_tokens is None else draft_tokens
+    if depth is not None and not 1 <= depth <= 64:
+        raise InvalidInput(f"--draft-tokens {depth}: must be from 1 to 64")
+    pool = pool.model_copy(update={"num_speculative_tokens": depth})
+    resolved = resolve(deployment.model, pool)
+    found = find_speculator(method or pool.speculator or "eagle3", resolved.model)
+    resolved.memory.require_fit()
+    return Speculation(resolved, configure_speculator(pool, found))
 
 
 def _batches_that_fit(batches: Sequence[int], largest: int) -> tuple[list[int], tuple[str, ...]]:

@@ -104,7 +104,7 @@ def test_untested_release_is_named(tmp_path: Path) -> None:
 def test_release_that_is_too_old_is_rejected(tmp_path: Path) -> None:
     folder = write_stand_in(tmp_path, "0.15.1")
     text = refusal(lambda: schedule_scenario(scenario(), scheduler=str(folder)))
-    assert text.endswith("has vLLM 0.15.1: the scheduler of 0.16 or newer can be run")
+    assert text.endswith("has vLLM 0.15.1: 0.16 or newer is needed")
 
 
 def test_environment_without_vllm_is_rejected() -> None:

@@ -190,35 +190,8 @@ class OpenScheduler:
 
     def _config(self, given: Json, blocks: int) -> Settings:
         """Return the parts of a `VllmConfig` that a scheduler reads."""
-        drafts, budget = self.drafts, given["max_num_batched_tokens"]
-        speculative = None
-        if drafts:
-            speculative = SpeculativeSettings(
-                num_speculative_tokens=drafts,
-                max_num_new_slots_for_drafting=0,
-                uses_draft_model=lambda: given["lookahead_slots"] > 0,
-                disable_eagle_block_drop=False,
-            )
-        scheduler = Settings(
-            **given["changed"],
-            max_num_seqs=given["max_num_seqs"],
-            max_num_batched_tokens=budget,
-            enable_chunked_prefill=given["enable_chunked_prefill"],
-            async_scheduling=self.asynchronous,
-            scheduler_reserve_full_isl=given["reserve_full_isl"],
-        )
-        defaults = {
-            "policy": "fcfs",
-            "watermark": 0.0,
-            "long_prefill_token_threshold": 0,
-            "long_prefill_token_threshold_adaptive": False,
-            "prefill_schedule_interval": 1,
-            "disable_chunked_mm_input": False,
-        }
-        for name, value in defaults.items():
-            scheduler.__dict__.setdefault(name, value)
         return Settings(
-            scheduler_config=scheduler,
+            scheduler_config=self._scheduler_config(given),
             cache_config=Settings(
                 num_gpu_blocks=blocks,
                 block_size=self.block_size,
@@ -226,7 +199,7 @@ class OpenScheduler:
                 enable_mamba_shared_prefix_checkpoint=False,
                 mamba_cache_mode="none",
             ),
-            speculative_config=speculative,
+            speculative_config=self._speculative_config(given) if self.drafts else None,
             model_config=Settings(
                 max_model_len=given["max_model_len"],
                 runner_type="generate",
@@ -247,13 +220,39 @@ class OpenScheduler:
             ec_manager_config=Settings(get_encoder_cache_manager_obj=lambda: None),
             aux_output_config=Settings(enabled=False),
             is_mm_encoder_only=False,
-            num_speculative_tokens=drafts,
+            num_speculative_tokens=self.drafts,
             num_lookahead_tokens=given["lookahead_slots"],
             num_prefill_lookahead_tokens=0,
             num_hash_lookahead_tokens=0,
             use_v2_model_runner=False,
             max_concurrent_batches=given["steps_in_flight"],
-            max_in_flight_tokens=given["steps_in_flight"] * budget,
+            max_in_flight_tokens=given["steps_in_flight"] * given["max_num_batched_tokens"],
+        )
+
+    def _scheduler_config(self, given: Json) -> Settings:
+        defaults = {
+            "policy": "fcfs",
+            "watermark": 0.0,
+            "long_prefill_token_threshold": 0,
+            "long_prefill_token_threshold_adaptive": False,
+            "prefill_schedule_interval": 1,
+            "disable_chunked_mm_input": False,
+        }
+        return Settings(
+            **{**defaults, **given["changed"]},
+            max_num_seqs=given["max_num_seqs"],
+            max_num_batched_tokens=given["max_num_batched_tokens"],
+            enable_chunked_prefill=given["enable_chunked_prefill"],
+            async_scheduling=self.asynchronous,
+            scheduler_reserve_full_isl=given["reserve_full_isl"],
+        )
+
+    def _speculative_config(self, given: Json) -> SpeculativeSettings:
+        return SpeculativeSettings(
+            num_speculative_tokens=self.drafts,
+            max_num_new_slots_for_drafting=0,
+            uses_draft_model=lambda: given["lookahead_slots"] > 0,
+            disable_eagle_block_drop=False,
         )
 
     def add(self, number: str, prompt_tokens: int, blocks: list[int], **given: Any) -> None:

@@ -35,8 +35,7 @@ class Policy(Protocol):
         return None
 
     @property
-    def unfinished(self) -> int:
-        ...
+    def unfinished(self) -> int: ...
 
     @property
     def num_running(self) -> int: ...

@@ -21,7 +21,7 @@ prefix; SGLang caches it when its step ends. With `ignore_eos` and no prefix cac
 request will end (`add_one_req_ignore_eos`) instead of reserving outputs.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.pool import PagedPool
@@ -147,6 +147,16 @@ class Sglang(Batching):
         spent = input_left <= 0 or (chunking and chunk_left <= 0)
         if spent and r is not None and rules.spent_step_ends and self.pool.free_blocks * page > promised:
             return
+        self._start_waiting(step, chunk_left, input_left, promised, spent=spent)
+
+    def _start_waiting(
+        self, step: Step, chunk_left: int, input_left: int, promised: float, *, spent: bool
+    ) -> None:
+        """Start waiting requests until one does not fit in the step's budgets or in the KV cache.
+
+        `promised`: tokens of KV that running requests will need. `spent`: a budget is used up, so that none starts.
+        """
+        rules, page, chunking = self.limits.rules, self.pool.block_size, self.limits.enable_chunked_prefill
         for r in self._order_waiting():
             if len(self.running) >= self.limits.max_num_seqs:
                 self._full = True
@@ -155,14 +165,8 @@ class Sglang(Batching):
                 break
             hit = self.pool.lookup(r.table, r.known - 1)
             extend = r.known - hit[0]
-            needed = extend + min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS)
-            needed += page if rules.admits_with_page else 0
-            unlocked = self.pool.blocks_needed(
-                r.table, hit[0], hit
-            )  # blocks of the prefix that are evictable
             # a loaded request behind a retracted one already has its blocks
-            loaded = self.pool.held_blocks(r.table) > 0
-            if not loaded and needed >= (self.pool.free_blocks - unlocked) * page - promised:
+            if self.pool.held_blocks(r.table) <= 0 and not self._can_reserve(r, hit, promised):
                 self._full = bool(self.running)
                 break
             if spent:
@@ -191,6 +195,14 @@ class Sglang(Batching):
                 break
             if input_left <= 0 or (chunking and chunk_left <= 0):
                 break
+
+    def _can_reserve(self, r: Sequence, hit: Any, promised: float) -> bool:
+        """Return whether the KV cache has room for a request's prompt and expected output."""
+        page = self.pool.block_size
+        needed = r.known - hit[0] + min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS)
+        needed += page if self.limits.rules.admits_with_page else 0
+        evictable = self.pool.blocks_needed(r.table, hit[0], hit)  # free blocks of the cached prefix
+        return bool(needed < (self.pool.free_blocks - evictable) * page - promised)
 
     def _whole_pages(self, tokens: int) -> int:
         return -(-tokens // self.pool.block_size) * self.pool.block_size

@@ -28,34 +28,7 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
     query_width = width * (2 if mixer.output_gate else 1)
     into = ("qkv", hidden, query_width + kv_width, [f"{name}_proj" for name in own])
     output = ("attention output", value_width, hidden, ("o_proj",))
-    windowed = mixer.window_tokens is not None
-    suffix = " (window)" if windowed and mixer.eviction == "none" else ""
-    work = {
-        "heads": kv_heads,
-        "flops_per_pair": 2.0 * (width + value_width) * (1.0 if mixer.causal else 2.0),
-        "context_bytes": mixer.kv_bytes_per_token(build.kv_cache) * kv_heads / mixer.num_kv_heads,
-        "row_bytes": (width + value_width) * ACTIVATION_BYTES,
-    }
-    shared = build.setting.decode_context_parallel_size
-    per_rank = {"context_bytes": work["context_bytes"] / shared, "row_bytes": work["row_bytes"] * shared}
-    # all scores a second time
-    scored = width / (width + value_width) if mixer.eviction == "after scoring" else 0.0
-    of_prefill = work | {"flops_per_pair": work["flops_per_pair"] * (1.0 + scored)}
-    fitted_prefill = build.attention(
-        "attention prefill" + suffix,
-        "prefill_attention",
-        PrefillWork(windowed=not mixer.sees_whole_prompt, **of_prefill),
-        count=layers,
-    )
-    fitted_decode = build.attention(
-        "attention decode" + suffix,
-        "decode_attention",
-        DecodeWork(windowed=windowed, **work | per_rank),
-        count=layers,
-    )
-    prefill, decode = eager.select_attention_kernel(
-        fitted_prefill, fitted_decode, build, mixer=mixer, heads=heads, kv_heads=kv_heads
-    )
+    prefill, decode = _attention(mixer, layers, build)
     exchange = build.context_exchange(layers, query_values=width, output_values=value_width)
     phases: dict[str, list[Operator]] = {
         "all": [prefill, decode, *exchange],
@@ -76,6 +49,35 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
         values_per_row = VALUES_OF_FULL_QK_NORM
         products.append(build.all_reduce("all-reduce of norms", count=layers, values_per_row=values_per_row))
     return MixerOperators(products, phases[group.phase if mixer.causal else "prompt"])
+
+
+def _attention(mixer: Attention, layers: int, build: Builder) -> tuple[Operator, Operator]:
+    """Build the attention of prefill and of decode, with the kernel that the user named or the fitted one."""
+    ranks, shared = build.setting.tensor_parallel_size, build.setting.decode_context_parallel_size
+    heads, kv_heads = shard(mixer.num_heads, ranks), shard(mixer.num_kv_heads, ranks)
+    width, value_width = heads * mixer.head_dim, heads * mixer.value_head_dim
+    windowed = mixer.window_tokens is not None
+    suffix = " (window)" if windowed and mixer.eviction == "none" else ""
+    work = {
+        "heads": kv_heads,
+        "flops_per_pair": 2.0 * (width + value_width) * (1.0 if mixer.causal else 2.0),
+        "context_bytes": mixer.kv_bytes_per_token(build.kv_cache) * kv_heads / mixer.num_kv_heads,
+        "row_bytes": (width + value_width) * ACTIVATION_BYTES,
+    }
+    per_rank = {"context_bytes": work["context_bytes"] / shared, "row_bytes": work["row_bytes"] * shared}
+    # all scores a second time
+    scored = width / (width + value_width) if mixer.eviction == "after scoring" else 0.0
+    of_prefill = work | {"flops_per_pair": work["flops_per_pair"] * (1.0 + scored)}
+    prefill_work = PrefillWork(windowed=not mixer.sees_whole_prompt, **of_prefill)
+    decode_work = DecodeWork(windowed=windowed, **work | per_rank)
+    return eager.select_attention_kernel(
+        build.attention("attention prefill" + suffix, "prefill_attention", prefill_work, count=layers),
+        build.attention("attention decode" + suffix, "decode_attention", decode_work, count=layers),
+        build,
+        mixer=mixer,
+        heads=heads,
+        kv_heads=kv_heads,
+    )
 
 
 def _cross_products(mixer: Attention, group: LayerGroup, build: Builder) -> Iterator[Operator]:

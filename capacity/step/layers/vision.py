@@ -1,6 +1,7 @@
 """Vision and audio encoders, which process patches or frames as a model prefills a prompt."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from capacity.model.audio import AudioEncoder
@@ -81,23 +82,6 @@ def encoder_operator(build: Builder, encoder: VisionEncoder) -> EncoderOperator:
     heads = shard(encoder.num_heads, ranks)
     attended = encoder.attention_size or width
     inner, wide = attended * heads / encoder.num_heads, encoder.intermediate_size / ranks
-    attending = {False: layers - encoder.windowed_layers, True: encoder.windowed_layers}
-    attention = [
-        build.attention_with(
-            "encoder attention",
-            PrefillWork(
-                windowed=windowed,
-                heads=heads,
-                flops_per_pair=4.0 * inner,
-                context_bytes=2 * inner * ACTIVATION_BYTES,
-                row_bytes=2 * inner * ACTIVATION_BYTES,
-            ),
-            count=count,
-            constants=build.lookup.kernel("prefill_attention", "16bit"),
-        )
-        for windowed, count in attending.items()
-        if count
-    ]
     up = 2 if encoder.gated else 1
     of_patches: list[Operator] = [
         _product(build, encoder.patch_inputs, width),
@@ -105,7 +89,7 @@ def encoder_operator(build: Builder, encoder: VisionEncoder) -> EncoderOperator:
         _product(build, inner, width, layers),
         _product(build, width, up * wide, layers),
         _product(build, wide, width, layers),
-        *attention,
+        *_attention(build, encoder, heads, inner),
         build.traffic(
             "encoder norms, activation",
             kernels=KERNELS_PER_LAYER * layers,
@@ -124,6 +108,22 @@ def encoder_operator(build: Builder, encoder: VisionEncoder) -> EncoderOperator:
         of_patches=tuple(of_patches),
         of_tokens=tuple(_product(build, inputs, outputs) for inputs, outputs in encoder.projections),
     )
+
+
+def _attention(build: Builder, encoder: VisionEncoder, heads: float, width: float) -> Iterator[Operator]:
+    """Build the attention of the encoder's layers; `heads` and their total `width` are those of one GPU."""
+    attending = {False: encoder.num_layers - encoder.windowed_layers, True: encoder.windowed_layers}
+    for windowed, count in attending.items():
+        if count:
+            work = PrefillWork(
+                windowed=windowed,
+                heads=heads,
+                flops_per_pair=4.0 * width,
+                context_bytes=2 * width * ACTIVATION_BYTES,
+                row_bytes=2 * width * ACTIVATION_BYTES,
+            )
+            constants = build.lookup.kernel("prefill_attention", "16bit")
+            yield build.attention_with("encoder attention", work, count=count, constants=constants)
 
 
 def _product(build: Builder, inputs: float, outputs: float, count: int = 1) -> Gemm:
