@@ -50,7 +50,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSummary:
-    """Summary of one replica. It took requests from `from_s` to `until_s` (None: to the end of the run)."""
+    """Summary of one replica. It accepted requests from `from_s` to `until_s` (None: to the end of the run)."""
 
     number: int
     label: str

@@ -1,7 +1,7 @@
 """Requests of the workload as engines and routers use them: sequences over a KV pool, and prompts with prefixes.
 
-The key of a KV block also identifies all blocks before it. After the first run (consecutive blocks) that no other
-request has, a request therefore shares no blocks. Caches and prefix-aware routers treat its later blocks as private.
+The key of a KV block also identifies all blocks before it. So a request shares no blocks after its first run of blocks
+that no other request has. Caches and prefix-aware routers treat these later blocks as private.
 """
 
 from array import array

@@ -165,11 +165,11 @@ def closed_loop_times(
     """Return the times of a closed loop in which `concurrency` requests are always in flight.
 
     In one cycle each of the C = `concurrency` requests takes one prefill and output - 1 decode steps. Prefills that run
-    in the same step as a decode prolong the step; per step, a request is delayed by (C - 1)/output of them. A cycle is
-    the decode steps plus all C prolongations, and the throughput is C requests per cycle. In a step, C/output requests
-    end and as many begin. If their ends are independent (Poisson), the prompts that begin in one step are prefilled
-    together and share its fixed costs. The number of requests that decode at once follows from Little's law for the
-    prefill phase, by iteration.
+    in the same step as a decode prolong the step; in each step, a request is delayed by (C - 1)/output prolongations. A
+    cycle is the decode steps plus all C prolongations, and the throughput is C requests per cycle. In a step, C/output
+    requests end and as many begin. If their ends are independent (Poisson), the prompts that begin in one step are
+    prefilled together and share its fixed costs. The number of requests that decode at once follows from Little's law
+    for the prefill phase, by iteration.
 
     With `ranks`, the C requests are spread over this many synchronised data-parallel ranks (`steps` then has
     `joint_seconds`): a prefill on any of them prolongs the step of all.

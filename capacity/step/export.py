@@ -188,7 +188,7 @@ StepData: TypeAlias = AffineData | ModelData | ScaledData | DelayedData | Slowes
 def step_data(step_times: object) -> StepData | None:
     """Return the data record of `step_times`, or None if it has none.
 
-    A subclass must define its own `step_data`, because it may compute step times differently.
+    An inherited `step_data` does not count, because a subclass may compute step times differently.
     """
     if not {"step_ps", "joint_ps", "decode_piece"}.isdisjoint(getattr(step_times, "__dict__", ())):
         return None
@@ -202,7 +202,7 @@ def step_data(step_times: object) -> StepData | None:
 
 
 def graph_rows(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a table of CUDA graph sizes: entry r is the rows of the graph that a step of r rows replays."""
+    """Return a table of CUDA graph sizes: entry r is the number of rows of the graph that a step of r rows replays."""
     return tuple(sizes[bisect.bisect_left(sizes, rows)] for rows in range(sizes[-1] + 1)) if sizes else ()
 
 

@@ -1,7 +1,8 @@
 """The step model: a model on GPUs under an engine, and the time of each of its steps.
 
-It is the only module that combines model, GPU and engine. A step time is the sum of its operators, the launch time that
-exceeds the GPU time, and the engine's own work between steps. `step_seconds` returns the sum and `step_cost` its parts.
+It is the only module that combines a model, a GPU and an engine. A step time is the sum of its operators, the launch
+time that exceeds the GPU time, and the engine's own work between steps. `step_seconds` returns the sum and `step_cost`
+its parts.
 """
 
 import bisect
@@ -120,7 +121,7 @@ class StepModel:
         return tuple(encoder_operator(self._build, tower) for tower in self.model.towers)
 
     def _parts(self, shape: StepShape, rows: int) -> tuple[float, float, float]:
-        """Return the seconds of the GPU, and those of launches and of host work that do not overlap with it."""
+        """Return (GPU, launches, host work) in seconds; the last two do not overlap with the GPU."""
         padded_rows = self._graph_rows(shape, rows)
         gpu = self._own_seconds(shape, padded_rows or rows)
         if self._operators.shared:
@@ -128,7 +129,7 @@ class StepModel:
         return self._add_host_time(gpu, sequences=shape[0] + shape[7], replayed=padded_rows is not None)
 
     def _own_seconds(self, shape: StepShape, rows: int) -> float:
-        """Return the GPU time of one rank's operators, except shared ones, with rows padded to `rows`."""
+        """Return the GPU time (s) of one rank's operators, without shared ones, with rows padded to `rows`."""
         gpu = self.row_seconds(rows) + self.sample_seconds(shape[6] + shape[7] + shape[8])
         for operator in self._operators.per_context:
             gpu += operator.seconds(shape)
@@ -301,7 +302,7 @@ def make_seconds(operators: tuple[Operator, ...]) -> Callable[[float], float]:
 
 
 def _make_costs(operators: tuple[Operator, ...]) -> Callable[[float], tuple[OpCost, ...]]:
-    """Return a cached function from a number of rows to the operators' rows of the cost table."""
+    """Return a cached function from a number of rows to the operators' entries in the cost table."""
     return lru_cache(maxsize=COSTS_KEPT)(
         lambda rows: tuple(each.cost(_row_shape(rows)) for each in operators)
     )

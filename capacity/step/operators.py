@@ -174,7 +174,7 @@ class Repeated(ABC):
     count: int
 
     def key(self) -> Self:
-        """Return the operator without its count."""
+        """Return the merge key: the operator without its count."""
         return replace(self, count=0)
 
     def add(self, other: Self) -> Self:

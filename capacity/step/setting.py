@@ -1,4 +1,4 @@
-"""Inputs of a step model: a model in a weight format, on GPUs in ranks, under an engine."""
+"""Inputs of a step model: model, weight format, GPU, parallel ranks and engine."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace

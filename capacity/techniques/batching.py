@@ -37,9 +37,9 @@ QUANTILES = 4096
 class BatchingOption:
     """Results of one batching method. `gain`: its output tokens per second and GPU, relative to the first method.
 
-    `slot`: fraction of decode tokens computed for ended requests. `padding`: fraction of prefill tokens that are
-    padding. `kv`: fraction of reserved KV slots, over time, that are empty or belong to ended requests. All three
-    (`..._waste_fraction`) are None for methods with two engines.
+    `slot_waste_fraction`: fraction of decode tokens computed for ended requests. `padding_waste_fraction`: fraction of
+    prefill tokens that are padding. `kv_waste_fraction`: fraction of reserved KV slots, over time, that are empty or
+    belong to ended requests. All three are None for methods with two engines.
     """
 
     name: str

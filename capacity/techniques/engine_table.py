@@ -118,25 +118,25 @@ def _ladder_claim(name: str, engine: str, quantization: str | None, published: f
     if share > 1:
         note = (
             f"impossible at 16 bit: {published:g} tokens/s would read {published * cost.bytes / 1e12:.2f} TB/s "
-            f"of weights and KV, but the GPU has {peak / 1e12:.2f}; the run must have used quantization or "
+            f"of weights and KV, but the GPU has {peak / 1e12:.2f} TB/s; the run must have used quantization or "
             "speculation"
         )
     elif name.endswith("FlashAttention 2"):
         attention = _share(cost, lambda op: op.name.startswith("attention decode"))
         note = (
-            f"attention is {attention:.0%} of a step's GPU time here, so faster attention cannot give 1.5 times; "
-            "the gain has another cause (a static cache, compiled launches)"
+            f"attention is {attention:.0%} of a step's GPU time here, so faster attention cannot make it 1.5 times "
+            "as fast; the gain has another cause (a static cache, compiled launches)"
         )
     elif abs(published / ours - 1) < AGREES_WITHIN:
-        note = f"agrees within {AGREES_WITHIN:.0%}; {share:.0%} of HBM peak"
+        note = f"our prediction agrees within {AGREES_WITHIN:.0%}; {share:.0%} of HBM peak"
     else:
         waiting = _share(cost, lambda op: op.bound in ("launch", "host"))
         note = (
-            f"{share:.0%} of HBM peak; ours {ours / most:.0%}, with {waiting:.0%} of the step in launches and host "
-            "time"
+            f"{share:.0%} of HBM peak; our prediction is {ours / most:.0%}, with {waiting:.0%} of the step in launches "
+            "and host time"
         )
         if quantization is None and published > COMPILED_16_BIT:
-            note += f"; faster than the {COMPILED_16_BIT} measured with compiled graphs (gpt-fast)"
+            note += f"; faster than the {COMPILED_16_BIT} tokens/s measured with compiled graphs (gpt-fast)"
         elif waiting > 0.5:
             note += "; a host with faster kernel launches than the measured one would explain it"
     return Claim(
@@ -176,7 +176,7 @@ def breakdown_claims() -> tuple[Claim, ...]:
             decode_ms,
             least_step_ms,
             f"every token reads {decode.bytes / 1e9:.0f} GB: in 4 ms that is {decode.bytes / 0.004 / 1e12:.1f} "
-            f"TB/s, but the GPU has {profile.hbm_bytes_per_s / 1e12:.2f}",
+            f"TB/s, but the GPU has {profile.hbm_bytes_per_s / 1e12:.2f} TB/s",
         ),
         _phase_claim(
             "decode of 256 tokens", 1000, 255 * decode_ms, 255 * least_step_ms, "255 decode steps as above"

@@ -155,8 +155,8 @@ def context_parallel_prefill(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongContext:
-    """A model on one GPU (or group): the context that it holds, the context at which attention takes half of a decode
-    step, and the time that loading a prefix saves.
+    """A model on one GPU (or group): the longest context that fits, the context at which attention takes half of a
+    decode step, and the time that loading a prefix saves.
 
     Results are empty or None if the model does not fit or its times are not modelled; `reason` explains why.
     """

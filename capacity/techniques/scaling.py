@@ -79,7 +79,8 @@ def expert_imbalance(
     """
     if tokens < 1 or ranks < 1 or not 1 <= experts_per_token <= num_experts:
         raise InvalidInput(
-            f"{tokens} tokens and {ranks} ranks must be at least 1, {experts_per_token} experts 1 to {num_experts}"
+            f"{tokens} tokens and {ranks} ranks: must be at least 1; "
+            f"{experts_per_token} experts per token: must be from 1 to {num_experts}"
         )
     pairs = float(tokens * experts_per_token)
     return busiest_rank_pairs(pairs, ranks, num_experts / ranks, evenness) / (pairs / ranks)

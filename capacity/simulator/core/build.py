@@ -80,7 +80,7 @@ def compile_library(
 ) -> None:
     """Compile C files in parallel and link them to the library `target`, with the same result in any folder.
 
-    For another `platform` than this one, $CC is a compiler for it. Raises CannotCompile.
+    If `platform` is not this one, $CC must be a compiler for it. Raises CannotCompile.
     """
     from concurrent.futures import ThreadPoolExecutor
 

@@ -256,5 +256,5 @@ def name_as_cpu(operator: Operator) -> Operator:
 def cpu_builder(build: Builder) -> Builder:
     """Return the builder for layers on the CPU: the same engine and weight formats, with the rates of the host CPU."""
     cpu = build.setting.host_cpu
-    assert cpu is not None, "CPU layers need a CPU"
+    assert cpu is not None, "layers on the CPU need `StepSetting.host_cpu`"
     return Builder(replace(build.setting, profile=cpu, host_weight_share=0.0))

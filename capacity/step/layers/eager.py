@@ -59,9 +59,9 @@ class UnsplitDecode(Attention):
 class EagerAttention(Repeated):
     """`count` layers of attention without fusion: it computes all query-key pairs, and scores are written to HBM.
 
-    `decode`: whether it is the attention of decode, else of prefill. Masked causal scores are computed and moved too,
-    and so are scores outside of a prompt's window. The prompts of a step count as equally long. The time is at least
-    that of the `fitted` kernel, because this formula has no lower bound of its own.
+    `decode`: attention of decode, otherwise of prefill. Masked causal scores are computed and moved too, and so are
+    scores outside of a prompt's window. The prompts of a step count as equally long. The time is at least that of the
+    `fitted` kernel, because this formula has no lower bound of its own.
     """
 
     fitted: Attention

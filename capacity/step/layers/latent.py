@@ -203,8 +203,8 @@ class _Work:
 class PrefillWork(_Work):
     """FLOPs, bytes and rows of prefill attention over heads that are expanded from latents.
 
-    With `top_k` (sparse attention), it applies only to prompts of at most `top_k` tokens, or to none without
-    `short_dense`.
+    With `top_k` (sparse attention), it applies only to prompts of at most `top_k` tokens, or to no prompts if
+    `short_dense` is False.
     """
 
     short_dense: bool = True

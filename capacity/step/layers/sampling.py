@@ -1,8 +1,8 @@
 """Sampling of output tokens: the small kernels of every sampler, the top-k and top-p filter, and token penalties.
 
 All of them run after the LM head, once for each sampled row, on a row of as many logits as the vocabulary has tokens.
-Greedy requests, as load generators send them, need only the small kernels. A filter costs by its kernel, which depends
-on the engine release (`EngineSpec.sampler`): sorting all logits can take longer than the model's own kernels.
+Greedy requests, as load generators send them, need only the small kernels. The time of a filter depends on its kernel,
+and so on the engine release (`EngineSpec.sampler`): sorting all logits can take longer than the model's own kernels.
 """
 
 from typing import Literal, NamedTuple
@@ -15,7 +15,7 @@ Sampler = Literal["sort", "triton", "flashinfer"]
 
 
 class SamplingKernels(NamedTuple):
-    """Number of kernels, and the memory traffic per logit that takes as long as they do."""
+    """Kernels of a sampling step: their number, and the memory traffic per logit that takes as long as they do."""
 
     kernels: float
     bytes_per_logit: float

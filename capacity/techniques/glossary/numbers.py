@@ -249,7 +249,12 @@ def windows(s: Situation) -> Numbers:
         model, s.tokens, window_tokens=EXAMPLE_WINDOW, sink_tokens=EXAMPLE_SINKS
     )
     sizes = {"full_bytes": full.kv_bytes, "streaming_bytes": streaming.kv_bytes}
-    return {"own": own or "no window here", "sinks": EXAMPLE_SINKS, "window": EXAMPLE_WINDOW, **sizes}
+    return {
+        "own": own or f"{model.name} has no attention window",
+        "sinks": EXAMPLE_SINKS,
+        "window": EXAMPLE_WINDOW,
+        **sizes,
+    }
 
 
 def eviction(s: Situation) -> Numbers:
@@ -301,7 +306,7 @@ def pipeline(s: Situation) -> Numbers:
 def expert_parallel(s: Situation) -> Numbers:
     part = routed_experts(s.pool.model)
     if part is None:
-        return f"{s.pool.model.name} has 0 experts to distribute"
+        return f"{s.pool.model.name} has no experts to distribute"
     ranks = max(s.pool.pool.tensor_parallel_size, 2)
     chosen, evenness = (
         (part.num_experts, part.experts_per_token, s.requests_in_flight),

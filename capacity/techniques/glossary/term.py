@@ -81,7 +81,7 @@ class Situation:
 
 @cache
 def sentences() -> Table:
-    """Return the sentence of each function of `numbers`. Raises MalformedFile."""
+    """Return sentences by the name of the function in `numbers` that computes their values. Raises MalformedFile."""
     return read_data(Path(__file__).with_name("sentences.toml"))
 
 
