@@ -242,10 +242,8 @@ class Cluster:
             self._queue_action(self._on_answer, request, int(self.env.now))
 
     def _depart(self, request: int, now_ps: int) -> None:
-        """Remove a request from its replica, if it has one.
-
-        A draining replica then retires if it is empty, and a full replica accepts requests again.
-        """
+        """Remove a request from its replica, if it has one. A draining replica then retires if it is empty, and a full
+        replica accepts requests again."""
         number = self._home.pop(request, None)
         if number is not None:
             member, router = self.members[number], self.routers[number]

@@ -40,8 +40,8 @@ MAX_PREEMPTIONS_WITHOUT_TOKEN = 10_000  # since the last sampled token: the run 
 class Engine:
     """Engine `number`: its policy, KV pool, steps in flight and mailbox.
 
-    A delivered request passes the front end, if there is one, and joins the policy's queue. All other calls wait in the
-    mailbox until the engine schedules its next step.
+    `Engines` documents the methods that it also has. A delivered request passes the front end, if there is one, and
+    joins the policy's queue. All other calls wait in the mailbox until the engine schedules its next step.
     """
 
     def __init__(
@@ -216,7 +216,6 @@ class Engine:
         self._post(abort)
 
     def want_load(self, request: int, tokens: int) -> bool:
-        """Queue a request whose KV another engine sends, until blocks are free; return False if it is rejected."""
         sequence = self.new_sequence(request, self.ledger.columns.arrival_ps[request])
         if sequence is None:
             return False
@@ -230,12 +229,9 @@ class Engine:
         return True
 
     def on_kv_arrival(self, request: int) -> None:
-        """Let a request run after its KV has arrived."""
         self._post(lambda: self.policy.add_loaded(self.sequences[request]))
 
     def unload(self, request: int) -> None:
-        """Cancel the load of a request's KV: free its blocks, or remove it from the requests that wait for blocks."""
-
         def give_up_load() -> None:
             sequence = self.sequences.pop(request)
             waiting = next((load for load in self._loads if load[0] is sequence), None)
@@ -247,8 +243,6 @@ class Engine:
         self._post(give_up_load)
 
     def release_kept(self, request: int) -> None:
-        """Free the KV that a prefill engine kept for a request."""
-
         def release() -> None:
             rank, table = self.kept.pop(request)
             self._pool_of(rank).release(table)
@@ -256,14 +250,12 @@ class Engine:
         self._post(release)
 
     def rank_of(self, request: int) -> int:
-        """Return the data-parallel rank that has a request's KV; 0 without ranks or if it is not in the engine."""
         if request in self.kept:
             return self.kept[request][0]
         sequence = self.sequences.get(request)
         return 0 if sequence is None else sequence.rank
 
     def stop(self) -> None:
-        """Stop the engine; its requests and KV are lost."""
         self.alive = False
 
     def _post(self, act: Callable[[], None]) -> None:
@@ -317,9 +309,7 @@ class Engine:
 
     def _can_reserve_to_end(self, sequence: Sequence, tokens: int, pool: LoadingPool) -> bool:
         """Return whether enough blocks are free to complete this request and all requests that already have blocks.
-
-        Always True if the policy does not reserve blocks up to the last token.
-        """
+        Always True if the policy does not reserve blocks up to the last token."""
         if not self.policy.reserves_to_end:
             return True
         last_slot = self.policy.last_slot

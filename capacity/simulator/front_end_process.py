@@ -27,10 +27,6 @@ from capacity.workload.columns import FloatArray
 
 Tokens = TypeVar("Tokens", float, FloatArray)
 
-# Hugging Face's fast tokenizers, one sequence at a time: 1.1 s for 4 MB, about a million tokens
-# (charlesxu.io/parallel-tokenizer, read 2026-11; measured there)
-MEASURED_INPUT_TOKEN_S = 1.1e-6
-
 # Seconds per chat request in vLLM 0.11.0, which parses the model's chat template again for each request (pull request
 # 25794, `resolve_chat_template_kwargs` in the wheel; 0.11.1 caches the result). Measured: 9.3 ms for the 4,101
 # characters of Qwen3's template (jinja2 3.1.6, AMD EPYC, 2026-11). In bursts of 1,000 requests, first tokens of
@@ -99,11 +95,9 @@ class FrontEndProcess:
         self.busy_ps = 0
 
     def take_in(self, prompt_tokens: int, now_ps: int) -> int:
-        """Queue a request for tokenization; return the time (ps) at which the process sends it to the engine.
-
-        If the result is before `last_taken_in_ps`, another turn of the event loop is running. The request's own turn
-        begins at the returned time; call `next_turn` then.
-        """
+        """Queue a request for tokenization; return the time (ps) at which the process sends it to the engine. If the
+        result is before `last_taken_in_ps`, another turn of the event loop is running. The request's own turn begins at
+        the returned time; call `next_turn` then."""
         work_ps = picoseconds(prompt_tokens * self._input_token_s) + self._request_ps
         self.last_taken_in_ps = self._serve(work_ps, now_ps)
         if self._turn_ends_ps <= now_ps or not self._request_ps:

@@ -196,11 +196,6 @@ def mean_of_runs(values: Sequence[float]) -> Interval:
     return Interval(value=mean, low=mean - half, high=mean + half)
 
 
-def paired_difference(first: Iterable[float], second: Iterable[float]) -> Interval:
-    """Return mean and interval of `second` - `first` over runs with common random numbers, paired by seed."""
-    return mean_of_runs([b - a for a, b in zip(first, second, strict=True)])
-
-
 def variance(values: Sequence[float]) -> float:
     """Return the sample variance of at least two values."""
     mean = fmean(values)

@@ -52,7 +52,6 @@ class Chains:
         return self._keys[begin:end].tolist(), self._stops[begin:end].tolist()
 
     def columns(self) -> tuple[IntArray, IntArray, IntArray] | None:
-        """Return arrays: first run of each request, and key and end block of each run; None if none is shared."""
         if self._offsets is None:
             return None
         return tuple(np.frombuffer(part, dtype=np.int64) for part in (self._offsets, self._keys, self._stops))  # type: ignore[return-value]

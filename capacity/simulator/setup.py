@@ -139,7 +139,8 @@ def check_encoding(setup: EngineSetup, image_tokens: int) -> None:
         )
     if image_tokens > most:
         raise InvalidInput(
-            f"an image of {image_tokens:,} tokens exceeds the encoder's limit of {most:,} tokens per step"
+            f"an image of {image_tokens:,} tokens exceeds the encoder's limit of {most:,} tokens per step: use "
+            "smaller images"
         )
     others = {
         "--kv-offloading-size": "offload" in setup.policy_options,

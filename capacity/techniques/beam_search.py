@@ -202,11 +202,8 @@ class _Search:
         return decode_s + steps.copy_seconds(2.0 * beams * copied_tokens * token_bytes / ranks)
 
     def _submitted_s(self, beams: int, context: int, *, cached: bool) -> float:
-        """Return the step time (s) if each beam is submitted as a new request.
-
-        `cached`: full blocks are in the prefix cache, so only the last, partial block is computed; the time is a mean
-        over its possible lengths.
-        """
+        """Return the step time (s) if each beam is submitted as a new request. `cached`: full blocks are in the prefix
+        cache, so only the last, partial block is computed; the time is a mean over its possible lengths."""
         steps, window = self.resolved.step_model, self.resolved.model.window_tokens
         block = self.resolved.memory.kv_block_tokens if cached else 1
         seconds = 0.0

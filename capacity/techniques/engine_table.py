@@ -149,10 +149,8 @@ def _share(cost: StepCost, counted: Callable[[OpCost], bool]) -> float:
 
 
 def breakdown_claims() -> tuple[Claim, ...]:
-    """Return a published time breakdown of one request as claims, one for each phase.
-
-    The request has 512 prompt and 256 output tokens, on Llama-2-70B in INT4 on one A100.
-    """
+    """Return a published time breakdown of one request as claims, one for each phase. The request has 512 prompt and
+    256 output tokens, on Llama-2-70B in INT4 on one A100."""
     resolved = resolve("llama-2-70b", Pool(gpu="a100", quantization="awq", max_model_len=1024))
     profile, steps = resolved.profile, resolved.step_model
     prefill, decode = steps.step_cost(prefill_shape(1, 512)), steps.step_cost(decode_shape(1, 512 + 128))

@@ -12,10 +12,8 @@ LONGEST_CONTEXT = 1 << 40
 
 
 def request_kv_bytes(model: ModelSpec, tokens: int, kv_cache_dtype: str = "auto") -> float:
-    """Return the KV bytes of a request, not counting copies on tensor-parallel ranks.
-
-    Windowed layers store at most their window; linear layers store a state of fixed size. Raises InvalidInput.
-    """
+    """Return the KV bytes of a request, not counting copies on tensor-parallel ranks. Windowed layers store at most
+    their window; linear layers store a state of fixed size. Raises InvalidInput."""
     if not 1 <= tokens <= LONGEST_CONTEXT:
         raise InvalidInput(f"a context of {tokens} tokens: must be from 1 to {LONGEST_CONTEXT}")
     return sum(
@@ -85,10 +83,8 @@ class KindComparison:
 
 
 def compare_attention_kinds(model: ModelSpec, kv_cache_dtype: str = "auto") -> KindComparison:
-    """Return the KV bytes per token with the model's own attention, and with MHA, MQA and MLA.
-
-    Layers that cache no tokens do not count, and windows are ignored.
-    """
+    """Return the KV bytes per token with the model's own attention, and with MHA, MQA and MLA. Layers that cache no
+    tokens do not count, and windows are ignored."""
     kv = find_kv_cache_format(kv_cache_dtype, model_dtype=model.dtype)
     mha = mqa = mla = own = 0.0
     for group in model.softmax_groups:

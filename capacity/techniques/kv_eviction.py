@@ -173,10 +173,8 @@ def _requests_that_fit(pool: ResolvedPool, context: int, kept: int) -> int:
 
 
 def _prefill_s(pool: ResolvedPool, method: KvEviction | None, context: int, kept: int) -> tuple[float, float]:
-    """Return the prefill time (s) of one prompt, and the time (s) to score its tokens.
-
-    The scoring time is proportional to the number of scored query-key pairs.
-    """
+    """Return the prefill time (s) of one prompt, and the time (s) to score its tokens. The scoring time is proportional
+    to the number of scored query-key pairs."""
     model = pool.model
     shape = prefill_shape(1, context, window_tokens=model.window_tokens)
     if method is not None and method.prompt == "kept":

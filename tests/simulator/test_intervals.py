@@ -18,7 +18,6 @@ from capacity.simulator.intervals import (
     Interval,
     gap_intervals_ms,
     mean_of_runs,
-    paired_difference,
     percentile_intervals,
     share_interval,
     t_quantile,
@@ -110,15 +109,13 @@ def test_an_interval_holds_its_own_value(values: list[float], percent: int) -> N
     assert found.high is None or found.value <= found.high + 1e-9
 
 
-def test_replications_and_pairs() -> None:
+def test_mean_of_runs_has_the_interval_of_student() -> None:
     found = mean_of_runs([1.0, 2.0, 3.0])
     assert found.value == 2.0
     assert found.high == pytest.approx(2 + 4.302653 / math.sqrt(3), rel=1e-5)
     assert mean_of_runs([5.0]).low is None
     with pytest.raises(InvalidInput):
         mean_of_runs([])
-    difference = paired_difference([1.0, 5.0, 9.0], [1.5, 5.5, 9.5])
-    assert (difference.low, difference.value, difference.high) == (0.5, 0.5, 0.5)
 
 
 # shares

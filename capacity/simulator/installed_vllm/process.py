@@ -115,10 +115,8 @@ class VllmProcess:
 
 
 def find_process(source: str) -> VllmProcess:
-    """Return the process for the vLLM at `source`, started at first use. Raises InvalidInput.
-
-    `source`: "installed" (in this environment), a folder with an unpacked wheel or a checkout, or a Python executable.
-    """
+    """Return the process for the vLLM at `source`, started at first use. Raises InvalidInput. `source`: "installed" (in
+    this environment), a folder with an unpacked wheel or a checkout, or a Python executable."""
     return _start(source, os.getpid())
 
 

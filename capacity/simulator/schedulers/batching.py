@@ -12,10 +12,8 @@ from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequenc
 
 
 class Batching(QueuedPolicy):
-    """Base class of the SGLang, TensorRT-LLM and TGI policies: it builds rows and applies outputs of steps.
-
-    Subclasses add `schedule()`.
-    """
+    """Base class of the SGLang, TensorRT-LLM and TGI policies: it builds rows and applies outputs of steps. Subclasses
+    add `schedule()`."""
 
     aborts = True
     pool: PagedPool

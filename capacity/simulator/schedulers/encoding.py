@@ -15,7 +15,7 @@ Image = tuple[int, int]  # index of the request, index of its image
 
 
 def is_audio(r: Sequence, image: int) -> bool:
-    """Return whether this image of the request is its audio clip, which is the last one."""
+    """Return whether image number `image` of a request is its audio clip, which counts as its last image."""
     return bool(r.audio_tokens) and image == r.images - 1
 
 

@@ -28,10 +28,8 @@ Balance = Callable[[Request], int]
 
 
 def published_queues(ranks: Sequence[Policy]) -> Balance:
-    """Return vLLM's balancing method, which chooses the rank with the lowest 4 x waiting + running requests.
-
-    Ranks publish these numbers every 100 ms; requests that were assigned since then count as waiting.
-    """
+    """Return vLLM's balancing method, which chooses the rank with the lowest 4 x waiting + running requests. Ranks
+    publish these numbers every 100 ms; requests that were assigned since then count as waiting."""
     waiting, running = [0] * len(ranks), [0] * len(ranks)
     published_ps = -PUBLISHED_EVERY_PS
 

@@ -102,11 +102,9 @@ class OffloadingV1(VllmV1):
         return tokens
 
     def _try_load(self, r: Sequence) -> Literal["nothing", "begun", "elsewhere", "no room"]:
-        """Start to load the first waiting request's chunks that lower tiers have and the GPU lacks.
-
-        Return "begun" if the load starts, "nothing" if there are no such chunks, "elsewhere" if another request loads
-        one of them, "no room" if too few blocks are free.
-        """
+        """Start to load the first waiting request's chunks that lower tiers have and the GPU lacks. Return "begun" if
+        the load starts, "nothing" if there are no such chunks, "elsewhere" if another request loads one of them, "no
+        room" if too few blocks are free."""
         pool, size = self.pool, self.tiers.chunk_tokens
         keys = self._chunk_keys(r, r.known)
         hit = pool.lookup(r.table, r.known - 1)
@@ -196,7 +194,6 @@ class OffloadingV1(VllmV1):
 
     @property
     def tier_use(self) -> tuple[TierUse, ...]:
-        """Return the statistics of each tier."""
         return tuple(store.statistics() for store in self.tiers.stores)
 
     def update(self, step: Step) -> list[Sequence]:

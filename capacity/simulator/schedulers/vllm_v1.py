@@ -264,11 +264,8 @@ class VllmV1(QueuedPolicy):
         return tokens
 
     def _pads_speculation(self, computed: int) -> bool:
-        """Return whether a request that starts with one token to compute gets drafts.
-
-        It does if no running request of this step is in its prefill, and either some requests run or all other tokens
-        of the request are cached.
-        """
+        """Return whether a request that starts with one token to compute gets drafts. It does if no running request of
+        this step is in its prefill, and either some requests run or all other tokens of the request are cached."""
         rules = self.limits.rules
         starts_cached = rules.pads_cached_starts and computed > 0
         return rules.pads_drafts and not self._prefill_scheduled and (self._some_scheduled or starts_cached)

@@ -113,10 +113,8 @@ class Term:
 
 
 class Sentence(Formatter):
-    """Formatter of placeholders `{value:format}`, `{value / value:format}` and `{value / unit:format}`.
-
-    Values are attributes of a situation, or items of `numbers`.
-    """
+    """Formatter of placeholders `{value:format}`, `{value / value:format}` and `{value / unit:format}`. Values are
+    attributes of a situation, or items of `numbers`."""
 
     def __init__(self, situation: Situation, numbers: Mapping[str, Any]) -> None:
         self.situation = situation
