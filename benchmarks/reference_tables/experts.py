@@ -12,7 +12,7 @@ from capacity.hardware.calibration import Constants
 from capacity.hardware.coefficients import (
     MoeCoefficients,
 )
-from capacity.step.operators import moe_seconds
+from capacity.step.expert_load import moe_seconds
 from reference_tables.form import (
     FORMATS,
     Collected,

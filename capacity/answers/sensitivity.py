@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.resolve import ResolvedPool
 from capacity.step.closed_form import PhaseTimes, closed_loop_times, prefill_steps
+from capacity.step.expert_load import token_log_ratio
 from capacity.step.model import StepModel
-from capacity.step.operators import token_log_ratio
 from capacity.step.row_counts import all_tokens
 from capacity.step.shape import StepShape, decode_shape
 from capacity.step.time_classes import EFFECTS, TIME_CLASSES, Effect, class_shares

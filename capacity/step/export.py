@@ -14,16 +14,14 @@ from enum import IntEnum
 from typing import Any, TypeAlias, cast
 
 from capacity.step.collectives import AllReduce, Transfer, two_shot_fraction
-from capacity.step.expert_load import expected_max_z_squared
+from capacity.step.expert_load import Experts, expected_max_z_squared, largest_roofline_fraction
 from capacity.step.layers import grouped, latent, linear
 from capacity.step.operators import (
     ACTIVATION_BYTES,
     Attention,
-    Experts,
     Gemm,
     Operator,
     Traffic,
-    largest_roofline_fraction,
 )
 from capacity.step.row_counts import RowCount, all_tokens, expanded_tokens
 from capacity.step.setting import HostTime

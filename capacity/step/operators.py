@@ -17,21 +17,10 @@ from capacity.hardware.coefficients import (
     AttentionCoefficients,
     ElementwiseCoefficients,
     GemmCoefficients,
-    MoeCoefficients,
 )
 from capacity.step import Bound, OpCost, StepShape
-from capacity.step.expert_load import (
-    ROUTING_GAMMA_SHAPE,
-    busiest_rank_experts,
-    busiest_rank_pairs,
-    distinct_experts,
-)
 from capacity.step.row_counts import RowCount, all_tokens
 
-# A tilt of the experts' time has no effect at the middle number of tokens, and a constant one above the upper limit:
-# there each expert has a full tile of 128 rows (256 experts, 8 per token), and more tokens only add tiles.
-MIDDLE_TOKENS = 32.0
-MAX_EXPONENT_TOKENS = 4096.0
 SPLIT_TOKENS = 64.0  # KV tokens per block of a split-KV kernel
 ACTIVATION_BYTES = 2.0  # activations between kernels have 16 bits
 
@@ -124,38 +113,6 @@ def attention_seconds(
     if constants.per_doubling_s:
         work += constants.per_doubling_s * math.log2(1.0 + mean_context / SPLIT_TOKENS)
     return work + constants.fixed_s
-
-
-def moe_seconds(
-    flops: float,
-    moved_bytes: float,
-    routed_bytes: float,
-    *,
-    flops_per_s: float,
-    hbm_bytes_per_s: float,
-    constants: MoeCoefficients,
-) -> float:
-    """Return the seconds of one layer's fused experts; `MoeCoefficients` has the formula.
-
-    `moved_bytes` includes the weights of the distinct experts used; `routed_bytes`: to permute and combine tokens.
-    """
-    work = p_norm(
-        flops / (constants.compute_fraction * flops_per_s),
-        moved_bytes / (constants.bandwidth_fraction * hbm_bytes_per_s),
-        constants.sharpness,
-    )
-    return work + routed_bytes / (constants.routed_fraction * hbm_bytes_per_s) + constants.fixed_s
-
-
-def token_log_ratio(tokens: float) -> float:
-    """Return ln(tokens / 32), for 1 to 4096 tokens. The experts' time is multiplied by exp(`tilt` x result)."""
-    return math.log(min(max(tokens, 1.0), MAX_EXPONENT_TOKENS) / MIDDLE_TOKENS)
-
-
-def largest_roofline_fraction(constants: MoeCoefficients) -> float:
-    """Return the smallest factor for which the experts' time is not below the roofline: their largest fraction of a
-    peak."""
-    return max(constants.compute_fraction, constants.bandwidth_fraction, constants.routed_fraction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,84 +248,6 @@ class Attention(Repeated):
             + constants.per_token_s * context,
         )
         return flops, moved, bound
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Experts(Repeated):
-    """`count` layers of routed experts on one GPU.
-
-    Whole experts are divided over `expert_ranks` ranks; if that is 1, each GPU has a slice of every expert.
-    `weight_slowdown` is as in `Gemm`.
-    """
-
-    hidden: float
-    intermediate: float  # of one expert, on one GPU
-    matrices: int
-    num_experts: float
-    experts_per_token: float
-    expert_ranks: int
-    weight_bits: float
-    activation_bits: float
-    flops_per_s: float
-    device: Device
-    constants: MoeCoefficients
-    token_groups: int = 1  # data-parallel ranks that send their tokens to these experts
-    evenness: float = ROUTING_GAMMA_SHAPE
-    weight_slowdown: float = 1.0
-
-    def work(self, tokens: float, slowdown: float = 1.0) -> tuple[float, float, float]:
-        """Return FLOPs, bytes and routed bytes of one layer on one GPU; `slowdown` multiplies the weight bytes."""
-        tokens *= self.token_groups
-        held = self.num_experts / self.expert_ranks
-        local_pairs = busiest_rank_pairs(
-            tokens * self.experts_per_token, self.expert_ranks, held, self.evenness
-        )
-        touched = distinct_experts(self.num_experts, self.experts_per_token, tokens, self.evenness)
-        touched = busiest_rank_experts(touched, self.expert_ranks, held)
-        matrix = self.hidden * self.intermediate
-        rows, routed = (
-            local_pairs,
-            local_pairs if self.constants.local_routing else tokens * self.experts_per_token,
-        )
-        if self.constants.tile_rows > 1:
-            rows = routed = tokens * self.experts_per_token + held * (self.constants.tile_rows - 1)
-        flops = 2.0 * rows * self.matrices * matrix
-        moved = (
-            touched * self.matrices * matrix * (self.weight_bits * slowdown) / 8
-            + local_pairs * self.hidden * (self.activation_bits / 8 + ACTIVATION_BYTES)
-            + local_pairs * self.intermediate * self.matrices * ACTIVATION_BYTES
-        )
-        return flops, moved, routed * self.hidden * ACTIVATION_BYTES
-
-    def seconds(self, shape: StepShape) -> float:
-        tokens = all_tokens(shape)
-        if tokens <= 0:
-            return 0.0
-        flops, moved, routed = self.work(tokens, self.weight_slowdown)
-        seconds = moe_seconds(
-            flops,
-            moved,
-            routed,
-            flops_per_s=self.flops_per_s,
-            hbm_bytes_per_s=self.device.hbm_bytes_per_s,
-            constants=self.constants,
-        )
-        if self.constants.tilt:  # never faster than the roofline
-            tilted = math.exp(self.constants.tilt * token_log_ratio(tokens * self.token_groups))
-            seconds *= max(tilted, largest_roofline_fraction(self.constants))
-        return self.count * seconds
-
-    def counts(self, shape: StepShape) -> tuple[float, float, Bound]:
-        tokens, constants = all_tokens(shape), self.constants
-        flops, moved, routed = self.work(tokens)
-        slow = self.work(tokens, self.weight_slowdown)[1]
-        bound = largest_bound(
-            compute=flops / (constants.compute_fraction * self.flops_per_s),
-            memory=slow / (constants.bandwidth_fraction * self.device.hbm_bytes_per_s)
-            + routed / (constants.routed_fraction * self.device.hbm_bytes_per_s),
-            launch=constants.fixed_s,
-        )
-        return flops, moved + routed, bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

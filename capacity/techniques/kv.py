@@ -1,7 +1,8 @@
 """Size of the KV cache by model, context and attention kind, and the longest context on each GPU."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, ClassVar
 
 from capacity.base.checked import validate_arguments
@@ -127,12 +128,9 @@ def kv(
         window_tokens=window_tokens,
         sink_tokens=sink_tokens,
         rows=tuple(_row(*of, contexts, kv_cache_dtype) for of in zip(specs, pools, strict=True)),
-        limited=tuple(
-            _limited_row(spec, context, window_tokens, sink_tokens, kv_cache_dtype)
-            for spec in specs
-            for context in contexts
-            if window_tokens is not None
-        ),
+        limited=()
+        if window_tokens is None
+        else tuple(_limited_rows(specs, contexts, window_tokens, sink_tokens, kv_cache_dtype)),
         evictions=tuple(
             row
             for spec, held in zip(specs, pools, strict=True)
@@ -157,13 +155,14 @@ def _load_models(models: Sequence[str | ModelSpec] | str | ModelSpec) -> list[Mo
     return [load_model(model) if isinstance(model, str) else model for model in named]
 
 
-def _limited_row(
-    model: ModelSpec, context: int, window_tokens: int, sink_tokens: int, kv_cache_dtype: str
-) -> LimitedRow:
-    ways = limited_attention(
-        model, context, window_tokens=window_tokens, sink_tokens=sink_tokens, kv_cache_dtype=kv_cache_dtype
-    )
-    return LimitedRow(model=model.name, context_tokens=context, ways=ways)
+def _limited_rows(
+    models: Sequence[ModelSpec], contexts: Sequence[int], window: int, sinks: int, kv_cache_dtype: str
+) -> Iterator[LimitedRow]:
+    for model, context in product(models, contexts):
+        ways = limited_attention(
+            model, context, window_tokens=window, sink_tokens=sinks, kv_cache_dtype=kv_cache_dtype
+        )
+        yield LimitedRow(model=model.name, context_tokens=context, ways=ways)
 
 
 def _row(

@@ -12,7 +12,7 @@ from capacity.deployment import Pool, Traffic
 from capacity.hardware.adjustment import Adjustment
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.load_means import LoadMeans
-from capacity.step.operators import token_log_ratio
+from capacity.step.expert_load import token_log_ratio
 from capacity.step.time_classes import EFFECTS, TIME_CLASSES
 
 SLOWER = 0.05  # of a logarithm

@@ -17,8 +17,9 @@ from capacity.step.expert_load import (
     busiest_rank_pairs,
     distinct_experts,
     expected_max_z_squared,
+    moe_seconds,
 )
-from capacity.step.operators import attention_seconds, gemm_seconds, moe_seconds, p_norm, quantize_bytes
+from capacity.step.operators import attention_seconds, gemm_seconds, p_norm, quantize_bytes
 
 FIT = Fit(basis="assumed", source="a test", date="2026-11-21")
 P, BW = 1e15, 3e12

@@ -11,8 +11,9 @@ from capacity.hardware.kernel_lookup import KernelLookup
 from capacity.model import ModelSpec
 from capacity.step import StepShape, decode_shape, prefill_shape
 from capacity.step.collectives import nccl_seconds, ring_all_reduce_bytes
+from capacity.step.expert_load import Experts
 from capacity.step.model import StepModel
-from capacity.step.operators import ACTIVATION_BYTES, Device, Experts, attention_seconds, gemm_seconds
+from capacity.step.operators import ACTIVATION_BYTES, Device, attention_seconds, gemm_seconds
 from capacity.step.setting import HostTime, StepSetting, coefficient_sources
 from capacity_validate.cases import FORMATS, OPERATORS, Case
 

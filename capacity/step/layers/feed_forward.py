@@ -10,9 +10,9 @@ from capacity.model.layers import LatentAttention, LayerGroup
 from capacity.model.parameter_part import PartKind
 from capacity.model.quantization import Execution, Kernel, WeightFormat
 from capacity.step.collectives import Transfer
-from capacity.step.expert_load import BALANCED_ROUTING_GAMMA_SHAPE, ROUTING_GAMMA_SHAPE
+from capacity.step.expert_load import BALANCED_ROUTING_GAMMA_SHAPE, ROUTING_GAMMA_SHAPE, Experts
 from capacity.step.layers.builder import Builder, StoredFormat, activation_bits
-from capacity.step.operators import ACTIVATION_BYTES, Experts, Gemm, Operator, Traffic
+from capacity.step.operators import ACTIVATION_BYTES, Gemm, Operator, Traffic
 
 EXCHANGE = "expert exchange"
 TABLES_ON_BLACKWELL, TABLES_ELSEWHERE = "flashinfer_trtllm", "triton"

@@ -13,10 +13,11 @@ from capacity.model import load_model
 from capacity.model.quantization import find_format, scheme_for, uniform_scheme
 from capacity.model.quantization.gguf import GGUF_MIXES
 from capacity.step import decode_shape, prefill_shape
+from capacity.step.expert_load import Experts
 from capacity.step.layers import build_operators
 from capacity.step.layers.builder import Builder
 from capacity.step.model import StepModel
-from capacity.step.operators import Experts, Gemm
+from capacity.step.operators import Gemm
 from capacity.step.setting import StepSetting
 
 

@@ -13,8 +13,9 @@ from capacity.hardware import load_profile
 from capacity.hardware.coefficients import universal_family
 from capacity.pool.resolve import resolve
 from capacity.step import decode_shape, prefill_shape
+from capacity.step.expert_load import moe_seconds
 from capacity.step.layers.feed_forward import FP32_ROUTER, UNEVEN_LOAD_FRACTION, add_matrix_walk
-from capacity.step.operators import gemm_seconds, moe_seconds
+from capacity.step.operators import gemm_seconds
 
 
 def test_expert_parallel_ranks_hold_whole_experts() -> None:
