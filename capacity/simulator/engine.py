@@ -156,7 +156,6 @@ class Engine:
     # calls from outside
 
     def feed(self, requests: Items[int], instants_ps: Items[int]) -> None:
-        """Schedule the delivery of requests at these times (ps), which must ascend."""
         self._fed = True
         self.env.process(self._feed(requests, instants_ps))
 
@@ -203,8 +202,6 @@ class Engine:
         return True
 
     def cancel(self, request: int) -> None:
-        """Abort a request when the next step is scheduled; ignored if the request is no longer in the engine."""
-
         def abort() -> None:
             self._cancelled.discard(request)
             sequence = self.sequences.pop(request, None)

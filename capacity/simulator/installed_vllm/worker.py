@@ -258,22 +258,16 @@ class OpenScheduler:
     def add(self, number: str, prompt_tokens: int, blocks: list[int], **given: Any) -> None:
         """Add a request. The block's id is used as the token id of all its tokens, so equal ids mean equal prefixes."""
         sampling = self.vllm.SamplingParams(max_tokens=given["max_tokens"], ignore_eos=True, temperature=0.0)
-        # until vLLM 0.16
-        eos = (
-            {"eos_token_id": None}
-            if "eos_token_id" in inspect.signature(self.vllm.Request).parameters
-            else {}
-        )
-        size = self.block_size
+        has_eos = "eos_token_id" in inspect.signature(self.vllm.Request).parameters  # until vLLM 0.16
         request = self.vllm.Request(
             request_id=number,
-            prompt_token_ids=[blocks[at // size] for at in range(prompt_tokens)],
+            prompt_token_ids=[blocks[at // self.block_size] for at in range(prompt_tokens)],
             sampling_params=sampling,
             pooling_params=None,
             arrival_time=given["arrival"],
             priority=given["priority"],
             block_hasher=self.hasher,
-            **eos,
+            **({"eos_token_id": None} if has_eos else {}),
         )
         self.requests[number] = request
         self.outputs[number] = blocks
@@ -358,9 +352,7 @@ def explain(error: BaseException) -> str:
     places = [
         at for at in traceback.extract_tb(error.__traceback__) if f"{os.sep}vllm{os.sep}" in at.filename
     ]
-    where = ""
-    if places:
-        where = f" ({Path(places[-1].filename).name}, line {places[-1].lineno})"
+    where = f" ({Path(places[-1].filename).name}, line {places[-1].lineno})" if places else ""
     return f"{type(error).__name__}{': ' if message else ''}{message}{where}"
 
 
