@@ -63,12 +63,12 @@ class Cluster:
         self._home: dict[int, int] = {}  # replica of each outstanding request
         self.replica_of = array("q", [MISSING]) * len(workload)  # last replica of each request
         self._held: dict[int, None] = {}  # requests held at the router, in order
-        self._news: deque[tuple[Callable[[int, int], None], int]] = deque()  # (action, request), in order
+        self._actions: deque[tuple[Callable[[int, int], None], int]] = deque()  # (action, request), in order
         self._planned_ps: set[int] = set()  # scheduled calls of `_arrivals`
-        self._patience: ClientTimeouts | None = None
+        self._timeouts: ClientTimeouts | None = None
         if dispatch.timeout_s is not None:
             limit_ps = picoseconds(dispatch.timeout_s)
-            self._patience = ClientTimeouts(self.env, limit_ps, self._is_outstanding, self._give_up)
+            self._timeouts = ClientTimeouts(self.env, limit_ps, self._is_outstanding, self._give_up)
 
     def _make_router(self, router: str | type[Router]) -> Router:
         seed = self.dispatch.seed
@@ -98,8 +98,8 @@ class Cluster:
             self._schedule_arrivals(self.client.due_ps)
         if self.recording.sample_interval_s is not None:
             self.env.process(sample_states(self, self.recording.sample_interval_s))
-        if self._patience is not None:
-            self.env.process(self._patience.run())
+        if self._timeouts is not None:
+            self.env.process(self._timeouts.run())
         try:
             self.engines.run()
         except NoProgress as reason:
@@ -108,11 +108,11 @@ class Cluster:
     @property
     def is_over(self) -> bool:
         """Whether no work remains, so that periodic processes (sampling, autoscaling, failures) can stop."""
-        if self.engines.busy or self._news:
+        if self.engines.busy or self._actions:
             return False
         if self.client.due_ps < NEVER and not self.feeds:  # fed engines already have all requests
             return False
-        if self._patience is not None and self.outstanding:
+        if self._timeouts is not None and self.outstanding:
             return False
         may_open = self.coming or any(member.starting for member in self.members)
         return not (self.waiting_for_replica and may_open)
@@ -127,14 +127,14 @@ class Cluster:
 
     def _queue_action(self, act: Callable[[int, int], None], request: int, at_ps: int) -> None:
         """Queue an action on a request, to be processed with the requests that arrive at `at_ps`."""
-        self._news.append((act, request))
+        self._actions.append((act, request))
         if at_ps not in self._planned_ps:
             self._schedule_arrivals(at_ps)
 
     def _handle_arrivals(self, event: simpy.Event) -> None:  # noqa: ARG002
         """Process the queued actions (engine reports) first, then the requests that clients send at this time."""
         now_ps: int = self.env.now
-        client, news = self.client, self._news
+        client, news = self.client, self._actions
         while news or client.due_ps <= now_ps:
             if news:
                 act, request = news.popleft()
@@ -152,8 +152,8 @@ class Cluster:
 
     def _begin(self, request: int, at_ps: int) -> None:
         self.ledger.arrival_ps[request] = at_ps
-        if self._patience is not None:
-            self._patience.begin(request, at_ps)
+        if self._timeouts is not None:
+            self._timeouts.begin(request, at_ps)
 
     def _dispatch(self, request: int, at_ps: int) -> None:
         """Send a request to a replica, reject it, or hold it at the router."""
@@ -274,7 +274,7 @@ class Cluster:
 
     def add(self, setup: EngineSetup, now_ps: int = 0, *, ready: bool = True) -> int:
         """Add an empty replica and return its number; if `ready`, it accepts requests at once. Raises InvalidInput."""
-        if self._patience is not None and not make_scheduler(setup, make_pool(setup)).aborts:
+        if self._timeouts is not None and not make_scheduler(setup, make_pool(setup)).aborts:
             raise InvalidInput(
                 f"the {setup.policy_name} scheduler cannot abort requests: leave out the client timeout"
             )

@@ -63,7 +63,7 @@ class DisaggregatedCluster(Cluster):
         self._ports: defaultdict[tuple[int, int], Port] = defaultdict(Port)  # of each engine's ranks
         self._handoffs: dict[int, Handoff] = {}
         self._without_decoder: dict[int, None] = {}  # prefilled requests, in order
-        self._in_vain = 0  # prefills whose KV was lost since the last progress
+        self._lost_prefills = 0  # prefills whose KV was lost since the last progress
 
     def _router_for(self, role: Role) -> Router:
         return self.router if role == "prefill" else self.decoders
@@ -122,7 +122,7 @@ class DisaggregatedCluster(Cluster):
     def _leave_prefill(self, request: int, now_ps: int) -> None:
         """Remove a prefilled request from its prefill replica, which keeps the KV, and send it to a decode replica."""
         self.prefilled_ps[request] = now_ps
-        self._in_vain = 0
+        self._lost_prefills = 0
         handoff = Handoff(request, self.requests.prompt_tokens[request], self._home[request])
         self._handoffs[request] = handoff
         self._depart(request, now_ps)
@@ -134,10 +134,10 @@ class DisaggregatedCluster(Cluster):
         """Restart a request from its prompt because its KV was lost when its prefill ended. Raises NoProgress."""
         self._remove_from_failed(request)
         self.account.restarted += 1
-        self._in_vain += 1
-        if self._in_vain >= MAX_RESTARTED_PREFILLS and not self._makes_progress():
+        self._lost_prefills += 1
+        if self._lost_prefills >= MAX_RESTARTED_PREFILLS and not self._makes_progress():
             raise NoProgress(
-                f"the KV of prefilled requests was lost {self._in_vain} times in a row before it could be kept: "
+                f"the KV of prefilled requests was lost {self._lost_prefills} times in a row before it could be kept: "
                 "the prefill replicas need more KV blocks"
             )
         self._dispatch(request, now_ps)

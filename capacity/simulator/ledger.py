@@ -38,7 +38,7 @@ class Progress:
         self.count_to(self._completed + 1)
 
     def count_to(self, completed: int) -> int:
-        """Set the number of completed requests; return how many progress reports were due, of which one is sent."""
+        """Set the number of completed requests, send at most one progress report, and return how many were due."""
         due = completed // self._every - self._completed // self._every
         self._completed = completed
         if due > 0:

@@ -184,7 +184,7 @@ class Requests:
     def answers_are_private(self) -> bool:
         """Whether no prompt can contain an answer that is still being generated, which the compiled engines require.
 
-        True if every answer that a prompt repeats is of a request that completes before the prompt is sent.
+        True if every answer that a prompt repeats belongs to a request that completes before the prompt is sent.
         """
         content = self.workload.content
         if content is None:

@@ -184,13 +184,13 @@ def closed_loop_times(
     most = decoding = math.ceil(concurrency / ranks)  # per rank
     for _ in range(8):
         others = decode_shape(max(decoding - 1, 0), context, window_tokens=limits.window_tokens)
-        beside = others if limits.mixes_prefill_with_decode else StepShape()
-        prefill = list(prefill_steps(1, input_len, limits, decode=beside))
-        prefill_s = sum(seconds([shape, *[beside] * (ranks - 1)]) for shape in prefill)
+        decode_part = others if limits.mixes_prefill_with_decode else StepShape()
+        prefill = list(prefill_steps(1, input_len, limits, decode=decode_part))
+        prefill_s = sum(seconds([shape, *[decode_part] * (ranks - 1)]) for shape in prefill)
         decode = decode_shape(decoding, context, window_tokens=limits.window_tokens)
         decode_step_s = seconds([decode] * ranks)
         prolongation_s = prefill_prolongation_s(
-            seconds, limits, together, input_len=input_len, beside=beside, ranks=ranks
+            seconds, limits, together, input_len=input_len, decode_part=decode_part, ranks=ranks
         )
         cycle_s = (
             (output_len - 1) * decode_step_s + concurrency * prolongation_s + limits.latency_s(input_len)
@@ -231,21 +231,22 @@ def prefill_prolongation_s(
     together: float,
     *,
     input_len: int,
-    beside: StepShape,
+    decode_part: StepShape,
     ranks: int,
 ) -> float:
     """Return the seconds by which the prefill of one prompt prolongs the steps in which it runs.
 
-    `beside`: requests of one rank that each of these steps also decodes. `together`: mean number of prompts that start
-    in the same step, at least 1.
+    `decode_part`: shape of the decodes of one rank in each of these steps. `together`: mean number of prompts that
+    start in the same step, at least 1.
     """
-    undisturbed_s = seconds([beside] * ranks) if beside.decode_sequences else 0.0
+    undisturbed_s = seconds([decode_part] * ranks) if decode_part.decode_sequences else 0.0
 
     def added_s(prompts: int) -> float:
         shares = [prompts // ranks + (rank < prompts % ranks) for rank in range(ranks)]
-        queues = (prefill_steps(share, input_len, limits, decode=beside) for share in shares)
+        queues = (prefill_steps(share, input_len, limits, decode=decode_part) for share in shares)
         return sum(
-            max(seconds(shapes) - undisturbed_s, 0.0) for shapes in zip_longest(*queues, fillvalue=beside)
+            max(seconds(shapes) - undisturbed_s, 0.0)
+            for shapes in zip_longest(*queues, fillvalue=decode_part)
         )
 
     fewer = math.floor(together)

@@ -51,11 +51,11 @@ def prompt_rates(
     prompts_per_s: float,
 ) -> StepRates:
     """Yield the steps that prompts add on one rank: their mixed steps, less the decode steps that these replace."""
-    beside = decode if limits.mixes_prefill_with_decode else EMPTY_SHAPE
+    decode_part = decode if limits.mixes_prefill_with_decode else EMPTY_SHAPE
     computed = prompts_per_s * (1 - load.hit_fraction)
-    for shape in prefill_steps(1, load.input_len, limits, decode=beside):
+    for shape in prefill_steps(1, load.input_len, limits, decode=decode_part):
         yield computed, steps.step_cost(shape)
-        yield -computed, steps.step_cost(beside)
+        yield -computed, steps.step_cost(decode_part)
 
 
 def use_of_steps(rates: StepRates, *, duty: float) -> GpuUse:

@@ -128,7 +128,7 @@ def _make_prefill_seconds(
             limits,
             together,
             input_len=load.input_len,
-            beside=mean_decode_shape(mixed, limits, load),
+            decode_part=mean_decode_shape(mixed, limits, load),
             ranks=load.ranks,
         )
         return added_s * (1 - load.hit_fraction)

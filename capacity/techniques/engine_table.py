@@ -86,8 +86,8 @@ class Claim:
     note: str
 
 
-# A published single-stream ladder, Llama-2-7B on one A100 80 GB; as quoted in this project's issue on techniques.
-_LADDER = (
+# A published single-stream comparison, Llama-2-7B on one A100 80 GB; as quoted in this project's issue on techniques.
+_PUBLISHED_THROUGHPUTS = (
     ("HF transformers", "hf-transformers", None, 52.0),
     ("HF transformers + FlashAttention 2", "hf-transformers", None, 78.0),
     ("vLLM", "vllm", None, 120.0),
@@ -99,17 +99,17 @@ AGREES_WITHIN = 0.15
 COMPILED_16_BIT = 104.9
 COUNTED_INSIDE = "LM head and sampling kernels; our prediction also counts them as part of the decode step"
 NETWORK_NOTE = "client to engine and back within one site; a wide-area network adds its own latency"
-LADDER_CONTEXT = 512  # tokens; the claim does not say: assumed
+CLAIM_CONTEXT_TOKENS = 512  # tokens; the claim does not say: assumed
 
 
-def ladder_claims() -> tuple[Claim, ...]:
+def throughput_claims() -> tuple[Claim, ...]:
     """Return published single-stream tokens/s of Llama-2-7B on an A100; the bound is HBM bandwidth / step bytes."""
-    return tuple(_ladder_claim(*rung) for rung in _LADDER)
+    return tuple(_throughput_claim(*row) for row in _PUBLISHED_THROUGHPUTS)
 
 
-def _ladder_claim(name: str, engine: str, quantization: str | None, published: float) -> Claim:
+def _throughput_claim(name: str, engine: str, quantization: str | None, published: float) -> Claim:
     resolved = resolve("llama-2-7b", Pool(gpu="a100", engine=engine, quantization=quantization))
-    shape = decode_shape(1, LADDER_CONTEXT)
+    shape = decode_shape(1, CLAIM_CONTEXT_TOKENS)
     cost = resolved.step_model.step_cost(shape)
     most = resolved.profile.hbm_bytes_per_s / cost.bytes
     ours = 1 / cost.seconds
@@ -216,5 +216,5 @@ def engine_table(
     claims: bool = False,
 ) -> Engines:
     """Return each engine's defaults on `gpu`, and the formats that it loads. Raises UnknownName."""
-    published = (*ladder_claims(), *breakdown_claims()) if claims else ()
+    published = (*throughput_claims(), *breakdown_claims()) if claims else ()
     return Engines(gpu=gpu, rows=engine_rows(gpu), claims=published)

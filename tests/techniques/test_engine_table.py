@@ -9,7 +9,7 @@ from capacity.deployment import Pool
 from capacity.deployment.engines import engine_names, find_engine
 from capacity.model.quantization import find_format, weight_formats
 from capacity.pool.resolve import resolve
-from capacity.techniques.engine_table import breakdown_claims, engine_rows, ladder_claims
+from capacity.techniques.engine_table import breakdown_claims, engine_rows, throughput_claims
 
 
 def test_every_engine_has_a_row_of_what_the_simulator_takes() -> None:
@@ -83,7 +83,7 @@ def test_every_format_has_a_family_and_every_family_an_engine() -> None:
 
 def test_the_published_ladder_against_bandwidth() -> None:
     """A100, Llama-2-7B: 13.5 GB a token at 2.039 TB/s bound 16-bit decode at 151 tokens/s; 180 were published."""
-    claims = {claim.name: claim for claim in ladder_claims()}
+    claims = {claim.name: claim for claim in throughput_claims()}
     assert [claim.published for claim in claims.values()] == [52, 78, 120, 165, 180]
     assert claims["vLLM"].bound == pytest.approx(2.039e12 / 13.5e9, rel=0.02)
     assert not claims["TensorRT-LLM"].possible

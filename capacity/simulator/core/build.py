@@ -141,11 +141,11 @@ def _first_error(output: str) -> str:
 
 def _move(library: Path, target: Path) -> None:
     """Copy the library to `target` atomically, so that other processes load either the old or the new one."""
-    fd, beside = tempfile.mkstemp(dir=target.parent, prefix="_core.", suffix=".tmp")
+    fd, temporary = tempfile.mkstemp(dir=target.parent, prefix="_core.", suffix=".tmp")
     os.close(fd)
     try:
-        shutil.copy(library, beside)
-        Path(beside).replace(target)
+        shutil.copy(library, temporary)
+        Path(temporary).replace(target)
     except BaseException:
-        Path(beside).unlink(missing_ok=True)
+        Path(temporary).unlink(missing_ok=True)
         raise

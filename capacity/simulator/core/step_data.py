@@ -64,7 +64,7 @@ class _NativeStepTimes:
         pointer = library.step_times_new(ctypes.byref(source))
         if not pointer:
             raise MemoryError(
-                "the compiled core cannot create step times: no memory, or the library is of another version"
+                "the compiled core cannot create step times: no memory, or a library with another version"
             )
         self.pointer = int(pointer)
         weakref.finalize(self, library.step_times_free, self.pointer).atexit = False
