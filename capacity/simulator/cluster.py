@@ -390,5 +390,4 @@ class Cluster:
     def result(
         self, *, goodput_ms: Mapping[str, float] | None = None, interrupted: bool = False
     ) -> SimulationResult:
-        """Return the result of the run."""
         return self.account.result(self, goodput_ms=goodput_ms, interrupted=interrupted)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from capacity.base.clock import check_time
 from capacity.deployment.routing import Router
 from capacity.simulator.admission import Admission, AdmissionRules, OutstandingLimit, QueueLimit
 from capacity.simulator.escalation import Escalation
@@ -33,16 +32,6 @@ class Dispatch:
     seed: int = 0
     scales: bool = False
     cascade: Escalation | None = None
-
-    def __post_init__(self) -> None:
-        if self.timeout_s is not None:
-            check_time("client timeout", self.timeout_s, above_zero=True)
-
-    @property
-    def needs_router(self) -> bool:
-        """Whether an option needs a router in front of a single engine too."""
-        given = self.queue_limit, self.outstanding_limit, self.timeout_s, self.failures, self.link
-        return self.scales or bool(self.admission) or any(each is not None for each in given)
 
     @property
     def rules(self) -> AdmissionRules:

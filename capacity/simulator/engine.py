@@ -81,7 +81,7 @@ class Engine:
         self._stage_free_ps = [0] * setup.limits.pipeline_stages
         self._passed = 0  # empty steps of vLLM's queue that the last ended step was before
         self._without_rows = 0
-        self._preemptions_without_token = 0
+        self._preemptions = 0
         self._ended = False
         self._first = Instant(env, DECIDE, number)
         self._bell: Instant | None = self._first  # set while the engine sleeps; a message triggers it
@@ -326,11 +326,8 @@ class Engine:
         )
         duration_ps = step.held_ps + self._step_ps(step, shapes) if shapes else step.held_ps
         self._without_rows = 0 if step.rows else self._without_rows + (not step.held_ps)
-        self._preemptions_without_token += len(step.preempted)
-        if (
-            self._without_rows > MAX_EMPTY_STEPS
-            or self._preemptions_without_token > MAX_PREEMPTIONS_WITHOUT_TOKEN
-        ):
+        self._preemptions += len(step.preempted)
+        if self._without_rows > MAX_EMPTY_STEPS or self._preemptions > MAX_PREEMPTIONS_WITHOUT_TOKEN:
             self.stalled_by = ENDLESS_PREEMPTION
         stages = self._stage_free_ps
         share, rest = divmod(duration_ps, len(stages))
@@ -371,7 +368,7 @@ class Engine:
         finished = self.policy.update(step)
         self.ledger.record_delivery(step.emitted, step.end)
         if step.emitted:
-            self._preemptions_without_token = 0
+            self._preemptions = 0
         if self.observer is not None:
             self.observer(step, self)
         for r in finished:

@@ -150,5 +150,4 @@ class FrontEndProcesses:
         return self.process_of(request).next_turn(now_ps)
 
     def send(self, request: int, now_ps: int) -> int:
-        """Queue a message of this request that the engine produced at `now_ps`; return when it is sent."""
         return self.process_of(request).send(now_ps)

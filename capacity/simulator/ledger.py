@@ -115,7 +115,6 @@ class EngineLedger:
                 self._record_start(row, now_ps)
 
     def _record_start(self, row: Row, now_ps: int) -> None:
-        """Record that a request starts, or that it resumes after a preemption."""
         r = row.sequence
         r.stopped = False
         if r.preempted != MISSING:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from capacity.base.clock import check_time
 from capacity.base.errors import UnknownName
 from capacity.base.record import make_from
 from capacity.simulator.engines import EngineAccount
@@ -42,10 +41,6 @@ class Recording:
     progress: Callable[[int, int], None] | None = None
     check: Callable[[], None] | None = None
     engine_loop: EngineLoop = "auto"
-
-    def __post_init__(self) -> None:
-        if self.sample_interval_s is not None:
-            check_time("sampling interval", self.sample_interval_s, above_zero=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
+from capacity.base.clock import check_time
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routing import Router
 from capacity.simulator.admission import Admission
@@ -70,6 +71,10 @@ def simulate(
     setups = [setups] if isinstance(setups, EngineSetup) else list(setups)
     if not setups:
         raise InvalidInput("a deployment needs at least 1 replica")
+    if timeout_s is not None:
+        check_time("client timeout", timeout_s, above_zero=True)
+    if sample_interval_s is not None:
+        check_time("sampling interval", sample_interval_s, above_zero=True)
     dispatch = Dispatch(
         router="cascade" if cascade is not None and router is None else router,
         decode_router=decode_router,
@@ -83,7 +88,8 @@ def simulate(
         seed=seed,
         scales=scaling is not None or decode_scaling is not None,
     )
-    if dispatch.router is None and (len(setups) > 1 or setups[0].role != "both" or dispatch.needs_router):
+    directly = Dispatch(decode_router=decode_router, seed=seed)  # from the clients to a single engine
+    if dispatch.router is None and (len(setups) > 1 or setups[0].role != "both" or dispatch != directly):
         dispatch = replace(dispatch, router="round-robin")
     if workload.client_latency_s:
         frontend = (frontend or FrontendTimes()).add_client_latency(workload.client_latency_s)
@@ -97,10 +103,8 @@ def simulate(
         engine_loop=parse_engine_loop(engine_loop),
     )
     cluster = _make_cluster(workload, setups, dispatch, recording)
-    if decode_scaling is not None:
-        _start_autoscaling(cluster, setups, "decode", decode_scaling)
-    if scaling is not None:
-        _start_autoscaling(cluster, setups, setups[0].role if link is None else "prefill", scaling)
+    _start_autoscaling(cluster, setups, "decode", decode_scaling)
+    _start_autoscaling(cluster, setups, setups[0].role if link is None else "prefill", scaling)
     result = _run(cluster, goodput_ms, keep_interrupted=keep_interrupted)
     return replace(result, readable_because=readable_loop_reason(recording, setups, cluster.requests))
 
@@ -140,9 +144,11 @@ def _run(
 
 
 def _start_autoscaling(
-    cluster: Cluster, setups: Sequence[EngineSetup], role: Role, plan: Autoscaling
+    cluster: Cluster, setups: Sequence[EngineSetup], role: Role, plan: Autoscaling | None
 ) -> None:
     """Start autoscaling of each pool of a role; new replicas have the setup of the pool's first replica."""
+    if plan is None:
+        return
     pools: dict[int, list[EngineSetup]] = {}
     for setup in setups:
         if setup.role == role:

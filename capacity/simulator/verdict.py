@@ -22,7 +22,7 @@ from capacity.simulator.metrics import RequestTable
 from capacity.simulator.peaks import MIN_RESIDENCES, Peak, local_variation, peak_load
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
-from capacity.workload.columns import FloatArray
+from capacity.workload.columns import FloatArray, IntArray
 
 TOO_SHORT: Final = "too short to tell"
 Judgement = Literal[
@@ -102,6 +102,41 @@ class Verdict:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Requests of a run in order of arrival: `order` are their rows in the records, times are in seconds."""
+
+    order: IntArray
+    arrival: FloatArray
+    finish: FloatArray  # the arrival, if the request did not complete
+    completed: Bools
+    span_s: float  # from the first to the last arrival
+    stay_s: float  # median latency
+
+    @property
+    def is_long_enough(self) -> bool:
+        return len(self.arrival) >= MIN_REQUESTS and self.span_s >= MIN_RESIDENCES * self.stay_s
+
+    @property
+    def offered_requests_per_s(self) -> float:
+        return len(self.arrival) / self.span_s if self.span_s else math.inf
+
+    def find_peak(self, capacity: Capacity | None) -> Peak | None:
+        if capacity is None or not self.completed.any():
+            return None
+        latency = (self.finish - self.arrival)[self.completed]
+        return peak_load(self.arrival, capacity.requests_per_s, float(np.quantile(latency, 0.25)))
+
+
+def _make_run(records: RequestTable) -> _Run:
+    order = np.argsort(records.arrival_ps, kind="stable")
+    arrival = records.arrival_ps[order] / PS_PER_S
+    completed = records.completed[order]
+    finish = np.where(completed, records.finish_ps[order] / PS_PER_S, arrival)
+    stay_s = float(np.median((finish - arrival)[completed])) if completed.any() else 0.0
+    return _Run(order, arrival, finish, completed, float(arrival[-1] - arrival[0]), stay_s)
+
+
 def judge(
     records: RequestTable,
     workload: Workload,
@@ -118,64 +153,43 @@ def judge(
     requests by reason. `front_end`: limit of the API servers, which is the capacity if it is lower. `way_s`: latency
     from the client to the engine, which does not count as waiting.
     """
-    order = np.argsort(records.arrival_ps, kind="stable")
-    arrival = records.arrival_ps[order] / PS_PER_S
-    completed = records.completed[order]
-    finish = np.where(completed, records.finish_ps[order] / PS_PER_S, arrival)
-    latency = (finish - arrival)[completed]
-    span_s = float(arrival[-1] - arrival[0])
-    stay_s = float(np.median(latency)) if len(latency) else 0.0
-    clocked = not workload.is_closed_loop
-    first_wave = 0 if clocked else int(np.searchsorted(arrival, arrival[0], side="right"))
-    growth = _growth(arrival, finish)
-    offered = len(arrival) / span_s if clocked and span_s else (math.inf if clocked else None)
-    own = math.inf if capacity is None else capacity.requests_per_s
-    if offered and math.isfinite(offered):
-        capacity = limited_capacity(capacity, front_end)
-    load = offered / capacity.requests_per_s if offered and capacity else None
-    peak = (
-        peak_load(arrival, capacity.requests_per_s, float(np.quantile(latency, 0.25)))
-        if clocked and capacity and len(latency)
-        else None
-    )
-    measured = _steady_part(arrival, finish, completed, stay_s, first_wave, peak)
-    long_enough = len(arrival) >= MIN_REQUESTS and span_s >= MIN_RESIDENCES * stay_s
+    run, clocked = _make_run(records), not workload.is_closed_loop
+    growth = _growth(run.arrival, run.finish)
+    offered = run.offered_requests_per_s if clocked else None
+    limit = limited_capacity(capacity, front_end) if offered and math.isfinite(offered) else capacity
+    load = offered / limit.requests_per_s if offered and limit else None
+    peak = run.find_peak(limit) if clocked else None
+    measured = _steady_part(run, peak, clocked=clocked)
     verdict, reason = (
-        _judge_open_loop(arrival, capacity, load, peak, growth, long_enough, stay_s)
+        _judge_open_loop(run, limit, load, peak, growth)
         if clocked
-        else _judge_closed_loop(records, workload, growth, long_enough, way_s)
+        else _judge_closed_loop(records, workload, growth, run.is_long_enough, way_s)
     )
-    bound_by = None
-    exceeded = front_end and front_end.requests_per_s < own and load is not None and load > STABLE_LOAD
-    if front_end and (exceeded or _front_end_utilization(records, front_end) >= FRONT_END_BOUND):
-        bound_by = f"bound by the API server: at most {front_end.output_tokens_per_s:,.0f} output tokens/s"
-        if not clocked and verdict == "stable":
-            verdict = "saturated"
+    bound_by = _front_end_bound(records, front_end, capacity, load)
+    if bound_by is not None:
+        verdict = "saturated" if not clocked and verdict == "stable" else verdict
         reason = f"{reason}; {bound_by}"
     served = verdict  # of the completed requests
-    if not completed.all():
-        verdict, reason = _add_losses(verdict, reason, completed, losses or {})
+    if not run.completed.all():
+        verdict, reason = _add_losses(verdict, reason, run.completed, losses or {})
     is_stable = served in STABLE and verdict != TOO_SHORT
-    bounds = arrival[measured]
+    has_means = is_stable or (served == "saturated" and verdict != TOO_SHORT)
+    bounds = run.arrival[measured]
     return Verdict(
         verdict=verdict,
         reason=reason,
         offered_requests_per_s=offered,
-        capacity_requests_per_s=capacity.requests_per_s if capacity else None,
-        capacity_error_fraction=capacity.error_fraction if capacity else None,
+        capacity_requests_per_s=limit.requests_per_s if limit else None,
+        capacity_error_fraction=limit.error_fraction if limit else None,
         load_fraction=load,
         peak_load_fraction=peak.load if peak else None,
         peak_s=(peak.start_s, peak.end_s) if peak else None,
         growth_fraction=growth,
         measured_s=(float(bounds[0]), float(bounds[-1])) if len(bounds) else (0.0, 0.0),
         measured_requests=int(measured.sum()),
-        steady=(
-            steady_means(records, order[measured], clocked=clocked)
-            if is_stable or (served == "saturated" and verdict != TOO_SHORT)
-            else None
-        ),
+        steady=steady_means(records, run.order[measured], clocked=clocked) if has_means else None,
         is_stable=is_stable,
-        intervals_ms=steady_intervals(records, order[measured] if is_stable else order[:0], gaps),
+        intervals_ms=steady_intervals(records, run.order[measured] if is_stable else run.order[:0], gaps),
         bound_by=bound_by,
     )
 
@@ -187,6 +201,19 @@ def limited_capacity(capacity: Capacity | None, front_end: FrontEndLimit | None)
         return capacity
     means = None if capacity is None else capacity.means
     return Capacity(requests_per_s=front_end.requests_per_s, error_fraction=0.0, means=means)
+
+
+def _front_end_bound(
+    records: RequestTable, front_end: FrontEndLimit | None, capacity: Capacity | None, load: float | None
+) -> str | None:
+    """Return the reason if the API servers limit the throughput, and not the engines (`capacity`); else None."""
+    if front_end is None:
+        return None
+    is_lower = capacity is None or front_end.requests_per_s < capacity.requests_per_s
+    exceeded = is_lower and load is not None and load > STABLE_LOAD
+    if not exceeded and _front_end_utilization(records, front_end) < FRONT_END_BOUND:
+        return None
+    return f"bound by the API server: at most {front_end.output_tokens_per_s:,.0f} output tokens/s"
 
 
 def _front_end_utilization(records: RequestTable, front_end: FrontEndLimit) -> float:
@@ -225,16 +252,9 @@ def _format_rate(per_s: float) -> str:
 
 
 def _judge_open_loop(
-    arrival: FloatArray,
-    capacity: Capacity | None,
-    load: float | None,
-    peak: Peak | None,
-    growth: float | None,
-    long_enough: bool,
-    stay_s: float,
+    run: _Run, capacity: Capacity | None, load: float | None, peak: Peak | None, growth: float | None
 ) -> tuple[Judgement, str]:
-    span_s = float(arrival[-1] - arrival[0])
-    count = len(arrival)
+    span_s, count = run.span_s, len(run.arrival)
     offered = (
         f"{_format_rate(count / span_s)} requests/s offered" if span_s else "all requests arrive at once"
     )
@@ -242,22 +262,22 @@ def _judge_open_loop(
     if load is not None and capacity is not None:
         share = f"{load:.0%} of the capacity" if math.isfinite(load) else "capacity"
         offered += f", {share} of {_format_rate(capacity.requests_per_s)} requests/s"
-        chance = math.hypot(capacity.error_fraction, math.sqrt(local_variation(arrival) / count))
+        chance = math.hypot(capacity.error_fraction, math.sqrt(local_variation(run.arrival) / count))
         if load > 1 + 2 * chance:
             return "overloaded", f"{offered}; the queue grows without bound"
         if peak is not None:
             bursts = _describe_burst(peak, capacity)
             if _is_lasting(peak, capacity, span_s, load):
                 return "overloaded", bursts
-    if growth is not None and growth > MAX_GROWTH and long_enough:
+    if growth is not None and growth > MAX_GROWTH and run.is_long_enough:
         return "overloaded", f"{offered}; {growth:.0%} of the requests accumulate in the queue"
-    if not long_enough:
+    if not run.is_long_enough:
         if load is None and not span_s:
             return TOO_SHORT, "all requests arrive at once, and no backlog forms"
         return (
             TOO_SHORT,
             f"{count} requests over {span_s:.3g} s; a steady-state estimate needs {MIN_REQUESTS} requests over at "
-            f"least {MIN_RESIDENCES * stay_s:.3g} s ({MIN_RESIDENCES} times the latency)",
+            f"least {MIN_RESIDENCES * run.stay_s:.3g} s ({MIN_RESIDENCES} times the latency)",
         )
     if load is None:
         if growth is None:
@@ -314,35 +334,29 @@ def _judge_closed_loop(
     return verdict, f"{sent}: requests spend {share:.0%} of their latency waiting"
 
 
-def _steady_part(
-    arrival: FloatArray,
-    finish: FloatArray,
-    completed: Bools,
-    stay_s: float,
-    first_wave: int,
-    peak: Peak | None,
-) -> Bools:
+def _steady_part(run: _Run, peak: Peak | None, *, clocked: bool) -> Bools:
     """Return a mask of the completed requests after the warm-up and before the drain.
 
     The warm-up ends where the standard error of the mean latency of later requests is smallest (MSER-5: White, 1997),
-    at the latest in the middle of the run and before `peak`, because a burst is no warm-up. The `first_wave` requests
-    of a closed loop, which arrive together, are left out too: only their TTFT is long, which a mean over random output
-    lengths may not show. Requests that arrive within one residence time of the last arrival see a falling load; they
-    are left out if at least half of the requests after the warm-up remain.
+    at the latest in the middle of the run and before `peak`, because a burst is no warm-up. The first wave of a closed
+    loop (not `clocked`), which arrives all at once, is left out too: only its TTFT is long, which a mean over random
+    output lengths may not show. Requests that arrive within one residence time of the last arrival see a falling load;
+    they are left out if at least half of the requests after the warm-up remain.
     """
-    count = len(arrival)
+    arrival, count = run.arrival, len(run.arrival)
+    first_wave = 0 if clocked else int(np.searchsorted(arrival, arrival[0], side="right"))
     kept = np.ones(count, dtype=bool)
     if first_wave * 2 <= count:
         kept[:first_wave] = False
     batches = count // 5
     if batches >= 10:
-        means = (finish - arrival)[: batches * 5].reshape(batches, 5).mean(axis=1)
+        means = (run.finish - arrival)[: batches * 5].reshape(batches, 5).mean(axis=1)
         most = count if peak is None else int(np.searchsorted(arrival, peak.start_s))
         kept[: min(5 * _warm_up_batches(means), most)] = False
-    drained = kept & (arrival <= arrival[-1] - stay_s)
+    drained = kept & (arrival <= arrival[-1] - run.stay_s)
     if drained.sum() * 2 >= kept.sum():
         kept = drained
-    return kept & completed
+    return kept & run.completed
 
 
 def _warm_up_batches(means: FloatArray) -> int:

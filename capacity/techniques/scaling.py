@@ -200,7 +200,6 @@ class _Loop:
 
 
 def _layout(base: ResolvedPool, axis: Axis, size: int, load: _Load) -> Layout:
-    """Return one row: the layout with parallel size `size` along the axis."""
     changed: dict[str, int] = {SIZE_FIELDS[axis]: size}
     if axis in ("expert", "data"):
         changed["enable_expert_parallel"] = True

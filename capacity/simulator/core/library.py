@@ -51,7 +51,6 @@ def load_library(folder: Path) -> ctypes.CDLL:
 
 
 def _load_if_current(path: Path, version: str) -> ctypes.CDLL | None:
-    """Load the library if it exists and was compiled from this version of the sources."""
     try:
         if version.encode() not in path.read_bytes():
             return None

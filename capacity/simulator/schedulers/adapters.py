@@ -76,20 +76,24 @@ class LoadedAdapters:
         return slots.load_ps if in_host_memory else slots.load_ps + slots.read_ps
 
 
-class AdapterV1(VllmV1):
-    """`VllmV1` with adapters; adapter 0 is the base model."""
+class AdapterLoads:
+    """Mixin that delays each step of a policy until its adapters are loaded; adapter 0 is the base model."""
 
     def __init__(
         self, limits: SchedulerLimits, pool: PagedPool, *, adapters: AdapterSlots, **options: Any
     ) -> None:
-        super().__init__(limits, pool, **options)
+        super().__init__(limits, pool, **options)  # type: ignore[call-arg]
         self.max_loras = adapters.max_loras
         self.loaded = LoadedAdapters(adapters)
 
     def schedule(self, now_ps: int = 0) -> Step:
-        step = super().schedule(now_ps)
+        step: Step = super().schedule(now_ps)  # type: ignore[misc]
         step.held_ps += sum(map(self.loaded.load_adapter, distinct_adapters(step.rows)))
         return step
+
+
+class AdapterV1(AdapterLoads, VllmV1):
+    """`VllmV1` with adapters."""
 
     def skips_request(self, r: Sequence, rows: list[Row]) -> bool:
         """Return whether the adapter of a request would exceed the limit of adapters in this step."""
@@ -98,7 +102,7 @@ class AdapterV1(VllmV1):
         return exceeds or super().skips_request(r, rows)
 
 
-class AdapterMixin:
+class AdapterMixin(AdapterLoads):
     """Mixin that adds adapters to a policy and skips waiting requests while too many adapters run.
 
     The skipped requests are removed from the queue before the policy decides. A check of each request when the policy
@@ -109,27 +113,22 @@ class AdapterMixin:
     waiting: Any  # attributes of the policy
     running: Any
 
-    def __init__(
-        self, limits: SchedulerLimits, pool: PagedPool, *, adapters: AdapterSlots, **options: Any
-    ) -> None:
-        super().__init__(limits, pool, **options)  # type: ignore[call-arg]
+    def __init__(self, limits: SchedulerLimits, pool: PagedPool, **options: Any) -> None:
+        super().__init__(limits, pool, **options)
         if limits.priority or options.get("recv_interval", 1) > 1 or options.get("order", "fcfs") != "fcfs":
             raise InvalidInput(
                 "LoRA adapters are simulated only in first come first served order: leave out "
                 "--scheduling-policy and --scheduler-recv-interval, or use --engine vllm"
             )
-        self.max_loras = adapters.max_loras
-        self.loaded = LoadedAdapters(adapters)
 
     def schedule(self, now_ps: int = 0) -> Step:
         queue = list(self.waiting)
         aside = self._find_excess_requests(queue)
         if aside:
             self.waiting = deque(r for r in queue if r.index not in aside)
-        step: Step = super().schedule(now_ps)  # type: ignore[misc]
+        step = super().schedule(now_ps)
         if aside:
             self._restore_queue(queue, aside)
-        step.held_ps += sum(map(self.loaded.load_adapter, distinct_adapters(step.rows)))
         return step
 
     def _find_excess_requests(self, queue: list[Sequence]) -> set[int]:

@@ -54,7 +54,7 @@ class StoredFormat:
 
 
 EARLY_PLATFORM = (
-    "{} on {}: times of later releases are used; this one was up to {:g} times slower, depending on the model"
+    "{} on {}: times are from later releases; this release was up to {:g} times slower with some models"
 )
 
 

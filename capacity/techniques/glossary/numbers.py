@@ -244,17 +244,12 @@ def kv_format(s: Situation) -> Numbers:
 
 def windows(s: Situation) -> Numbers:
     model = s.pool.model
-    own = f"{model.name} has a window of {model.window_tokens:,} tokens" if model.window_tokens else None
+    own = f"a window of {model.window_tokens:,} tokens" if model.window_tokens else "no attention window"
     full, _, streaming, _ = limited_attention(
         model, s.tokens, window_tokens=EXAMPLE_WINDOW, sink_tokens=EXAMPLE_SINKS
     )
     sizes = {"full_bytes": full.kv_bytes, "streaming_bytes": streaming.kv_bytes}
-    return {
-        "own": own or f"{model.name} has no attention window",
-        "sinks": EXAMPLE_SINKS,
-        "window": EXAMPLE_WINDOW,
-        **sizes,
-    }
+    return {"own": f"{model.name} has {own}", "sinks": EXAMPLE_SINKS, "window": EXAMPLE_WINDOW, **sizes}
 
 
 def eviction(s: Situation) -> Numbers:
