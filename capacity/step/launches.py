@@ -65,7 +65,7 @@ def waiting_seconds(setting: StepSetting, kernel_launch_s: float) -> float:
 
 
 def _slowest_rank_launch_seconds(setting: StepSetting, kernel_launch_s: float) -> float:
-    """Return the seconds per launch on the slowest rank."""
+    """Return the seconds of one kernel launch on the slowest rank."""
     ranks = setting.tensor_parallel_size * (setting.data_parallel_size if setting.runs_joint_steps else 1)
     return kernel_launch_s * (1.0 + RANK_SPREAD * expected_maximum(ranks))
 

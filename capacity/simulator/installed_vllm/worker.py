@@ -36,7 +36,7 @@ NOT_NEEDED = (
 
 
 class InertType(type):
-    """Class whose attributes are inert classes too; its instances accept any call."""
+    """Stand-in for a class that is not needed: its attributes are stand-ins too, and its instances accept any call."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -66,7 +66,7 @@ def make_inert(name: str) -> InertType:
 
 
 class InertModule(types.ModuleType):
-    """Module whose attributes are inert classes."""
+    """Stand-in for a module that is not needed; its attributes are inert classes."""
 
     __path__: Any = ()
 
