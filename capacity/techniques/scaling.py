@@ -87,7 +87,7 @@ def expert_imbalance(
 
 
 def routed_experts(model: ModelSpec) -> MoEFeedForward | None:
-    """Return the experts in the layers of a mixture-of-experts model; None for a dense model."""
+    """Return the feed-forward with experts of a mixture-of-experts model; None for a dense model."""
     parts = (group.feed_forward for group in model.layer_groups)
     return next((part for part in parts if isinstance(part, MoEFeedForward)), None)
 

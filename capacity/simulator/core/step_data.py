@@ -143,7 +143,8 @@ class _NativeStepTimes:
         return source
 
     def _fill_modified(self, source: Any, data: ScaledData | DelayedData | SlowestData | DraftedData) -> None:
-        """Write step times that modify other step times to the C structure `source`."""
+        """Write scaled, delayed, drafted or joint step times, which contain other step times, to the C structure
+        `source`."""
         self.within = (_native_step_times(data.inner, self._library),)
         source.inner = self.within[0].pointer
         match data:

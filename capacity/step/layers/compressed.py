@@ -13,8 +13,8 @@ KERNELS_OF_COMPRESSION = 6.0  # gates, softmax over an entry's tokens, norm, rop
 def operators(mixer: CompressedAttention, group: LayerGroup, build: Builder) -> MixerOperators:
     """Build projections, the compressor, and attention over the window and over the compressed entries."""
     build.assume(
-        "times of compressed attention are assumed: latent attention over the same number of entries, because no "
-        "kernel of it was measured",
+        "times of compressed attention are assumed to be those of latent attention over the same number of entries, "
+        "because no kernel of it was measured",
         ROOFLINE_ERROR,
     )
     heads = grouped.shard(mixer.num_heads, build.setting.tensor_parallel_size)
