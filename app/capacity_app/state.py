@@ -151,20 +151,12 @@ def draw_sidebar(draw_settings: Callable[[Mapping[str, Any]], dict[str, Any]]) -
         pool |= settings
         st.divider()
         load = {**_draw_columns("input_len", "output_len"), **_draw_columns("concurrency", "request_rate")}
-        shape_help = (
-            "Distribution around the mean lengths above, or a use case's. If not set, `Lengths ±` applies."
-        )
-        shape = choice("Length distribution", "lengths", LENGTH_SHAPES, UNSET, help=shape_help)
-        further = _draw_columns("random_range_ratio", "client_latency_s")
-        client = select(further, ("client_latency_s",))
-        spread = select(further, ("random_range_ratio",))
+        spread, client = _draw_spread_and_client()
         left, right = st.columns(2)
         with left:
             ttft_ms = number("SLO: p95 TTFT, ms", "slo_ttft", 1000.0, 1.0, 1e6)
         with right:
             tpot_ms = number("SLO: p95 TPOT, ms", "slo_tpot", 50.0, 0.1, 1e5)
-        if shape != UNSET:
-            spread = {"use_case" if shape in USE_CASES else "length_distribution": shape}
         cost = _draw_price(pool["gpu"])
         st.divider()
         memory: Any = segments("Memory unit", "mem", MEMORY_UNITS, "GiB")
@@ -184,6 +176,19 @@ def draw_sidebar(draw_settings: Callable[[Mapping[str, Any]], dict[str, Any]]) -
         cost=cost,
         units=Units(memory=memory, time=time),
     )
+
+
+def _draw_spread_and_client() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Draw the inputs for the variation of lengths and the client's latency; return the values of each."""
+    shape_help = (
+        "Distribution around the mean lengths above, or a use case's. If not set, `Lengths ±` applies."
+    )
+    shape = choice("Length distribution", "lengths", LENGTH_SHAPES, UNSET, help=shape_help)
+    further = _draw_columns("random_range_ratio", "client_latency_s")
+    client = select(further, ("client_latency_s",))
+    if shape != UNSET:
+        return {"use_case" if shape in USE_CASES else "length_distribution": shape}, client
+    return select(further, ("random_range_ratio",)), client
 
 
 def _shown_fields(*names: str) -> dict[str, Any]:

@@ -212,11 +212,8 @@ def _with_flags(
     function with a flag --gpu also accepts --change, which changes that GPU.
     """
     declared = inspect.signature(function, eval_str=True).parameters
-    own = {
-        name: p.replace(kind=Parameter.KEYWORD_ONLY)
-        for name, p in declared.items()
-        if get_origin(p.annotation) is Annotated
-    }
+    own = _own_flags(declared)
+    question_fields = [name for name in entry.shared if name in QUESTION_FIELDS and name not in declared]
     keywords = _flagged_keywords(entry, own)
     shared = [own.get(name) or _shared_option(name, keywords) for name in entry.shared]
     further = [_optional_model(p) for name, p in own.items() if name not in entry.shared]
@@ -239,12 +236,8 @@ def _with_flags(
                 values.pop(name)
         change = tuple(values.pop("change", None) or ())
         if "question" in declared:
-            asked = {
-                name: values.pop(name)
-                for name in entry.shared
-                if name in QUESTION_FIELDS and name not in declared
-            }
-            values["question"] = Question(flags=flags, verb=entry.name, change=change, **asked)
+            shared_values = {name: values.pop(name) for name in question_fields}
+            values["question"] = Question(flags=flags, verb=entry.name, change=change, **shared_values)
         elif "options" in declared:
             if change and gpu is not None:
                 _change_gpus(flags if gpu in names else values, gpu, change)
@@ -255,6 +248,15 @@ def _with_flags(
     if stored:
         parameters.append(Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context))
     return _declare(command, [*parameters, *generated])
+
+
+def _own_flags(declared: Mapping[str, Parameter]) -> dict[str, Parameter]:
+    """Return the parameters of a verb's function that have parser settings, as keyword-only parameters."""
+    return {
+        name: p.replace(kind=Parameter.KEYWORD_ONLY)
+        for name, p in declared.items()
+        if get_origin(p.annotation) is Annotated
+    }
 
 
 def _change_gpus(values: MutableMapping[str, Any], name: str, change: Sequence[str]) -> None:

@@ -226,13 +226,6 @@ def read_words(
             values.setdefault(row.field, value)
     fields = dialect.fields(values, line)
     own_model = str(fields.pop("model", None) or (flags.words.pop(0) if flags.words else model_in_options))
-    model = own_model if own_model and not (own_model.startswith("/") and model) else model
-    if not model:
-        raise InvalidInput(f"{OPTION} does not contain a model: paste the whole command")
-    if not _MODEL.fullmatch(model):
-        raise InvalidInput(
-            f"{OPTION} has {model!r} in place of the model: paste a command that names the model"
-        )
     read = {name: value for name, value in fields.items() if name in Pool.model_fields and value is not None}
     label = f"{engine}@{release}" if release else engine
     own = {} if label == Pool.model_fields["engine"].default else {"engine": label}
@@ -241,7 +234,7 @@ def read_words(
         name: text.partition(" ")[0].partition("=")[0] for name, _, text in left
     }  # a value may be a secret
     return LaunchCommand(
-        model=model,
+        model=_choose_model(own_model, model),
         fields=own | read,
         ignored=tuple(spelled[name] for name, key, _ in left if key in table.harmless),
         not_modelled=(
@@ -257,6 +250,21 @@ def read_words(
             ),
         ),
     )
+
+
+def _choose_model(named: str, given: str) -> str:
+    """Return the model `named` in a command, or `given` if the command names none or a local path.
+
+    Raises InvalidInput if neither is a model.
+    """
+    model = given if given and (not named or named.startswith("/")) else named
+    if not model:
+        raise InvalidInput(f"{OPTION} does not contain a model: paste the whole command")
+    if not _MODEL.fullmatch(model):
+        raise InvalidInput(
+            f"{OPTION} has {model!r} in place of the model: paste a command that names the model"
+        )
+    return model
 
 
 def _parse_flags(table: FlagTable, words: Sequence[str], folder: Path | None) -> tuple[Flags, str]:

@@ -316,21 +316,7 @@ def _container_line(
     }
     if form.script and gpu_count:
         environment.setdefault("SKYPILOT_NUM_GPUS_PER_NODE", str(gpu_count))
-
-    def fill_variable(found: re.Match[str]) -> str:
-        return environment.get(found[1] or found[2] or found[3], found[0])
-
-    given = [
-        word
-        for path in form.command
-        for node in find(container, path)
-        for word in ([node] if form.script else _words(node))
-    ]
-    words = [_VARIABLE.sub(fill_variable, str(word)) for word in given]
-    if (
-        form.program and words and "{{" in words[0] and not words[0].startswith("-")
-    ):  # the model, by a template
-        del words[0]
+    words = _command_words(container, form, environment)
     image = ":".join(
         str(part).removeprefix("docker:")
         for path in form.image
@@ -355,6 +341,27 @@ def _container_line(
         [image, *([";"] if form.script else [])] if image else []
     )  # a script is not arguments of the image
     return shlex.join([*settings, *before, *words])
+
+
+def _command_words(container: object, form: ServerForm, environment: Mapping[str, str]) -> list[str]:
+    """Return the words of a container's command, with variables replaced; a shell script is one word.
+
+    A first word that is a template for the model is omitted.
+    """
+
+    def fill_variable(found: re.Match[str]) -> str:
+        return environment.get(found[1] or found[2] or found[3], found[0])
+
+    given = [
+        word
+        for path in form.command
+        for node in find(container, path)
+        for word in ([node] if form.script else _words(node))
+    ]
+    words = [_VARIABLE.sub(fill_variable, str(word)) for word in given]
+    if form.program and words and "{{" in words[0] and not words[0].startswith("-"):
+        return words[1:]
+    return words
 
 
 def _script(text: str) -> list[str]:

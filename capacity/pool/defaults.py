@@ -1,4 +1,4 @@
-"""Default values of pool settings that the user left open: longest request, limits of a step, KV cache format."""
+"""Default values of pool settings that the user left open: lengths, limits of a step, KV format, caching."""
 
 import math
 
@@ -8,6 +8,7 @@ from capacity.deployment.engines import EngineSpec
 from capacity.model import ModelSpec
 from capacity.model.layers import LatentAttention
 from capacity.model.quantization import QuantizationScheme, find_kv_cache_format
+from capacity.pool.kv_eviction import keeps_whole_prompts
 
 
 def step_limits(pool: Pool, *, max_num_seqs: int, token_budget: int, longest_prefill: int) -> tuple[int, int]:
@@ -63,3 +64,31 @@ def kv_format(
     plain = heads <= engine.plain_sparse_fp8_heads.get(architecture, 0)
     known = asked if asked == "auto" else find_kv_cache_format(asked).name
     return "fp8_ds_mla" if known == "fp8" and not plain else asked
+
+
+def chunks_prefill(pool: Pool, model: ModelSpec, engine: EngineSpec) -> bool:
+    """Return whether the engine computes prompts in chunks: the pool's setting, or the engine's default.
+
+    The default is false for a model whose KV eviction needs the whole prompt in one step.
+    """
+    if pool.enable_chunked_prefill is not None:
+        return pool.enable_chunked_prefill
+    return engine.chunked_prefill and not keeps_whole_prompts(model)
+
+
+def caches_prefixes(pool: Pool, model: ModelSpec, engine: EngineSpec) -> bool:
+    """Return whether the engine reuses the KV of prefixes: the pool's setting, or the engine's default."""
+    if not pool.use_cache:
+        return False
+    if pool.enable_prefix_caching is not None:
+        return pool.enable_prefix_caching
+    supported = engine.caches_hybrid_prefixes or not model.state_bytes_per_sequence()
+    return engine.prefix_caching and pool.kv_eviction is None and supported
+
+
+def conversion_notes(model: ModelSpec, scheme: QuantizationScheme) -> tuple[str, ...]:
+    """Return a note if the checkpoint must be converted, because engines do not requantize at load time."""
+    own = model.checkpoint
+    if not own.quantized or scheme.name == own.name:
+        return ()
+    return (f"{model.name} is published in {own.name}; {scheme.name} needs a converted copy",)

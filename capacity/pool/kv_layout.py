@@ -243,3 +243,14 @@ def state_pool(settings: PoolSettings, layers: Iterable[int], rest_bytes: float)
     asked = None if settings.prefix_caching else settings.pool.max_num_seqs
     slots = math.floor((rest_bytes * ratio / (1 + ratio) - slot) / slot) if asked is None else asked
     return StatePool(slots=max(slots, 0), slot_bytes=slot, states_per_request=each)
+
+
+def max_concurrency(
+    layout: KvLayout, states: StatePool | None, blocks: int, tokens: int, needed: int
+) -> float:
+    """Return how many requests of `tokens` tokens fit in `blocks` KV blocks and in the state pool, if there is one.
+
+    `needed`: blocks of one such request on the pipeline stage that needs most.
+    """
+    held = layout.requests_held(blocks, tokens) if layout.shrinks else blocks / needed
+    return held if states is None else min(held, states.requests)

@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.base.record import make_from
 from capacity.pool.activations import activation_bytes, graph_bytes
-from capacity.pool.kv_layout import KvLayout, StatePool, has_state_pool, kv_layout, state_pool
+from capacity.pool.kv_layout import (
+    KvLayout,
+    StatePool,
+    has_state_pool,
+    kv_layout,
+    max_concurrency,
+    state_pool,
+)
 from capacity.pool.offload import all_on_cpu, cpu_layers, gpu_layers, gpu_weights, host_settings
 from capacity.pool.parallelism import check_parallelism
 from capacity.pool.settings import PoolSettings
@@ -135,19 +142,11 @@ def memory_plan(settings: PoolSettings, held: Sequence[StaticMemory] | None = No
     fullest = min(stages, key=lambda stage: stage.kv_cache_bytes)
     holders = (*stages, *_host_memory(settings))
     scarcest = min(holders, key=lambda each: each.blocks)
-    override = settings.pool.num_gpu_blocks_override
-    blocks = scarcest.blocks if override is None else override
     needed = max(stage.layout.blocks_of_request(settings.max_model_len) for stage in stages)
-    if override is None and model.has_no_cache:  # max_num_seqs limits it, not memory
-        blocks = min(blocks, settings.max_num_seqs * needed + NULL_BLOCKS)
+    blocks = _kv_blocks(settings, scarcest.blocks, needed)
     free = max(blocks - NULL_BLOCKS, 0)
     states = fewest_states(stages)
-    seats = math.inf if states is None else states.requests
-    held_at_once = (
-        scarcest.layout.requests_held(blocks, settings.max_model_len)
-        if scarcest.layout.shrinks
-        else blocks / needed
-    )
+    has_state = states is None or states.requests >= 1
     return make_from(
         MemoryPlan,
         fullest.held,
@@ -160,15 +159,27 @@ def memory_plan(settings: PoolSettings, held: Sequence[StaticMemory] | None = No
         kv_capacity_blocks=blocks,
         blocks_of_longest_request=needed,
         max_context_tokens=min(stage.layout.longest_request(free, settings.max_model_len) for stage in stages)
-        if seats >= 1
+        if has_state
         else 0,
-        max_concurrency=min(held_at_once, seats),
+        max_concurrency=max_concurrency(scarcest.layout, states, blocks, settings.max_model_len, needed),
         layout=scarcest.layout,
         states=states,
-        fits=min(each.kv_cache_bytes for each in holders) >= 0 and needed <= free and seats >= 1,
+        fits=min(each.kv_cache_bytes for each in holders) >= 0 and needed <= free and has_state,
         reason=None,
         warnings=_warnings(settings),
     )
+
+
+def _kv_blocks(settings: PoolSettings, in_memory: int, needed: int) -> int:
+    """Return the number of KV blocks: those that fit `in_memory`, or the pool's override.
+
+    `needed`: blocks of the longest request. For a model without a cache, `max_num_seqs` of these are enough.
+    """
+    if settings.pool.num_gpu_blocks_override is not None:
+        return settings.pool.num_gpu_blocks_override
+    if settings.model.has_no_cache:
+        return min(in_memory, settings.max_num_seqs * needed + NULL_BLOCKS)
+    return in_memory
 
 
 def _warnings(settings: PoolSettings) -> tuple[str, ...]:

@@ -18,8 +18,15 @@ from capacity.hardware.adjustment import Adjustment
 from capacity.hardware.power_cap import power_cap_notes, with_power_cap
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import QuantizationScheme, bits_per_weight, find_kv_cache_format, scheme_for
-from capacity.pool.defaults import kv_format, longest_request, step_limits
-from capacity.pool.kv_eviction import evict_to_budget, eviction_notes, keeps_whole_prompts
+from capacity.pool.defaults import (
+    caches_prefixes,
+    chunks_prefill,
+    conversion_notes,
+    kv_format,
+    longest_request,
+    step_limits,
+)
+from capacity.pool.kv_eviction import evict_to_budget, eviction_notes
 from capacity.pool.memory import GIB, MemoryPlan, limiting_states, memory_plan
 from capacity.pool.offload import check_offload, host_weight_share, offload_notes
 from capacity.pool.parallelism import largest_tensor_parallel_size, shares_contexts, tensor_parallel_sizes
@@ -322,9 +329,7 @@ def with_defaults(
     scheme = scheme or model.checkpoint
     model = evict_to_budget(model, pool)
     max_model_len = longest_request(model, pool)
-    chunked = pool.enable_chunked_prefill
-    if chunked is None:  # eviction needs unchunked prompts
-        chunked = engine.chunked_prefill and not keeps_whole_prompts(model)
+    chunked = chunks_prefill(pool, model, engine)
     ranks = pool.data_parallel_size if model.is_moe and engine.data_parallel_divides_limits else 1
     defaults = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
     max_num_seqs, max_num_batched_tokens = step_limits(
@@ -333,14 +338,6 @@ def with_defaults(
         token_budget=max(defaults.max_num_batched_tokens // ranks, 1),
         longest_prefill=1 if chunked else max_model_len,
     )
-    caching = pool.enable_prefix_caching
-    if caching is None:
-        caching = engine.prefix_caching and pool.kv_eviction is None
-        if not engine.caches_hybrid_prefixes:
-            caching = caching and not model.state_bytes_per_sequence()
-    own, converted = model.checkpoint, list[str]()
-    if own.quantized and scheme.name != own.name:  # engines do not requantize at load time
-        converted.append(f"{model.name} is published in {own.name}; {scheme.name} needs a converted copy")
     resolved = ResolvedPool(
         pool=pool,
         model=model,
@@ -352,11 +349,11 @@ def with_defaults(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
         chunked_prefill=chunked,
-        prefix_caching=caching and pool.use_cache,
+        prefix_caching=caches_prefixes(pool, model, engine),
         notes=(
             *engine.notes,
             *model.notes,
-            *converted,
+            *conversion_notes(model, scheme),
             *no_cache_notes(pool, engine),
             *eviction_notes(pool, engine.name),
             *drafting_notes(engine.name, pool.speculator),
@@ -364,11 +361,10 @@ def with_defaults(
         host_cpu=host_cpu,
     )
     resolved = _limit_by_states(resolved)
-    learnt = (
-        () if profile.adjustment is None else profile.adjustment.calibration_notes(model.name, engine.label)
-    )
-    remarks = (*resolved.step_setting.remarks, *power_cap_notes(profile), *offload_notes(resolved))
-    return replace(resolved, notes=(*resolved.notes, *remarks, *learnt))
+    notes = [*resolved.step_setting.remarks, *power_cap_notes(profile), *offload_notes(resolved)]
+    if profile.adjustment is not None:
+        notes += profile.adjustment.calibration_notes(model.name, engine.label)
+    return replace(resolved, notes=(*resolved.notes, *notes))
 
 
 def _limit_by_states(resolved: ResolvedPool) -> ResolvedPool:

@@ -21,6 +21,7 @@ from capacity.pool.drafting.drafters import (
 from capacity.pool.drafting.speculators import Speculator, pool_speculator
 from capacity.pool.drafting.textbook import check_drafts
 from capacity.pool.drafting.tree import MAX_NODES
+from capacity.pool.kv_layout import max_concurrency
 from capacity.pool.memory import MemoryPlan
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import DecodePiece, StepCost, StepShape, decode_shape, picoseconds
@@ -193,20 +194,7 @@ class Speculation:
         left = plan.kv_cache_bytes - round(max(drafter.gpu_weights_bytes - spare, 0))
         plan = replace(plan, weights_bytes=plan.weights_bytes + round(drafter.gpu_weights_bytes))
         if left <= 0:
-            reason = (
-                f"the draft's weights of {drafter.gpu_weights_bytes / 2**30:.1f} GiB per GPU exceed the "
-                f"{max(plan.kv_cache_bytes, 0) / 2**30:.1f} GiB that remain for the KV cache on "
-                f"{self.target.pool.tensor_parallel_size} x {self.target.profile.name}; {self.target.memory_advice}"
-            )
-            return replace(
-                plan,
-                kv_cache_bytes=left,
-                kv_capacity_blocks=0,
-                max_context_tokens=0,
-                max_concurrency=0.0,
-                fits=False,
-                reason=plan.reason or reason,
-            )
+            return self._plan_without_kv(plan, left)
         layout = plan.layout
         added = drafter.gpu_kv_bytes_per_token * layout.block_tokens / max(layout.groups, 1)
         grown = replace(layout, block_bytes=math.ceil(layout.block_bytes + added))
@@ -216,14 +204,12 @@ class Speculation:
             whole = room if math.floor(room) == blocks else blocks
             blocks = math.floor(whole * left / plan.kv_cache_bytes * layout.block_bytes / grown.block_bytes)
         needed, length = plan.blocks_of_longest_request, self.target.max_model_len
-        seats = math.inf if plan.states is None else plan.states.requests
-        held = grown.requests_held(blocks, length) if grown.shrinks else blocks / needed
         after = replace(
             plan,
             kv_cache_bytes=left,
             kv_bytes_per_token=plan.kv_bytes_per_token + round(drafter.kv_bytes_per_token),
             kv_capacity_blocks=blocks,
-            max_concurrency=min(held, seats),
+            max_concurrency=max_concurrency(grown, plan.states, blocks, length, needed),
             layout=grown,
         )
         longest = grown.longest_request(max(after.usable_blocks, 0), plan.max_context_tokens)
@@ -234,6 +220,23 @@ class Speculation:
             f"--max-model-len {length}: set it to at most {longest}, or leave out the draft"
         )
         return replace(after, max_context_tokens=longest, fits=False, reason=reason)
+
+    def _plan_without_kv(self, plan: MemoryPlan, kv_cache_bytes: int) -> MemoryPlan:
+        """Return the plan if the draft's weights leave no memory for the KV cache (`kv_cache_bytes` at most 0)."""
+        reason = (
+            f"the draft's weights of {self.drafter.gpu_weights_bytes / 2**30:.1f} GiB per GPU exceed the "
+            f"{max(plan.kv_cache_bytes, 0) / 2**30:.1f} GiB that remain for the KV cache on "
+            f"{self.target.pool.tensor_parallel_size} x {self.target.profile.name}; {self.target.memory_advice}"
+        )
+        return replace(
+            plan,
+            kv_cache_bytes=kv_cache_bytes,
+            kv_capacity_blocks=0,
+            max_context_tokens=0,
+            max_concurrency=0.0,
+            fits=False,
+            reason=plan.reason or reason,
+        )
 
     def ttft_s(self, input_len: int) -> tuple[float, float]:
         """Return the TTFT of a prompt without drafting and with the draft's prefill (seconds, no queueing)."""
