@@ -9,7 +9,7 @@ from capacity.model.parts import Product, matrix, vector
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoFeedForward:
-    """Placeholder for a layer without a feed-forward: Mamba, or a layer that consists only of a mixer."""
+    """Placeholder for a layer without a feed-forward, such as a Mamba layer."""
 
     def idle_params(self, hidden_size: int) -> int:  # noqa: ARG002
         """Return 0: a layer without a feed-forward has no unused parameters."""

@@ -116,7 +116,7 @@ class Mixer(Protocol):
 
     @property
     def softmax(self) -> bool:
-        """Return whether queries attend to individual keys, and not to a fixed-size state."""
+        """Return whether queries attend to individual keys; False for a mixer with a fixed-size state."""
 
     @property
     def latent(self) -> bool:

@@ -146,7 +146,7 @@ class ModelSpec:
         return group.parts(self.hidden_size, self.norms_per_layer, norm_values=self.norm_values)
 
     def kv_cache_groups(self, kv_cache_dtype: str = "auto") -> tuple[KvCacheGroup, ...]:
-        """Return the cache groups of all layers; groups with keys of sparse indexers are last."""
+        """Return the cache groups of all layers. The keys of sparse indexers are the last groups."""
         kv = find_kv_cache_format(kv_cache_dtype, model_dtype=self.dtype)
         kept = [g for group in self.layer_groups for g in group.mixer.kv_cache_groups(group.layers, kv)]
         return tuple(sorted(kept, key=lambda group: group.index))

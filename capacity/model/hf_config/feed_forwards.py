@@ -16,7 +16,10 @@ EXPERTS_PER_TOKEN, SHARED_EXPERTS = NAMES["experts_per_token"], NAMES["shared_ex
 
 
 def layer_count(text: Fields, layer: int, *keys: str, **limits: int) -> int | None:
-    """Return a layer's count from the first field in `keys`: a number, or a list by layer; None if none exists."""
+    """Return a layer's value of the first config field in `keys` that exists; None if none exists.
+
+    The field is one number for all layers, or a list with a number for each layer.
+    """
     for key in keys:
         listed = text.items(key) if isinstance(text.values.get(key), list) else None
         if listed is None:
@@ -133,13 +136,17 @@ def llama4(text: Fields, layer: int) -> FeedForward:
 
 
 def by_list_scored_in_fp32(text: Fields, layer: int) -> FeedForward:
-    """Return the feed-forward of `by_list`, with a router that computes in 32 bit (MiniMax-M3, Hunyuan 3)."""
+    """Return the feed-forward as `by_list` does, with a router that computes in 32 bit (MiniMax-M3, Hunyuan 3)."""
     part = by_list(text, layer)
     return replace(part, router_in_fp32=True) if isinstance(part, MoEFeedForward) else part
 
 
 def by_list(text: Fields, layer: int) -> FeedForward:
-    """Return a dense or routed feed-forward as in `mlp_layer_types`; router biases balance experts (DeepSeek-V3)."""
+    """Return the feed-forward, dense or routed, that the config lists for this layer in `mlp_layer_types`.
+
+    Without this list, `moe_layer_freq` or `first_k_dense_replace` is used. The router has a bias that balances the
+    experts, as in DeepSeek-V3.
+    """
     kinds = text.items("mlp_layer_types")
     listed = text.values.get("moe_layer_freq")
     if kinds is None and isinstance(listed, list):  # 1 where a layer is routed
