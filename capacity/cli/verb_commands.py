@@ -91,12 +91,14 @@ def deployment_function(entry: Verb) -> Callable[..., None]:
     return answer_question
 
 
-def deployment_request(question: Question, replicas: int | None = None, **beside: object) -> DeploymentFile:
+def deployment_request(
+    question: Question, replicas: int | None = None, **other_keywords: object
+) -> DeploymentFile:
     """Return the deployment that the user describes, with `replicas` if that is an option of the verb. Report unused
     settings on stderr."""
     if replicas is not None:
         question = replace(question, flags={**question.flags, "replicas": replicas})
-    request = request_of(question, as_flags=False, **beside)
+    request = request_of(question, as_flags=False, **other_keywords)
     note("not used", sorted(request.service.model_fields_set))
     return request
 

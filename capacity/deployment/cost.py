@@ -1,4 +1,4 @@
-"""Cost and billing input: prices and other items of a bill."""
+"""Input about prices and other items of a bill."""
 
 from typing import Literal
 
@@ -26,7 +26,10 @@ class Cost(FlagSpec):
 
 
 class Billing(FlagSpec):
-    """Other billing inputs: replicas, users, API prices, spot, a batch job, growth. None: not computed."""
+    """Input for the other items of a bill: replicas, users, API prices, spot GPUs, a batch job, growth.
+
+    An item is not computed if its fields are None.
+    """
 
     replicas: int = 1
     requests_per_user_hour: float | None = None

@@ -150,7 +150,7 @@ def _read_container(server: Container, text: str, folder: Path | None) -> Launch
 
 
 def _add_planned_release(command: LaunchCommand, text: str) -> LaunchCommand:
-    """Return the command with the release in a comment `# planned for ...`, unless the command names one."""
+    """Return the command with the engine release from its comment `# planned for ...`, unless it names a release."""
     planned = _PLANNED.search(text)
     if planned is None or command.fields.get("engine", "vllm") != planned[1]:
         return command
@@ -293,7 +293,7 @@ def _suggest_flag(name: str) -> str:
 
 
 def _is_file(text: str) -> bool:
-    """Return whether the text is the path of something that is not a folder."""
+    """Return whether the text is the path of a file."""
     try:
         return bool(text) and "\n" not in text and (path := outside_path(text)).exists() and not path.is_dir()
     except MalformedFile:  # name too long, or with an invalid character
@@ -301,7 +301,10 @@ def _is_file(text: str) -> bool:
 
 
 def _ollama_arguments(words: list[str]) -> list[str]:
-    """Return the words after `ollama` in the first `run` command, else `create`, `serve` or `pull`; else nothing."""
+    """Return the words after `ollama` in the first `ollama run` command.
+
+    Without one, `create`, `serve` or `pull` is used; empty if there is none of these.
+    """
     places = [place for place, word in enumerate(words) if word.rpartition("/")[2] == "ollama"]
     for verb in ("run", "create", "serve", "pull"):
         for place in places:

@@ -30,7 +30,10 @@ PowerCap = Annotated[Annotated[float, Field(gt=0)] | str, BeforeValidator(_parse
 
 
 class Pool(FlagSpec):
-    """Identical engines on identical GPUs: hardware, parallelism, formats, limits. None: the engine's default."""
+    """Identical engines on identical GPUs: hardware, parallelism, formats and limits.
+
+    A field that is None has the engine's default.
+    """
 
     gpu: str
     power_cap: PowerCap | None = None
@@ -151,5 +154,5 @@ class Pool(FlagSpec):
 
     @property
     def num_gpus(self) -> int:
-        """Return the GPUs of one engine, including all data-parallel ranks."""
+        """Return the number of GPUs of one engine, including all data-parallel ranks."""
         return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size

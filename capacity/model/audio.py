@@ -115,7 +115,7 @@ def _whisper(
 
 
 def _qwen2_audio(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
-    """Return Qwen2-Audio's encoder, which pools frames in pairs and has one linear projector; clips are at most 30 s."""
+    """Return Qwen2-Audio's encoder, which pools frames in pairs and has one linear projector, for clips up to 30 s."""
     width = _sizes(tower)[0]
     return _whisper(tower, ((width, hidden_size),), frames_per_token=2, vectors=hidden_size)
 

@@ -33,8 +33,10 @@ def step_limits(pool: Pool, *, max_num_seqs: int, token_budget: int, longest_pre
 
 
 def longest_request(model: ModelSpec, pool: Pool) -> int:
-    """Return the maximum tokens per request: the pool's limit or, without one, the model's. Raises InvalidInput if the
-    pool's limit is above the model's."""
+    """Return the maximum number of tokens of a request: the pool's limit or, without one, the model's.
+
+    Raises InvalidInput if the pool's limit is above the model's.
+    """
     limit = model.max_position_embeddings
     if pool.max_model_len is None or pool.max_model_len == "auto":
         return limit
@@ -48,9 +50,9 @@ def longest_request(model: ModelSpec, pool: Pool) -> int:
 def kv_format(
     pool: Pool, scheme: QuantizationScheme, model: ModelSpec, engine: EngineSpec, architecture: str
 ) -> str:
-    """Return the KV cache format: the pool's; if that is `auto`, the checkpoint's; if that has none, `auto`.
+    """Return the KV cache format: the pool's, else the one that the checkpoint requests, else `auto`.
 
-    With sparse latent attention, the engine's default format replaces `auto`, and `fp8` may become a packed format.
+    With sparse latent attention, the engine's default format replaces `auto`, and `fp8` may become `fp8_ds_mla`.
     """
     asked = (pool.kv_cache_dtype != "auto" and pool.kv_cache_dtype) or scheme.kv_cache_dtype or "auto"
     mixers = (group.mixer for group in model.layer_groups)

@@ -58,8 +58,8 @@ class ResolvedPool(PoolSettings):
     """One engine of a pool with defaults filled in, and the memory, limits and step times that result.
 
     `draft`: the draft model, as a pool on some of the same GPUs; `memory` does not include the draft model's memory.
-    `vllm_scheduler`: where the vLLM is whose scheduler decides in simulations; None: the simulator's own.
-    `policy`: name or class of the scheduling policy in simulations; None: that of the engine's release.
+    `vllm_scheduler`: path of an installed vLLM whose scheduler is used in simulations; None: the simulator's own.
+    `policy`: name or class of the scheduling policy in simulations; None: the policy of the engine's release.
     """
 
     draft: "ResolvedPool | None" = None
@@ -78,7 +78,7 @@ class ResolvedPool(PoolSettings):
 
     @cached_property
     def memory_without_advice(self) -> MemoryPlan:
-        """Return the memory plan without suggested changes, because these require about fifty more plans."""
+        """Return the memory plan without suggested changes, which would require about fifty more plans."""
         plan = memory_plan(self)
         return plan if plan.fits else replace(plan, reason=shortfall(self, plan))
 
@@ -100,8 +100,10 @@ class ResolvedPool(PoolSettings):
 
     @property
     def deployment_name(self) -> str:
-        """Return what calibration runs of one deployment have in common: model, engine, formats, ranks and the
-        settings of its scheduler."""
+        """Return a name with the settings that all calibration runs of one deployment share.
+
+        These are model, engine, formats, ranks and the settings of the scheduler.
+        """
         pool = self.pool
         ranks = (pool.tensor_parallel_size, pool.pipeline_parallel_size, pool.data_parallel_size)
         formats = (pool.quantization or "checkpoint", pool.kv_cache_dtype)
@@ -133,7 +135,7 @@ class ResolvedPool(PoolSettings):
 
     @property
     def memory_advice(self) -> str:
-        """Return text with supported changes that enlarge the KV cache, except changes already made."""
+        """Return text with changes that enlarge the KV cache, without those that are unsupported or already made."""
         kept = find_kv_cache_format(self.kv_cache_dtype, model_dtype=self.model.dtype)
         ways = ["more GPUs (--tensor-parallel-size)"]
         if kept.name in SIXTEEN_BIT_KV and self.engine.supports_kv_format("fp8"):
@@ -191,7 +193,7 @@ class ResolvedPool(PoolSettings):
         return halve_ranks(self.step_setting)
 
     def split_notes(self, prompt_tokens: float, prompts: int = 1) -> tuple[str, ...]:
-        """Return a note if fewer TP ranks would prefill `prompts` prompts of `prompt_tokens` tokens faster."""
+        """Return a note if a smaller TP size would prefill `prompts` prompts of `prompt_tokens` tokens faster."""
         less = self._step_model_over_fewer
         if less is None or prompt_tokens < 1:
             return ()
@@ -215,7 +217,7 @@ class ResolvedPool(PoolSettings):
         )
 
     def limits_from(self, client_latency_s: float = USUAL_S) -> EngineLimits:
-        """Return `limits` with the client's round-trip latency (s) added to the latency of a request."""
+        """Return `limits` with the client's round-trip latency (in seconds) added to the latency of a request."""
         limits = self.limits
         return replace(limits, request_latency_s=limits.request_latency_s + client_latency_s)
 
@@ -299,7 +301,7 @@ def _resolve_draft(target: ResolvedPool, profiles: str | Path | None, download: 
 
 
 def _engine(pool: Pool, profile: HardwareProfile) -> EngineSpec:
-    """Return the engine release with the profile's API server latencies and the host time of penalties and grammars."""
+    """Return the engine release, with calibrated API server latencies and the host time of penalties and grammars."""
     engine = find_engine(pool.engine)
     if profile.adjustment is not None:
         there_s, back_s = profile.adjustment.adjust_latencies(
@@ -385,7 +387,10 @@ def _limit_by_states(resolved: ResolvedPool) -> ResolvedPool:
 
 
 def _resolve_auto_length(model: ModelSpec, pool: Pool, profiles: str | Path | None) -> ResolvedPool:
-    """Resolve `--max-model-len auto`: the model's own length, or the longest request that the KV cache holds."""
+    """Return the pool with `--max-model-len auto` resolved.
+
+    The length is the model's own, or that of the longest request that fits in the KV cache.
+    """
     whole = resolve(model, pool.model_copy(update={"max_model_len": None}), profiles=profiles)
     longest = whole.memory.max_context_tokens
     if whole.memory.fits or longest < 1:

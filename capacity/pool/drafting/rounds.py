@@ -1,7 +1,7 @@
-"""Cost of a drafting round for a batch, from the step model, and the batch size at which drafting stops paying off.
+"""Cost of a drafting round for a batch, from the step model, and the batch size from which it gives no speed-up.
 
-A round drafts k tokens, verifies them in one target step over batch x (k + 1) rows, and yields the accepted tokens
-plus one. Its cost includes the modelled time of the verification step, the draft's own steps, weights and KV, and
+A round drafts k tokens for each request, verifies them in one target step over batch x (k + 1) rows, and yields the
+accepted tokens plus one. Its cost includes the time of the verification step, the draft's steps, weights and KV, and
 padding to CUDA graph sizes.
 """
 
@@ -61,7 +61,7 @@ class Round:
 
     @property
     def verify_cost(self) -> float:
-        """Return the time of the verification step divided by a plain step's; the textbook formula assumes 1."""
+        """Return the time of the verification step divided by that of a plain step; the textbook formula assumes 1."""
         return self.verify_s / self.plain_step_s
 
 
@@ -142,7 +142,7 @@ class Speculation:
         )
 
     def best_round(self, batch_size: int, context_tokens: int, *, longest: int = 8) -> Round:
-        """Return the round with the most tokens per second among 0 to `longest` drafts; 0 drafts means no speculation.
+        """Return the round with the most tokens per second among depths from 0 (no speculation) to `longest`.
 
         For a tree, the search also covers the number of nodes, from a chain to the method's own tree.
         """
@@ -154,7 +154,7 @@ class Speculation:
         return max(candidates, key=lambda candidate: candidate.speedup)
 
     def largest_batch(self, context_tokens: int) -> int:
-        """Return the most requests in a step, limited by max_num_seqs and KV cache. Raises DoesNotFit."""
+        """Return the maximum number of requests in a step, limited by max_num_seqs and KV cache. Raises DoesNotFit."""
         return min(self.concurrent_requests(context_tokens), self.target.max_num_seqs)
 
     def concurrent_requests(self, tokens: int) -> int:
@@ -170,7 +170,7 @@ class Speculation:
         )
 
     def memory(self) -> DraftMemory:
-        """Return the draft's weights and KV, and the remaining KV capacity. Raises DoesNotFit if none remains."""
+        """Return the draft's weights and KV, and the KV capacity that remains. Raises DoesNotFit if none remains."""
         plan = self.memory_plan()
         if plan.kv_cache_bytes <= 0:
             plan.require_fit()
@@ -184,7 +184,7 @@ class Speculation:
     def memory_plan(self) -> MemoryPlan:
         """Return the target's memory plan including the draft, as the engine counts it.
 
-        The draft's layers use the target's blocks, which become larger. For example, vLLM 0.28 with MiniMax-M3 and
+        The draft's KV is stored in the target's blocks, which become larger. For example, vLLM 0.28 with MiniMax-M3 and
         EAGLE3 has 22,912 bytes per token and GPU, and 256 of them belong to the draft.
         """
         drafter, plan = self.drafter, self.target.memory
@@ -239,7 +239,7 @@ class Speculation:
         )
 
     def ttft_s(self, input_len: int) -> tuple[float, float]:
-        """Return the TTFT of a prompt without drafting and with the draft's prefill (seconds, no queueing)."""
+        """Return the TTFT in seconds of a prompt without queueing: without drafting, and with the draft's prefill."""
         limits = self.target.limits_from()
         target = limits.latency_s(input_len) + prefill_seconds(self.target.step_model, input_len, limits)
         return target, target + self.drafter.prefill_s(input_len)
@@ -255,7 +255,7 @@ def memory_with_draft(resolved: ResolvedPool) -> MemoryPlan:
 class DraftedSteps:
     """Step times of a target with speculative decoding; steps that verify drafts include the time to draft them.
 
-    `shape.draft_tokens` is the number of draft nodes to verify: one row of the step each, in a chain or a tree. The
+    `shape.draft_tokens` is the number of drafts to verify, in a chain or a tree; each is one row of the step. The
     argument `draft_tokens` is the draft depth.
     """
 
