@@ -81,7 +81,7 @@ class Side:
 
     @property
     def description(self) -> str:
-        """Describe the model and its GPUs."""
+        """Return a text with the model and its GPUs."""
         tensor = self.options.get("tensor_parallel_size", 1)
         gpus = (
             f"{tensor} x {self.options['gpu']}"
@@ -101,7 +101,7 @@ class Side:
         return omit(self.traffic, *FIELDS_WITHOUT_LOAD)
 
     def under_load_of(self, current: Side) -> Side:
-        """Convert this side to the page of `current` (`convert_to_page`), and give it the load of `current`."""
+        """Return this side on the page of `current`, with the load of `current`."""
         asked = self.convert_to_page(current)
         return replace(asked, options={**omit(asked.options, *asked.load), **current.load})
 

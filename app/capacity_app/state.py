@@ -1,4 +1,4 @@
-"""User inputs: widgets that are part of the URL, and the sidebar shared by all pages."""
+"""The sidebar, which all pages share, and links that contain the values of widgets."""
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
@@ -206,7 +206,7 @@ def _draw_columns(*names: str) -> dict[str, Any]:
 
 
 def _draw_model() -> tuple[str | ModelSpec, str, CapacityError | None]:
-    """Draw the model input; return model, name and error. The error is not raised, so that the rest is drawn."""
+    """Draw the model input; return model, name and error. The error is returned so that the sidebar is drawn first."""
     if segments("Model source", "source", (PRESET, OWN_MODEL), PRESET) == PRESET:
         name = _shown_fields("model")["model"]
         return name, name, None
@@ -235,7 +235,7 @@ def _draw_price(gpu: str) -> dict[str, Any]:
 
 
 def _draw_own_model() -> ModelSpec:
-    """Return the model of a pasted or uploaded `config.json`."""
+    """Draw the input for a `config.json`, pasted or uploaded, and return its model."""
     if _CONFIG not in st.session_state:
         st.session_state[_CONFIG] = unpack_text(st.query_params.get("config", ""))
     st.file_uploader(
@@ -273,7 +273,7 @@ def parse_model(raw: bytes) -> ModelSpec:
 
 
 def page_choice(key: str, default: str) -> str:
-    """Return the value of a widget that the page draws later: the sidebar is drawn first but depends on the value."""
+    """Return the value of a widget that the page draws after the sidebar, which depends on this value."""
     link = st.query_params.get(key, default)
     return str(_url_value(st.session_state.get(key) or link))
 
@@ -300,7 +300,7 @@ def link_to(page: str, **changed: Any) -> str:
 
 
 def invalid_link_parts(link: Mapping[str, list[str]]) -> list[str]:
-    """Return the `key=value` parts of a link that no widget accepted, without keys that older versions had."""
+    """Return the `key=value` parts of a link that no widget accepted, except keys of older versions."""
     bound_keys: Mapping[str, Any] = st.session_state.get(BOUND, {})
     wrong = []
     for key, values in omit(link, "config", "side", *REMOVED).items():

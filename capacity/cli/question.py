@@ -56,8 +56,9 @@ class Question:
 
 
 def request_of(question: Question, *, as_flags: bool = True, **other_keywords: object) -> DeploymentFile:
-    """Return the deployment that the user describes, and write it to a file if requested. Flags override a pasted
-    command, which overrides the deployment file.
+    """Return the deployment that the user describes, and write it to a file if requested.
+
+    Flags override a pasted command, which overrides the deployment file.
 
     `as_flags`: errors name fields as the command line does; `other_keywords`: further keywords of the verb's function.
     Raises InvalidInput, and MalformedFile for the file.
@@ -132,8 +133,9 @@ class StoredDeployment:
 
 
 def stored_deployment(deployment: str | None, from_launch: str | None, flags: Fields) -> StoredDeployment:
-    """Return a file's deployment, overridden by a pasted command. `flags` override both, but only in the result's
-    `specs`.
+    """Return a file's deployment, overridden by a pasted command.
+
+    `flags` override both, but only in the result's `specs`.
 
     Raises InvalidInput for several pools, and the errors of `request_of`.
     """
@@ -189,7 +191,7 @@ def pasted_command(text: str | None) -> tuple[str | None, Fields]:
 
 
 def note_command(command: LaunchCommand) -> None:
-    """Report on stderr which parts of a pasted command are ignored, and why."""
+    """Report on stderr which parts of a pasted command are ignored, and for which reason."""
     note("ignored because it does not change any answer", command.ignored)
     note("not modelled", command.not_modelled)
     note("unknown and ignored", command.unknown)

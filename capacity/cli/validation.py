@@ -83,7 +83,7 @@ def validate(
 
 
 def _submit(folder: Path) -> None:
-    """Pack the results in a folder, check the archive as its recipient will, and exit with 1 if it is rejected."""
+    """Pack the results in `folder`, check the archive as its recipient will, and exit with code 1 if it is rejected."""
     from capacity_validate.submission import check_submission, pack_submission, submission_lines
 
     path = pack_submission(folder)

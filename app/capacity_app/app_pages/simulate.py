@@ -49,7 +49,7 @@ def draw_verdict(label: str, answer: Simulation) -> None:
 
 
 def figures_of_merit(answer: Simulation) -> list[parts.Kpi]:
-    """Return the key metrics of a simulated run; the cost metrics are those at the simulated load."""
+    """Return the key metrics of a simulated run; costs are those at the simulated load."""
     return views.figures_of_merit(first_facts(answer))
 
 
