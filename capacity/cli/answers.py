@@ -255,7 +255,7 @@ def gpus(
         added = capacity.add_gpu(add[1], profiles=profiles, **facts)
         show(f"given: {', '.join(added.given)}")
         show(f"assumed equal or proportional to those of {added.like}: {', '.join(added.assumed)}")
-        show("kernel constants: those of that GPU, with wider intervals")
+        show(f"kernel constants: those of {added.like}, with wider intervals")
         show(f"written: {added.path}; use it with --gpu {added.name}")
         return
     if facts:

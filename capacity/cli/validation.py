@@ -249,7 +249,7 @@ def _follow(
 ) -> "WatchReport | None":
     """Scrape the server every `pause_s` seconds, at least once, and publish and return its latest report.
 
-    `until_s`: value of `time.monotonic` at which to stop. None: too few scrapes for a report.
+    `until_s`: value of `time.monotonic` at which to stop. Returns None if there are too few scrapes for a report.
     """
     from capacity_validate.watching_page import status_line
 

@@ -164,7 +164,7 @@ class Flags:
         return self._values.pop(name, None)
 
     def remaining_flags(self) -> Iterator[tuple[str, str]]:
-        """Yield the remaining flags: the name and the original spelling."""
+        """Yield the name and the original spelling of each remaining flag."""
         for name in self._values:
             yield name, self._spelled[name]
 

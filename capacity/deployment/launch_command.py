@@ -47,11 +47,12 @@ _PLANNED = re.compile(r"^\s*#\s*planned for (\S+) ([\w.]+)", re.MULTILINE)
 
 @validate_arguments
 def from_launch(command: str, *, gpu: str | None = None) -> DeploymentFile:
-    """Return the deployment that a launch command, or a file with one, starts: the `model` argument of any analysis.
+    """Return the deployment that a launch command, or a file with one, starts.
 
-    Supports vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp and Ollama, recognised by the first words. `gpu` defaults to
-    the GPU named in the file. Warns about flags that would change an answer but are not modelled. Raises InvalidInput
-    for an unsupported command, a missing model, and a flag that the engine does not have.
+    It can be the `model` argument of any analysis. Supports vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp and Ollama,
+    recognised by the first words. `gpu` defaults to the GPU named in the file. Warns about flags that would change an
+    answer but are not modelled. Raises InvalidInput for an unsupported command, a missing model, and a flag that the
+    engine does not have.
     """
     servers = read_servers(command)
     for read in servers:

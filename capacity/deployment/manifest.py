@@ -156,7 +156,7 @@ def _server(
     form: ServerForm,
     documents: list[dict[str, object]],
 ) -> Iterator[Container]:
-    """Yield the containers of one server, each as one line."""
+    """Yield the containers of one server, each with its command as one line."""
     if form.create is not None and False in find(server, form.create):
         return
     notes: list[str] = []

@@ -26,7 +26,7 @@ class _Pool:
 
 
 class ByPromptLength(Router):
-    """Router to the first pool that accepts the prompt length, and in it to the replica with the fewest requests.
+    """Router to the first pool that accepts the prompt length, and there to its least loaded replica.
 
     A pool accepts prompts up to `route_up_to_tokens`. It is full if each of its replicas has `route_up_to_requests`
     requests; then the next pool that accepts the prompt is used. Prompts that no pool accepts go to the pool for the
@@ -86,14 +86,14 @@ class ByPromptLength(Router):
 
 
 class ByRequestLength(ByPromptLength):
-    """Like `ByPromptLength`, but the length is the prompt plus max_tokens (without max_tokens, plus the output)."""
+    """Router like `by-prompt-length`, but for the length of prompt plus max_tokens (without it, plus the output)."""
 
     def _tokens(self, prompt: Prompt) -> int:
         return prompt.asked_tokens
 
 
 class ByCascade(ByPromptLength):
-    """Router to the pool of the request's cascade stage, and in it to the replica with the fewest requests.
+    """Router to the pool of the request's cascade stage, and there to its least loaded replica.
 
     Pools have the order of the stages in the deployment file. The cascade sets the function `stage_of`, which returns a
     request's stage; by default, all go to the first pool.

@@ -167,7 +167,7 @@ def _length_spread(case: UseCase) -> FilledFields:
 
 
 def filled_notes(traffic: Traffic) -> tuple[str, ...]:
-    """Return a note on the values that the use case set, and one on the rate or loop computed from users.
+    """Return notes on the values that the use case set, and on the request rate that the number of users implies.
 
     Source of the rate of users: Denning and Buzen, The Operational Analysis of Queueing Network Models, 1978.
     """

@@ -99,7 +99,7 @@ class KvCacheGroup:
 
 
 def indexer_keys(layers: tuple[int, ...], bytes_per_token: float) -> KvCacheGroup:
-    """Return the cache group of an indexer: per token and layer one key of `bytes_per_token` for all heads."""
+    """Return the cache group of an indexer, which caches one key of `bytes_per_token` bytes per token and layer."""
     of_all = bytes_per_token * len(layers)
     return KvCacheGroup(kind="full", layers=layers, num_kv_heads=1, bytes_per_token=of_all, index=True)
 

@@ -153,7 +153,7 @@ class ModelSpec:
 
     @property
     def has_no_cache(self) -> bool:
-        """Return whether the model caches nothing of a prompt, as a pure encoder."""
+        """Return whether the model has no KV cache and no state, because it is a pure encoder."""
         return not self.kv_cache_groups()
 
     def kv_bytes_per_token(self, kv_cache_dtype: str = "auto") -> float:

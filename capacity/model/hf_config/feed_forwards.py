@@ -114,8 +114,10 @@ def minimax(text: Fields, layer: int) -> FeedForward:
 
 
 def qwen(text: Fields, layer: int) -> FeedForward:
-    """Return Qwen's feed-forward: routed in each `decoder_sparse_step`-th layer not in `mlp_only_layers`, else
-    dense."""
+    """Return Qwen's feed-forward, which is routed in each `decoder_sparse_step`-th layer, else dense.
+
+    Layers in `mlp_only_layers` are dense.
+    """
     dense_layers = text.items("mlp_only_layers") or []
     if layer in dense_layers or (layer + 1) % text.count("decoder_sparse_step", default=1):
         return dense(text, layer)
@@ -125,7 +127,10 @@ def qwen(text: Fields, layer: int) -> FeedForward:
 
 
 def llama4(text: Fields, layer: int) -> FeedForward:
-    """Return experts with a shared one in `moe_layers` or every `interleave_moe_layer_step`-th layer, else dense."""
+    """Return routed experts and a shared expert, or a dense feed-forward (Llama 4).
+
+    Layers with experts are listed in `moe_layers`; without it, each `interleave_moe_layer_step`-th layer has experts.
+    """
     listed = text.items("moe_layers")
     step = text.count("interleave_moe_layer_step", default=1)
     has_experts = layer in listed if listed else not (layer + 1) % step
@@ -168,8 +173,10 @@ def by_list(text: Fields, layer: int) -> FeedForward:
 
 
 def ernie(text: Fields, layer: int) -> FeedForward:
-    """Return experts in every `moe_layer_interval`-th layer from `moe_layer_start_index` to `moe_layer_end_index`,
-    else a dense feed-forward."""
+    """Return routed experts in some layers, else a dense feed-forward (ERNIE).
+
+    Every `moe_layer_interval`-th layer from `moe_layer_start_index` to `moe_layer_end_index` has experts.
+    """
     first = text.count("moe_layer_start_index", default=0, minimum=0)
     last = text.count("moe_layer_end_index", default=10**6, minimum=-1)
     every = text.count("moe_layer_interval", default=1)

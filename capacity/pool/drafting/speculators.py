@@ -279,7 +279,7 @@ def _apply_engine_defaults(pool: Pool, speculator: Speculator) -> Speculator:
 
 
 def find_speculator(name: str, model: ModelSpec | None = None) -> Speculator:
-    """Return the drafting method `name`, with the acceptance on `model` if known. Raises UnknownName."""
+    """Return the drafting method `name`, with the acceptance measured on `model`, if any. Raises UnknownName."""
     known, kept = speculators(), drafting_name(name)
     if kept not in known:
         raise UnknownName("speculation method", name, known)

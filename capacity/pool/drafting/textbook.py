@@ -51,7 +51,7 @@ def textbook_speedup(acceptance: float, draft_tokens: int, draft_cost: float) ->
 
 
 def acceptance_of_length(tokens_per_round: float, draft_tokens: int) -> float:
-    """Return the uniform acceptance for `tokens_per_round`: inverse of `expected_tokens`. Raises InvalidInput."""
+    """Return the acceptance rate at which `expected_tokens` returns `tokens_per_round`. Raises InvalidInput."""
     check_drafts(draft_tokens)
     if not 1 <= tokens_per_round <= draft_tokens + 1:
         raise InvalidInput(
