@@ -51,7 +51,6 @@ def _apply(fields: Mapping[str, Any], removed: frozenset[str]) -> None:
 
 
 def _current(name: str) -> Any:
-    """Return the value of a field in the sidebar."""
     settings = more_settings.settings_of_text()
     if name in settings or name not in WIDGETS:
         return settings.get(name)

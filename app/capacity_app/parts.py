@@ -85,7 +85,6 @@ def draw_replicas(task: Task) -> None:
 
 
 def draw_notes(warnings: Sequence[str]) -> None:
-    """Draw the notes of an answer."""
     for warning in warnings:
         st.caption(f":material/info: {escape_except_code(replace_flags(warning))}")
     draw_advice(warnings)

@@ -124,7 +124,6 @@ def _draw_examples() -> None:
 
 
 def _draw_link() -> None:
-    """Draw a link to the current view."""
     with st.popover("Copy link", icon=":material/link:", width="stretch"):
         base = (st.context.url or "").split("?")[0]
         query = link_query()

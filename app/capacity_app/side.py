@@ -56,7 +56,6 @@ class Side:
 
     @property
     def verb(self) -> str:
-        """Return the verb that computes the answers of the side's page."""
         return verb_of_page(self.page)
 
     @property
@@ -67,11 +66,9 @@ class Side:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Return all arguments of the side by name."""
         return {"model": self.model, **self.options, **self.cost}
 
     def select_fields(self, names: Container[str]) -> dict[str, Any]:
-        """Return the arguments with these names."""
         return select(self.arguments, names)
 
     @property
@@ -92,7 +89,6 @@ class Side:
 
     @property
     def traffic(self) -> dict[str, Any]:
-        """Return the traffic fields."""
         return self.select_fields(Traffic.model_fields)
 
     @property

@@ -175,7 +175,6 @@ def can_be_pinned(side: Side) -> bool:
 
 
 def pin() -> None:
-    """Pin the current side."""
     side: Side | None = st.session_state.get(CURRENT_SIDE)
     if side is not None and can_be_pinned(side):
         st.session_state[SIDES] = [*st.session_state[SIDES], side.link_text]

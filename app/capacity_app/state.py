@@ -103,7 +103,6 @@ class Inputs:
 
     @property
     def lengths(self) -> dict[str, Any]:
-        """Return the mean lengths in tokens."""
         return {"input_len": self.input_len, "output_len": self.output_len}
 
     @property
@@ -197,7 +196,6 @@ def _shown_fields(*names: str) -> dict[str, Any]:
 
 
 def _draw_columns(*names: str) -> dict[str, Any]:
-    """Draw these sidebar fields next to each other in columns."""
     found: dict[str, Any] = {}
     for column, name in zip(st.columns(len(names)), names, strict=True):
         with column:

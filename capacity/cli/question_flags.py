@@ -157,10 +157,7 @@ def _parameter(name: str, annotation: Any, default: object = Parameter.empty) ->
 
 
 def token_list(text: str, flag: str) -> list[int]:
-    """Return the whole numbers in a text with commas, in which short forms such as 4K,1M are allowed.
-
-    Raises InvalidInput.
-    """
+    """Return the whole numbers in a text such as 4K,32K,1M. Raises InvalidInput."""
     counts = []
     for item in text.split(","):
         digits = str(short_count(item.strip()))

@@ -112,7 +112,6 @@ def _known_name(name: str, place: str) -> str:
 
 
 def _check(name: str, value: str) -> None:
-    """Raise InvalidInput for a value that the flag does not accept."""
     from capacity.deployment import Cost, build
     from capacity.deployment.engines import find_engine
     from capacity.planning.space import Search

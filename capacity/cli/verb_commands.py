@@ -96,10 +96,7 @@ def deployment_function(entry: Verb) -> Callable[..., None]:
 def deployment_request(
     question: Question, replicas: int | None = None, **other_keywords: object
 ) -> DeploymentFile:
-    """Return the deployment that the user describes, with `replicas` if the verb has this option.
-
-    Unused settings are reported on stderr.
-    """
+    """Return the deployment that the user describes, with `replicas` if given; report unused settings on stderr."""
     if replicas is not None:
         question = replace(question, flags={**question.flags, "replicas": replicas})
     request = request_of(question, as_flags=False, **other_keywords)

@@ -286,7 +286,6 @@ def _flagged_keywords(entry: Verb, own: Mapping[str, Parameter]) -> Mapping[str,
 
 
 def _is_gpu(parameter: Parameter) -> bool:
-    """Return whether a parameter is the flag --gpu."""
     option = next(iter(get_args(parameter.annotation)[1:]), None)
     return "--gpu" in (getattr(option, "default", None), *(getattr(option, "param_decls", None) or ()))
 

@@ -26,10 +26,7 @@ class Cost(FlagSpec):
 
 
 class Billing(FlagSpec):
-    """Input for the other items of a bill: replicas, users, API prices, spot GPUs, a batch job, growth.
-
-    An item is not computed if its fields are None.
-    """
+    """Input for other items of a bill, such as users, API prices, spot GPUs and growth; None: not computed."""
 
     replicas: int = 1
     requests_per_user_hour: float | None = None

@@ -40,7 +40,6 @@ class Deployment:
 
     @property
     def specs(self) -> tuple[Spec, ...]:
-        """Return all specs of the deployment."""
         return (*self.pools, self.traffic, self.service, self.cost)
 
     @property

@@ -90,7 +90,6 @@ class LaunchFlag(Spec):
 
     @property
     def is_switch(self) -> bool:
-        """Return whether the flag has no value."""
         return self.kind == "switch" or (self.means is not None and self.writes is None)
 
     def write(self, values: Values, made_while_loading: Collection[str]) -> object | None:

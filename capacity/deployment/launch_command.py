@@ -254,10 +254,7 @@ def read_words(
 
 
 def _choose_model(named: str, given: str) -> str:
-    """Return the model `named` in a command, or `given` if the command names none or a local path.
-
-    Raises InvalidInput if neither is a model.
-    """
+    """Return the model `named` in a command, or `given` if that is empty or a local path. Raises InvalidInput."""
     model = given if given and (not named or named.startswith("/")) else named
     if not model:
         raise InvalidInput(f"{OPTION} does not contain a model: paste the whole command")
@@ -302,10 +299,7 @@ def _is_file(text: str) -> bool:
 
 
 def _ollama_arguments(words: list[str]) -> list[str]:
-    """Return the words after `ollama` in the first `ollama run` command.
-
-    Without one, `create`, `serve` or `pull` is used; empty if there is none of these.
-    """
+    """Return the words after `ollama` in the first `run` command, or else in a `create`, `serve` or `pull` command."""
     places = [place for place, word in enumerate(words) if word.rpartition("/")[2] == "ollama"]
     for verb in ("run", "create", "serve", "pull"):
         for place in places:

@@ -345,10 +345,7 @@ def _container_line(
 
 
 def _command_words(container: object, form: ServerForm, environment: Mapping[str, str]) -> list[str]:
-    """Return the words of a container's command, with variables replaced; a shell script is one word.
-
-    A first word that is a template for the model is omitted.
-    """
+    """Return the words of a container's command, with variables replaced; a shell script is one word."""
 
     def fill_variable(found: re.Match[str]) -> str:
         return environment.get(found[1] or found[2] or found[3], found[0])
@@ -361,7 +358,7 @@ def _command_words(container: object, form: ServerForm, environment: Mapping[str
     ]
     words = [_VARIABLE.sub(fill_variable, str(word)) for word in given]
     if form.program and words and "{{" in words[0] and not words[0].startswith("-"):
-        return words[1:]
+        return words[1:]  # without the model, which is a template
     return words
 
 

@@ -30,10 +30,7 @@ PowerCap = Annotated[Annotated[float, Field(gt=0)] | str, BeforeValidator(_parse
 
 
 class Pool(FlagSpec):
-    """Identical engines on identical GPUs: hardware, parallelism, formats and limits.
-
-    A field that is None has the engine's default.
-    """
+    """Identical engines on identical GPUs. A field that is None has the engine's default."""
 
     gpu: str
     power_cap: PowerCap | None = None
@@ -149,7 +146,6 @@ class Pool(FlagSpec):
 
     @property
     def without_drafts(self) -> "Pool":
-        """Return the pool without speculative decoding."""
         return self.model_copy(update={name: type(self).model_fields[name].default for name in DRAFT_FIELDS})
 
     @property

@@ -111,7 +111,6 @@ class PrefixAware(LeastOutstanding):
         return matching
 
     def _in_balance(self) -> bool:
-        """Return whether the loads are balanced."""
         loads = self.requests
         self._sends_in_balance = self.balance_requests - max(loads)
         if self._sends_in_balance < 0:

@@ -97,18 +97,12 @@ def is_part_read(question: str, part: Part | None) -> bool:
 
 
 def parts_read(question: str) -> Parts:
-    """Return the parts of the product that a command uses, each with its conditions.
-
-    A part is used if one of its conditions is met, or if it has none.
-    """
+    """Return the parts of the product that a command uses, each with conditions; one must be met (none: always)."""
     return PARTS_BY_READING[BY_NAME[question].reads if question in BY_NAME else ""]
 
 
 class _GivenFields:
-    """Values of all input fields by name, including defaults.
-
-    With several pools, `replicas` is the number of pools.
-    """
+    """Values of all input fields by name, with defaults; with several pools, `replicas` is their number."""
 
     def __init__(self, specs: Iterable[Spec], other_keywords: Mapping[str, object]) -> None:
         self.fields: dict[str, FieldInfo] = {}
@@ -131,7 +125,6 @@ class _GivenFields:
         return name in self._values and self._values[name] != default
 
     def meets_any(self, needs: Iterable[Need]) -> bool:
-        """Return whether one of the requirements is met."""
         return any(self._meets(need) for need in needs)
 
     def _meets(self, need: Need) -> bool:

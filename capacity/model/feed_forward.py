@@ -74,7 +74,6 @@ class MoEFeedForward:
 
     @property
     def matrices(self) -> int:
-        """Return the number of matrices of one expert."""
         return 3 if self.gated else 2
 
     def params_per_expert(self, hidden_size: int) -> int:

@@ -28,7 +28,6 @@ class FixedState:
 
     @property
     def state_bytes_per_sequence(self) -> float:
-        """Return the bytes of the state of one layer."""
         return 0.0
 
     def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:  # noqa: ARG002
@@ -120,7 +119,6 @@ class Recurrence(FixedState):
 
     @property
     def state_bytes_per_sequence(self) -> float:
-        """Return the bytes of the state of one layer."""
         return float(self.state_values * self.state_bytes_per_value + 2 * self.convolution_values)
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:  # noqa: ARG002

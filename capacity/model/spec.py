@@ -65,7 +65,6 @@ class ModelSpec:
 
     @property
     def without_towers(self) -> "ModelSpec":
-        """Return the model without its vision and audio towers."""
         return replace(self, vision_params=0, vision=None, audio_params=0, audio=None)
 
     @property
@@ -142,7 +141,6 @@ class ModelSpec:
         return (projection, vector("mtp.norms", "norm", 3 * h, layers), *self.group_parts(self.mtp))
 
     def group_parts(self, group: LayerGroup) -> tuple[ParameterPart, ...]:
-        """Return all parameters of the layers in `group`."""
         return group.parts(self.hidden_size, self.norms_per_layer, norm_values=self.norm_values)
 
     def kv_cache_groups(self, kv_cache_dtype: str = "auto") -> tuple[KvCacheGroup, ...]:

@@ -91,7 +91,6 @@ class _Sizes:
         return self._read(self.form.keys[name])
 
     def product(self, names: tuple[Size, ...]) -> int:
-        """Return the product of the sizes `names`."""
         return math.prod(map(self, names))
 
     def _read(self, keys: tuple[Size, ...]) -> int:

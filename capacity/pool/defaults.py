@@ -33,10 +33,7 @@ def step_limits(pool: Pool, *, max_num_seqs: int, token_budget: int, longest_pre
 
 
 def longest_request(model: ModelSpec, pool: Pool) -> int:
-    """Return the maximum number of tokens of a request: the pool's limit or, without one, the model's.
-
-    Raises InvalidInput if the pool's limit is above the model's.
-    """
+    """Return the pool's limit on the tokens of a request, or the model's. Raises InvalidInput if above the latter."""
     limit = model.max_position_embeddings
     if pool.max_model_len is None or pool.max_model_len == "auto":
         return limit
@@ -69,10 +66,7 @@ def kv_format(
 
 
 def chunks_prefill(pool: Pool, model: ModelSpec, engine: EngineSpec) -> bool:
-    """Return whether the engine computes prompts in chunks: the pool's setting, or the engine's default.
-
-    The default is false for a model whose KV eviction needs the whole prompt in one step.
-    """
+    """Return whether prompts are computed in chunks: the pool's setting, or the engine's and eviction's default."""
     if pool.enable_chunked_prefill is not None:
         return pool.enable_chunked_prefill
     return engine.chunked_prefill and not keeps_whole_prompts(model)

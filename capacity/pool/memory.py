@@ -236,10 +236,7 @@ def _host_memory(settings: PoolSettings) -> tuple[StageMemory, ...]:
 
 
 def static_memory(settings: PoolSettings, stage: int) -> StaticMemory:
-    """Return the memory of one GPU of pipeline stage number `stage`, without the KV cache.
-
-    Only the last stage needs memory for sampling.
-    """
+    """Return the memory of one GPU of pipeline stage `stage` without KV cache; only the last stage samples."""
     pool, engine = settings.pool, settings.engine
     graphs, nontorch = round(graph_bytes(settings)), nontorch_bytes(settings)
     if engine.memory_rule == "sglang_static":

@@ -100,10 +100,7 @@ class ResolvedPool(PoolSettings):
 
     @property
     def deployment_name(self) -> str:
-        """Return a name with the settings that all calibration runs of one deployment share.
-
-        These are model, engine, formats, ranks and the settings of the scheduler.
-        """
+        """Return a name from the settings that calibration runs of one deployment share, such as model and limits."""
         pool = self.pool
         ranks = (pool.tensor_parallel_size, pool.pipeline_parallel_size, pool.data_parallel_size)
         formats = (pool.quantization or "checkpoint", pool.kv_cache_dtype)
@@ -387,10 +384,7 @@ def _limit_by_states(resolved: ResolvedPool) -> ResolvedPool:
 
 
 def _resolve_auto_length(model: ModelSpec, pool: Pool, profiles: str | Path | None) -> ResolvedPool:
-    """Return the pool with `--max-model-len auto` resolved.
-
-    The length is the model's own, or that of the longest request that fits in the KV cache.
-    """
+    """Return the pool with `--max-model-len auto` set to the model's limit or, if less fits, the longest request."""
     whole = resolve(model, pool.model_copy(update={"max_model_len": None}), profiles=profiles)
     longest = whole.memory.max_context_tokens
     if whole.memory.fits or longest < 1:

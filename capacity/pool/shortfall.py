@@ -91,10 +91,7 @@ class ChangeTester:
 
 
 def suggest_changes(settings: PoolSettings, plan: MemoryPlan, changed: ApplyChange) -> tuple[Change, ...]:
-    """Return the smallest change of each type that makes the model fit.
-
-    The types are, in this order: changes without cost, smaller weights, and more GPUs.
-    """
+    """Return the smallest change of each type that makes the model fit: without cost, smaller weights, more GPUs."""
     attempts, utilizations = ChangeTester(changed), list[Change]()
     if settings.pool.kv_cache_memory_bytes is None:
         now, most = round(100 * settings.gpu_memory_utilization), round(100 * HIGHEST_UTILIZATION)
@@ -170,10 +167,7 @@ def _narrower_formats(settings: PoolSettings) -> list[str]:
 
 
 def _host_memory(settings: PoolSettings, plan: MemoryPlan) -> Iterator[Change]:
-    """Yield changes that keep an increasing part of the model, up to half, in host memory.
-
-    They need no more GPUs, but they make steps slow.
-    """
+    """Yield changes that keep more of the model, up to half, in host memory: slow, but without additional GPUs."""
     pool, layers = settings.pool, settings.model.num_layers
     if settings.profile.platform in UNIFIED_MEMORY or pool.pipeline_parallel_size > 1:
         return

@@ -201,10 +201,7 @@ def _engines_supporting(can: Callable[[EngineSpec], bool]) -> str:
 
 
 def check_scheduled_tokens(settings: PoolSettings) -> None:
-    """Raise InvalidInput if `max_num_scheduled_tokens` is above `max_num_batched_tokens`.
-
-    Memory is reserved only for steps of `max_num_batched_tokens`.
-    """
+    """Raise InvalidInput if `max_num_scheduled_tokens` is above `max_num_batched_tokens`, which sets the memory."""
     scheduled, budget = settings.max_num_scheduled_tokens, settings.max_num_batched_tokens
     if scheduled > budget:
         raise InvalidInput(

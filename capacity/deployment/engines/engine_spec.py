@@ -26,10 +26,7 @@ class Origin(Spec):
 
 
 class LimitRule(Spec):
-    """Default batch limits on GPUs that report at least `min_memory_gib` to the engine.
-
-    Does not apply to GPUs of `except_architectures`.
-    """
+    """Default batch limits on GPUs that report at least `min_memory_gib`, except GPUs of `except_architectures`."""
 
     min_memory_gib: Annotated[float, Field(ge=0)]
     except_architectures: tuple[str, ...] = ()
@@ -325,7 +322,6 @@ class EngineSpec(Spec):
         return capability >= running.format_capability.get(family, 0.0)
 
     def supports_kv_format(self, kv_cache_format: str) -> bool:
-        """Return whether the engine supports this KV cache format."""
         packed = ("fp8_ds_mla",) if "fp8" in self.kv_cache_formats else ()
         return kv_cache_format in ("fp32", "bf16", "fp16", *self.kv_cache_formats, *packed)
 

@@ -61,7 +61,6 @@ class EngineFile(Spec):
 
 
 def engine_names() -> tuple[str, ...]:
-    """Return the names of all engines, sorted."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 

@@ -56,10 +56,7 @@ def interleaved_window(text: Fields, layer: int, *, pattern: int) -> int | None:
 
 
 def _window_period(text: Fields, default: int) -> int:
-    """Return n if every n-th layer has full attention.
-
-    The config has the number n, or a pattern of n letters ("LLLG", EXAONE).
-    """
+    """Return n if every n-th layer has full attention, from a number or a pattern of n letters ("LLLG", EXAONE)."""
     stated = text.values.get("sliding_window_pattern")
     if isinstance(stated, str) and stated.count("G") == 1 and stated.endswith("G"):
         return len(stated)

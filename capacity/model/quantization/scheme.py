@@ -56,7 +56,6 @@ class QuantizationScheme:
 
     @property
     def formats(self) -> tuple[WeightFormat, ...]:
-        """Return all distinct weight formats of the scheme."""
         every = (
             self.base, self.attention, self.linear_attention, self.dense_ffn, self.shared_expert, self.experts,
             self.lm_head, self.embedding, *(exception.weight_format for exception in self.exceptions),
