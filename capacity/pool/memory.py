@@ -174,13 +174,10 @@ def memory_plan(settings: PoolSettings, held: Sequence[StaticMemory] | None = No
 
 
 def _kv_blocks(settings: PoolSettings, in_memory: int, needed: int) -> int:
-    """Return the number of KV blocks: those that fit `in_memory`, or the pool's override.
-
-    `needed`: blocks of the longest request. For a model without a cache, `max_num_seqs` of these are enough.
-    """
+    """Return the number of KV blocks: those that fit `in_memory`, or the pool's override."""
     if settings.pool.num_gpu_blocks_override is not None:
         return settings.pool.num_gpu_blocks_override
-    if settings.model.has_no_cache:
+    if settings.model.has_no_cache:  # `needed` blocks for each request are enough
         return min(in_memory, settings.max_num_seqs * needed + NULL_BLOCKS)
     return in_memory
 
