@@ -15,7 +15,7 @@ How to add a page
    The last two arguments are from `capacity.report.views`: the key metrics, and the whole view. Add the help of each
    metric to `meanings.toml`.
 
-2. `questions.ask_in_background` calls a library function, and draws progress, a cancel button, code snippets and
+2. `questions.ask_in_background` calls a library function, and draws its progress, a cancel button, code snippets and
    downloads. Run other work of more than 50 ms with `parts.run_in_background(place, Task(...), doing="simulating")`. A
    task names a function (`capacity:simulate`) and its keyword arguments, which must be picklable. It runs in a worker
    process, and its result is cached by function and arguments. `answer.value` is None until the task is finished;

@@ -17,7 +17,7 @@ _REMOVED = re.compile(r"\(no --([a-z0-9-]+)\)")
 
 
 def draw_apply_buttons(texts: Iterable[str]) -> None:
-    """Draw a button for each flag with a value in the texts, if the inputs have another value."""
+    """Draw a button for each flag with a value in the texts, unless the inputs already have this value."""
     flags = dict.fromkeys(flag for text in texts for flag in _FLAG.findall(text))
     for flag in flags:
         fields = {
@@ -36,7 +36,7 @@ def draw_change_button(change: str, flags: str) -> None:
 
 
 def draw_apply_button(label: str, fields: Mapping[str, Any], removed: frozenset[str] = frozenset()) -> None:
-    """Draw a button that sets these fields, once for each label on a page."""
+    """Draw a button that sets these fields; a page draws only one button with the same label."""
     drawn: set[str] = st.session_state.setdefault(DRAWN_BUTTONS, set())
     if label in drawn:
         return
@@ -51,7 +51,6 @@ def _apply(fields: Mapping[str, Any], removed: frozenset[str]) -> None:
 
 
 def _current(name: str) -> Any:
-    """Return the value of a field in the sidebar."""
     settings = more_settings.settings_of_text()
     if name in settings or name not in WIDGETS:
         return settings.get(name)

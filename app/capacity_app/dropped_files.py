@@ -14,7 +14,7 @@ _DROPPED = "_dropped_files"
 
 
 def sort_files(paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the paths by kind: request traces, files of a server, and texts that a question can be read from."""
+    """Return the paths by kind: request traces, files of a server, and texts that describe a deployment."""
     kinds: dict[str, tuple[str, ...]] = {}
     for path in paths:
         kind = _kind_of(path)

@@ -50,7 +50,7 @@ def draw_advice(texts: Iterable[str]) -> None:
 
 
 def page_message(error: CapacityError) -> str:
-    """Return an error's message with widget labels instead of flags and file names instead of paths."""
+    """Return an error's message with labels of widgets in place of flags and file names in place of paths."""
     return replace_flags(hide_folders(str(error)))
 
 

@@ -29,7 +29,7 @@ SERVER_FILES = Path(__file__).with_name("example_server_files")  # made by bench
 
 
 def example_trace() -> dict[str, bytes]:
-    """Return the content by name of a trace of conversations with a shared system prompt, 600 sessions long."""
+    """Return an example trace as contents by file name: 600 conversations with a shared system prompt."""
     workload = conversations(
         num_sessions=600,
         arrivals=SteadyArrivals(1.0),
@@ -46,7 +46,7 @@ def example_trace() -> dict[str, bytes]:
 
 
 def example_sweep() -> dict[str, bytes]:
-    """Return the content by name of the export of a sweep over batch size and GPU."""
+    """Return the export of a sweep over batch size and GPU, as contents by file name."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "example_sweep.csv")
         capacity.sweep(SWEEP_SPEC, path.with_suffix(".sqlite"), export_to=path)
@@ -54,7 +54,7 @@ def example_sweep() -> dict[str, bytes]:
 
 
 def example_measurements() -> dict[str, bytes]:
-    """Return the content by name of the measurements of a CPU, which are published with this project."""
+    """Return the measurements of a CPU that are published with this project, as contents by file name."""
     package = Path(capacity_validate.__file__).parent
     inside = package / MEASUREMENTS
     path = inside if inside.is_file() else package.parent / MEASUREMENTS
@@ -62,17 +62,17 @@ def example_measurements() -> dict[str, bytes]:
 
 
 def example_server() -> dict[str, bytes]:
-    """Return the content by name of the files of a simulated server."""
+    """Return the files of a simulated server, as contents by file name."""
     return {path.name: path.read_bytes() for path in sorted(SERVER_FILES.iterdir())}
 
 
 def read_files(
     label: str, key: str, example: str, *, dropped: str = "", several: bool = False, **options: Any
 ) -> tuple[str, ...]:
-    """Draw an uploader, and return the paths of its files, stored.
+    """Draw an uploader, and return the paths of the uploaded files, which are stored.
 
-    Without an upload, these are the files of the kind `dropped` from the Start page, or else those of an example of
-    `EXAMPLES`, which is made in the background; empty until then.
+    Without an upload, returns the files of the kind `dropped` from the Start page, or else an example from `EXAMPLES`.
+    The example is made in the background; the result is empty until then.
     """
     uploaded: Any = st.file_uploader(label, key=key, accept_multiple_files=several, **options)
     files = uploaded if several else [uploaded] if uploaded else []

@@ -19,7 +19,7 @@ from capacity_app.what_if import field_text
 
 @contextmanager
 def show_ways_to_fit(inputs: Inputs) -> Iterator[None]:
-    """Context manager: if its block raises DoesNotFit, show the error, changes that help, and the memory chart."""
+    """If the block raises DoesNotFit, show the error, a button for each change that helps, and the memory chart."""
     try:
         yield
     except DoesNotFit as error:

@@ -68,7 +68,7 @@ def _draw_best_points(found: Frontier, tpot_s: float) -> None:
 
 
 def _point_link(line: FrontierLine, point: LoadPoint) -> str:
-    """Return an HTML link to the deployment at this load; streamlit's links do not set widgets bound to the URL."""
+    """Return an HTML link to the deployment at this load; streamlit's own links do not set URL-bound widgets."""
     href = state.link_to(
         "estimate",
         gpu=line.gpu,

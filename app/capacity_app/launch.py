@@ -28,7 +28,7 @@ CONFIG = Path(".streamlit") / "config.toml"
 
 
 def streamlit_options() -> dict[str, Any]:
-    """Read a dict of streamlit's options per section from the file that `streamlit run app/dashboard.py` uses."""
+    """Read streamlit's options by section, from the configuration file of `streamlit run app/dashboard.py`."""
     package = Path(__file__).parent
     inside = package / CONFIG
     return tomllib.loads(

@@ -1,4 +1,4 @@
-"""More settings: flags of engines without a widget in the sidebar, as a text that the link contains."""
+"""The field More settings: a text with engine flags that have no widget in the sidebar. The link contains the text."""
 
 from collections.abc import Callable, Mapping, Set
 from typing import Any
@@ -34,7 +34,7 @@ REFUSED = {"cascade": ("enable_prefix_caching",)} | dict.fromkeys(  # settings t
 
 
 def read_settings(verb: str, settings: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that change the answer of `capacity VERB` with these other options."""
+    """Return the settings that change the answer of the command `verb` with the other given options."""
     if verb in SEARCHES:
         return {
             name: value for name, value in settings.items() if AXES.get(name, name) in Search.model_fields
@@ -56,7 +56,7 @@ def search_options(settings: Mapping[str, Any]) -> dict[str, Any]:
 def draw_more_settings(
     verb: str, reads: Set[str], pool: Mapping[str, Any], on_change: Callable[[], None]
 ) -> dict[str, Any]:
-    """Draw the text field, and return its fields of a pool that the page's answer depends on.
+    """Draw the text field, and return the pool fields in it that the page's answer depends on.
 
     `reads`: keys of the sidebar's widgets that the page uses; `pool`: the sidebar's other settings.
     """

@@ -42,17 +42,14 @@ class PageEntry:
 
     @property
     def path(self) -> Path:
-        """Return the script's path."""
         return FOLDER / f"{self.name}.py"
 
     @property
     def help(self) -> str:
-        """Return the page's caption."""
         return self.said or BY_NAME[self.verb or self.name].help.partition("\n")[0]
 
     @property
     def menu_entry(self) -> st.Page:
-        """Return the page for streamlit's menu."""
         icon, default = f":material/{self.icon}:", self is PAGES[0]
         return st.Page(
             self.path, title=self.title, icon=icon, url_path=self.name, help=self.help, default=default

@@ -69,7 +69,7 @@ _SHOWN = {  # by verdict colour
 
 
 def draw_verdict(judgement: str, text: str) -> None:
-    """Draw `text` in a box with the colour and icon of the steady-state verdict `judgement` (such as `stable`)."""
+    """Draw `text` in a box with the colour and icon of a steady-state verdict `judgement`, such as `stable`."""
     show, icon = _SHOWN[VERDICT_COLOURS[judgement]]
     show(escape_except_code(replace_flags(text)), icon=icon)
     draw_advice([text])
@@ -85,7 +85,6 @@ def draw_replicas(task: Task) -> None:
 
 
 def draw_notes(warnings: Sequence[str]) -> None:
-    """Draw the notes of an answer."""
     for warning in warnings:
         st.caption(f":material/info: {escape_except_code(replace_flags(warning))}")
     draw_advice(warnings)
@@ -199,7 +198,7 @@ def _record_files(name: str, answer: Any, page: Callable[[], str]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Result of a background task: `value` was computed from `arguments`; `stale`: the inputs have changed since.
+    """Result of a background task. `value` was computed from `arguments`. `stale`: the inputs have changed since then.
 
     `partial` is the latest progress report of the running task.
     """
@@ -216,7 +215,7 @@ class Answer:
 
 
 ReadProgress = Callable[..., tuple[float, str]]
-"""Converts a task's report to a share from 0 to 1 and a text."""
+"""Function that converts a task's progress report to a fraction from 0 to 1 and a text."""
 
 
 def progress_fraction(done: int, total: int) -> tuple[float, str]:
@@ -265,7 +264,7 @@ def run_in_background(
 
 
 def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
-    """Return this session's job, replaced by that of `task` if the task's result is cached or `wanted` is true."""
+    """Return this session's job. The job of `task` replaces it if its result is cached or `wanted` is true."""
     job: Job | None = kept.get("job")
     if job is not None and job.status == "cancelled":
         job = kept["job"] = None
@@ -283,7 +282,7 @@ def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
 
 
 def _stop_following(job: Job | None) -> None:
-    """Stop following a job; a job without followers is cancelled."""
+    """Stop following a job; the runner cancels a job that no session follows."""
     if job is not None and not job.finished:
         runner().leave(job, current_session())
 
@@ -291,8 +290,8 @@ def _stop_following(job: Job | None) -> None:
 def _draw_progress(place: str, job: Job, kept: dict[str, Any], doing: str, reading: ReadProgress) -> None:
     """Draw the progress of a job and redraw it every `REFRESH_S` seconds.
 
-    The progress bar has its own container: streamlit drops elements that it has not sent when the next run of the
-    fragment begins, and a browser cannot draw the later elements of the page without the dropped ones.
+    The progress bar has its own container. Streamlit drops elements that it has not sent when the next run of the
+    fragment begins, and without these a browser cannot draw the later elements of the page.
     """
 
     @st.fragment(run_every=REFRESH_S)

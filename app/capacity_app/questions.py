@@ -19,7 +19,7 @@ def verb_task(verb: str, model: Any, options: Mapping[str, Any]) -> Task:
 
 
 def make_side_task(verb: str, inputs: Inputs) -> sides.Ask:
-    """Return a function that takes a side of a comparison and returns the task that calls `capacity.VERB` for it."""
+    """Return a function that returns, for a side of a comparison, the task that calls `capacity.VERB`."""
 
     def ask(side: Side) -> Task:
         return verb_task(verb, sides.side_model(side, inputs), {**side.options, **side.cost})

@@ -68,20 +68,28 @@ def run() -> None:
         notice.html(
             f'<a style="color: inherit" href="{escape(link_to("evidence"))}">Measured runs like this</a>'
         )
-    asked = (entry.name, st.session_state.get(INPUTS))
+    with notice:
+        _draw_link_problems(entry.name, link)
+    st.session_state[_LINK] = {}
+
+
+def _draw_link_problems(page: str, link: dict[str, list[str]]) -> None:
+    """Draw which values and inputs of the opened link the page ignores, until an input changes.
+
+    `link`: the values in the link; empty after the first run of the page.
+    """
+    inputs = (page, st.session_state.get(INPUTS))
     if link:
         dropped = [key for key in link if key in REMOVED]
-        st.session_state[_NOTICE] = (asked, invalid_link_parts(link), dropped)
-    asked_by_link, wrong, dropped = st.session_state.get(_NOTICE, (None, [], []))
-    if asked == asked_by_link:  # streamlit runs a page with a link twice
-        if wrong:
-            text = f"This page does not accept these values of the link: {'; '.join(wrong)}"
-            notice.warning(escape_markdown(text), icon=":material/link_off:")
-        if dropped:
-            notice.info(
-                f"This link is from an older version. Removed inputs are ignored: {', '.join(dropped)}."
-            )
-    st.session_state[_LINK] = {}
+        st.session_state[_NOTICE] = (inputs, invalid_link_parts(link), dropped)
+    inputs_of_link, wrong, dropped = st.session_state.get(_NOTICE, (None, [], []))
+    if inputs != inputs_of_link:  # streamlit runs a page with a link twice
+        return
+    if wrong:
+        text = f"This page does not accept these values of the link: {'; '.join(wrong)}"
+        st.warning(escape_markdown(text), icon=":material/link_off:")
+    if dropped:
+        st.info(f"This link is from an older version. Removed inputs are ignored: {', '.join(dropped)}.")
 
 
 def _menu() -> dict[str, list[st.Page]]:
@@ -116,7 +124,6 @@ def _draw_examples() -> None:
 
 
 def _draw_link() -> None:
-    """Draw a link to the current view."""
     with st.popover("Copy link", icon=":material/link:", width="stretch"):
         base = (st.context.url or "").split("?")[0]
         query = link_query()

@@ -10,7 +10,7 @@ from capacity.service.jobs import Runner
 
 @cache
 def runner() -> Runner:
-    """Return the one Runner of this server."""
+    """Return the job runner, which all sessions of this server share."""
     return Runner(alive=_is_connected)
 
 

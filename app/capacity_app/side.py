@@ -56,7 +56,6 @@ class Side:
 
     @property
     def verb(self) -> str:
-        """Return the verb that computes the answers of the side's page."""
         return verb_of_page(self.page)
 
     @property
@@ -67,11 +66,9 @@ class Side:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Return all arguments of the side by name."""
         return {"model": self.model, **self.options, **self.cost}
 
     def select_fields(self, names: Container[str]) -> dict[str, Any]:
-        """Return the arguments with these names."""
         return select(self.arguments, names)
 
     @property
@@ -81,7 +78,7 @@ class Side:
 
     @property
     def description(self) -> str:
-        """Describe the model and its GPUs."""
+        """Return a text with the model and its GPUs."""
         tensor = self.options.get("tensor_parallel_size", 1)
         gpus = (
             f"{tensor} x {self.options['gpu']}"
@@ -92,7 +89,6 @@ class Side:
 
     @property
     def traffic(self) -> dict[str, Any]:
-        """Return the traffic fields."""
         return self.select_fields(Traffic.model_fields)
 
     @property
@@ -101,7 +97,7 @@ class Side:
         return omit(self.traffic, *FIELDS_WITHOUT_LOAD)
 
     def under_load_of(self, current: Side) -> Side:
-        """Convert this side to the page of `current` (`convert_to_page`), and give it the load of `current`."""
+        """Return this side on the page of `current`, with the load of `current`."""
         asked = self.convert_to_page(current)
         return replace(asked, options={**omit(asked.options, *asked.load), **current.load})
 

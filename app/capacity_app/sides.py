@@ -79,7 +79,7 @@ def pinned_sides() -> list[Side]:
 
 
 def side_model(side: Side, inputs: Inputs) -> Any:
-    """Return the model for library functions: the sidebar's model if the side's has the same name, else the name."""
+    """Return a side's model for library functions: the sidebar's model if it has the same name, else the name."""
     return inputs.model if side.model == inputs.model_name else side.model
 
 
@@ -175,7 +175,6 @@ def can_be_pinned(side: Side) -> bool:
 
 
 def pin() -> None:
-    """Pin the current side."""
     side: Side | None = st.session_state.get(CURRENT_SIDE)
     if side is not None and can_be_pinned(side):
         st.session_state[SIDES] = [*st.session_state[SIDES], side.link_text]
@@ -221,8 +220,8 @@ def comparison_rows(
 def change_text(first: Quantity | None, second: Quantity | None, *, of: str = "") -> str:
     """Return the change from the first number to the second as text; empty if a number is missing or the first is 0.
 
-    `+25 %, outside` (the 90 % intervals do not overlap, although errors that both share are counted in each), or
-    `12 times` if the factor is 10 or more.
+    Examples: `+25 %, outside` if the 90 % intervals do not overlap, and `12 times` if the factor is 10 or more. Each
+    interval includes the errors that both numbers share.
     """
     if first is None or second is None or not first.value:
         return ""

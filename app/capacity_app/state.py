@@ -1,4 +1,4 @@
-"""User inputs: widgets that are part of the URL, and the sidebar shared by all pages."""
+"""The sidebar, which all pages share, and links that contain the values of widgets."""
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
@@ -103,7 +103,6 @@ class Inputs:
 
     @property
     def lengths(self) -> dict[str, Any]:
-        """Return the mean lengths in tokens."""
         return {"input_len": self.input_len, "output_len": self.output_len}
 
     @property
@@ -151,20 +150,12 @@ def draw_sidebar(draw_settings: Callable[[Mapping[str, Any]], dict[str, Any]]) -
         pool |= settings
         st.divider()
         load = {**_draw_columns("input_len", "output_len"), **_draw_columns("concurrency", "request_rate")}
-        shape_help = (
-            "Distribution around the mean lengths above, or a use case's. If not set, `Lengths ±` applies."
-        )
-        shape = choice("Length distribution", "lengths", LENGTH_SHAPES, UNSET, help=shape_help)
-        further = _draw_columns("random_range_ratio", "client_latency_s")
-        client = select(further, ("client_latency_s",))
-        spread = select(further, ("random_range_ratio",))
+        spread, client = _draw_spread_and_client()
         left, right = st.columns(2)
         with left:
             ttft_ms = number("SLO: p95 TTFT, ms", "slo_ttft", 1000.0, 1.0, 1e6)
         with right:
             tpot_ms = number("SLO: p95 TPOT, ms", "slo_tpot", 50.0, 0.1, 1e5)
-        if shape != UNSET:
-            spread = {"use_case" if shape in USE_CASES else "length_distribution": shape}
         cost = _draw_price(pool["gpu"])
         st.divider()
         memory: Any = segments("Memory unit", "mem", MEMORY_UNITS, "GiB")
@@ -186,13 +177,25 @@ def draw_sidebar(draw_settings: Callable[[Mapping[str, Any]], dict[str, Any]]) -
     )
 
 
+def _draw_spread_and_client() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Draw the inputs for the variation of lengths and the client's latency; return the values of each."""
+    shape_help = (
+        "Distribution around the mean lengths above, or a use case's. If not set, `Lengths ±` applies."
+    )
+    shape = choice("Length distribution", "lengths", LENGTH_SHAPES, UNSET, help=shape_help)
+    further = _draw_columns("random_range_ratio", "client_latency_s")
+    client = select(further, ("client_latency_s",))
+    if shape != UNSET:
+        return {"use_case" if shape in USE_CASES else "length_distribution": shape}, client
+    return select(further, ("random_range_ratio",)), client
+
+
 def _shown_fields(*names: str) -> dict[str, Any]:
     """Draw these sidebar fields, and return the values that differ from the library's defaults."""
     return draw_fields(*(WIDGETS[name] for name in names), stretch=True)
 
 
 def _draw_columns(*names: str) -> dict[str, Any]:
-    """Draw these sidebar fields next to each other in columns."""
     found: dict[str, Any] = {}
     for column, name in zip(st.columns(len(names)), names, strict=True):
         with column:
@@ -201,7 +204,7 @@ def _draw_columns(*names: str) -> dict[str, Any]:
 
 
 def _draw_model() -> tuple[str | ModelSpec, str, CapacityError | None]:
-    """Draw the model input; return model, name and error. The error is not raised, so that the rest is drawn."""
+    """Draw the model input; return model, name and error. The error is returned so that the sidebar is drawn first."""
     if segments("Model source", "source", (PRESET, OWN_MODEL), PRESET) == PRESET:
         name = _shown_fields("model")["model"]
         return name, name, None
@@ -230,7 +233,7 @@ def _draw_price(gpu: str) -> dict[str, Any]:
 
 
 def _draw_own_model() -> ModelSpec:
-    """Return the model of a pasted or uploaded `config.json`."""
+    """Draw the input for a `config.json`, pasted or uploaded, and return its model."""
     if _CONFIG not in st.session_state:
         st.session_state[_CONFIG] = unpack_text(st.query_params.get("config", ""))
     st.file_uploader(
@@ -268,7 +271,7 @@ def parse_model(raw: bytes) -> ModelSpec:
 
 
 def page_choice(key: str, default: str) -> str:
-    """Return the value of a widget that the page draws later: the sidebar is drawn first but depends on the value."""
+    """Return the value of a widget that the page draws after the sidebar, which depends on this value."""
     link = st.query_params.get(key, default)
     return str(_url_value(st.session_state.get(key) or link))
 
@@ -295,7 +298,7 @@ def link_to(page: str, **changed: Any) -> str:
 
 
 def invalid_link_parts(link: Mapping[str, list[str]]) -> list[str]:
-    """Return the `key=value` parts of a link that no widget accepted, without keys that older versions had."""
+    """Return the `key=value` parts of a link that no widget accepted, except keys of older versions."""
     bound_keys: Mapping[str, Any] = st.session_state.get(BOUND, {})
     wrong = []
     for key, values in omit(link, "config", "side", *REMOVED).items():

@@ -62,7 +62,7 @@ def timeline(
 def acceptance_grid(
     model: str | ModelSpec, *, batch: int, options: Mapping[str, Any]
 ) -> "dict[int, tuple[tuple[float, SpeculationRow], ...]]":
-    """Return speculation results of one batch size: for each draft length, pairs of acceptance and result."""
+    """Return speculation results at one batch size: for each draft length, pairs of acceptance rate and result."""
     from capacity.techniques.speculate import speculate
 
     rows: dict[int, tuple[tuple[float, SpeculationRow], ...]] = dict.fromkeys(DRAFT_LENGTHS, ())
@@ -75,7 +75,7 @@ def acceptance_grid(
 def ways_to_draft(
     model: str | ModelSpec, *, batch: int, options: Mapping[str, Any]
 ) -> "tuple[dict[str, Speculating], tuple[str, ...]]":
-    """Return the result of each drafting method with default length and acceptance, and errors of failed methods."""
+    """Return the result of each drafting method with its default length and acceptance, or the text of its error."""
     from capacity.techniques.speculate import speculate, speculation_methods
 
     shared = omit(options, "method", "draft_tokens", "acceptance", "draft")

@@ -21,7 +21,7 @@ _KEPT: ContextVar[tuple[Path, ...]] = ContextVar("folders of a download", defaul
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A profile `GPU@NAME` in `folder`, calibrated on `files` from `gpu`, which is searched in `profiles`.
+    """A profile `GPU@NAME` in `folder`. It was calibrated on `files` from the profile `gpu`, found in `profiles`.
 
     `earlier`: the files that `gpu` was itself calibrated on in this session.
     """
@@ -44,9 +44,10 @@ class SessionVariants:
         weakref.finalize(self, shutil.rmtree, self.root, ignore_errors=True)
 
     def source_of(self, gpu: str, files: tuple[str, ...]) -> tuple[str, tuple[Path, ...]]:
-        """Return the GPU to calibrate on `files` from, and its folders, so that no file counts twice.
+        """Return the GPU whose profile to calibrate on `files`, and the folders with profiles that it needs.
 
-        That is the selected `gpu`, unless it is a variant calibrated on one of the files: then what it came from.
+        This is the selected `gpu`, or the GPU that it was calibrated from if it is a variant calibrated on one of the
+        files. So no file counts twice.
         """
         variant = self.by_name.get(gpu)
         if variant is not None and variant.files == files:
@@ -80,7 +81,7 @@ def session_folders() -> tuple[Path, ...]:
 
 
 def keep_session_folders(content: Callable[[], Content]) -> Callable[[], Content]:
-    """Return a function like `content` that finds this session's variants in any thread."""
+    """Return a function that calls `content` with this session's variants, also from another thread."""
     folders = session_folders()
 
     def with_folders() -> Content:

@@ -34,7 +34,7 @@ def figures_of_merit(facts: Iterable[Fact]) -> list[parts.Kpi]:
 def figures_function(
     facts: Callable[..., Iterable[Fact]], *arguments: Any
 ) -> Callable[[Any], list[parts.Kpi]]:
-    """Return a function that takes an answer and returns the key metrics from `facts(answer, *arguments)`."""
+    """Return a function that returns, for an answer, the key metrics from `facts(answer, *arguments)`."""
     return lambda answer: figures_of_merit(facts(answer, *arguments))
 
 

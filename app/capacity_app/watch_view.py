@@ -49,7 +49,7 @@ def show_recording(inputs: Inputs, options: Mapping[str, Any], replicas: int) ->
 
 
 def first_minute(options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return the options limited to one minute and `MAX_REQUESTS` requests, and a text that describes them."""
+    """Return the options limited to one minute and `MAX_REQUESTS` requests, and a text that states this limit."""
     if "trace" in options:
         until_s = min(options["trace_until_s"], MINUTE_S)
         return {**options, "trace_until_s": until_s}, f"The trace's first {until_s:g} s"
@@ -60,7 +60,7 @@ def first_minute(options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def estimate_of_other_gpu(inputs: Inputs, options: Mapping[str, Any]) -> Estimate | None:
-    """Return an estimate for another GPU that the user selects; None without a selection or until it is done."""
+    """Return an estimate for another GPU that the user selects; None without a selection or until it is computed."""
     others = tuple(name for name in profile_names() if name != inputs.pool["gpu"])
     usual = next((name for name in DEFAULT_OTHER_GPUS if name in others), others[0])
     gpu = state.choice("Compare with", "typing_gpu", (NOTHING, *others), usual)

@@ -1,4 +1,4 @@
-"""Apply a parsed question to the inputs of the dashboard, and the What if box: several changes in one text."""
+"""Apply a parsed question to the dashboard's inputs, and draw the What if box for several changes in one text."""
 
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
@@ -44,7 +44,10 @@ def _takes(widget: Field, value: Any) -> bool:
 
 
 def apply_fields(page: str, fields: Mapping[str, Any]) -> tuple[str, ...]:
-    """Set the widgets that the fields have; other fields of a pool become More settings. Return the fields left."""
+    """Set the widgets of these fields; pool fields without a widget become More settings.
+
+    Returns texts for the fields that could not be set.
+    """
     widgets: dict[str, Any] = {}
     settings: dict[str, Any] = {}
     left = []
@@ -87,7 +90,7 @@ def reset_fields(names: Set[str]) -> None:
 
 
 def move_settings_to_widgets(page: str) -> None:
-    """Set the widgets of flags in More settings that have one, and keep the other flags and unknown words there."""
+    """Move flags that have a widget from More settings to the widget; other flags and unknown words stay there."""
     text = str(st.session_state.get(more_settings.KEY) or "")
     parsed = parse_question(text)
     if parsed.notes or not parsed.fields:
@@ -116,7 +119,7 @@ def draw_box(page: str) -> None:
 
 
 def draw_not_read(place: str, words: Sequence[str], notes: Sequence[str]) -> None:
-    """Draw the words that were not understood as grey text, and the notes; `place` is a unique name on the page."""
+    """Draw the notes, and as grey text the words that were not understood; `place` is a unique name on the page."""
     if words or notes:
         with st.container(key=f"not_read_{place}", gap="xsmall"):
             if words:

@@ -226,7 +226,7 @@ def _draw_widget(shown: Field, disabled: bool, stretch: bool) -> Any:
 
 
 def _width(text: str, around: int) -> int:
-    """Return the width in pixels of a widget that shows `text`; `around`: width of the rest of the widget."""
+    """Return the width in pixels of a widget that shows `text`; `around`: width of the widget without the text."""
     return max(125, around + round(6.4 * len(text)))
 
 

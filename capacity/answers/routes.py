@@ -36,7 +36,7 @@ def forecast_of(resolved: ResolvedPool, within_s: float) -> Forecast:
         within_s=within_s,
         least_s=limits.request_latency_s + model.step_seconds(first),
         prompt_token_s=alone_s,
-        beside_s=max(token_s(decode) - alone_s, 0.0) / rows,
+        per_request_s=max(token_s(decode) - alone_s, 0.0) / rows,
     )
 
 

@@ -1,6 +1,6 @@
-"""Verbs (commands) about deployments, and lists of models and GPUs: parse, call `capacity`, print.
+"""Verbs (commands) about deployments, and lists of models and GPUs: parse the flags, call the library, print.
 
-The registry describes each verb.
+The registry (`capacity/base/verbs.json`) has the help of each verb.
 """
 
 from collections.abc import Callable, Mapping
@@ -168,7 +168,7 @@ def _write_gantt(answer: capacity.Simulation, observer: "Timeline", path: str) -
 
 
 def _exit_as(answer: capacity.Simulation) -> None:
-    """Exit with code 1 if an SLO is unmet or the run stalled; after Ctrl-C, with the shell's code for it."""
+    """Exit with code 1 if an SLO is unmet or the run stalled, and after Ctrl-C with the shell's exit code for it."""
     if not all(level.met for level in answer.slos):
         raise typer.Exit(1)
     if answer.run.status != "complete":
@@ -255,7 +255,7 @@ def gpus(
         added = capacity.add_gpu(add[1], profiles=profiles, **facts)
         show(f"given: {', '.join(added.given)}")
         show(f"assumed equal or proportional to those of {added.like}: {', '.join(added.assumed)}")
-        show("kernel constants: those of that GPU, with wider intervals")
+        show(f"kernel constants: those of {added.like}, with wider intervals")
         show(f"written: {added.path}; use it with --gpu {added.name}")
         return
     if facts:
@@ -333,7 +333,7 @@ def frontier(
 
 
 def _size(text: str) -> int | None:
-    """Return a tensor-parallel size as a number; None for `fewest`. Raises InvalidInput."""
+    """Return the tensor-parallel size in a text; None for `fewest`, the smallest that fits. Raises InvalidInput."""
     if text == "fewest":
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 8):

@@ -81,7 +81,7 @@ _HANGING: Mapping[str, Any] = {
 
 
 def _more_help(command: VerbCommand, left: int) -> str:
-    """Return a hint at more help: `--help-all` if `left` flags are not shown, else other commands."""
+    """Return a hint at more help: `--help-all` if `left` flags are not shown on this page, else other commands."""
     if left:
         return f"`capacity {command.name} --help-all` shows {left} more flags."
     return f"`capacity explain TERM` defines a term; `capacity schema {command.name}` prints the JSON schema."
@@ -125,7 +125,7 @@ def spell_option(option: Any, *, shortest: bool = False) -> str:
 
 
 def _type_name(option: Any) -> str:
-    """Return the type of a flag: as its field or parameter declares, or PATH if its help names a file or folder."""
+    """Return the type of a flag in its help: the declared type, or PATH if the help text names a file or folder."""
     annotation = option.type_descriptor.annotation
     named = str(option.metavar or getattr(annotation, "__name__", "str"))
     words = {"str": "TEXT", "int": "N", "float": "X", "list": "TEXT"}
@@ -141,7 +141,7 @@ def _default(option: Any) -> str:
 
 
 def _rows(left: str, text: str) -> Iterable[str]:
-    """Yield the lines of one flag's help: the flag (`left`), and `text` to the right of it or below a long flag."""
+    """Yield the lines of one flag's help: the flag (`left`), and `text` to its right, or below if the flag is long."""
     width = _width()
     lines: Sequence[str] = textwrap.wrap(text, width - COLUMN, break_on_hyphens=False) or [""]
     if len(left) + 4 > COLUMN:

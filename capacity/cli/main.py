@@ -41,7 +41,9 @@ register(app)
 
 
 def _repeat_flags(arguments: list[str]) -> list[str]:
-    """Repeat a flag before each of its values, because vLLM accepts several: `--goodput ttft:500 tpot:50`.
+    """Return the arguments with a flag repeated before each of its values, as the parser requires.
+
+    vLLM accepts several values after one flag: `--goodput ttft:500 tpot:50`.
 
     Raises InvalidInput for a flag with an empty value.
     """
@@ -98,7 +100,7 @@ def _null_stream() -> TextIO:
 
 
 def _command() -> Any:
-    """Return the parser. Of the flags for shell completion, its help shows only --install-completion."""
+    """Return the parser of `capacity`; --install-completion is the only flag for shell completion in its help."""
     command = typer.main.get_command(app)
     for parameter in command.params:
         parameter.hidden = parameter.name == "show_completion"  # type: ignore[attr-defined]
@@ -138,7 +140,7 @@ def main() -> None:
 
 
 def _usage(error: Any) -> str:
-    """Return a parser error as one line, with the nearest existing flag."""
+    """Return a parser error as one line, with the existing flag or command that is most similar to the wrong one."""
     import difflib
 
     suggests = getattr(error, "possibilities", None)  # options of the parser's own choice

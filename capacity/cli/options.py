@@ -121,7 +121,7 @@ def write_chart(path: str, chart: Chart) -> None:
 
 
 def write_all(writers: Iterable[Callable[[], object]]) -> None:
-    """Call each writer of a file. Raises InvalidInput at the end with the reason of each that failed."""
+    """Call each function that writes a file. At the end, raises InvalidInput with the errors of those that failed."""
     reasons = []
     for writer in writers:
         try:

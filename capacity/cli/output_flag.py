@@ -1,6 +1,6 @@
-"""Files that a verb writes: `--output KIND=PATH` for verbs with several kinds, and checks before the run.
+"""The flag `--output KIND=PATH` of verbs that write several kinds of files, and checks of outputs before the run.
 
-The separate flag of each kind is hidden."""
+A verb also has a separate flag for each kind, which its help does not show."""
 
 import os
 import re
@@ -18,8 +18,11 @@ FLAG = "--output"
 
 
 class Kind(NamedTuple):
-    """A kind of file: the parameter that takes its path, the suffixes that identify the kind without `KIND=`, and the
-    only suffixes that such a file can have (empty: any); it may also have none. `drawn`: needs matplotlib."""
+    """A kind of file that a verb writes.
+
+    `parameter`: parameter of the verb that takes the path. `suffixes`: suffixes that identify the kind without `KIND=`.
+    `allowed`: suffixes that the file may have (empty: any); it may also have none. `drawn`: needs matplotlib.
+    """
 
     parameter: str
     suffixes: tuple[str, ...] = ()
@@ -67,7 +70,7 @@ def kinds_of(names: Iterable[str]) -> dict[str, Kind]:
 
 
 def with_output_flag(parameters: Sequence[Parameter]) -> list[Parameter]:
-    """Return a verb's parameters with `--output` before the flags that it replaces, which become hidden."""
+    """Return a verb's parameters with `--output` added; the help does not show the flags that `--output` replaces."""
     by_name = {parameter.name: parameter for parameter in parameters}
     kinds = kinds_of(by_name)
     if not kinds:
@@ -80,7 +83,7 @@ def with_output_flag(parameters: Sequence[Parameter]) -> list[Parameter]:
 
 
 def _annotation(kinds: Mapping[str, Kind], parameters: Mapping[str, Parameter]) -> Any:
-    """Return the annotation of the parameter `--output`; its help names all kinds of files. Its value is discarded."""
+    """Return the annotation of the parameter `--output`, whose help names all kinds of files; its value is not used."""
     helps = (f"{name} ({_option(parameters[kind.parameter]).help})" for name, kind in kinds.items())
     help = f"Also write a file; can be repeated. KIND: {', '.join(helps)}."
     option = typer.Option(FLAG, help=help, metavar="KIND=PATH", expose_value=False, show_default=False)
@@ -135,7 +138,7 @@ def _kind_by_suffix(value: str, kinds: Mapping[str, Kind]) -> str:
 
 
 def check_outputs(verb: str, values: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for an output that cannot be written, before the verb runs. `values`: its parameters."""
+    """Raise InvalidInput for an output file that cannot be written. `values`: the verb's parameters by name."""
     for kind in (*KINDS.values(), *([OUTPUT_OF_VERB[verb]] if verb in OUTPUT_OF_VERB else ())):
         if path := values.get(kind.parameter):
             _check_output(kind, str(path))

@@ -1,4 +1,4 @@
-"""Planning verbs of the command line: parse, call the library, print or write. The registry describes each verb."""
+"""Planning verbs of the command line: parse the flags, call the library, print or write the answer."""
 
 import json
 from collections.abc import Mapping
@@ -105,8 +105,10 @@ def _plan_hall(
     cluster: str | None = None,
     **keywords: Any,
 ) -> None:
-    """Print the answer for the models of a hall file, or for one model. Exit code 1 if a part of the requests is not
-    served."""
+    """Print the plan of a data hall with a power budget, for the models in its file or for one model.
+
+    Exits with code 1 if part of the requests is not served.
+    """
     for flag, given in (("--output", output), ("--cluster", cluster)):
         if given is not None:
             raise InvalidInput(f"{flag} has no effect with --power-budget: remove it")
@@ -149,7 +151,7 @@ def fleet(
 
 
 def _refuse_idle(verb: str, options: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for a search flag that has no effect."""
+    """Raise InvalidInput for a flag in `options` that has no effect on the search."""
     from capacity.base.keywords import split
     from capacity.deployment import build
     from capacity.deployment.used_fields import reject_unused_fields
@@ -285,7 +287,7 @@ def sweep(
 
 
 def _over_deployment(question: Question, path: str) -> "SweepSpec":
-    """Return a sweep file's spec; a given deployment fixes all fields that the file neither fixes nor varies."""
+    """Return the spec of a sweep file. A given deployment sets all fields that the file neither fixes nor varies."""
     from capacity.deployment.used_fields import unused_fields
     from capacity.planning.sweeps.sweep_spec import read_sweep
 

@@ -55,12 +55,13 @@ class Question:
         return omit(self.flags_of(Billing), "replicas")
 
 
-def request_of(question: Question, *, as_flags: bool = True, **beside: object) -> DeploymentFile:
-    """Return the deployment that the user describes, and write it to a file if requested. Flags override a pasted
-    command, which overrides the deployment file.
+def request_of(question: Question, *, as_flags: bool = True, **other_keywords: object) -> DeploymentFile:
+    """Return the deployment that the user describes, and write it to a file if requested.
 
-    `as_flags`: errors name fields as the command line does; `beside`: further keywords of the verb's function. Raises
-    InvalidInput, and MalformedFile for the file.
+    Flags override a pasted command, which overrides the deployment file.
+
+    `as_flags`: errors name fields as the command line does; `other_keywords`: further keywords of the verb's function.
+    Raises InvalidInput, and MalformedFile for the file.
     """
     from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, read_deployment
     from capacity.deployment import write_deployment as write_file
@@ -93,14 +94,14 @@ def request_of(question: Question, *, as_flags: bool = True, **beside: object) -
         cost=merge_flags(Cost, cost, question.flags_of(Cost), as_flags=as_flags),
     )
     if question.write_deployment is None:  # a file is for other verbs too
-        _refuse_unread(question, request, pasted, as_flags=as_flags, **beside)
+        _refuse_unread(question, request, pasted, as_flags=as_flags, **other_keywords)
     else:
         write_file(request, question.write_deployment)
     return request
 
 
 def _refuse_unread(
-    question: Question, request: DeploymentFile, pasted: Fields, *, as_flags: bool, **beside: object
+    question: Question, request: DeploymentFile, pasted: Fields, *, as_flags: bool, **other_keywords: object
 ) -> None:
     """Raise InvalidInput for a flag that does not change the answer; report other unused settings on stderr."""
     from capacity.deployment import Billing, build
@@ -109,7 +110,7 @@ def _refuse_unread(
     said = (*request.pools, request.traffic, request.service, request.cost)
     billing = question.billing
     specs = (build(Billing, billing, flags=as_flags), *said) if billing else said
-    reject_unused_fields(question.verb, specs, question.flags, **beside)
+    reject_unused_fields(question.verb, specs, question.flags, **other_keywords)
     noted = [*pasted, *(name for name in ALWAYS_ALLOWED if name in question.flags)]
     note("not used", (f"--{with_dashes(name)}" for name in unused_fields(question.verb, said, noted)))
 
@@ -132,8 +133,9 @@ class StoredDeployment:
 
 
 def stored_deployment(deployment: str | None, from_launch: str | None, flags: Fields) -> StoredDeployment:
-    """Return a file's deployment, overridden by a pasted command. `flags` override both, but only in the result's
-    `specs`.
+    """Return a file's deployment, overridden by a pasted command.
+
+    `flags` override both, but only in the result's `specs`.
 
     Raises InvalidInput for several pools, and the errors of `request_of`.
     """
@@ -189,7 +191,7 @@ def pasted_command(text: str | None) -> tuple[str | None, Fields]:
 
 
 def note_command(command: LaunchCommand) -> None:
-    """Report on stderr which parts of a pasted command are ignored, and why."""
+    """Report on stderr which parts of a pasted command are ignored, and for which reason."""
     note("ignored because it does not change any answer", command.ignored)
     note("not modelled", command.not_modelled)
     note("unknown and ignored", command.unknown)

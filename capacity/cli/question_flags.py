@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Keyword:
-    """A Python function's keyword as a command-line input: a value of type `kind`, or a sequence of them if `many`.
+    """A Python function's keyword as a command-line input, of type `kind` or, with `many`, a sequence of this type.
 
     On the command line, numbers of a sequence are separated by commas; other sequences repeat the flag.
     """
@@ -157,7 +157,7 @@ def _parameter(name: str, annotation: Any, default: object = Parameter.empty) ->
 
 
 def token_list(text: str, flag: str) -> list[int]:
-    """Return whole numbers from text with commas, short forms included (4K,1M). Raises InvalidInput."""
+    """Return the whole numbers in a text such as 4K,32K,1M. Raises InvalidInput."""
     counts = []
     for item in text.split(","):
         digits = str(short_count(item.strip()))

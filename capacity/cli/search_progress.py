@@ -18,8 +18,11 @@ CTRL_C = "Ctrl-C returns the best result so far"
 
 @contextmanager
 def search_progress(*, every_better: bool = True) -> Iterator[Callable[[Snapshot], None]]:
-    """Yield a callback that shows the progress in a `Snapshot`. `every_better`: print a line for each better answer;
-    turn it off for several consecutive searches, which have separate optima."""
+    """Yield a callback that shows the progress of a search, which is given as a `Snapshot`.
+
+    `every_better`: without a terminal, print a line for each better answer. Turn it off for several consecutive
+    searches, because each has its own best answer.
+    """
     if not sys.stderr.isatty():
         yield ProgressLines(sys.stderr, every_better=every_better)
         return
@@ -43,7 +46,7 @@ def search_progress(*, every_better: bool = True) -> Iterator[Callable[[Snapshot
 
 
 class ProgressLines:
-    """Prints a line for every better answer, if enabled, and otherwise a line every `EVERY_S` seconds."""
+    """Prints a line for every better answer, if enabled, and a line every `EVERY_S` seconds without one."""
 
     def __init__(self, stream: TextIO, *, every_better: bool = True) -> None:
         self._stream = stream

@@ -18,7 +18,7 @@ from capacity.cli.options import print_message, show, with_dashes
 
 
 class Default(NamedTuple):
-    """A flag that can have a user default: its help, the verbs that use it, and the flags that make it unnecessary."""
+    """A flag that can have a user default: its help, the verbs that use it, and the flags that replace it."""
 
     help: str
     verbs: frozenset[str]
@@ -36,7 +36,7 @@ DEFAULTS: Mapping[str, Default] = {
     "confidence": Default("confidence of SLOs, from 0.5 to below 1", frozenset(("plan", "fleet"))),
 }
 applied: list[str] = []
-"""Flags of the running command that come from the file, as they would be typed."""
+"""Flags of the running command that come from the defaults file, as a user would type them."""
 
 
 def config(
@@ -112,7 +112,6 @@ def _known_name(name: str, place: str) -> str:
 
 
 def _check(name: str, value: str) -> None:
-    """Raise InvalidInput for a value that the flag does not accept."""
     from capacity.deployment import Cost, build
     from capacity.deployment.engines import find_engine
     from capacity.planning.space import Search

@@ -3,9 +3,10 @@
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +22,11 @@ from capacity.cli.options import (
     with_dashes,
 )
 from capacity.cli.question import Question, StoredDeployment, note, stored_deployment
+
+if TYPE_CHECKING:
+    from capacity_validate.watch_metrics import MetricsServer
+    from capacity_validate.watch_report import WatchReport
+    from capacity_validate.watching import Watcher
 
 NOT_LAUNCHED = ("gpu", "engine", "model", "replicas", "role", "route_up_to_tokens", "route_up_to_requests")
 REPORT_FORMATS = ("table", "json")
@@ -77,7 +83,7 @@ def validate(
 
 
 def _submit(folder: Path) -> None:
-    """Pack the results in a folder, check the archive as its recipient will, and exit with 1 if it is rejected."""
+    """Pack the results in `folder`, check the archive as its recipient will, and exit with code 1 if it is rejected."""
     from capacity_validate.submission import check_submission, pack_submission, submission_lines
 
     path = pack_submission(folder)
@@ -199,11 +205,10 @@ def watch(
 ) -> None:
     from capacity_validate.campaigns import parse_budget
     from capacity_validate.scrape_history import read_state
-    from capacity_validate.watch_metrics import MetricsServer, prometheus_text
+    from capacity_validate.watch_metrics import MetricsServer
     from capacity_validate.watch_metrics import alert_rules as rules
     from capacity_validate.watch_metrics import grafana_dashboard as dashboard
     from capacity_validate.watching import Watcher
-    from capacity_validate.watching_page import status_line
 
     from capacity.report.tables import render
     from capacity.workload import parse_slos
@@ -225,25 +230,59 @@ def watch(
         if path is not None:
             write_file(path, text())
     server = None if listen is None else MetricsServer(listen)
+    publish = partial(_publish, server=server, metrics_file=metrics_file, report_file=report_file)
+    if once or "://" not in source:
+        until_s = -math.inf
+    report = _follow(watcher, publish, state, pause_s=pause_s, until_s=until_s)
+    show(watcher.missing if report is None else render(report, format, command=command_line_text()))
+    if report is not None and not report.healthy:
+        raise typer.Exit(1)
+
+
+def _follow(
+    watcher: "Watcher",
+    publish: Callable[["WatchReport"], None],
+    state: str | None,
+    *,
+    pause_s: float,
+    until_s: float,
+) -> "WatchReport | None":
+    """Scrape the server every `pause_s` seconds, at least once, and publish and return its latest report.
+
+    `until_s`: value of `time.monotonic` at which to stop. Returns None if there are too few scrapes for a report.
+    """
+    from capacity_validate.watching_page import status_line
+
     watcher.scrape(state)
-    once = once or "://" not in source
     while True:
         report = watcher.report()
         if report is not None:
-            if server is not None:
-                server.text = prometheus_text(report)
-            if metrics_file is not None:
-                write_file(metrics_file, prometheus_text(report))
-            if report_file is not None:
-                write_file(report_file, render(report, "html", command=command_line_text()))
-        if once or time.monotonic() + pause_s > until_s:
-            break
+            publish(report)
+        if time.monotonic() + pause_s > until_s:
+            return report
         show(watcher.missing if report is None else status_line(report))
         time.sleep(pause_s)
         try:
             watcher.scrape(state)
         except InvalidInput as error:  # the server restarts
             print_message(str(error))
-    show(watcher.missing if report is None else render(report, format, command=command_line_text()))
-    if report is not None and not report.healthy:
-        raise typer.Exit(1)
+
+
+def _publish(
+    report: "WatchReport",
+    *,
+    server: "MetricsServer | None",
+    metrics_file: str | None,
+    report_file: str | None,
+) -> None:
+    """Write a report to the metrics endpoint, the metrics file and the HTML file that the user requested."""
+    from capacity_validate.watch_metrics import prometheus_text
+
+    from capacity.report.tables import render
+
+    if server is not None:
+        server.text = prometheus_text(report)
+    if metrics_file is not None:
+        write_file(metrics_file, prometheus_text(report))
+    if report_file is not None:
+        write_file(report_file, render(report, "html", command=command_line_text()))

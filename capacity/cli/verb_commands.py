@@ -30,8 +30,10 @@ VERBS_WITH_CHART = ("batching",)  # verbs that write a chart
 
 
 def asking_function(entry: Verb) -> tuple[Callable[..., None], tuple[type[Spec], ...]]:
-    """Return the command function of a verb, and the specs whose fields are its flags. The function takes the flags,
-    calls the verb's Python function and prints the answer."""
+    """Return the command function of a verb, and the specs whose fields are its flags.
+
+    The command function takes the flags, calls the verb's Python function and prints the answer.
+    """
     question = resolve_name(entry.flags or entry.function)
     keywords, specs = keywords_of(question), getattr(question, "specs", ())
 
@@ -91,12 +93,13 @@ def deployment_function(entry: Verb) -> Callable[..., None]:
     return answer_question
 
 
-def deployment_request(question: Question, replicas: int | None = None, **beside: object) -> DeploymentFile:
-    """Return the deployment that the user describes, with `replicas` if that is an option of the verb. Report unused
-    settings on stderr."""
+def deployment_request(
+    question: Question, replicas: int | None = None, **other_keywords: object
+) -> DeploymentFile:
+    """Return the deployment that the user describes, with `replicas` if given; report unused settings on stderr."""
     if replicas is not None:
         question = replace(question, flags={**question.flags, "replicas": replicas})
-    request = request_of(question, as_flags=False, **beside)
+    request = request_of(question, as_flags=False, **other_keywords)
     note("not used", sorted(request.service.model_fields_set))
     return request
 
@@ -106,7 +109,7 @@ def _name(flag: str) -> str:
 
 
 def _check_model(entry: Verb, flags: Mapping[str, object]) -> None:
-    """Raise InvalidInput if there is no model and no switch selects another function of the verb."""
+    """Raise InvalidInput if there is no model, unless a switch selects a function that needs none."""
     if entry.alternatives and flags["model"] is None:
         ways = " or ".join(other.flag for other in entry.alternatives)
         raise InvalidInput(f"no model: name one (`capacity models` lists them), or give {ways}")

@@ -76,7 +76,7 @@ class VerbGroup(typer.core.TyperGroup):
     """The verbs of the package, and those of plug-ins, which are imported when they are called."""
 
     def get_help_option(self, ctx: Any) -> Any:
-        """Return `--help` without a line of its own: who reads the list of commands has just used it."""
+        """Return the option `--help`, hidden from the list of flags because its reader has just used it."""
         option = super().get_help_option(ctx)
         if option is not None:
             option.hidden = True
@@ -153,8 +153,10 @@ def _option(name: str, row: str | Mapping[str, Any]) -> Any:
 
 
 def _spec_flags(entry: Verb, specs: Sequence[type[Spec]]) -> Iterator[Parameter]:
-    """Yield the flags of `specs`. Flags that need a whole deployment (replicas, role, routes) are left out if the verb
-    has no `Service` flags."""
+    """Yield the flags of the fields of `specs`.
+
+    Flags for several replicas or pools (replicas, role, routes) are omitted if the verb has no `Service` flags.
+    """
     from capacity.deployment import Pool, Service, Traffic
     from capacity.deployment.field_flags import reading_part
     from capacity.deployment.used_fields import is_part_read
@@ -174,7 +176,7 @@ def _spec_flags(entry: Verb, specs: Sequence[type[Spec]]) -> Iterator[Parameter]
 
 
 def _flag(name: str, field: Any, panel: str, *, hidden: bool) -> Parameter:
-    """Return the flag of a spec's field. `hidden`: the verb accepts it only to reject it with a reason."""
+    """Return the flag of a spec's field. `hidden`: the flag is accepted only to give the reason for rejecting it."""
     from capacity.base.keywords import flags_of
 
     base = _base_type(field.annotation)
@@ -206,21 +208,18 @@ def _base_type(annotation: Any) -> type[bool | int | float | str]:
 def _with_flags(
     entry: Verb, function: Callable[..., None], generated: list[Parameter]
 ) -> Callable[..., None]:
-    """Return the function with the parser's signature: its own parameters, the shared options, the flags of specs.
+    """Return the function with the parser's signature: its own parameters, shared options, and flags of specs.
 
     A function with a parameter `model` or `models` also accepts a deployment file and a pasted launch command. A
     function with a flag --gpu also accepts --change, which changes that GPU.
     """
     declared = inspect.signature(function, eval_str=True).parameters
-    own = {
-        name: p.replace(kind=Parameter.KEYWORD_ONLY)
-        for name, p in declared.items()
-        if get_origin(p.annotation) is Annotated
-    }
+    own = _own_flags(declared)
+    question_fields = [name for name in entry.shared if name in QUESTION_FIELDS and name not in declared]
     keywords = _flagged_keywords(entry, own)
     shared = [own.get(name) or _shared_option(name, keywords) for name in entry.shared]
     further = [_optional_model(p) for name, p in own.items() if name not in entry.shared]
-    first = 1 if "model" in entry.shared else 0  # arguments stand in the order that they are declared in
+    first = 1 if "model" in entry.shared else 0  # positional arguments have the order of their declaration
     stored = [_shared_option(name) for name in STORED] if _takes_model(declared) else []
     names = [p.name for p in generated]
     gpu = "gpu" if "gpu" in names else next((name for name, p in own.items() if _is_gpu(p)), None)
@@ -239,12 +238,8 @@ def _with_flags(
                 values.pop(name)
         change = tuple(values.pop("change", None) or ())
         if "question" in declared:
-            asked = {
-                name: values.pop(name)
-                for name in entry.shared
-                if name in QUESTION_FIELDS and name not in declared
-            }
-            values["question"] = Question(flags=flags, verb=entry.name, change=change, **asked)
+            shared_values = {name: values.pop(name) for name in question_fields}
+            values["question"] = Question(flags=flags, verb=entry.name, change=change, **shared_values)
         elif "options" in declared:
             if change and gpu is not None:
                 _change_gpus(flags if gpu in names else values, gpu, change)
@@ -255,6 +250,15 @@ def _with_flags(
     if stored:
         parameters.append(Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context))
     return _declare(command, [*parameters, *generated])
+
+
+def _own_flags(declared: Mapping[str, Parameter]) -> dict[str, Parameter]:
+    """Return the parameters of a verb's function that have parser settings, as keyword-only parameters."""
+    return {
+        name: p.replace(kind=Parameter.KEYWORD_ONLY)
+        for name, p in declared.items()
+        if get_origin(p.annotation) is Annotated
+    }
 
 
 def _change_gpus(values: MutableMapping[str, Any], name: str, change: Sequence[str]) -> None:
@@ -282,7 +286,6 @@ def _flagged_keywords(entry: Verb, own: Mapping[str, Parameter]) -> Mapping[str,
 
 
 def _is_gpu(parameter: Parameter) -> bool:
-    """Return whether a parameter is the flag --gpu."""
     option = next(iter(get_args(parameter.annotation)[1:]), None)
     return "--gpu" in (getattr(option, "default", None), *(getattr(option, "param_decls", None) or ()))
 
@@ -308,7 +311,7 @@ def _fill_from_deployment(
     names: list[str],
     context: typer.Context,
 ) -> None:
-    """Fill flags that the user did not set from the given deployment; report settings that the verb ignores on stderr.
+    """Fill in flags that the user did not set from the given deployment; report settings without effect on stderr.
 
     Raises InvalidInput if the verb needs a model and none is given.
     """

@@ -58,7 +58,7 @@ def explain(error: ValidationError, spec: type[Spec], *, flags: bool = False) ->
 
 
 def _field_names(spec: type[Spec], where: Iterable[int | str]) -> list[str]:
-    """Return the names, as the user writes them, of the fields of `spec` or of its nested spec at the path `where`."""
+    """Return the user's spelling of each field of `spec`, or of its nested spec at the path `where`."""
     for part in where:
         if isinstance(part, str) and part in spec.model_fields:
             annotation = spec.model_fields[part].annotation

@@ -1,4 +1,4 @@
-"""Latency that client and network add to TTFT. It depends on the load generator and its location, not on the engine.
+"""Latency that client and network add to TTFT; it depends on the load generator and its location, not on the engine.
 
 The TTFT of a load generator includes its own event loop and the network round trip, in addition to the engine's API
 server. Each value of `client_latency.json` is the measured TTFT of public benchmarks minus the simulated engine time
@@ -18,7 +18,7 @@ from capacity.base.errors import UnknownName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLatency:
-    """Latency (s) that a client and its network round trip add to TTFT, and the source of the measurements."""
+    """Latency in seconds that a client and its network round trip add to TTFT, and the source of the measurement."""
 
     name: str
     seconds: float

@@ -1,4 +1,4 @@
-"""Launch commands as words and flags, for writing and for reading them."""
+"""Launch commands as words and flags, for the modules that read and write these commands."""
 
 import json
 import re
@@ -33,7 +33,7 @@ LAUNCH_DEFAULTS: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A command as words, notes on settings that it cannot express, and files that it reads (name, text)."""
+    """A launch command as words, with notes on settings that it cannot express and the files that it reads."""
 
     words: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -62,10 +62,10 @@ def flag_words(values: Sequence[tuple[str, object]]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchCommand:
-    """Content of a pasted command: the model, the `Pool` fields except the GPU, and flags that set no field.
+    """Content of a pasted command: the model, the `Pool` fields except the GPU, and the flags that set no field.
 
-    `ignored` flags do not affect an answer. `not_modelled` flags would, each with the assumption used instead.
-    `unknown` flags are not known for the engine. `gpu`: GPU named in a manifest.
+    `ignored`: flags that do not affect an answer. `not_modelled`: flags that would affect it, each with the assumption
+    that replaces it. `unknown`: flags that the engine does not have. `gpu`: GPU named in a manifest.
     """
 
     model: str
@@ -107,7 +107,7 @@ def words_before_operator(words: list[str]) -> list[str]:
 
 
 def is_flag(word: str) -> bool:
-    """Return whether a word of a command is a flag; a negative number such as -1 is not."""
+    """Return whether a word of a command is a flag; a negative number such as -1 is not a flag."""
     return word.startswith("--") or (len(word) > 1 and word[0] == "-" and word[1].isalpha())
 
 
@@ -116,7 +116,7 @@ class NoServerError(InvalidInput):
 
 
 class Flags:
-    """Flags of a command; a reader removes each flag that it understands, so the others can be reported.
+    """Flags of a command. A reader removes each flag that it understands, so that the remaining ones can be reported.
 
     Names are as returned by `flag_name`. `switches`: flags without a value; `several`: flags with more than one value;
     `aliases` maps additional spellings to names. If a flag is repeated, the last value applies.
@@ -164,14 +164,14 @@ class Flags:
         return self._values.pop(name, None)
 
     def remaining_flags(self) -> Iterator[tuple[str, str]]:
-        """Yield the remaining flags: the name and the original spelling."""
+        """Yield the name and the original spelling of each remaining flag."""
         for name in self._values:
             yield name, self._spelled[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A parsed command: flags, the environment variables before it, its folder, and options from a YAML file."""
+    """A parsed command: its flags, environment variables, folder, and the options in its YAML file."""
 
     flags: Flags
     environment: Mapping[str, str]
@@ -186,7 +186,7 @@ def flag_name(flag: str) -> str:
 
 
 def find_key(words: Mapping[str, str], word: str | None) -> str | None:
-    """Return the first key whose value in the table is `word`; if there is none, return `word` unchanged."""
+    """Return the first key whose value in the table is `word`, or `word` itself if there is none."""
     return next((key for key, value in words.items() if value == word), word)
 
 
@@ -207,7 +207,10 @@ def read_options_file(name: str | None, folder: Path | None, flag: str) -> dict[
 
 
 def read_named_file(name: str, folder: Path | None, flag: str) -> str:
-    """Return the text of a file that a launch command names. `folder`: that of its launch file; None: pasted command.
+    """Return the text of a file that a launch command names.
+
+    `folder`: folder of the launch file with the command; None for a pasted command.
+
 
     Raises InvalidInput if the file does not exist, or is not below the folder of the launch file that names it.
     """

@@ -1,4 +1,4 @@
-"""Cost and billing input: prices and other items of a bill."""
+"""Input about prices and other items of a bill."""
 
 from typing import Literal
 
@@ -26,7 +26,7 @@ class Cost(FlagSpec):
 
 
 class Billing(FlagSpec):
-    """Other billing inputs: replicas, users, API prices, spot, a batch job, growth. None: not computed."""
+    """Input for other items of a bill, such as users, API prices, spot GPUs and growth; None: not computed."""
 
     replicas: int = 1
     requests_per_user_hour: float | None = None

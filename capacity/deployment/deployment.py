@@ -40,7 +40,6 @@ class Deployment:
 
     @property
     def specs(self) -> tuple[Spec, ...]:
-        """Return all specs of the deployment."""
         return (*self.pools, self.traffic, self.service, self.cost)
 
     @property
@@ -62,12 +61,12 @@ def make_deployment(
     service: Fields = NOTHING,
     cost: Fields = NOTHING,
     question: str = "",
-    **beside: Any,
+    **other_keywords: Any,
 ) -> Deployment:
     """Return a deployment from keyword fields or from a deployment file; a file cannot be combined with fields.
 
-    `question`: the command that uses the deployment; `beside`: other keywords of that command. Raises InvalidInput for
-    an invalid field, for a field that does not affect the answer, and for a field given together with a file.
+    `question`: the command that uses the deployment; `other_keywords`: its other keywords. Raises InvalidInput for an
+    invalid field, for a field that does not affect the answer, and for a field given together with a file.
     """
     if isinstance(model, DeploymentFile):
         if other := next((name for fields in (pool, traffic, service, cost) for name in fields), None):
@@ -81,6 +80,6 @@ def make_deployment(
             service=build(Service, service),
             cost=build(Cost, cost),
         )
-        reject_unused_fields(question, deployment.specs, (*pool, *traffic, *service, *cost), **beside)
+        reject_unused_fields(question, deployment.specs, (*pool, *traffic, *service, *cost), **other_keywords)
     check_language_model_only(any(each.language_model_only for each in deployment.pools), deployment.traffic)
     return replace(deployment, traffic=add_encoder_tokens(deployment.traffic, deployment.model))

@@ -1,6 +1,6 @@
-"""Convert drafting methods between the spellings of vLLM's options and V0 flags, checkpoint names, and pool fields.
+"""Convert drafting methods between vLLM's options, the flags of vLLM V0, checkpoint names, and pool fields.
 
-The module also reads a table of public draft checkpoints, with their target models and measured acceptance.
+This module also reads the table of public draft checkpoints, with their target models and measured acceptance.
 """
 
 import tomllib
@@ -100,10 +100,10 @@ TABLE = Path(__file__).with_name("draft_checkpoints.toml")
 
 
 class DraftCheckpoint(Spec):
-    """A draft checkpoint, or (`checkpoint` None) the drafting layer in the target's own checkpoint.
+    """A draft checkpoint; or, if `checkpoint` is None, the drafting layer in the target's own checkpoint.
 
-    `accepted_length`: mean tokens per verification step with `draft_tokens` draft tokens; None: the method's default
-    acceptance applies, because it was measured on these targets.
+    `accepted_length`: mean tokens per verification step with `draft_tokens` draft tokens. None: the default acceptance
+    of the method applies, because it was measured on these targets.
     """
 
     method: str

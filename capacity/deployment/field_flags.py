@@ -33,7 +33,10 @@ Part = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Requirement on `field`: the value is in `values`; if these are empty, not default (`finite`: nor infinite)."""
+    """Requirement that `field` has one of `values`; without `values`, that it is not at its default.
+
+    `finite`: an infinite value does not meet the requirement.
+    """
 
     field: str
     values: tuple[object, ...] = ()

@@ -1,4 +1,4 @@
-"""Table of launch flags of each engine (`launch_flags/ENGINE.toml`), used to write and to read launch commands."""
+"""Tables of the launch flags of each engine (`launch_flags/ENGINE.toml`), to write and to read launch commands."""
 
 import re
 import tomllib
@@ -32,7 +32,7 @@ Values = Mapping[str, object]  # pool fields and terms, by name
 
 
 def _ggml_layers(text: str) -> int | None:
-    """Return the number of layers on the GPU; None means all layers (`all`, `auto` or -1 in the command)."""
+    """Return the number of layers on the GPU; None: all layers (`all`, `auto` or -1 in the command)."""
     return int(text) if text.isdecimal() and int(text) < GGML_ALL_LAYERS else None
 
 
@@ -90,7 +90,6 @@ class LaunchFlag(Spec):
 
     @property
     def is_switch(self) -> bool:
-        """Return whether the flag has no value."""
         return self.kind == "switch" or (self.means is not None and self.writes is None)
 
     def write(self, values: Values, made_while_loading: Collection[str]) -> object | None:

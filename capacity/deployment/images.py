@@ -1,4 +1,4 @@
-"""Traffic values that depend on the model: image and audio tokens, and one output token for embedding models."""
+"""Fill in traffic fields that depend on the model: tokens of images and audio, output length of embedding models."""
 
 from __future__ import annotations
 

@@ -47,11 +47,12 @@ _PLANNED = re.compile(r"^\s*#\s*planned for (\S+) ([\w.]+)", re.MULTILINE)
 
 @validate_arguments
 def from_launch(command: str, *, gpu: str | None = None) -> DeploymentFile:
-    """Return the deployment that a launch command, or a file with one, starts: the `model` argument of any analysis.
+    """Return the deployment that a launch command, or a file with one, starts.
 
-    Supports vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp and Ollama, recognised by the first words. `gpu` defaults to
-    the GPU named in the file. Warns about flags that would change an answer but are not modelled. Raises InvalidInput
-    for an unsupported command, a missing model, and a flag that the engine does not have.
+    It can be the `model` argument of any analysis. Supports vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp and Ollama,
+    recognised by the first words. `gpu` defaults to the GPU named in the file. Warns about flags that would change an
+    answer but are not modelled. Raises InvalidInput for an unsupported command, a missing model, and a flag that the
+    engine does not have.
     """
     servers = read_servers(command)
     for read in servers:
@@ -150,7 +151,7 @@ def _read_container(server: Container, text: str, folder: Path | None) -> Launch
 
 
 def _add_planned_release(command: LaunchCommand, text: str) -> LaunchCommand:
-    """Return the command with the release in a comment `# planned for ...`, unless the command names one."""
+    """Return the command with the engine release from its comment `# planned for ...`, unless it names a release."""
     planned = _PLANNED.search(text)
     if planned is None or command.fields.get("engine", "vllm") != planned[1]:
         return command
@@ -226,13 +227,6 @@ def read_words(
             values.setdefault(row.field, value)
     fields = dialect.fields(values, line)
     own_model = str(fields.pop("model", None) or (flags.words.pop(0) if flags.words else model_in_options))
-    model = own_model if own_model and not (own_model.startswith("/") and model) else model
-    if not model:
-        raise InvalidInput(f"{OPTION} does not contain a model: paste the whole command")
-    if not _MODEL.fullmatch(model):
-        raise InvalidInput(
-            f"{OPTION} has {model!r} in place of the model: paste a command that names the model"
-        )
     read = {name: value for name, value in fields.items() if name in Pool.model_fields and value is not None}
     label = f"{engine}@{release}" if release else engine
     own = {} if label == Pool.model_fields["engine"].default else {"engine": label}
@@ -241,7 +235,7 @@ def read_words(
         name: text.partition(" ")[0].partition("=")[0] for name, _, text in left
     }  # a value may be a secret
     return LaunchCommand(
-        model=model,
+        model=_choose_model(own_model, model),
         fields=own | read,
         ignored=tuple(spelled[name] for name, key, _ in left if key in table.harmless),
         not_modelled=(
@@ -257,6 +251,18 @@ def read_words(
             ),
         ),
     )
+
+
+def _choose_model(named: str, given: str) -> str:
+    """Return the model `named` in a command, or `given` if that is empty or a local path. Raises InvalidInput."""
+    model = given if given and (not named or named.startswith("/")) else named
+    if not model:
+        raise InvalidInput(f"{OPTION} does not contain a model: paste the whole command")
+    if not _MODEL.fullmatch(model):
+        raise InvalidInput(
+            f"{OPTION} has {model!r} in place of the model: paste a command that names the model"
+        )
+    return model
 
 
 def _parse_flags(table: FlagTable, words: Sequence[str], folder: Path | None) -> tuple[Flags, str]:
@@ -285,7 +291,7 @@ def _suggest_flag(name: str) -> str:
 
 
 def _is_file(text: str) -> bool:
-    """Return whether the text is the path of something that is not a folder."""
+    """Return whether the text is the path of a file."""
     try:
         return bool(text) and "\n" not in text and (path := outside_path(text)).exists() and not path.is_dir()
     except MalformedFile:  # name too long, or with an invalid character
@@ -293,7 +299,7 @@ def _is_file(text: str) -> bool:
 
 
 def _ollama_arguments(words: list[str]) -> list[str]:
-    """Return the words after `ollama` in the first `run` command, else `create`, `serve` or `pull`; else nothing."""
+    """Return the words after `ollama` in the first `run` command, or else in a `create`, `serve` or `pull` command."""
     places = [place for place, word in enumerate(words) if word.rpartition("/")[2] == "ollama"]
     for verb in ("run", "create", "serve", "pull"):
         for place in places:

@@ -1,4 +1,4 @@
-"""Conversions that flag tables cannot express, because an engine counts a value differently than a pool.
+"""Conversions that flag tables cannot express, because an engine and a `Pool` define a value differently.
 
 A dialect is a pair of inverse functions. `terms` computes, from a pool, the values of a launch command that are not
 fields of the pool. `fields` computes pool fields from the values that were read in a launch command.

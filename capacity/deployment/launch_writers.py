@@ -1,7 +1,8 @@
 """Write the launch command of a pool from the engine's flag table; settings without a flag become notes.
 
-Only settings that differ from the pool's defaults are written; for llama.cpp and Ollama, also limits that differ from
-the engine's defaults. transformers 5 and DeepSpeed-MII (mii.serve), 2026-11, are launched as Python programs.
+Only settings that differ from the pool's defaults are written. For llama.cpp and Ollama, limits that differ from the
+engine's defaults are written too. transformers 5 and DeepSpeed-MII (mii.serve), 2026-11, are launched as Python
+programs.
 """
 
 import shlex
@@ -88,7 +89,7 @@ def _launch_server(engine: str, model_id: str, pool: Pool) -> Launch:
 
 
 def _notes(engine: str, pool: Pool) -> tuple[str, ...]:
-    """Return notes on what the user must prepare, and on differences between the command and the pool."""
+    """Return notes on files that the user must prepare, and on differences between the command and the pool."""
     if engine == "llama.cpp":
         return (_gguf_note(pool),)
     if engine == "tgi":

@@ -1,6 +1,7 @@
-"""Read the server launch commands in a YAML file: manifests, Helm values, compose, tasks and option files.
+"""Read the launch commands of servers in a YAML file.
 
-`server_forms.toml` has the formats.
+The formats, listed in `server_forms.toml`, are Kubernetes manifests, Helm values, compose files, SkyPilot tasks and
+files with the options of an engine.
 """
 
 import json
@@ -35,8 +36,8 @@ class Container:
     """One server: its environment, image and command as one line, and its number of replicas.
 
     `model`: model named outside the command, used if the command has none or a local path. `role`: prefill, decode or
-    empty. `gpu` and `gpu_count`: GPU and number of GPUs named in the file. `not_modelled`: settings that are replaced
-    by an assumption, with that assumption.
+    empty. `gpu` and `gpu_count`: GPU and number of GPUs named in the file. `not_modelled`: settings that are not
+    modelled, each with the assumption that replaces it.
     """
 
     line: str
@@ -120,7 +121,7 @@ def _form(document: dict[str, object]) -> ServerForm | None:
 
 
 def _describe(document: dict[str, object]) -> str:
-    """Return the kind of a document whose format is not known, and what to give instead."""
+    """Return text for an error: the kind of a document with an unknown format, and what to give instead."""
     keys = ", ".join(name for name in list(map(str, document))[:3] if _KEY.fullmatch(name))
     known = ", ".join(form.name for form in server_forms())
     return (
@@ -155,7 +156,7 @@ def _server(
     form: ServerForm,
     documents: list[dict[str, object]],
 ) -> Iterator[Container]:
-    """Yield the containers of one server, each as one line."""
+    """Yield the containers of one server, each with its command as one line."""
     if form.create is not None and False in find(server, form.create):
         return
     notes: list[str] = []
@@ -202,7 +203,7 @@ def _start_of_path(server: object, document: object, path: str) -> object:
 
 
 def _model(server: object, document: object, form: ServerForm) -> tuple[str, tuple[str, ...]]:
-    """Return the first model that is a Hugging Face id or a local path; and a note on other addresses."""
+    """Return the first model that is a Hugging Face id or a local path, and notes on models at other addresses."""
     skipped: list[str] = []
     for path in form.model:
         for value in find(_start_of_path(server, document, path), path):
@@ -217,9 +218,9 @@ def _model(server: object, document: object, form: ServerForm) -> tuple[str, tup
 
 
 def _gpu(server: object, form: ServerForm) -> tuple[str | None, int | None, tuple[str, ...]]:
-    """Return the GPU that a server names, its number, and notes if the file leaves the choice open.
+    """Return the GPU that a server names, the number of GPUs, and notes if the file allows several.
 
-    Of a label at a path with `*`, only known GPUs are read.
+    GPU and number are None if the file has none. Labels at a path with `*` are read only if they are known GPUs.
     """
     labels = [(path, str(label)) for path in form.gpu_labels for label in find(server, path)]
     choices = [(label, "") for path, label in labels if "*" not in path or is_product(label)]
@@ -246,7 +247,7 @@ def _gpu(server: object, form: ServerForm) -> tuple[str | None, int | None, tupl
 
 
 def _flags(server: object, form: ServerForm) -> Iterator[str]:
-    """Yield the vLLM flags of a server's settings outside its command."""
+    """Yield vLLM's flags for the settings of a server that the file has outside the command."""
     for path, flag in form.vllm_flags.items():
         holder = path.rpartition("/")[0]
         values = list(find(server, path))
@@ -286,7 +287,7 @@ def _gpu_limits(container: object) -> Iterator[object]:
 
 
 def whole_number(value: object) -> int | None:
-    """Return a count that a file has as a number or as text; None for anything else."""
+    """Return a count from a number or a text in a file; None for any other value."""
     return int(str(value)) if str(value).isdecimal() and len(str(value)) < 6 else None
 
 
@@ -295,7 +296,7 @@ def _count(replicas: object) -> int:
 
 
 def _words(command: object) -> list[str]:
-    """Return the words of a command: a list as it is, a single text (as in compose) split as a shell splits it."""
+    """Return the words of a command, which a file has as a list or (as in compose) as one text for a shell."""
     if isinstance(command, str):
         return split_command(command)
     return [str(word) for word in command] if isinstance(command, list) else []
@@ -316,21 +317,7 @@ def _container_line(
     }
     if form.script and gpu_count:
         environment.setdefault("SKYPILOT_NUM_GPUS_PER_NODE", str(gpu_count))
-
-    def fill_variable(found: re.Match[str]) -> str:
-        return environment.get(found[1] or found[2] or found[3], found[0])
-
-    given = [
-        word
-        for path in form.command
-        for node in find(container, path)
-        for word in ([node] if form.script else _words(node))
-    ]
-    words = [_VARIABLE.sub(fill_variable, str(word)) for word in given]
-    if (
-        form.program and words and "{{" in words[0] and not words[0].startswith("-")
-    ):  # the model, by a template
-        del words[0]
+    words = _command_words(container, form, environment)
     image = ":".join(
         str(part).removeprefix("docker:")
         for path in form.image
@@ -355,6 +342,24 @@ def _container_line(
         [image, *([";"] if form.script else [])] if image else []
     )  # a script is not arguments of the image
     return shlex.join([*settings, *before, *words])
+
+
+def _command_words(container: object, form: ServerForm, environment: Mapping[str, str]) -> list[str]:
+    """Return the words of a container's command, with variables replaced; a shell script is one word."""
+
+    def fill_variable(found: re.Match[str]) -> str:
+        return environment.get(found[1] or found[2] or found[3], found[0])
+
+    given = [
+        word
+        for path in form.command
+        for node in find(container, path)
+        for word in ([node] if form.script else _words(node))
+    ]
+    words = [_VARIABLE.sub(fill_variable, str(word)) for word in given]
+    if form.program and words and "{{" in words[0] and not words[0].startswith("-"):
+        return words[1:]  # without the model, which is a template
+    return words
 
 
 def _script(text: str) -> list[str]:

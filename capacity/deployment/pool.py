@@ -30,7 +30,7 @@ PowerCap = Annotated[Annotated[float, Field(gt=0)] | str, BeforeValidator(_parse
 
 
 class Pool(FlagSpec):
-    """Identical engines on identical GPUs: hardware, parallelism, formats, limits. None: the engine's default."""
+    """Identical engines on identical GPUs. A field that is None has the engine's default."""
 
     gpu: str
     power_cap: PowerCap | None = None
@@ -146,10 +146,9 @@ class Pool(FlagSpec):
 
     @property
     def without_drafts(self) -> "Pool":
-        """Return the pool without speculative decoding."""
         return self.model_copy(update={name: type(self).model_fields[name].default for name in DRAFT_FIELDS})
 
     @property
     def num_gpus(self) -> int:
-        """Return the GPUs of one engine, including all data-parallel ranks."""
+        """Return the number of GPUs of one engine, including all data-parallel ranks."""
         return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size

@@ -12,7 +12,7 @@ POOL_ROUTERS = ("by-prompt-length", "by-request-length", "within-ttft")  # route
 
 @dataclass(slots=True, eq=False)
 class _Pool:
-    """Ready replicas of one pool in ascending order; `turn`: the replica number to prefer if loads are equal."""
+    """Ready replicas of one pool, ascending. `turn`: number from which the search starts if loads are equal."""
 
     takes: PoolLimits
     ready: list[int] = field(default_factory=list)
@@ -20,13 +20,13 @@ class _Pool:
 
     @property
     def order(self) -> tuple[float, int]:
-        """Return the sort key of the pool: its length limit (none: last), then its position in the deployment file."""
+        """Return the sort key of the pool: its length limit (no limit is last), then its position in the file."""
         limit = self.takes.up_to_tokens
         return (math.inf if limit is None else limit, self.takes.pool)
 
 
 class ByPromptLength(Router):
-    """Router to the least outstanding replica of the first pool that accepts the prompt length.
+    """Router to the first pool that accepts the prompt length, and there to its least loaded replica.
 
     A pool accepts prompts up to `route_up_to_tokens`. It is full if each of its replicas has `route_up_to_requests`
     requests; then the next pool that accepts the prompt is used. Prompts that no pool accepts go to the pool for the
@@ -86,16 +86,17 @@ class ByPromptLength(Router):
 
 
 class ByRequestLength(ByPromptLength):
-    """Like `ByPromptLength`, but the length is prompt plus max_tokens (if not given: plus the generated output)."""
+    """Router like `by-prompt-length`, but for the length of prompt plus max_tokens (without it, plus the output)."""
 
     def _tokens(self, prompt: Prompt) -> int:
         return prompt.asked_tokens
 
 
 class ByCascade(ByPromptLength):
-    """Router to the least outstanding replica in the pool of the request's cascade stage (pools in file order).
+    """Router to the pool of the request's cascade stage, and there to its least loaded replica.
 
-    The cascade sets the function `stage_of`, which returns a request's stage; by default, all go to the first pool.
+    Pools have the order of the stages in the deployment file. The cascade sets the function `stage_of`, which returns a
+    request's stage; by default, all go to the first pool.
     """
 
     def __init__(self, *, seed: int = 0) -> None:
@@ -115,11 +116,11 @@ class WithinTtft(ByPromptLength):
     """Router to the first pool that accepts the request and whose expected TTFT is within `router_ttft_s`.
 
     Pools follow the order in the file (with length limits, shortest first), so listing the cheapest first selects the
-    cheapest pool that meets the limit. In the pool, the replica with the lowest expected TTFT is used; if no pool
-    meets the limit, the replica with the lowest expected TTFT of all pools. The expected TTFT includes the prefill of
-    all prompts already sent to the replica. Without forecasts, the least outstanding replica is used. llm-d's
-    predicted latency-based routing does the same without prices; it learns its forecasts from traffic and treats all
-    replicas as identical (llm-d.ai/docs/dev/guides/predicted-latency-routing, read 2026-11-23).
+    cheapest pool that meets the limit. In the pool, the replica with the lowest expected TTFT is used; if no pool meets
+    the limit, the replica with the lowest expected TTFT of all pools is used. The expected TTFT includes the prefill of
+    all prompts already sent to the replica. Without forecasts, the least outstanding replica is used. llm-d's predicted
+    latency-based routing does the same without prices; it learns its forecasts from traffic and treats all replicas as
+    identical (llm-d.ai/docs/dev/guides/predicted-latency-routing, read 2026-11-23).
     """
 
     def __init__(self, *, seed: int = 0) -> None:
@@ -162,13 +163,15 @@ class WithinTtft(ByPromptLength):
         return forecast.least_s + self._ready_s(replica) - self.now_s + tokens * self._token_s(replica)
 
     def _ready_s(self, replica: int) -> float:
-        """Return the time at which the replica starts to prefill a prompt sent now."""
+        """Return the time in seconds at which the replica can start to prefill a prompt that is sent now."""
         return max(self._read_s.get(replica, 0.0), self.now_s) if self.requests[replica] else self.now_s
 
     def _token_s(self, replica: int) -> float:
         forecast = self._pool_of[replica].takes.forecast
         return (
-            0.0 if forecast is None else forecast.prompt_token_s + self.requests[replica] * forecast.beside_s
+            0.0
+            if forecast is None
+            else forecast.prompt_token_s + self.requests[replica] * forecast.per_request_s
         )
 
     def _limit_s(self, pool: _Pool) -> float:

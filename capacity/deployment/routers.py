@@ -50,10 +50,10 @@ class LeastKv(Router):
 class PrefixAware(LeastOutstanding):
     """Router to the replica that was sent the longest prefix of this prompt, unless loads are unbalanced.
 
-    Uses least outstanding if the match is below `match_fraction` of the prompt, or if the most loaded replica has over
-    `balance_requests` more requests than the least loaded and over `balance_ratio` times as many. The router remembers
-    the last `MOST_KEYS` runs of prompt blocks that it sent. Rule and defaults: SGLang model gateway, cache_aware
-    policy (cache_threshold 0.3, balance_abs_threshold 64, balance_rel_threshold 1.5).
+    Sends to the replica with the fewest outstanding requests if the match is below `match_fraction` of the prompt, or
+    if the most loaded replica has over `balance_requests` more requests than the least loaded and over `balance_ratio`
+    times as many. The router remembers the last `MOST_KEYS` runs of prompt blocks that it sent. Rule and defaults:
+    SGLang model gateway, cache_aware policy (cache_threshold 0.3, balance_abs_threshold 64, balance_rel_threshold 1.5).
     """
 
     MOST_KEYS = 1 << 20
@@ -111,7 +111,6 @@ class PrefixAware(LeastOutstanding):
         return matching
 
     def _in_balance(self) -> bool:
-        """Return whether the loads are balanced."""
         loads = self.requests
         self._sends_in_balance = self.balance_requests - max(loads)
         if self._sends_in_balance < 0:
@@ -144,8 +143,11 @@ def _replicas(bits: int) -> list[int]:
 
 
 class SessionSticky(LeastOutstanding):
-    """Router that sends all requests of a session to one replica: the one with the fewest outstanding requests when
-    the session starts; another replica is chosen if that one is no longer ready."""
+    """Router that sends all requests of a session to one replica.
+
+    This is the replica with the fewest outstanding requests when the session starts. Another replica is chosen if it is
+    no longer ready.
+    """
 
     needs_sessions = True
 

@@ -28,21 +28,22 @@ class Prompt(NamedTuple):
 class Forecast(NamedTuple):
     """Parameters of an engine's expected TTFT, in seconds.
 
-    The expected TTFT is `least_s`, plus (`prompt_token_s` + `beside_s` x outstanding requests) for each token of the
-    prompt and of the prompts before it. `within_s`: the router's limit on the expected TTFT.
+    The expected TTFT is `least_s`, plus (`prompt_token_s` + `per_request_s` x outstanding requests) for each token of
+    the prompt and of the prompts before it. `within_s`: the router's limit on the expected TTFT.
     """
 
     within_s: float
     least_s: float
     prompt_token_s: float
-    beside_s: float = 0.0
+    per_request_s: float = 0.0
 
 
 class PoolLimits(NamedTuple):
     """Limits on the requests that a replica's pool accepts, for routers that distinguish pools.
 
-    `up_to_tokens`: longest request (None: any). `up_to_requests`: maximum per replica, exceeded only if all pools are
-    full. `pool`: position in the file. `forecast`: parameters of the expected TTFT of the pool's engines.
+    `up_to_tokens`: tokens of the longest request (None: any). `up_to_requests`: maximum per replica, exceeded only if
+    all pools are full. `pool`: position in the deployment file. `forecast`: parameters of the expected TTFT of the
+    pool's engines.
     """
 
     pool: int = 0

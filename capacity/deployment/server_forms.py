@@ -1,4 +1,4 @@
-"""Where each file format keeps a server (`server_forms.toml`), to read and to write such files."""
+"""Location of a server's settings in each file format (`server_forms.toml`), to read and to write these files."""
 
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -53,7 +53,7 @@ class ServerForm(Spec):
     no_effect: Keys = ()
 
     def read_paths(self) -> Iterator[Keys]:
-        """Yield the path of each setting that is read or has no effect, from the document."""
+        """Yield the path, from the root of the document, of each setting that is read or has no effect."""
         single = (self.accelerators, self.create, self.options, self.runtime)
         own = (
             *self.replicas,
@@ -73,7 +73,7 @@ class ServerForm(Spec):
                 yield split_path(f"{server}/{path}")
 
     def unread(self, document: object) -> tuple[str, ...]:
-        """Return the keys in a document that are neither read nor known to have no effect, by the path of their parent.
+        """Return the keys of a document that are not read and may have an effect, grouped by the path of their parent.
 
         Values are not included, because they may be secrets.
         """
@@ -127,12 +127,12 @@ def _table() -> Any:
 
 @cache
 def server_forms() -> tuple[ServerForm, ...]:
-    """Return the forms in the order in which a document is compared with them."""
+    """Return all forms; a document has the first form that matches it."""
     return tuple(ServerForm.model_validate(form) for form in _table()["forms"])
 
 
 def gpu_name(name: str) -> str:
-    """Return this package's name of a GPU that another tool names."""
+    """Return this package's name of a GPU, from the name in another tool's files."""
     names: dict[str, str] = _table()["gpus"]
     return names.get(name) or names.get(name.lower()) or name.lower()
 

@@ -86,7 +86,7 @@ class Traffic(FlagSpec):
     @model_validator(mode="before")
     @classmethod
     def _convert_daily_requests(cls, fields: Any) -> Any:
-        """Convert requests per day to a rate; leave an invalid number, or one given with a rate, to validation."""
+        """Convert requests per day to a rate. An invalid number, or one given with a rate, is left to validation."""
         if not isinstance(fields, Mapping) or fields.get("request_rate") is not None:
             return fields
         try:

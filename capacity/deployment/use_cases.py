@@ -141,9 +141,9 @@ def _use_case_fields(traffic: Traffic) -> FilledFields:
 
 
 def _measured_length_spread(traffic: Traffic) -> FilledFields:
-    """Return the length distribution measured in the chat trace, if the user gives mean lengths and no distribution.
+    """Return the length distribution of a measured chat trace if the user gives mean lengths and no distribution.
 
-    Empty for a use case, a trace, and a batch, whose requests have identical lengths.
+    Empty for a use case, for a trace, and for a batch, in which all requests have identical lengths.
     """
     given = traffic.model_fields_set
     no_means = traffic.input_len is None and traffic.output_len is None
@@ -167,9 +167,9 @@ def _length_spread(case: UseCase) -> FilledFields:
 
 
 def filled_notes(traffic: Traffic) -> tuple[str, ...]:
-    """Return one note on the values of the use case, with the basis of each, and one with the formula of the rate.
+    """Return notes on the values that the use case set, and on the request rate that the number of users implies.
 
-    Rate of users: Denning and Buzen, The Operational Analysis of Queueing Network Models, 1978.
+    Source of the rate of users: Denning and Buzen, The Operational Analysis of Queueing Network Models, 1978.
     """
     filled = {name for name, value in filled_fields(traffic).items() if getattr(traffic, name) == value}
     filled -= traffic.model_fields_set

@@ -63,14 +63,15 @@ ALWAYS_ALLOWED = ("api_server_count",)  # common launch flags; a note says if th
 
 
 def reject_unused_fields(
-    question: str, specs: Iterable[Spec], given: Iterable[str], **beside: object
+    question: str, specs: Iterable[Spec], given: Iterable[str], **other_keywords: object
 ) -> None:
     """Raise InvalidInput, in one line, for a given field that does not affect the answer of the command `question`.
 
-    `specs`: all specs of the input, including a file's. `given`: names of fields that the user wrote; those at their
-    default are allowed. `beside`: other keywords of the command. A command not in the registry reads all fields.
+    `specs`: all specs of the input, including those of a file. `given`: names of fields that the user wrote; fields at
+    their default are allowed. `other_keywords`: other keywords of the command. A command that is not in the registry
+    reads all fields.
     """
-    asked = _GivenFields(specs, beside)
+    asked = _GivenFields(specs, other_keywords)
     for name in given:
         if name in ALWAYS_ALLOWED:
             continue
@@ -96,14 +97,14 @@ def is_part_read(question: str, part: Part | None) -> bool:
 
 
 def parts_read(question: str) -> Parts:
-    """Return the parts of the product that a command uses, each with conditions: one must be met (none: always)."""
+    """Return the parts of the product that a command uses, each with conditions; one must be met (none: always)."""
     return PARTS_BY_READING[BY_NAME[question].reads if question in BY_NAME else ""]
 
 
 class _GivenFields:
-    """Values of all input fields by name, including defaults; `replicas` of several pools: the number of pools."""
+    """Values of all input fields by name, with defaults; with several pools, `replicas` is their number."""
 
-    def __init__(self, specs: Iterable[Spec], beside: Mapping[str, object]) -> None:
+    def __init__(self, specs: Iterable[Spec], other_keywords: Mapping[str, object]) -> None:
         self.fields: dict[str, FieldInfo] = {}
         self._values: dict[str, object] = {}
         pools = 0
@@ -116,7 +117,7 @@ class _GivenFields:
                 self.fields[name] = field
         if pools > 1:
             self._values["replicas"] = pools
-        self._values |= {name: value for name, value in beside.items() if value}
+        self._values |= {name: value for name, value in other_keywords.items() if value}
 
     def is_set(self, name: str) -> bool:
         """Return whether a field is present and not at its default."""
@@ -124,7 +125,6 @@ class _GivenFields:
         return name in self._values and self._values[name] != default
 
     def meets_any(self, needs: Iterable[Need]) -> bool:
-        """Return whether one of the requirements is met."""
         return any(self._meets(need) for need in needs)
 
     def _meets(self, need: Need) -> bool:
@@ -137,13 +137,13 @@ class _GivenFields:
 def _check_field(question: str, name: str, flag: str, asked: _GivenFields) -> None:
     part, needs = reading_part(asked.fields[name]), field_needs(asked.fields[name])
     if part is not None:
-        beside = parts_read(question).get(part)
-        if beside is None:
+        conditions = parts_read(question).get(part)
+        if conditions is None:
             raise InvalidInput(
                 f"{flag} has no effect without {PART_NAMES.get(part, 'a simulation')}, which `{question}` does not use"
                 ": remove it, or use `capacity simulate`"
             )
-        needs = needs if not beside or asked.meets_any(beside) else beside
+        needs = needs if not conditions or asked.meets_any(conditions) else conditions
     if needs and not asked.meets_any(needs):
         own = None if part is None else REPLACEMENT_FLAGS.get((question, part))
         instead = "" if own is None else f"; `{question}` uses {own} instead"

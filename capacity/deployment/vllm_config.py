@@ -55,7 +55,7 @@ def parse_speculative_config(config: str | JsonObject) -> JsonObject:
 
 
 def split_config(name: str, text: str) -> tuple[JsonObject, dict[str, str]]:
-    """Split a JSON option of a launch command: supported keys, and other keys with the assumption used instead.
+    """Split a JSON option of a launch command into supported keys, and other keys with the assumption used instead.
 
     `name`: name of the option, without dashes. Raises ValueError if the text is not a JSON object.
     """
@@ -95,8 +95,10 @@ SAME_TIME_PENALTY = 1.1  # any value but 1 takes the same time
 
 
 def parse_generation_config(config: str | JsonObject) -> JsonObject:
-    """Return the sampling parameters that change step times; presence and frequency penalties become a repetition
-    penalty, which takes the same time. Raises ValueError if the text is not a JSON object."""
+    """Return the sampling parameters that change step times. Raises ValueError if the text is not a JSON object.
+
+    Presence and frequency penalties become a repetition penalty, which takes the same time.
+    """
     options = _parse_object(config)
     fields: JsonObject = {
         name: options[name] for name in ("top_p", "top_k", "repetition_penalty") if name in options

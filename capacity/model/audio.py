@@ -45,7 +45,7 @@ def tokens_of_audio(encoder: AudioEncoder, seconds: float) -> int:
 
 
 def audio_tower(config: Fields) -> tuple[int, AudioEncoder | None, tuple[str, ...]]:
-    """Return the parameters of encoder and projector, the encoder's shape, and uncounted sections of the config."""
+    """Return the encoder's and projector's parameters, the encoder's shape, and config sections not counted."""
     found = [key for key in ("audio_config", "speech_config") if config.has(key)]
     if not found:
         return 0, None, ()
@@ -58,7 +58,10 @@ def audio_tower(config: Fields) -> tuple[int, AudioEncoder | None, tuple[str, ..
 
 
 def _sizes(tower: Fields) -> tuple[int, int, int, int, int, int]:
-    """Return width, feed-forward width, layers, heads, mel bins, positions; defaults: Whisper large v3."""
+    """Return the encoder's width, feed-forward width, layers, heads, mel bins and positions.
+
+    Sizes missing in the config are those of Whisper large v3.
+    """
     return (
         tower.count("d_model", "hidden_size", default=1_280),
         tower.count("encoder_ffn_dim", "intermediate_size", default=5_120),
@@ -70,7 +73,7 @@ def _sizes(tower: Fields) -> tuple[int, int, int, int, int, int]:
 
 
 def whisper_encoder_params(tower: Fields) -> int:
-    """Return the encoder's parameters, 636,968,960 in large v3: convolutions, positions, layers and a norm."""
+    """Return the parameters of Whisper's encoder (636,968,960 in large v3): convolutions, positions, layers, a norm."""
     width, inner, layers, _, bins, positions = _sizes(tower)
     convolutions = linear(CONVOLUTION * bins, width) + linear(CONVOLUTION * width, width)
     return layers * (vit_layer(width, inner) - width) + convolutions + positions * width + 2 * width
@@ -85,7 +88,10 @@ def _whisper(
     longest_s: float = CHUNK_S,
     pads: bool = False,
 ) -> tuple[int, AudioEncoder]:
-    """Return the parameter count (encoder, projector and `vectors` others) and the shape of Whisper's encoder."""
+    """Return the parameter count and the shape of Whisper's encoder with a projector.
+
+    `projections`: (inputs, outputs) of the projector's matrices. `vectors`: its number of biases and norm values.
+    """
     width, inner, layers, heads, bins, positions = _sizes(tower)
     encoder = AudioEncoder(
         num_layers=layers,
@@ -106,19 +112,19 @@ def _whisper(
 
 
 def _qwen2_audio(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
-    """Return Qwen2-Audio's encoder: frames pooled by two, one linear projector; at most 30 s per clip."""
+    """Return Qwen2-Audio's encoder, which pools frames in pairs and has one linear projector, for clips up to 30 s."""
     width = _sizes(tower)[0]
     return _whisper(tower, ((width, hidden_size),), frames_per_token=2, vectors=hidden_size)
 
 
 def _voxtral(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
-    """Return Voxtral's encoder: four concatenated frames form a token; a projector of two matrices without bias."""
+    """Return Voxtral's encoder: four frames form a token, and the projector has two matrices without bias."""
     products = ((4 * _sizes(tower)[0], hidden_size), (hidden_size, hidden_size))
     return _whisper(tower, products, frames_per_token=4, longest_s=LONGEST_S, pads=True)
 
 
 def _ultravox(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
-    """Return Ultravox's encoder: eight concatenated frames form a token; a projector with a gate and two norms."""
+    """Return Ultravox's encoder: eight frames form a token, and the projector has a gate and two norms."""
     factor, inner = config.count("stack_factor", default=8), config.count("hidden_size", default=4_096)
     stacked, middle = factor * _sizes(tower)[0], inner // 2
     norms = stacked + (middle if config.flag("projector_ln_mid") else hidden_size)
@@ -134,7 +140,7 @@ PHI4_FRAMES_PER_S = 12.5  # of 100, by time_reduction 8
 def _qwen2_5_omni(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
     """Return Qwen2.5-Omni's encoder: Whisper's layers over 2 s at a time, without learned positions.
 
-    Frames are pooled by two and pass one projector; two more tokens mark the start and end of a clip.
+    Frames are pooled in pairs and pass one projector. Two more tokens mark the start and end of a clip.
     """
     width, _, _, _, _, positions = _sizes(tower)
     out = tower.count("output_dim", default=hidden_size)
@@ -192,7 +198,7 @@ PHI4_LONGEST_S = 40 * 60  # its model card, quoted from memory: assumed, 2026-11
 def _phi4(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, AudioEncoder]:
     """Return Phi-4's audio encoder: a conformer over 80 ms frames, each a token, with 466,432,256 parameters.
 
-    Of its two projectors (speech only, or speech with images), a prompt uses one. The matrix multiplications of a
+    A prompt uses one of the two projectors (speech only, or speech with images). The matrix multiplications of a
     layer are timed as one feed-forward of equal work.
     """
     width, inner = tower.count("hidden_size", default=1_024), tower.count("intermediate_size", default=1_536)

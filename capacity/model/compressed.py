@@ -1,4 +1,6 @@
-"""DeepSeek-V4's attention to a window of recent tokens, and to compressed entries, each for several older tokens."""
+"""DeepSeek-V4's attention to a window of recent tokens, and to compressed entries that each represent several older
+tokens.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -34,7 +36,7 @@ class CompressedAttention:
 
     @property
     def kind(self) -> str:
-        """Return the paper's name: `swa` (only a window), `csa` (with an indexer) or `hca` (without one)."""
+        """Return DeepSeek's name of this attention: `swa` (only a window), `csa` (with an indexer) or `hca`."""
         if not self.compress_rate:
             return "swa"
         return "hca" if self.indexer is None else "csa"

@@ -9,7 +9,7 @@ from capacity.model.parts import Product, matrix, vector
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoFeedForward:
-    """Placeholder for a layer without a feed-forward: Mamba, or a layer that consists only of a mixer."""
+    """Placeholder for a layer without a feed-forward, such as a Mamba layer."""
 
     def idle_params(self, hidden_size: int) -> int:  # noqa: ARG002
         """Return 0: a layer without a feed-forward has no unused parameters."""
@@ -74,7 +74,6 @@ class MoEFeedForward:
 
     @property
     def matrices(self) -> int:
-        """Return the number of matrices of one expert."""
         return 3 if self.gated else 2
 
     def params_per_expert(self, hidden_size: int) -> int:

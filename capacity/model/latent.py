@@ -76,7 +76,10 @@ class LatentAttention:
         return 2.0 * self.num_heads * (self.qk_head_dim + self.v_head_dim)
 
     def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:
-        """Return the cache bytes per token and layer without indexer keys; `fp8_ds_mla`: 656 for 512 + 64 values."""
+        """Return the cache bytes per token and layer, without indexer keys.
+
+        The format `fp8_ds_mla` has 656 bytes for 512 + 64 values.
+        """
         if kv.packs_latents:
             return self.kv_lora_rank + 4 * self.kv_lora_rank / 128 + 2 * self.qk_rope_head_dim
         return kv.vector_bytes(self.kv_lora_rank + self.qk_rope_head_dim)
@@ -94,7 +97,10 @@ class LatentAttention:
         return latent, indexer_keys(layers, self.indexer.cache_bytes_per_token)
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
-        """Return all matrices; down-projections are replicated, up-projections and the output are divided by head."""
+        """Return the parameters of all matrices of these layers.
+
+        Tensor parallelism replicates down-projections, and divides up-projections and the output by heads.
+        """
         h, q, qk = hidden_size, self.num_heads, self.qk_head_dim
         parts: list[ParameterPart] = []
         if self.q_lora_rank is None:

@@ -73,7 +73,7 @@ class Attention:
 
     @property
     def projected_parts(self) -> tuple[str, ...]:
-        """Return which of the projections q, k and v this layer has."""
+        """Return the names of the projections that this layer has: q, k and v, or fewer."""
         if self.shares_kv:
             return ("q",)
         return ("q", "k") if self.keys_are_values else ("q", "k", "v")
@@ -104,7 +104,10 @@ class Attention:
         return group, indexer_keys(layers, self.index_key_bytes)
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:
-        """Return the parameters of these layers: h·q·d + 2·h·k·d + q·d·h, plus biases, norms, gate and sinks."""
+        """Return the parameters of these layers: h·q·d + 2·h·k·d + q·d·h, plus biases, norms, gate and sinks.
+
+        h: hidden size; q and k: number of query and KV heads; d: head size.
+        """
         q, k, d, v, h = self.num_heads, self.num_kv_heads, self.head_dim, self.value_head_dim, hidden_size
         q_rows, own = q * d * (2 if self.output_gate else 1), self.projected_parts
         kv_rows = {name: k * width for name, width in (("k", d), ("v", v)) if name in own}
@@ -138,7 +141,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGroup:
-    """Group of identical layers; `layers`: their ascending indices in the model, used for pipeline stages.
+    """Group of identical layers. `layers`: their indices in the model, ascending.
 
     `norms`: number of norms over the hidden size, if it differs from the model's usual number. `products` and
     `vector_values`: matrices and single values of a layer in addition to mixer and feed-forward (per-layer embeddings,

@@ -16,8 +16,9 @@ PartKind = Literal[
     "bias",
 ]
 Sharding = Literal["tensor", "kv_heads", "vocabulary", "experts", "replicated"]
-"""How ranks divide a part, in this order: by `tensor_parallel_size`; by at most `shard_limit` KV heads; by vocabulary
-rows; by expert (expert parallelism) or inside each expert (tensor parallelism); not at all."""
+"""How tensor-parallel ranks divide a part. The values mean, in this order: by `tensor_parallel_size`; by at
+most `shard_limit` KV heads; by vocabulary rows; by expert (expert parallelism) or inside each expert (tensor
+parallelism); not at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

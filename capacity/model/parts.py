@@ -99,7 +99,7 @@ class KvCacheGroup:
 
 
 def indexer_keys(layers: tuple[int, ...], bytes_per_token: float) -> KvCacheGroup:
-    """Return the cache group of an indexer: per token and layer one key of `bytes_per_token` for all heads."""
+    """Return the cache group of an indexer, which caches one key of `bytes_per_token` bytes per token and layer."""
     of_all = bytes_per_token * len(layers)
     return KvCacheGroup(kind="full", layers=layers, num_kv_heads=1, bytes_per_token=of_all, index=True)
 
@@ -116,7 +116,7 @@ class Mixer(Protocol):
 
     @property
     def softmax(self) -> bool:
-        """Return whether queries attend to individual keys, and not to a fixed-size state."""
+        """Return whether queries attend to individual keys; False for a mixer with a fixed-size state."""
 
     @property
     def latent(self) -> bool:

@@ -39,7 +39,7 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
 
     An id that differs from a preset only in its owner or in a format suffix (`nvidia/Llama-3.3-70B-Instruct-FP8`)
     returns that preset in that format. So does a path that does not exist on this machine, such as one from a server's
-    launch command (`/models/Llama-3.3-70B-Instruct-FP8`). In both cases the model's `notes` contain this. With
+    launch command (`/models/Llama-3.3-70B-Instruct-FP8`). In both cases a note in `notes` states the preset. With
     `download`, an unknown `org/name` is fetched with huggingface_hub: only its `config.json`, which is parsed as JSON;
     no code is executed. Raises UnknownName, MalformedFile or UnsupportedModel.
     """
@@ -124,7 +124,7 @@ def _load_preset(name: str) -> ModelSpec:
 
 
 def _with_requested_id(model: ModelSpec, name: str) -> ModelSpec:
-    """Return the preset with the requested id, and a note if the id has a version or date that the preset lacks."""
+    """Return the preset with the requested id as `hf_id`, and a note if the id has a version that the preset lacks."""
     asked = name.strip()
     ids = (each for each in _index()[model.name] if "/" in each)
     spelled = next((each for each in ids if _normalize_name(each) == _normalize_name(asked)), None)
@@ -138,7 +138,7 @@ def _with_requested_id(model: ModelSpec, name: str) -> ModelSpec:
 
 
 def version_numbers(name: str) -> frozenset[str]:
-    """Return the versions, sizes and dates in a model's name as text; for "DeepSeek-V3-0324", 3 and 0324."""
+    """Return the numbers in a model's name, as text: versions, sizes and dates ("DeepSeek-V3-0324": 3 and 0324)."""
     return frozenset(_NUMBER.findall(name.split("/")[-1].lower()))
 
 
@@ -164,7 +164,7 @@ def _load_variant(name: str) -> ModelSpec | None:
 
 
 def _load_by_remote_path(name: str) -> ModelSpec | None:
-    """Return the preset that a path from another machine names in its last part, or None if that part names none."""
+    """Return the preset that the last part of a path names, or None. The path is not on this machine."""
     folder = name.strip().rstrip("/")
     if folder.count("/") < 2 and not folder.startswith((".", "/", "~")):
         return None  # a name, or an id
@@ -187,7 +187,7 @@ def _is_hub_id(name: str) -> bool:
 
 
 def _read_configs(path: Path) -> tuple[Path, Table, Table | None]:
-    """Return the path and object of `config.json`, and the object of `hf_quant_config.json` next to it, or None."""
+    """Return the path of `config.json`, its object, and the object of `hf_quant_config.json` next to it (or None)."""
     file = path / "config.json" if path.is_dir() else path
     beside = file.parent / "hf_quant_config.json"
     quantization = read_json_object(beside) if beside.is_file() else None
@@ -221,7 +221,7 @@ def _load_path(path: Path, *, hf_id: str | None = None) -> ModelSpec:
 
 
 def _fill_in_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
-    """Return the config, with sections that it only names by model id (Ultravox) filled in from presets.
+    """Return the config, with those sections filled in from presets that it only names by model id (Ultravox).
 
     Raises MalformedFile if an id is not a preset.
     """

@@ -28,7 +28,6 @@ class FixedState:
 
     @property
     def state_bytes_per_sequence(self) -> float:
-        """Return the bytes of the state of one layer."""
         return 0.0
 
     def kv_bytes_per_token(self, kv: KvCacheFormat) -> float:  # noqa: ARG002
@@ -101,7 +100,7 @@ class LinearAttention(FixedState):
 class Recurrence(FixedState):
     """Recurrence of Mamba, Mamba-2, Kimi Delta Attention, lightning attention or a short convolution.
 
-    These kinds differ only in field values. `products`: matrices by which each token is multiplied. The state has
+    All of these have the same fields. `products`: matrices by which each token is multiplied. The state has
     `state_values` of `state_bytes_per_value` bytes each, and `convolution_values` at 16 bit (a convolution's last
     inputs). `flops_per_token`: FLOPs of one update of the state. `vector_values`: number of parameters outside of
     matrices.
@@ -120,11 +119,10 @@ class Recurrence(FixedState):
 
     @property
     def state_bytes_per_sequence(self) -> float:
-        """Return the bytes of the state of one layer."""
         return float(self.state_values * self.state_bytes_per_value + 2 * self.convolution_values)
 
     def parts(self, hidden_size: int, layers: tuple[int, ...]) -> tuple[ParameterPart, ...]:  # noqa: ARG002
-        """Return the parameters of these layers: the matrices, and all other values as one vector."""
+        """Return the parameters of these layers: the matrices, and one vector with all other parameters."""
         products = [part for product in self.products for part in product.parts(layers)]
         if self.vector_values:
             length = self.vector_values

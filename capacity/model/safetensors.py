@@ -18,7 +18,7 @@ TOLERANCE = 0.02  # relative difference of bytes without a note
 
 
 def stored_bytes(folder: Path) -> int | None:
-    """Return the bytes of all tensors, from the index or in the header of a single file; None if there is neither.
+    """Return the bytes of all tensors, from the index or the header of a single file; None without such files.
 
     Raises MalformedFile for an invalid file.
     """

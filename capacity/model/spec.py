@@ -65,7 +65,6 @@ class ModelSpec:
 
     @property
     def without_towers(self) -> "ModelSpec":
-        """Return the model without its vision and audio towers."""
         return replace(self, vision_params=0, vision=None, audio_params=0, audio=None)
 
     @property
@@ -142,18 +141,17 @@ class ModelSpec:
         return (projection, vector("mtp.norms", "norm", 3 * h, layers), *self.group_parts(self.mtp))
 
     def group_parts(self, group: LayerGroup) -> tuple[ParameterPart, ...]:
-        """Return all parameters of the layers in `group`."""
         return group.parts(self.hidden_size, self.norms_per_layer, norm_values=self.norm_values)
 
     def kv_cache_groups(self, kv_cache_dtype: str = "auto") -> tuple[KvCacheGroup, ...]:
-        """Return the cache groups of all layers; groups with keys of sparse indexers are last."""
+        """Return the cache groups of all layers. The keys of sparse indexers are the last groups."""
         kv = find_kv_cache_format(kv_cache_dtype, model_dtype=self.dtype)
         kept = [g for group in self.layer_groups for g in group.mixer.kv_cache_groups(group.layers, kv)]
         return tuple(sorted(kept, key=lambda group: group.index))
 
     @property
     def has_no_cache(self) -> bool:
-        """Return whether the model caches nothing of a prompt, as a pure encoder."""
+        """Return whether the model has no KV cache and no state, because it is a pure encoder."""
         return not self.kv_cache_groups()
 
     def kv_bytes_per_token(self, kv_cache_dtype: str = "auto") -> float:

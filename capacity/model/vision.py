@@ -91,7 +91,6 @@ class _Sizes:
         return self._read(self.form.keys[name])
 
     def product(self, names: tuple[Size, ...]) -> int:
-        """Return the product of the sizes `names`."""
         return math.prod(map(self, names))
 
     def _read(self, keys: tuple[Size, ...]) -> int:
@@ -160,7 +159,7 @@ def _encoder(form: Tower, sizes: _Sizes, mergers: int) -> VisionEncoder:
 def _largest_image_tokens(
     form: Tower, sizes: _Sizes, tokens: int | None, a_token: int, cell: int | None, side: int | None
 ) -> int:
-    """Return the maximum number of tokens that an image can have after the model's preprocessor."""
+    """Return the maximum number of tokens of an image, whose size the model's preprocessor limits."""
     stated = form.largest_image_tokens or tokens
     if stated is not None:
         return stated

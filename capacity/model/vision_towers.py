@@ -86,7 +86,7 @@ def _mllama(_config: Fields, tower: Fields, hidden_size: int) -> tuple[int, None
 
 
 def _gemma3n(config: Fields, tower: Fields, hidden_size: int) -> tuple[int, VisionEncoder] | None:
-    """Return Gemma 3n's tower, timm's MobileNetV5 300M with an embedder of 256 tokens; None for other towers."""
+    """Return Gemma 3n's tower: timm's MobileNetV5 300M and an embedder that makes 256 tokens; None: other towers."""
     if tower.text("architecture") != "mobilenetv5_300m_enc":
         return None
     return 294_126_912 + embedder_params(tower, 2_048, hidden_size), _mobilenet(config, tower, hidden_size)

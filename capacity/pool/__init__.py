@@ -1,4 +1,4 @@
-"""One engine with all defaults filled in: model, GPU, limits, memory and draft costs.
+"""One engine with all defaults filled in: its model, GPU, limits, memory, and the cost of speculative decoding.
 
 Input: a `Pool` as the user wrote it. Output: `ResolvedPool`, with the step model, the memory plan and all settings.
 This package does not model requests over time: the simulator does, and the simulator does not use the roofline. Start

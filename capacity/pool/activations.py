@@ -1,4 +1,4 @@
-"""Memory of an engine's steps in addition to weights and KV cache: peak activations and CUDA graphs."""
+"""Memory that an engine needs in addition to weights and KV cache: peak activations and CUDA graphs."""
 
 from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward, NoFeedForward
 from capacity.model.layers import Attention
@@ -17,17 +17,17 @@ MOE_CHUNK_TOKENS = 16 * 1024  # tokens per call of vLLM's fused experts: VLLM_FU
 def activation_bytes(settings: PoolSettings, *, samples: bool = True) -> int:
     """Return the activation peak of vLLM's profile run, in bytes.
 
-    The peak is the larger of two: sampling for all sequences, and the widest layer for all tokens.
+    The peak is the larger of two parts: sampling for all sequences, and the widest layer for all tokens.
 
     Sampling needs rows x vocabulary x 38.2 bytes (32-bit logits, sorted copies, probabilities; 14.75 bytes since vLLM
     0.17) and the hidden states of the batch. This is within 0.6 % of seven logs of vLLM 0.11 (1024 sequences). A stage
-    that does not sample (`samples=False`) has no such rows. Engines that keep the fused experts' buffers after the
-    profile run need their bytes in addition (`kept_expert_bytes`).
+    that does not sample (`samples=False`) needs none of this. Engines that keep the buffers of fused experts after the
+    profile run need the bytes of these buffers in addition (`kept_expert_bytes`).
 
-    The widest layer holds its gate and up projections, the activated half and the hidden states. All of them except
-    the residual have the number format of the weight format's activations. MoE layers hold one row per token and
-    chosen expert, for the tokens of all data-parallel ranks together, up to `MOE_CHUNK_TOKENS` at a time. Eager
-    attention adds the scores of one layer.
+    The widest layer holds the outputs of its gate and up projections, their activated product and the hidden states.
+    All of these except the residual have the number format of the weight format's activations. MoE layers hold one row
+    per token and chosen expert, for the tokens of all data-parallel ranks together, up to `MOE_CHUNK_TOKENS` at a time.
+    Eager attention adds the scores of one layer.
     """
     model, engine, tokens = settings.model, settings.engine, settings.max_num_batched_tokens
     rows = settings.max_num_seqs if samples else 0
@@ -42,7 +42,10 @@ def activation_bytes(settings: PoolSettings, *, samples: bool = True) -> int:
 
 
 def _expert_tokens(settings: PoolSettings) -> int:
-    """Return the number of tokens that a layer's experts process at once: all ranks' tokens, at most one chunk."""
+    """Return the number of tokens that a layer's experts process at once.
+
+    These are the tokens of all data-parallel ranks, but at most `MOE_CHUNK_TOKENS`.
+    """
     tokens = settings.max_num_batched_tokens
     return min(tokens * settings.lockstep_ranks, max(tokens, MOE_CHUNK_TOKENS))
 
@@ -56,7 +59,7 @@ def kept_expert_bytes(settings: PoolSettings) -> float:
     """Return the bytes of fused-expert buffers that remain after the profile run; 0 for most engines.
 
     Two 16-bit buffers have one row per token and chosen expert. A row of the first buffer is as wide as gate and up
-    together, a row of the second as wide as the activated half; both are at least as wide as the hidden state.
+    together, a row of the second as wide as one of them; both are at least as wide as the hidden state.
     DeepGEMM, which computes FP8 in blocks, rounds the rows of each expert up to 128. Source: vLLM TritonExperts and
     DeepGemmExperts, workspace_shapes. Within 0.03 GiB of five models in logs of vLLM 0.19 (Qwen3-30B-A3B, Qwen1.5-MoE,
     DeepSeek-V2-Lite, Mixtral at TP2, Llama 4 Scout at TP4).
@@ -113,8 +116,9 @@ def image_activation_bytes(text_bytes: float, tower: VisionEncoder, settings: Po
 def _layer_values(feed_forward: FeedForward, settings: PoolSettings) -> float:
     """Return the number of 16-bit values that a layer holds at its peak.
 
-    A MoE layer holds the values of vLLM's fused kernel: for each token and chosen expert, the larger of gate+up and
-    output, and the activated half. Source: vLLM fused_moe workspaces.
+    A MoE layer holds the buffers of vLLM's fused kernel. For each token and chosen expert, the first is as wide as gate
+    and up together, but at least as wide as the output, and the second as wide as one expert. Source: vLLM fused_moe
+    workspaces.
     """
     engine, hidden, tokens = settings.engine, settings.model.hidden_size, settings.max_num_batched_tokens
     if isinstance(feed_forward, NoFeedForward):
@@ -133,8 +137,8 @@ def _layer_values(feed_forward: FeedForward, settings: PoolSettings) -> float:
 def graph_bytes(settings: PoolSettings) -> float:
     """Return the bytes of CUDA graphs: a base plus a constant per captured batch size.
 
-    Published numbers differ by a factor of 3. If the engine's constant was measured on a model of known depth, it is
-    scaled to the layers on one GPU.
+    Published numbers differ by a factor of 3. If the constant was measured on a model with a known number of layers, it
+    is scaled to the number of layers on one GPU.
     """
     pool, engine = settings.pool, settings.engine
     sizes = engine.graph_batch_sizes(

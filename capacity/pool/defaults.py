@@ -1,4 +1,4 @@
-"""Default values of pool settings that the user left open: longest request, limits of a step, KV cache format."""
+"""Default values of pool settings that the user left open: lengths, limits of a step, KV format, caching."""
 
 import math
 
@@ -8,6 +8,7 @@ from capacity.deployment.engines import EngineSpec
 from capacity.model import ModelSpec
 from capacity.model.layers import LatentAttention
 from capacity.model.quantization import QuantizationScheme, find_kv_cache_format
+from capacity.pool.kv_eviction import keeps_whole_prompts
 
 
 def step_limits(pool: Pool, *, max_num_seqs: int, token_budget: int, longest_prefill: int) -> tuple[int, int]:
@@ -32,8 +33,7 @@ def step_limits(pool: Pool, *, max_num_seqs: int, token_budget: int, longest_pre
 
 
 def longest_request(model: ModelSpec, pool: Pool) -> int:
-    """Return the maximum tokens per request: the pool's limit or, without one, the model's. Raises InvalidInput if the
-    pool's limit is above the model's."""
+    """Return the pool's limit on the tokens of a request, or the model's. Raises InvalidInput if above the latter."""
     limit = model.max_position_embeddings
     if pool.max_model_len is None or pool.max_model_len == "auto":
         return limit
@@ -47,9 +47,9 @@ def longest_request(model: ModelSpec, pool: Pool) -> int:
 def kv_format(
     pool: Pool, scheme: QuantizationScheme, model: ModelSpec, engine: EngineSpec, architecture: str
 ) -> str:
-    """Return the KV cache format: the pool's; if that is `auto`, the checkpoint's; if that has none, `auto`.
+    """Return the KV cache format: the pool's, else the one that the checkpoint requests, else `auto`.
 
-    With sparse latent attention, the engine's default format replaces `auto`, and `fp8` may become a packed format.
+    With sparse latent attention, the engine's default format replaces `auto`, and `fp8` may become `fp8_ds_mla`.
     """
     asked = (pool.kv_cache_dtype != "auto" and pool.kv_cache_dtype) or scheme.kv_cache_dtype or "auto"
     mixers = (group.mixer for group in model.layer_groups)
@@ -63,3 +63,28 @@ def kv_format(
     plain = heads <= engine.plain_sparse_fp8_heads.get(architecture, 0)
     known = asked if asked == "auto" else find_kv_cache_format(asked).name
     return "fp8_ds_mla" if known == "fp8" and not plain else asked
+
+
+def chunks_prefill(pool: Pool, model: ModelSpec, engine: EngineSpec) -> bool:
+    """Return whether prompts are computed in chunks: the pool's setting, or the engine's and eviction's default."""
+    if pool.enable_chunked_prefill is not None:
+        return pool.enable_chunked_prefill
+    return engine.chunked_prefill and not keeps_whole_prompts(model)
+
+
+def caches_prefixes(pool: Pool, model: ModelSpec, engine: EngineSpec) -> bool:
+    """Return whether the engine reuses the KV of prefixes: the pool's setting, or the engine's default."""
+    if not pool.use_cache:
+        return False
+    if pool.enable_prefix_caching is not None:
+        return pool.enable_prefix_caching
+    supported = engine.caches_hybrid_prefixes or not model.state_bytes_per_sequence()
+    return engine.prefix_caching and pool.kv_eviction is None and supported
+
+
+def conversion_notes(model: ModelSpec, scheme: QuantizationScheme) -> tuple[str, ...]:
+    """Return a note if the checkpoint must be converted, because engines do not requantize at load time."""
+    own = model.checkpoint
+    if not own.quantized or scheme.name == own.name:
+        return ()
+    return (f"{model.name} is published in {own.name}; {scheme.name} needs a converted copy",)

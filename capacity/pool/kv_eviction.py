@@ -25,7 +25,7 @@ TABLE = Path(__file__).with_name("kv_eviction.toml")
 
 
 class Published(Spec):
-    """Published results of a method, as text that contains numbers."""
+    """One published result of a method: what was measured, on which model, and the source."""
 
     what: str
     model: str
@@ -51,7 +51,7 @@ class KvEviction(Spec):
 
     @property
     def eviction_point(self) -> Eviction:
-        """Return when a request starts to hold only its token budget: always, after the prompt, or after scoring."""
+        """Return when a request starts to hold only its token budget: always, after its prompt, or after scoring."""
         if self.prompt == "kept":
             return "always"
         return "after scoring" if self.scored == "all" else "after prompt"
@@ -69,9 +69,9 @@ class KvEviction(Spec):
         return round(prompt_tokens * (prompt_tokens + 1) / 2 * (self.kept_share or 1.0))
 
     def scored_pairs(self, prompt_tokens: int) -> int:
-        """Return the number of query-key pairs whose attention scores are computed again to select tokens.
+        """Return the number of query-key pairs whose attention scores are computed a second time to select tokens.
 
-        FlashAttention computes scores but does not return them.
+        This is necessary because FlashAttention does not return its scores.
         """
         if self.scored == "position":
             return 0

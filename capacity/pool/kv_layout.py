@@ -20,10 +20,10 @@ from capacity.pool.settings import PoolSettings
 class KvLayout:
     """Layout of one GPU's KV blocks: size of a block, and the groups of layers for which a request needs blocks.
 
-    A block stores `block_tokens` tokens for all layers of one group. In each of the `full_groups`, a request needs
-    blocks for all its tokens; in each of the `window_groups`, blocks for at most the given number of tokens; in each
-    of the `state_groups`, one block. `shrinks`: whether requests hold their whole prompts until the prefill ends, and
-    then only their windows.
+    A block stores `block_tokens` tokens for all layers of one group. A request needs, in each of the `full_groups`,
+    blocks for all its tokens; in each of the `window_groups`, blocks for at most the given number of tokens; and in
+    each of the `state_groups`, one block. `shrinks`: whether requests hold their whole prompts until the prefill ends,
+    and then only their windows.
     """
 
     block_tokens: int
@@ -63,7 +63,7 @@ class KvLayout:
         return 1 + (blocks - most) / after
 
     def capacity_tokens(self, blocks: int) -> int:
-        """Return the KV cache size that vLLM logs, in tokens."""
+        """Return the KV cache size in tokens, as vLLM logs it."""
         return blocks // self.groups * self.block_tokens if self.groups else 0
 
     def longest_request(self, blocks: int, limit: int) -> int:
@@ -74,11 +74,12 @@ class KvLayout:
 def kv_layout(settings: PoolSettings, layers: Iterable[int] | None = None) -> KvLayout:
     """Return the layout of one GPU's KV blocks for `layers` (None: all), as in vLLM's hybrid KV manager.
 
-    Layers with the same kind of cache (full, window, state) form one group, and a block of it has the pages of all its
-    layers. If a model mixes kinds, all groups have the same number of layers: that of the kind with the fewest layers,
-    or that of the kind with the most layers if it is less than 1.5 times as large; incomplete groups are padded. With
+    Layers with the same kind of cache (full, window, state) form one group, and a block has the pages of all layers of
+    its group. If a model mixes kinds, all groups have the same number of layers: that of the kind with the fewest
+    layers or, if the kind with the most layers has less than 1.5 times as many, that of this kind. Incomplete groups
+    are padded. With
     linear layers, the block grows until an attention page holds one state, unless the engine stores states separately
-    (`StatePool`). With decode context parallelism, a block covers its tokens times the GPUs that share a context.
+    (`StatePool`). With decode context parallelism, a block covers as many times more tokens as GPUs share a context.
     """
     model, engine, pool = settings.model, settings.engine, settings.pool
     kinds = _layer_kinds(settings, range(model.num_layers) if layers is None else layers)
@@ -137,7 +138,7 @@ class _LayerKind:
         return (self.kind, self.window_tokens if self.kind == "window" else None)
 
     def cap_tokens(self, length: int, tokens_in_flight: int) -> int:
-        """Return the most tokens of one request whose KV a window layer keeps, including the chunk being computed."""
+        """Return the maximum tokens of one request whose KV a window layer keeps, with the chunk being computed."""
         window = self.window_tokens or length
         return min(window - (0 if self.chunked else 1) + tokens_in_flight, length)
 
@@ -223,7 +224,10 @@ class StatePool:
 
 
 def has_state_pool(settings: PoolSettings) -> bool:
-    """Return whether states have separate memory: the engine supports it, and the model also has KV."""
+    """Return whether recurrent states have memory separate from the KV cache.
+
+    The engine must support this, and the model must have both states and KV.
+    """
     if settings.engine.state_memory_ratio is None:
         return False
     kinds = {group.kind == "linear" for group in settings.model.kv_cache_groups(settings.kv_cache_dtype)}
@@ -243,3 +247,14 @@ def state_pool(settings: PoolSettings, layers: Iterable[int], rest_bytes: float)
     asked = None if settings.prefix_caching else settings.pool.max_num_seqs
     slots = math.floor((rest_bytes * ratio / (1 + ratio) - slot) / slot) if asked is None else asked
     return StatePool(slots=max(slots, 0), slot_bytes=slot, states_per_request=each)
+
+
+def max_concurrency(
+    layout: KvLayout, states: StatePool | None, blocks: int, tokens: int, needed: int
+) -> float:
+    """Return how many requests of `tokens` tokens fit in `blocks` KV blocks and in the state pool, if there is one.
+
+    `needed`: blocks of one such request on the pipeline stage that needs most.
+    """
+    held = layout.requests_held(blocks, tokens) if layout.shrinks else blocks / needed
+    return held if states is None else min(held, states.requests)

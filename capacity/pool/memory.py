@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.base.record import make_from
 from capacity.pool.activations import activation_bytes, graph_bytes
-from capacity.pool.kv_layout import KvLayout, StatePool, has_state_pool, kv_layout, state_pool
+from capacity.pool.kv_layout import (
+    KvLayout,
+    StatePool,
+    has_state_pool,
+    kv_layout,
+    max_concurrency,
+    state_pool,
+)
 from capacity.pool.offload import all_on_cpu, cpu_layers, gpu_layers, gpu_weights, host_settings
 from capacity.pool.parallelism import check_parallelism
 from capacity.pool.settings import PoolSettings
@@ -30,7 +37,10 @@ NULL_BLOCKS = 1  # per pool: vLLM's placeholder, included in the log's figure bu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticMemory:
-    """Bytes on one GPU of a stage except KV cache; `overhead_bytes` includes graphs if the engine counts them."""
+    """Bytes on one GPU of a pipeline stage, without the KV cache.
+
+    `overhead_bytes` includes CUDA graphs if the engine subtracts them from the KV cache.
+    """
 
     weights_bytes: int
     activations_bytes: int
@@ -100,7 +110,7 @@ class MemoryPlan(StaticMemory):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMemory:
-    """Memory of one GPU of a pipeline stage: static and usable memory, KV cache and block layout, recurrent states."""
+    """Memory of one GPU of a pipeline stage: static memory (`held`), usable memory, KV cache and recurrent states."""
 
     held: StaticMemory
     usable_bytes: int
@@ -135,19 +145,11 @@ def memory_plan(settings: PoolSettings, held: Sequence[StaticMemory] | None = No
     fullest = min(stages, key=lambda stage: stage.kv_cache_bytes)
     holders = (*stages, *_host_memory(settings))
     scarcest = min(holders, key=lambda each: each.blocks)
-    override = settings.pool.num_gpu_blocks_override
-    blocks = scarcest.blocks if override is None else override
     needed = max(stage.layout.blocks_of_request(settings.max_model_len) for stage in stages)
-    if override is None and model.has_no_cache:  # max_num_seqs limits it, not memory
-        blocks = min(blocks, settings.max_num_seqs * needed + NULL_BLOCKS)
+    blocks = _kv_blocks(settings, scarcest.blocks, needed)
     free = max(blocks - NULL_BLOCKS, 0)
     states = fewest_states(stages)
-    seats = math.inf if states is None else states.requests
-    held_at_once = (
-        scarcest.layout.requests_held(blocks, settings.max_model_len)
-        if scarcest.layout.shrinks
-        else blocks / needed
-    )
+    has_state = states is None or states.requests >= 1
     return make_from(
         MemoryPlan,
         fullest.held,
@@ -160,15 +162,24 @@ def memory_plan(settings: PoolSettings, held: Sequence[StaticMemory] | None = No
         kv_capacity_blocks=blocks,
         blocks_of_longest_request=needed,
         max_context_tokens=min(stage.layout.longest_request(free, settings.max_model_len) for stage in stages)
-        if seats >= 1
+        if has_state
         else 0,
-        max_concurrency=min(held_at_once, seats),
+        max_concurrency=max_concurrency(scarcest.layout, states, blocks, settings.max_model_len, needed),
         layout=scarcest.layout,
         states=states,
-        fits=min(each.kv_cache_bytes for each in holders) >= 0 and needed <= free and seats >= 1,
+        fits=min(each.kv_cache_bytes for each in holders) >= 0 and needed <= free and has_state,
         reason=None,
         warnings=_warnings(settings),
     )
+
+
+def _kv_blocks(settings: PoolSettings, in_memory: int, needed: int) -> int:
+    """Return the number of KV blocks: those that fit `in_memory`, or the pool's override."""
+    if settings.pool.num_gpu_blocks_override is not None:
+        return settings.pool.num_gpu_blocks_override
+    if settings.model.has_no_cache:  # `needed` blocks for each request are enough
+        return min(in_memory, settings.max_num_seqs * needed + NULL_BLOCKS)
+    return in_memory
 
 
 def _warnings(settings: PoolSettings) -> tuple[str, ...]:
@@ -209,7 +220,7 @@ def limiting_states(settings: PoolSettings) -> StatePool | None:
 
 
 def _host_memory(settings: PoolSettings) -> tuple[StageMemory, ...]:
-    """Return the host memory (weights and KV) for the layers that the CPU computes; empty if there are none."""
+    """Return the host memory (weights and KV) of the layers that the CPU computes; empty if it computes none."""
     on_cpu = cpu_layers(settings)
     if not on_cpu or settings.host_cpu is None:
         return ()
@@ -222,7 +233,7 @@ def _host_memory(settings: PoolSettings) -> tuple[StageMemory, ...]:
 
 
 def static_memory(settings: PoolSettings, stage: int) -> StaticMemory:
-    """Return the memory of each GPU of a stage without its KV cache; only the last stage includes sampling."""
+    """Return the memory of one GPU of pipeline stage `stage` without KV cache; only the last stage samples."""
     pool, engine = settings.pool, settings.engine
     graphs, nontorch = round(graph_bytes(settings)), nontorch_bytes(settings)
     if engine.memory_rule == "sglang_static":
@@ -291,7 +302,7 @@ def tower_bytes(settings: PoolSettings) -> float:
 def adapter_bytes(settings: PoolSettings, stage: int | None = None) -> int:
     """Return the bytes of one LoRA adapter on one GPU of `stage`; None: bytes of the whole adapter, as stored.
 
-    This is rank x (inputs + outputs), summed over all linear layers except experts.
+    The bytes are those of rank x (inputs + outputs) values, summed over all linear layers except experts.
     """
     model, pool = settings.model, settings.pool
     stages = pipeline_layers(model.num_layers, 1 if stage is None else pool.pipeline_parallel_size)
@@ -340,10 +351,11 @@ def sglang_static_fraction(settings: PoolSettings) -> float:
 
     reserved MiB = 512 + 1.5 max(chunk, 2048) + tp·pp/8·1024 + graphs, and at least 10 GiB on GPUs with more than 60
     GiB, plus a reserve for drafts in older releases. Graphs take 2 MiB for each request of the largest decode batch.
-    With DP attention, chunk and tp are totals over all ranks, and each rank and request adds 3 MiB (4.5 MiB if the
-    batch is above 300, in later releases). Prefill graphs take 8 MiB for each size, or 1.5 GiB for models with latents.
-    Models with a vision tower get 0.76 to 1 times the result, the less the larger the tower. Source: SGLang 0.5.4 to
-    0.5.23, `handle_gpu_memory_settings`, `reserve_for_graph_mb` and `adjust_mem_fraction_for_vlm`, 2026-11.
+    With DP attention, chunk and tp are totals over all ranks, and 3 MiB are added for each request of the largest
+    decode batch on each rank (4.5 MiB if this batch is above 300, in later releases). Prefill graphs take 8 MiB for
+    each size, or 1.5 GiB for models with latents. For models with a vision tower, the result is multiplied by 0.76 to
+    1; larger towers have smaller factors. Source: SGLang 0.5.4 to 0.5.23, `handle_gpu_memory_settings`,
+    `reserve_for_graph_mb` and `adjust_mem_fraction_for_vlm`, 2026-11.
     """
     profile, pool, engine, ranks = settings.profile, settings.pool, settings.engine, settings.lockstep_ranks
     total_mib = profile.memory_engine_bytes / MIB
@@ -365,7 +377,7 @@ def sglang_static_fraction(settings: PoolSettings) -> float:
 
 
 def _prefill_graph_mib(settings: PoolSettings) -> float:
-    """Return what SGLang reserves for CUDA graphs of prefill steps, which only some deployments have."""
+    """Return the MiB that SGLang reserves for CUDA graphs of prefill steps; 0 for deployments without such graphs."""
     pool, model = settings.pool, settings.model
     captures = settings.engine.prefill_graph_reserve and settings.profile.platform == "cuda"
     if pool.speculator is not None and settings.engine.draft_reserve_bytes:

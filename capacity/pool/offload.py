@@ -1,4 +1,4 @@
-"""Models partly in host memory: engines that support it, the part that stays on the GPU, and the cost per step.
+"""Models that are partly in host memory: the engines that support them, the part on the GPU, the cost per step.
 
 There are two methods. Weight offloading (`--cpu-offload-gb`; ZeRO-Inference, accelerate): each step reads the weights
 over PCIe. Layer offloading (llama.cpp's `--n-gpu-layers`): the CPU computes the layers and stores their KV.
@@ -48,12 +48,12 @@ def cpu_layers(settings: PoolSettings) -> int:
 
 
 def all_on_cpu(settings: PoolSettings) -> bool:
-    """Return whether the GPU holds no layer, and only computes matrix multiplications with many rows."""
+    """Return whether the GPU holds no layer. It then only computes matrix multiplications with many rows."""
     return settings.pool.n_gpu_layers == 0 and settings.host_cpu is not None
 
 
 def host_settings(settings: PoolSettings) -> PoolSettings:
-    """Return the settings with the host CPU as the GPU, to compute the memory of the layers that the CPU computes."""
+    """Return the settings with the host CPU in place of the GPU, for the memory of layers that the CPU computes."""
     assert settings.host_cpu is not None
     pool = settings.pool.model_copy(update={"n_gpu_layers": None})
     return replace(settings, pool=pool, profile=settings.host_cpu)

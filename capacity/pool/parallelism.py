@@ -10,7 +10,7 @@ CONTEXT_PARALLEL = ("vllm", "sglang")  # engines with decode context parallelism
 
 
 def largest_tensor_parallel_size(profile: HardwareProfile) -> int:
-    """Return the largest TP size: the GPUs of the scale-up domain or the node, the larger of the two."""
+    """Return the largest TP size: the number of GPUs of the scale-up domain or of the node, the larger of the two."""
     return max(profile.scale_up.domain_gpus, profile.gpus_per_node)
 
 
@@ -74,15 +74,17 @@ def _check_context_ranks(settings: PoolSettings) -> None:
 
 
 def shares_contexts(settings: PoolSettings, tensor_parallel_size: int) -> bool:
-    """Return whether, at this TP size, the number of GPUs that share a context divides the number of copies of each KV
-    head."""
+    """Return whether decode context parallelism is possible at this TP size.
+
+    The number of GPUs that share a context must divide the number of copies of each KV head.
+    """
     heads = max(1, *(group.mixer.num_kv_heads for group in settings.model.layer_groups))
     ranks = settings.pool.decode_context_parallel_size
     return max(tensor_parallel_size // heads, 1) % ranks == 0
 
 
 def _find_undivided_size(model: ModelSpec, tp: int) -> str | None:
-    """Describe the first size of the model (heads or width) that TP size `tp` cannot divide; None if there is none."""
+    """Return text with the first size of the model (heads or width) that TP size `tp` cannot divide, or None."""
     for group in model.layer_groups:
         mixer, feed_forward = group.mixer, group.feed_forward
         heads, kv_heads = mixer.num_heads, mixer.num_kv_heads

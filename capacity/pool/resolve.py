@@ -18,8 +18,15 @@ from capacity.hardware.adjustment import Adjustment
 from capacity.hardware.power_cap import power_cap_notes, with_power_cap
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import QuantizationScheme, bits_per_weight, find_kv_cache_format, scheme_for
-from capacity.pool.defaults import kv_format, longest_request, step_limits
-from capacity.pool.kv_eviction import evict_to_budget, eviction_notes, keeps_whole_prompts
+from capacity.pool.defaults import (
+    caches_prefixes,
+    chunks_prefill,
+    conversion_notes,
+    kv_format,
+    longest_request,
+    step_limits,
+)
+from capacity.pool.kv_eviction import evict_to_budget, eviction_notes
 from capacity.pool.memory import GIB, MemoryPlan, limiting_states, memory_plan
 from capacity.pool.offload import check_offload, host_weight_share, offload_notes
 from capacity.pool.parallelism import largest_tensor_parallel_size, shares_contexts, tensor_parallel_sizes
@@ -51,8 +58,8 @@ class ResolvedPool(PoolSettings):
     """One engine of a pool with defaults filled in, and the memory, limits and step times that result.
 
     `draft`: the draft model, as a pool on some of the same GPUs; `memory` does not include the draft model's memory.
-    `vllm_scheduler`: where the vLLM is whose scheduler decides in simulations; None: the simulator's own.
-    `policy`: name or class of the scheduling policy in simulations; None: that of the engine's release.
+    `vllm_scheduler`: path of an installed vLLM whose scheduler is used in simulations; None: the simulator's own.
+    `policy`: name or class of the scheduling policy in simulations; None: the policy of the engine's release.
     """
 
     draft: "ResolvedPool | None" = None
@@ -71,7 +78,7 @@ class ResolvedPool(PoolSettings):
 
     @cached_property
     def memory_without_advice(self) -> MemoryPlan:
-        """Return the memory plan without suggested changes, because these require about fifty more plans."""
+        """Return the memory plan without suggested changes, which would require about fifty more plans."""
         plan = memory_plan(self)
         return plan if plan.fits else replace(plan, reason=shortfall(self, plan))
 
@@ -93,8 +100,7 @@ class ResolvedPool(PoolSettings):
 
     @property
     def deployment_name(self) -> str:
-        """Return what calibration runs of one deployment have in common: model, engine, formats, ranks and the
-        settings of its scheduler."""
+        """Return a name from the settings that calibration runs of one deployment share, such as model and limits."""
         pool = self.pool
         ranks = (pool.tensor_parallel_size, pool.pipeline_parallel_size, pool.data_parallel_size)
         formats = (pool.quantization or "checkpoint", pool.kv_cache_dtype)
@@ -126,7 +132,7 @@ class ResolvedPool(PoolSettings):
 
     @property
     def memory_advice(self) -> str:
-        """Return text with supported changes that enlarge the KV cache, except changes already made."""
+        """Return text with changes that enlarge the KV cache, without those that are unsupported or already made."""
         kept = find_kv_cache_format(self.kv_cache_dtype, model_dtype=self.model.dtype)
         ways = ["more GPUs (--tensor-parallel-size)"]
         if kept.name in SIXTEEN_BIT_KV and self.engine.supports_kv_format("fp8"):
@@ -184,7 +190,7 @@ class ResolvedPool(PoolSettings):
         return halve_ranks(self.step_setting)
 
     def split_notes(self, prompt_tokens: float, prompts: int = 1) -> tuple[str, ...]:
-        """Return a note if fewer TP ranks would prefill `prompts` prompts of `prompt_tokens` tokens faster."""
+        """Return a note if a smaller TP size would prefill `prompts` prompts of `prompt_tokens` tokens faster."""
         less = self._step_model_over_fewer
         if less is None or prompt_tokens < 1:
             return ()
@@ -208,7 +214,7 @@ class ResolvedPool(PoolSettings):
         )
 
     def limits_from(self, client_latency_s: float = USUAL_S) -> EngineLimits:
-        """Return `limits` with the client's round-trip latency (s) added to the latency of a request."""
+        """Return `limits` with the client's round-trip latency (in seconds) added to the latency of a request."""
         limits = self.limits
         return replace(limits, request_latency_s=limits.request_latency_s + client_latency_s)
 
@@ -292,7 +298,7 @@ def _resolve_draft(target: ResolvedPool, profiles: str | Path | None, download: 
 
 
 def _engine(pool: Pool, profile: HardwareProfile) -> EngineSpec:
-    """Return the engine release with the profile's API server latencies and the host time of penalties and grammars."""
+    """Return the engine release, with calibrated API server latencies and the host time of penalties and grammars."""
     engine = find_engine(pool.engine)
     if profile.adjustment is not None:
         there_s, back_s = profile.adjustment.adjust_latencies(
@@ -322,9 +328,7 @@ def with_defaults(
     scheme = scheme or model.checkpoint
     model = evict_to_budget(model, pool)
     max_model_len = longest_request(model, pool)
-    chunked = pool.enable_chunked_prefill
-    if chunked is None:  # eviction needs unchunked prompts
-        chunked = engine.chunked_prefill and not keeps_whole_prompts(model)
+    chunked = chunks_prefill(pool, model, engine)
     ranks = pool.data_parallel_size if model.is_moe and engine.data_parallel_divides_limits else 1
     defaults = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
     max_num_seqs, max_num_batched_tokens = step_limits(
@@ -333,14 +337,6 @@ def with_defaults(
         token_budget=max(defaults.max_num_batched_tokens // ranks, 1),
         longest_prefill=1 if chunked else max_model_len,
     )
-    caching = pool.enable_prefix_caching
-    if caching is None:
-        caching = engine.prefix_caching and pool.kv_eviction is None
-        if not engine.caches_hybrid_prefixes:
-            caching = caching and not model.state_bytes_per_sequence()
-    own, converted = model.checkpoint, list[str]()
-    if own.quantized and scheme.name != own.name:  # engines do not requantize at load time
-        converted.append(f"{model.name} is published in {own.name}; {scheme.name} needs a converted copy")
     resolved = ResolvedPool(
         pool=pool,
         model=model,
@@ -352,11 +348,11 @@ def with_defaults(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
         chunked_prefill=chunked,
-        prefix_caching=caching and pool.use_cache,
+        prefix_caching=caches_prefixes(pool, model, engine),
         notes=(
             *engine.notes,
             *model.notes,
-            *converted,
+            *conversion_notes(model, scheme),
             *no_cache_notes(pool, engine),
             *eviction_notes(pool, engine.name),
             *drafting_notes(engine.name, pool.speculator),
@@ -364,11 +360,10 @@ def with_defaults(
         host_cpu=host_cpu,
     )
     resolved = _limit_by_states(resolved)
-    learnt = (
-        () if profile.adjustment is None else profile.adjustment.calibration_notes(model.name, engine.label)
-    )
-    remarks = (*resolved.step_setting.remarks, *power_cap_notes(profile), *offload_notes(resolved))
-    return replace(resolved, notes=(*resolved.notes, *remarks, *learnt))
+    notes = [*resolved.step_setting.remarks, *power_cap_notes(profile), *offload_notes(resolved)]
+    if profile.adjustment is not None:
+        notes += profile.adjustment.calibration_notes(model.name, engine.label)
+    return replace(resolved, notes=(*resolved.notes, *notes))
 
 
 def _limit_by_states(resolved: ResolvedPool) -> ResolvedPool:
@@ -389,7 +384,7 @@ def _limit_by_states(resolved: ResolvedPool) -> ResolvedPool:
 
 
 def _resolve_auto_length(model: ModelSpec, pool: Pool, profiles: str | Path | None) -> ResolvedPool:
-    """Resolve `--max-model-len auto`: the model's own length, or the longest request that the KV cache holds."""
+    """Return the pool with `--max-model-len auto` set to the model's limit or, if less fits, the longest request."""
     whole = resolve(model, pool.model_copy(update={"max_model_len": None}), profiles=profiles)
     longest = whole.memory.max_context_tokens
     if whole.memory.fits or longest < 1:

@@ -1,4 +1,4 @@
-"""Settings of one engine with all defaults filled in, for the memory plan and the step model; and cost of grammars."""
+"""Settings of one engine with all defaults filled in, for the memory plan and the step model."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -88,9 +88,9 @@ def add_grammar_cost(engine: EngineSpec, *, compiled_each: bool) -> EngineSpec:
 
 
 def add_penalty_cost(engine: EngineSpec) -> EngineSpec:
-    """Return the engine with the host time of token penalties: a table of all output tokens, built again in each step.
+    """Return the engine with the host time of token penalties, for which each step rebuilds a table of output tokens.
 
-    The time grows with the length of the outputs; it is that of outputs of about 600 tokens.
+    The time grows with the length of the outputs; the constants apply to outputs of about 600 tokens.
     """
     return engine.model_copy(
         update={

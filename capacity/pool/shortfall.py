@@ -1,4 +1,4 @@
-"""Reason why a model does not fit, in one line: the shortfall, its limit, and the smallest changes that fit."""
+"""Explain in one line why a model does not fit: the missing memory, the limit, and the smallest changes that fit."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ MAX_FREE_CHANGES = 3  # number of changes without cost that are listed
 
 Change = Mapping[str, object]  # pool fields with new values
 ApplyChange = Callable[[Change], PoolSettings]
-"""Returns the pool with other fields and its defaults filled in again. Raises InvalidInput for invalid values."""
+"""Function that returns the settings with changed pool fields and new defaults. Raises InvalidInput."""
 
 
 def explain_shortfall(settings: PoolSettings, plan: MemoryPlan, changed: ApplyChange) -> str:
@@ -91,7 +91,7 @@ class ChangeTester:
 
 
 def suggest_changes(settings: PoolSettings, plan: MemoryPlan, changed: ApplyChange) -> tuple[Change, ...]:
-    """Return the smallest change of each type that makes the model fit: free ones, smaller weights, more GPUs."""
+    """Return the smallest change of each type that makes the model fit: without cost, smaller weights, more GPUs."""
     attempts, utilizations = ChangeTester(changed), list[Change]()
     if settings.pool.kv_cache_memory_bytes is None:
         now, most = round(100 * settings.gpu_memory_utilization), round(100 * HIGHEST_UTILIZATION)
@@ -142,7 +142,7 @@ def _combined_changes(settings: PoolSettings, attempts: ChangeTester) -> Iterato
 
 
 def _describe_changes(ways: tuple[Change, ...], settings: PoolSettings) -> str:
-    """Return the changes as flags, or the text that no tested change fits."""
+    """Return the changes as flags in a sentence, or a sentence that no tested change fits."""
     if ways:
         return f"Use {', or '.join(map(_flags, ways))}."
     most = 2 * largest_tensor_parallel_size(settings.profile)
@@ -154,7 +154,7 @@ def _describe_changes(ways: tuple[Change, ...], settings: PoolSettings) -> str:
 
 
 def _smaller_powers(name: str, now: int, least: int) -> list[Change]:
-    """Return changes of field `name` to each power of two below `now`, from the largest down to `least`."""
+    """Return changes of field `name` to each power of two below the value `now`, from the largest to `least`."""
     powers = (1 << bits for bits in reversed(range(max(now - 1, 0).bit_length())))
     return [{name: power} for power in powers if power >= least]
 
@@ -167,7 +167,7 @@ def _narrower_formats(settings: PoolSettings) -> list[str]:
 
 
 def _host_memory(settings: PoolSettings, plan: MemoryPlan) -> Iterator[Change]:
-    """Yield changes that keep more and more of the model, up to half, in host memory: slow, but no additional GPUs."""
+    """Yield changes that keep more of the model, up to half, in host memory: slow, but without additional GPUs."""
     pool, layers = settings.pool, settings.model.num_layers
     if settings.profile.platform in UNIFIED_MEMORY or pool.pipeline_parallel_size > 1:
         return
@@ -184,7 +184,7 @@ def _host_memory(settings: PoolSettings, plan: MemoryPlan) -> Iterator[Change]:
 
 
 def _larger_sizes(settings: PoolSettings) -> tuple[int, ...]:
-    """Return the TP sizes above the pool's that fit in one scale-up domain or node, or use exactly two of them."""
+    """Return the TP sizes above the pool's that fit in one or fill exactly two scale-up domains or nodes."""
     most = largest_tensor_parallel_size(settings.profile)
     sizes = tensor_parallel_sizes(settings.model, 2 * most)
     return tuple(

@@ -41,8 +41,11 @@ def check_settings(pool: Pool, engine: EngineSpec) -> None:
 
 
 def loaded_model(model: ModelSpec, pool: Pool) -> ModelSpec:
-    """Return the model as the pool loads it: without vision and audio encoders, or with indexer keys in another
-    format. Raises InvalidInput if the model has none of them."""
+    """Return the model as the pool loads it.
+
+    The pool may omit vision and audio encoders, or set the format of indexer keys. Raises InvalidInput if the model has
+    no such part.
+    """
     model = _with_index_dtype(model, pool)
     if not pool.language_model_only:
         return model
@@ -94,8 +97,10 @@ def _in_dtype(model: ModelSpec, dtype: str) -> ModelSpec:
 
 
 def check_attention(settings: PoolSettings) -> None:
-    """Raise InvalidInput if the chosen attention kernel does not support the model or the GPU, or if the KV cache is
-    disabled and a setting needs it."""
+    """Raise InvalidInput for an attention kernel that does not support the model or the GPU.
+
+    Also raise it if the KV cache is disabled and a setting needs it.
+    """
     pool, model = settings.pool, settings.model
     if pool.attn_implementation != "auto":
         others = [group.mixer.kind for group in model.layer_groups if not isinstance(group.mixer, Attention)]
@@ -183,7 +188,7 @@ def _loads_on_accelerator(settings: PoolSettings) -> Callable[[EngineSpec], bool
 
 
 def _alternative_engines(can: Callable[[EngineSpec], bool]) -> str:
-    """Return the end of an error message: the engines for which `can` returns true, or that no engine is suitable."""
+    """Return the end of an error message: the engines for which `can` is true, or that no engine is suitable."""
     able = _engines_supporting(can)
     return f", or {able}" if able else " (no supported engine can)"
 
@@ -196,7 +201,7 @@ def _engines_supporting(can: Callable[[EngineSpec], bool]) -> str:
 
 
 def check_scheduled_tokens(settings: PoolSettings) -> None:
-    """Raise InvalidInput if `max_num_scheduled_tokens` is above `max_num_batched_tokens`, the tokens with memory."""
+    """Raise InvalidInput if `max_num_scheduled_tokens` is above `max_num_batched_tokens`, which sets the memory."""
     scheduled, budget = settings.max_num_scheduled_tokens, settings.max_num_batched_tokens
     if scheduled > budget:
         raise InvalidInput(

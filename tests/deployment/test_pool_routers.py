@@ -94,13 +94,13 @@ def test_where_nobody_is_in_time_the_soonest_of_all() -> None:
     assert router.send(Prompt(0, 1000)) == 3
 
 
-def test_an_idle_replica_has_read_everything_and_requests_beside_slow_it_down() -> None:
+def test_an_idle_replica_has_read_everything_and_requests_per_request_slow_it_down() -> None:
     router = expecting(1e-3)
     assert [router.send(Prompt(0, 900)), router.send(Prompt(0, 800))] == [0, 1]
     router.on_request_end(0, 900)
     assert router.send(Prompt(0, 500)) == 0
     slow = pooled(
-        "within-ttft", PoolLimits(0, forecast=Forecast(1.0, 0.1, 1e-3, beside_s=1e-3)), PoolLimits(1)
+        "within-ttft", PoolLimits(0, forecast=Forecast(1.0, 0.1, 1e-3, per_request_s=1e-3)), PoolLimits(1)
     )
     for _ in range(2):
         assert slow.send(Prompt(0, 1)) in (0, 1)

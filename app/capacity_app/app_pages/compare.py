@@ -1,4 +1,4 @@
-"""Page of the user's server: read its files, compare it with the prediction, and calibrate a GPU profile on them."""
+"""Page about the user's server: read its files, compare them with the prediction, calibrate a GPU profile on them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -67,7 +67,7 @@ FROM_SIDEBAR = {  # names in messages of settings that the sidebar supplies
 
 
 def use_variant(found: ServerFiles, variant: str) -> None:
-    """Select `variant`, and the model and settings in the files, on every page."""
+    """Set the sidebar's GPU to `variant`, and its model and settings to those in the files."""
     gpu = variant.partition("@")[0]
     for key, first in CANDIDATES.items():
         if listed := st.session_state.get(key, first):
@@ -106,7 +106,7 @@ def draw_runs(comparison: Comparison) -> None:
 def draw_calibration(
     found: ServerFiles, files: Sequence[str], options: dict[str, Any], said: dict[str, Any]
 ) -> None:
-    """Draw the calibration: its name and button, then the variant to select, its file and its view."""
+    """Draw the inputs of a calibration and, when it is done, the calibrated profile with its download and errors."""
     st.subheader("Calibrate")
     with widget_row():
         name = st.text_input("Name of the variant", "mine", max_chars=32, **bind_to_url("cmp_name", "mine"))

@@ -103,7 +103,7 @@ def draw_this_load(answer: Estimate, why: Attribution | None) -> None:
 
 
 def show_typing(answers: dict[str, Estimate]) -> None:
-    """Animate text at the speed of this deployment and of each pinned one; if none is pinned, of another GPU."""
+    """Animate text at the speed of this deployment and of each pinned one, or of another GPU if none is pinned."""
     if len(answers) < 2 and (other := watch_view.estimate_of_other_gpu(inputs, options)) is not None:
         answers = {**answers, "B": other}
     watch_view.show_typing_speeds(answers, inputs)

@@ -32,8 +32,8 @@ with show_errors():
         st.caption("Sources: " + "; ".join(links))
 st.subheader("All published runs")
 st.caption(
-    "Every run of the built-in list is predicted now, by this version. They include the runs with which constants and "
-    "forms were chosen; docs/accuracy.md separates these from unseen runs."
+    "This version predicts every run of the built-in list now. The list includes runs that were used to choose "
+    "constants and formulas; docs/accuracy.md separates these from held-out runs."
 )
 with show_errors():
     task = Task(function="capacity.answers.published_runs:predict_published_runs", reports=True)

@@ -17,7 +17,7 @@ inputs = current_inputs()
 
 
 def search_progress(report: Snapshot) -> tuple[float, str]:
-    """Return the progress of the search: finished fraction of the current stage, and text for the progress bar."""
+    """Return the finished fraction of the search's current stage, and the text for the progress bar."""
     return min(report.settled / max(report.engines, 1), 1.0), f"{report.stage}, {report.elapsed_s:.0f} s"
 
 

@@ -48,7 +48,7 @@ options = {"slo": slo, **inputs.load, **inputs.cost, **asked, **inputs.search}
 
 
 def search_progress(report: Snapshot) -> tuple[float, str]:
-    """Return the progress of the search: a fraction from 0 to 1, and a text for the progress bar."""
+    """Return the progress of the search as a fraction from 0 to 1, and the text for the progress bar."""
     best = "none" if report.best is None else report.best.label
     words = f"{report.simulated:,} candidates simulated in {report.elapsed_s:.0f} s, best so far: {best}"
     return min(report.settled / max(report.engines, 1), 1.0), words

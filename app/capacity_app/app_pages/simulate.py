@@ -8,6 +8,7 @@ import streamlit as st
 
 from capacity.answers.records import Simulation
 from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
+from capacity.base.mappings import omit
 from capacity.deployment.pool_routers import POOL_ROUTERS
 from capacity.deployment.routers import ROUTERS
 from capacity.report.views.one_run import first_facts, run_charts
@@ -48,8 +49,26 @@ def draw_verdict(label: str, answer: Simulation) -> None:
 
 
 def figures_of_merit(answer: Simulation) -> list[parts.Kpi]:
-    """Return the key metrics of a simulated run; the cost metrics are those at the simulated load."""
+    """Return the key metrics of a simulated run; costs are those at the simulated load."""
     return views.figures_of_merit(first_facts(answer))
+
+
+def draw_metrics(answer: Simulation, options: dict[str, Any]) -> None:
+    """Draw the metrics of the configured deployment; if it is overloaded, also the replicas that it needs."""
+    without_cost = omit(options, *inputs.cost)
+    current = sides.Side(
+        page="simulate", model=inputs.model_name, options=without_cost, cost=dict(inputs.cost)
+    )
+    overloaded = answer.verdict is not None and answer.verdict.verdict == "overloaded"
+    has_rate = math.isfinite(options.get("request_rate", math.inf))
+    if overloaded and has_rate and not sides.pinned_sides():
+        parts.draw_replicas(sides.replicas_task(inputs.model, current, inputs.slo))
+    sides.draw_figures(
+        current, answer, ask=make_side_task("simulate", inputs), row=figures_of_merit, slo=inputs.slo
+    )
+    if answer.cost is not None:
+        source = f"{answer.cost.tier}: {answer.cost.source}"
+        st.caption(escape_markdown(f"{source}. The cost excludes the run's warm-up and drain."))
 
 
 def draw_variants(done: dict[str, Simulation]) -> None:
@@ -84,21 +103,7 @@ def draw_results(traffic: dict[str, Any]) -> None:
     if base is not None:
         for label, answer in done.items():
             draw_verdict(label, answer)
-        said = {name: value for name, value in options.items() if name not in inputs.cost}
-        current = sides.Side(page="simulate", model=inputs.model_name, options=said, cost=dict(inputs.cost))
-        overloaded = base.verdict is not None and base.verdict.verdict == "overloaded"
-        by_clock = math.isfinite(said.get("request_rate", math.inf))
-        if overloaded and by_clock and not sides.pinned_sides():
-            parts.draw_replicas(sides.replicas_task(inputs.model, current, inputs.slo))
-        sides.draw_figures(
-            current, base, ask=make_side_task("simulate", inputs), row=figures_of_merit, slo=inputs.slo
-        )
-        if base.cost is not None:
-            st.caption(
-                escape_markdown(
-                    f"{base.cost.tier}: {base.cost.source}. The cost excludes the run's warm-up and drain."
-                )
-            )
+        draw_metrics(base, options)
         if len(done) > 1:
             draw_variants(done)
         pasted = {**options, "trace": Path(options["trace"]).name} if "trace" in options else options

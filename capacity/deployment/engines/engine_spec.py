@@ -26,8 +26,7 @@ class Origin(Spec):
 
 
 class LimitRule(Spec):
-    """Default batch limits on GPUs that report at least `min_memory_gib` to the engine, except GPUs of
-    `except_architectures`."""
+    """Default batch limits on GPUs that report at least `min_memory_gib`, except GPUs of `except_architectures`."""
 
     min_memory_gib: Annotated[float, Field(ge=0)]
     except_architectures: tuple[str, ...] = ()
@@ -40,7 +39,7 @@ class LimitRule(Spec):
     )
 
     def largest_graph(self, tensor_parallel_size: int) -> int | None:
-        """Return the largest batch with a CUDA graph at this tensor parallelism; None: memory does not limit it."""
+        """Return the largest batch with a CUDA graph at this TP size; None: the GPU's memory sets no limit."""
         wide = self.max_graph_batch_tp4 if tensor_parallel_size >= 4 else None
         return self.max_graph_batch if wide is None else wide
 
@@ -48,9 +47,9 @@ class LimitRule(Spec):
 class ExpertPadding(Spec):
     """Multiples to which an engine pads stored expert matrices in `weight_format`.
 
-    It pads the intermediate width per GPU and the hidden dimension of the packed values; with `pads_scales`, also the
-    hidden dimension of their scales. Of several entries, the first one that lists the GPU's architecture, or no
-    architectures, applies.
+    The engine pads the intermediate width per GPU and the hidden dimension of the packed values; with `pads_scales`,
+    also the hidden dimension of their scales. The first entry applies that lists the GPU's architecture or no
+    architectures.
     """
 
     weight_format: str
@@ -61,7 +60,7 @@ class ExpertPadding(Spec):
 
 
 def ranking_notes(engines: Iterable["EngineSpec"]) -> tuple[str, ...]:
-    """Return a note if engines are ranked whose host times are assumed; none for one engine."""
+    """Return a note if several engines are ranked and the host times of some are assumed."""
     found = {engine.name: engine for engine in engines}
     assumed = sorted(name for name, engine in found.items() if engine.assumes_host_times)
     if len(found) < 2 or not assumed:
@@ -294,13 +293,13 @@ class EngineSpec(Spec):
         return f"{self.name}@{self.version}"
 
     def server_latency_s(self, prompt_tokens: float) -> float:
-        """Return the time (s) that the API server adds to the TTFT of a request that meets no other request in it."""
+        """Return the seconds that the API server adds to the TTFT of a request, if it processes no other request."""
         cpu_s = self.request_s + prompt_tokens * self.input_token_s
         return self.request_latency_s + cpu_s + self.response_latency_s
 
     @property
     def assumes_host_times(self) -> bool:
-        """Return whether the host's time for each sequence or for a step is assumed, not measured or fitted."""
+        """Return whether the host time of a step or of a sequence is assumed, not measured or fitted."""
         times = ("host_base_s", "host_per_sequence_s")
         return all(name in self.origins and self.origins[name].basis == "assumed" for name in times)
 
@@ -323,7 +322,6 @@ class EngineSpec(Spec):
         return capability >= running.format_capability.get(family, 0.0)
 
     def supports_kv_format(self, kv_cache_format: str) -> bool:
-        """Return whether the engine supports this KV cache format."""
         packed = ("fp8_ds_mla",) if "fp8" in self.kv_cache_formats else ()
         return kv_cache_format in ("fp32", "bf16", "fp16", *self.kv_cache_formats, *packed)
 

@@ -1,4 +1,4 @@
-"""Engines by name: read their TOML files up to the requested release."""
+"""Find engines by name, and read their TOML files up to the requested release."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,6 @@ class EngineFile(Spec):
 
 
 def engine_names() -> tuple[str, ...]:
-    """Return the names of all engines, sorted."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 
@@ -109,7 +108,7 @@ def _release(name: str, version: str) -> EngineSpec:
 
 
 def _base_files(file: EngineFile) -> tuple[EngineFile, ...]:
-    """Return the files that this one is based on, the root first."""
+    """Return the engine files that this one is based on; the first is based on no other file."""
     if file.based_on is None:
         return ()
     base = read_engine_file(file.based_on)
@@ -117,7 +116,7 @@ def _base_files(file: EngineFile) -> tuple[EngineFile, ...]:
 
 
 def _choose_version(versions: Sequence[str], wanted: str, name: str) -> str:
-    """Return the wanted version, the newest one if `wanted` is empty, or else the newest one older than `wanted`.
+    """Return the version `wanted` if it is listed, else the newest older one; the newest of all if `wanted` is empty.
 
     A listed version with a suffix ("0.8-v0") matches only itself; builds ("b7000") are ordered by number.
     """

@@ -26,7 +26,7 @@ from capacity.model.hf_config.inferred import (
 from capacity.model.hf_config.mixers import HIDDEN
 from capacity.model.hf_config.windows import MAX_LAYERS, NUM_LAYERS
 from capacity.model.layers import LayerGroup
-from capacity.model.quantization import find_format, uniform_scheme
+from capacity.model.quantization import QuantizationScheme, find_format, uniform_scheme
 from capacity.model.quantization.config import parse_quantization_config
 from capacity.model.spec import ModelSpec
 from capacity.model.vision import vision_tower
@@ -60,29 +60,40 @@ def from_hf_config(
         raise UnsupportedModel(model_type, "RWKV's recurrence is not supported")
     known = find_family(model_type)
     family = known or assumed_family(text, gated)
-    text = text.update({**family.defaults, **text.values})
-    said = text
+    text = as_written = text.update({**family.defaults, **text.values})
     if known is None:
         text = replace_unknown_layer_types(text)
+    spec = _unquantized_model(outer, text, family, name=name, model_type=model_type or "unknown")
+    spec = replace(spec, hf_id=hf_id, source=source, assumed=known is None)
+    notes = list(spec.notes)
+    if spec.uncounted:
+        missing = " and ".join(spec.uncounted)
+        notes.append(f"the weights and compute of {missing} are not counted, because they are not supported")
+    if known is None:
+        notes.insert(0, describe_assumed_model(spec, as_written))
+    elif ignored := ignored_fields(spec, text):
+        fields = " and ".join(ignored)
+        notes.append(f"{fields}: ignored, because layers of model_type {model_type!r} do not have them")
+    scheme = _quantization_scheme(spec, outer, text, hf_quant_config)
+    return replace(spec, notes=tuple(notes), checkpoint=scheme)
+
+
+def _unquantized_model(
+    outer: Fields, text: Fields, family: Family, *, name: str, model_type: str
+) -> ModelSpec:
+    """Return the model with 16- or 32-bit weights. `outer`: the whole config; `text`: its language model."""
     num_layers = (
         text.count(*NUM_LAYERS, maximum=MAX_LAYERS) if family.num_layers is None else family.num_layers(text)
     )
     groups, longest = _layer_groups(text, family, num_layers), _max_length(text)
     dtype = _dtype(outer, text)
-    base = uniform_scheme(dtype, find_format(dtype), base=find_format(dtype))
-    quantization = _quantization_fields(outer, text, hf_quant_config)
     towers, norms = outer.section("thinker_config") or outer, family.norms_per_layer
     vision_params, vision, unseen = vision_tower(towers)
     audio_params, audio, unheard = audio_tower(towers)
-    named = str((outer.items("architectures") or [""])[0])
-    scores = named.endswith(
-        ("ForSequenceClassification", "ForTokenClassification")
-    )  # a head instead of vocabulary logits
-    uncounted = (*unheard, *unseen, *(key for key in SPEECH_SECTIONS if outer.has(key)))
-    spec = ModelSpec(
+    return ModelSpec(
         name=name,
-        hf_id=hf_id,
-        model_type=model_type or "unknown",
+        hf_id=None,
+        model_type=model_type,
         hidden_size=text.count(*HIDDEN),
         vocab_size=text.count("vocab_size", "padded_vocab_size"),
         layer_groups=groups,
@@ -92,38 +103,39 @@ def from_hf_config(
         norms_per_layer=norms if isinstance(norms, int) else norms(text),
         norm_values=family.norm_values,
         outside=family.outside(text),
-        assumed=known is None,
-        task="embed" if scores else family.task,
+        task="embed" if _returns_scores(outer) else family.task,
         notes=family.notes,
         max_position_embeddings=longest,
         rotary_values=rotary_values(text, groups, longest),
         dtype=dtype,
-        checkpoint=base,
+        checkpoint=uniform_scheme(dtype, find_format(dtype), base=find_format(dtype)),
         mtp=_mtp_group(text, family, groups, num_layers),
         vision_params=vision_params,
         vision=vision,
         audio_params=audio_params,
         audio=audio,
         prompt_audio_s=family.prompt_audio_s,
-        uncounted=uncounted,
-        source=source,
+        uncounted=(*unheard, *unseen, *(key for key in SPEECH_SECTIONS if outer.has(key))),
     )
-    if uncounted:
-        note = f"the weights and compute of {' and '.join(uncounted)} are not counted, because they are not supported"
-        spec = replace(spec, notes=(*spec.notes, note))
-    if known is None:
-        spec = replace(spec, notes=(describe_assumed_model(spec, said), *spec.notes))
-    elif strange := ignored_fields(spec, text):
-        note = (
-            f"{' and '.join(strange)}: ignored, because layers of model_type {model_type!r} do not have them"
-        )
-        spec = replace(spec, notes=(*spec.notes, note))
-    if quantization is not None:
-        stored = parse_quantization_config(quantization.values, model=spec, origin=quantization.origin)
-        if text.text("expert_dtype") == "fp4":  # DeepSeek-V4's experts: 4-bit floats with a scale for each 32
-            stored = replace(stored, experts=find_format("mxfp4"))
-        spec = replace(spec, checkpoint=stored)
-    return spec
+
+
+def _returns_scores(outer: Fields) -> bool:
+    """Return whether the model has a classification head in place of logits over the vocabulary."""
+    architecture = str((outer.items("architectures") or [""])[0])
+    return architecture.endswith(("ForSequenceClassification", "ForTokenClassification"))
+
+
+def _quantization_scheme(
+    spec: ModelSpec, outer: Fields, text: Fields, hf_quant_config: Mapping[str, Any] | None
+) -> QuantizationScheme:
+    """Return the scheme in the checkpoint's quantization config, or the model's own if there is none."""
+    fields = _quantization_fields(outer, text, hf_quant_config)
+    if fields is None:
+        return spec.checkpoint
+    scheme = parse_quantization_config(fields.values, model=spec, origin=fields.origin)
+    if text.text("expert_dtype") == "fp4":  # DeepSeek-V4's experts: 4-bit floats with a scale for each 32
+        return replace(scheme, experts=find_format("mxfp4"))
+    return scheme
 
 
 def _text_fields(outer: Fields) -> Fields:

@@ -9,7 +9,7 @@ from capacity.model.parts import Product, vector
 
 
 def _compress_rate(text: Fields, layer: int) -> int:
-    """Return the tokens per compressed entry in this layer, as the config defines it; 0: only a window."""
+    """Return the number of tokens per compressed entry in this layer; 0: attention only to a window."""
     ratios = text.items("compress_ratios")
     if ratios:
         if not layer < len(ratios):

@@ -42,7 +42,10 @@ def nomic_mixer(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def bert_outside(text: Fields) -> tuple[ParameterPart, ...]:
-    """Return embeddings of positions and segment types, and the pooler; `ModelSpec` counts the embeddings' norm."""
+    """Return the embeddings of positions and segment types, and the pooler.
+
+    The norm of the embeddings is not included: `ModelSpec` counts it as the final norm.
+    """
     hidden, rows = text.count(*HIDDEN), text.count("max_position_embeddings")
     rows += text.count("type_vocab_size", default=2, minimum=0)
     positions = matrix("embed_positions", "norm", rows, hidden, (), sharding="replicated")
@@ -124,7 +127,10 @@ def t5_outside(text: Fields) -> tuple[ParameterPart, ...]:
 def bart_outside(
     text: Fields, *, offset: int, embedding_norms: bool, final_norms: bool
 ) -> tuple[ParameterPart, ...]:
-    """Return position embeddings, and the norms outside of layers except the final one counted by `ModelSpec`."""
+    """Return the position embeddings, and the norms outside of layers.
+
+    The final norm is not included, because `ModelSpec` counts it.
+    """
     hidden, rows = text.count(*HIDDEN), text.count("max_position_embeddings") + offset
     norms = 2 * (embedding_norms + final_norms) - 1
     positions = matrix("embed_positions", "norm", 2 * rows, hidden, (), sharding="replicated")

@@ -23,14 +23,18 @@ from capacity.model.parts import Product
 from capacity.model.spec import Task
 
 Flag: TypeAlias = bool | str | tuple[str, bool]
-"""A value that the code defines, or a config field; default of the field: False, or the value given with its name."""
+"""A boolean; or the name of a boolean config field, which counts as False if it is absent; or this name with another
+value to use if the field is absent."""
 MixerRule: TypeAlias = "Callable[[Fields, Family, int], Mixer]"
 QkNorm: TypeAlias = Literal["none", "per_head", "full"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerExtras:
-    """Parameters of a layer in addition to mixer and feed-forward; `norms` None: the model's usual number."""
+    """Parameters of a layer in addition to mixer and feed-forward.
+
+    `norms`: number of norms over the hidden size; None: the model's `norms_per_layer`.
+    """
 
     products: tuple[Product, ...] = ()
     vector_values: int = 0

@@ -16,7 +16,10 @@ EXPERTS_PER_TOKEN, SHARED_EXPERTS = NAMES["experts_per_token"], NAMES["shared_ex
 
 
 def layer_count(text: Fields, layer: int, *keys: str, **limits: int) -> int | None:
-    """Return a layer's count from the first field in `keys`: a number, or a list by layer; None if none exists."""
+    """Return a layer's value of the first config field in `keys` that exists; None if none exists.
+
+    The field is one number for all layers, or a list with a number for each layer.
+    """
     for key in keys:
         listed = text.items(key) if isinstance(text.values.get(key), list) else None
         if listed is None:
@@ -111,8 +114,10 @@ def minimax(text: Fields, layer: int) -> FeedForward:
 
 
 def qwen(text: Fields, layer: int) -> FeedForward:
-    """Return Qwen's feed-forward: routed in each `decoder_sparse_step`-th layer not in `mlp_only_layers`, else
-    dense."""
+    """Return Qwen's feed-forward, which is routed in each `decoder_sparse_step`-th layer, else dense.
+
+    Layers in `mlp_only_layers` are dense.
+    """
     dense_layers = text.items("mlp_only_layers") or []
     if layer in dense_layers or (layer + 1) % text.count("decoder_sparse_step", default=1):
         return dense(text, layer)
@@ -122,7 +127,10 @@ def qwen(text: Fields, layer: int) -> FeedForward:
 
 
 def llama4(text: Fields, layer: int) -> FeedForward:
-    """Return experts with a shared one in `moe_layers` or every `interleave_moe_layer_step`-th layer, else dense."""
+    """Return routed experts and a shared expert, or a dense feed-forward (Llama 4).
+
+    Layers with experts are listed in `moe_layers`; without it, each `interleave_moe_layer_step`-th layer has experts.
+    """
     listed = text.items("moe_layers")
     step = text.count("interleave_moe_layer_step", default=1)
     has_experts = layer in listed if listed else not (layer + 1) % step
@@ -133,13 +141,17 @@ def llama4(text: Fields, layer: int) -> FeedForward:
 
 
 def by_list_scored_in_fp32(text: Fields, layer: int) -> FeedForward:
-    """Return the feed-forward of `by_list`, with a router that computes in 32 bit (MiniMax-M3, Hunyuan 3)."""
+    """Return the feed-forward as `by_list` does, with a router that computes in 32 bit (MiniMax-M3, Hunyuan 3)."""
     part = by_list(text, layer)
     return replace(part, router_in_fp32=True) if isinstance(part, MoEFeedForward) else part
 
 
 def by_list(text: Fields, layer: int) -> FeedForward:
-    """Return a dense or routed feed-forward as in `mlp_layer_types`; router biases balance experts (DeepSeek-V3)."""
+    """Return the feed-forward, dense or routed, that the config lists for this layer in `mlp_layer_types`.
+
+    Without this list, `moe_layer_freq` or `first_k_dense_replace` is used. The router has a bias that balances the
+    experts, as in DeepSeek-V3.
+    """
     kinds = text.items("mlp_layer_types")
     listed = text.values.get("moe_layer_freq")
     if kinds is None and isinstance(listed, list):  # 1 where a layer is routed
@@ -161,8 +173,10 @@ def by_list(text: Fields, layer: int) -> FeedForward:
 
 
 def ernie(text: Fields, layer: int) -> FeedForward:
-    """Return experts in every `moe_layer_interval`-th layer from `moe_layer_start_index` to `moe_layer_end_index`,
-    else a dense feed-forward."""
+    """Return routed experts in some layers, else a dense feed-forward (ERNIE).
+
+    Every `moe_layer_interval`-th layer from `moe_layer_start_index` to `moe_layer_end_index` has experts.
+    """
     first = text.count("moe_layer_start_index", default=0, minimum=0)
     last = text.count("moe_layer_end_index", default=10**6, minimum=-1)
     every = text.count("moe_layer_interval", default=1)

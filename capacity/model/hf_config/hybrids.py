@@ -174,7 +174,7 @@ def _kimi_delta(text: Fields) -> Recurrence:
 
 
 def _layer_kinds(text: Fields) -> list[str]:
-    """Return the kind of each layer of Nemotron-H, from the letters or the names in its config."""
+    """Return the kind of each layer of Nemotron-H, from the letters or the names of kinds in the config."""
     letters = text.text("hybrid_override_pattern")
     if letters:
         unknown = sorted(set(letters) - set(PATTERN))
@@ -230,7 +230,7 @@ def nemotron_feed_forward(text: Fields, layer: int) -> FeedForward:
 
 
 def _is_attention(text: Fields, layer: int) -> bool:
-    """Return whether this layer has attention, by the first layer-type field of a hybrid family in the config."""
+    """Return whether this layer has attention, from the first config field that lists or counts such layers."""
     kind = windows.layer_type(text, layer)
     if kind is not None:
         return kind.endswith("attention") and kind != "linear_attention"

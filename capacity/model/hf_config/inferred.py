@@ -28,7 +28,10 @@ _READ_FIELDS = {*NAMES["read"], *(key for size in (*SIZE_KEYS, *EXPERT_KEYS) for
 
 
 def assumed_family(text: Fields, gated: bool | None = None) -> Family:
-    """Return rules for an unknown model type, from its field names; `gated`: gate of the feed-forward, if known."""
+    """Return rules for an unknown model type, derived from the names of its config fields.
+
+    `gated`: whether the feed-forward has a gate; None: derived from the config.
+    """
     if text.has("hybrid_override_pattern") and (hybrid := find_family("nemotron_h")):
         return hybrid
     mixer = next((rule for rule, keys in NAMES["mixers"].items() if text.has(*keys)), "mixers.grouped_query")
@@ -56,12 +59,15 @@ def replace_unknown_layer_types(text: Fields) -> Fields:
 
 
 def _first_flag(text: Fields, *keys: str) -> Flag:
-    """Return the name of the first field in `keys` that is a boolean in the config; False if there is none."""
+    """Return the name of the first key in `keys` that is a boolean field of the config; False if there is none."""
     return next((key for key in keys if isinstance(text.values.get(key), bool)), False)
 
 
 def _window(text: Fields, layer: int) -> int | None:
-    """Return the layer's window, as `layer_types`, else `sliding_window_pattern`, else `sliding_window` defines it."""
+    """Return the layer's attention window in tokens; None: full attention.
+
+    Reads `layer_types`, or without it `sliding_window_pattern`, or without both `sliding_window`.
+    """
     if not text.has("sliding_window") or not text.flag("use_sliding_window", default=True):
         return None
     if text.items("layer_types"):
@@ -136,7 +142,7 @@ def _is_positive(value: object) -> bool:
 
 
 def ignored_fields(model: ModelSpec, text: Fields) -> list[str]:
-    """Return fields of experts, latents or recurrences in a known type's config whose model has none of these."""
+    """Return config fields of a known model type about experts, latents or recurrences that its layers do not have."""
     mixers = [group.mixer for group in model.layer_groups]
     kinds = (
         (feed_forwards.EXPERTS, model.is_moe),

@@ -12,7 +12,7 @@ HIDDEN, HEAD_DIM = NAMES["hidden"], NAMES["head_dim"]
 
 
 def grouped_query(text: Fields, family: Family, layer: int) -> Attention:
-    """Return multi-head, grouped-query or multi-query attention; the config may list numbers of heads by layer."""
+    """Return multi-head, grouped-query or multi-query attention; the config may list the heads of each layer."""
     num_heads = layer_count(text, layer, "num_attention_heads_per_layer", *HEADS) or text.count(*HEADS)
     num_kv_heads = layer_count(text, layer, *KV_HEADS) or num_heads
     if num_heads % num_kv_heads:

@@ -55,7 +55,7 @@ def bitnet_feed_forward(text: Fields, layer: int) -> DenseFeedForward:
 
 
 def expert_scores(text: Fields, layer: int, *, first: str) -> LayerExtras:
-    """Return one learned score per expert for each layer from the index in the config's field `first` on."""
+    """Return one learned score per expert; the config field `first` names the first layer that has them."""
     routed = layer >= text.count(first, default=0, minimum=0)
     return LayerExtras(vector_values=text.count(*feed_forwards.EXPERTS) if routed else 0)
 
@@ -138,7 +138,7 @@ def gemma_mixer(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def _per_layer_inputs(text: Fields) -> tuple[Product, ...]:
-    """Return the two matrices that apply a per-layer embedding: hidden size to embedding width (a gate), and back."""
+    """Return the two matrices that apply a per-layer embedding: from hidden size to its width (a gate), and back."""
     width, hidden = text.count("hidden_size_per_layer_input", default=0, minimum=0), text.count(*HIDDEN)
     if not width:
         return ()
@@ -240,7 +240,10 @@ def step_mixer(text: Fields, family: Family, layer: int) -> Attention:
 
 
 def step_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """Return experts in the layers of `moe_layers_enum` (Step 3), else dense; without this field, as `by_list`."""
+    """Return routed experts in the layers of `moe_layers_enum` (Step 3), else a dense feed-forward.
+
+    Without this field, returns what `by_list` does.
+    """
     enumerated = text.values.get("moe_layers_enum")
     if not isinstance(enumerated, str):
         return feed_forwards.by_list(text, layer)
@@ -261,7 +264,10 @@ def step3_mixer(text: Fields, _family: Family, _layer: int) -> Attention:
 
 
 def step3_extras(text: Fields, _layer: int) -> LayerExtras:
-    """Return the norm of Step 3's query latent. `step3_mixer` counts a full query matrix, larger than its factors."""
+    """Return the norm of Step 3's query latent.
+
+    The two factors of the query projection are not counted here: `step3_mixer` counts one larger, full matrix.
+    """
     return LayerExtras(vector_values=text.count("share_q_dim", default=0, minimum=0))
 
 
@@ -286,7 +292,10 @@ def nas_mixer(text: Fields, family: Family, layer: int) -> Mixer:
 
 
 def nas_feed_forward(text: Fields, layer: int) -> FeedForward:
-    """Return the feed-forward of `block_configs`; `ffn_mult` sets the width in multiples of 256, as in Llama."""
+    """Return the feed-forward that `block_configs` defines for this layer (Nemotron-NAS).
+
+    `ffn_mult` sets the width, rounded up to a multiple of 256, as in Llama.
+    """
     _, ffn = _nas_block(text, layer)
     if ffn.flag("no_op"):
         return NoFeedForward()
@@ -298,7 +307,10 @@ def nas_feed_forward(text: Fields, layer: int) -> FeedForward:
 
 
 def nas_extras(text: Fields, layer: int) -> LayerExtras:
-    """Return linear layers that replace attention or feed-forward, and a norm for each of the two unless `no_op`."""
+    """Return the linear layers that replace attention or feed-forward, and the number of norms.
+
+    Attention and feed-forward each have a norm, unless the config removes them (`no_op`).
+    """
     attention, ffn = _nas_block(text, layer)
     hidden = text.count(*HIDDEN)
     linear = tuple(
@@ -312,7 +324,8 @@ def nas_extras(text: Fields, layer: int) -> LayerExtras:
 def longcat_feed_forward(text: Fields, layer: int) -> FeedForward:
     """Return LongCat's feed-forward: dense; every second layer, from the first on, also has experts in parallel.
 
-    A layer of LongCat counts as two layers of attention and dense feed-forward. Some experts compute nothing.
+    Each layer of LongCat counts as two layers here, because it has two attentions and two dense feed-forwards. Some
+    experts compute nothing.
     """
     dense = DenseFeedForward(intermediate_size=text.count("ffn_hidden_size"))
     if layer % 2:

@@ -56,8 +56,7 @@ def interleaved_window(text: Fields, layer: int, *, pattern: int) -> int | None:
 
 
 def _window_period(text: Fields, default: int) -> int:
-    """Return n if every n-th layer has full attention: the config has n, or a pattern of n letters ("LLLG",
-    EXAONE)."""
+    """Return n if every n-th layer has full attention, from a number or a pattern of n letters ("LLLG", EXAONE)."""
     stated = text.values.get("sliding_window_pattern")
     if isinstance(stated, str) and stated.count("G") == 1 and stated.endswith("G"):
         return len(stated)
@@ -65,7 +64,7 @@ def _window_period(text: Fields, default: int) -> int:
 
 
 def llama4_window(text: Fields, layer: int) -> int | None:
-    """Return `attention_chunk_size` in layers with rotary embedding (3 of 4, unless the config lists the layers)."""
+    """Return `attention_chunk_size` in layers with rotary embedding (3 of 4 layers, unless the config lists them)."""
     kind = layer_type(text, layer)
     rotary = text.items("no_rope_layers")
     if kind is None and rotary:

@@ -33,10 +33,10 @@ _AT_START, _AT_END, _FOUND = -1, -2, -3
 
 
 class _State(NamedTuple):
-    """State of the automaton: consumes one of `characters` and continues at the states `after`.
+    """State of the automaton: it consumes one of `characters`, and the states `after` follow.
 
-    Without characters, the state consumes nothing. `only`: it is left only at the start or end of the name
-    (`_AT_START`, `_AT_END`), or reaching it is a match (`_FOUND`); 0: none of these.
+    Without characters, the state consumes nothing. `only`: `_AT_START` or `_AT_END` if it can be left only at the start
+    or end of the name, `_FOUND` if reaching it is a match, else 0.
     """
 
     characters: frozenset[str]
@@ -142,7 +142,7 @@ class Expressions:
 
 
 class _Automaton:
-    """Deterministic form of some expressions: sets of states, with cached transitions between them."""
+    """Deterministic automaton of some expressions: sets of states, with cached transitions between them."""
 
     def __init__(self, owner: Expressions, starts: list[int]) -> None:
         self._owner = owner
@@ -171,8 +171,10 @@ class _Automaton:
         return self._closure([s.after[0] for s in states if character in s.characters])
 
     def _closure(self, numbers: list[int], *, at_start: bool = False) -> _StateSet:
-        """Return the states that need a character or the end of the name to continue, and that are reachable from the
-        states `numbers` without consuming a character."""
+        """Return the set of states that are reachable from the states `numbers` without consuming a character.
+
+        It contains only states that need a character or the end of the name to continue.
+        """
         seen, takes, found = self._walk(numbers, (_AT_START,) if at_start else ())
         self._owner.count_work(seen)
         key = frozenset(takes) if not found else frozenset((_FOUND,))
@@ -188,8 +190,11 @@ class _Automaton:
         return here.at_end
 
     def _walk(self, numbers: Iterable[int], places: tuple[int, ...]) -> tuple[int, list[int], bool]:
-        """Follow `numbers` without consuming a character, at the start or end of the name if in `places`. Return the
-        number of visited states, those that need a character or the end to continue, and whether one matched."""
+        """Visit all states that are reachable from the states `numbers` without consuming a character.
+
+        `places`: `_AT_START` and `_AT_END` if this is the start or end of the name. Returns the number of visited
+        states, those that need a character or the end of the name to continue, and whether one of them is a match.
+        """
         open_, seen, takes = list(numbers), set(numbers), []
         while open_:
             number = open_.pop()
@@ -218,7 +223,10 @@ class _StateSet:
 
 
 def _parse_expression(pattern: str) -> tuple[list[tuple[bool, Any]], list[tuple[Any, Any]]]:
-    """Return look-aheads at the start, each with True if it must match, and the other items. Raises `re.error`."""
+    """Return the look-aheads at the start of an expression, each with True if it must match, and its other items.
+
+    Raises `re.error` for syntax that is not supported.
+    """
     if len(pattern) > MAX_CHARACTERS:
         raise re.error(f"{len(pattern):,} characters; at most {MAX_CHARACTERS:,} are supported")
     try:

@@ -17,7 +17,7 @@ from capacity.model.quantization.weight_format import WeightFormat, find_format
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mix:
-    """Formats of one llama.cpp file type: of most matrices, and of those that lose more quality by quantization.
+    """Formats of one llama.cpp file type, for most matrices and for those that lose more quality by quantization.
 
     `value` (attn_v) and `down` (ffn_down): the usual format, then optionally another format and the rule for the
     layers that have it. `output`: the format of attn_output.

@@ -14,7 +14,7 @@ from capacity.model.quantization.weight_format import WeightFormat
 
 _PREFIXES = ("model.", "language_model.", "transformer.", "base_model.")
 _PARTS_OF_MODULES: Table = read_data(Path(__file__).with_name("module_names.json"))
-"""Names of parts of a model in this package, by the name of their module in checkpoints."""
+"""Names in this package of the parts of a model, by the name of their module in checkpoints."""
 _SPELLINGS: dict[str, tuple[str, ...]] = {}
 for _theirs, _ours in _PARTS_OF_MODULES.items():
     for _name in _ours:
@@ -67,7 +67,7 @@ class ModulePatterns:
 
 
 def _canonical_names(name: str) -> set[str]:
-    """Return this package's names for a module of a checkpoint; a fused module has several."""
+    """Return this package's names for a module of a checkpoint; a fused module such as `qkv_proj` has several."""
     while name.startswith(_PREFIXES):
         name = name.split(".", 1)[1]
     tokens = re.sub(r"\bexperts\.\d+\b", "experts", name).split(".")
@@ -108,7 +108,7 @@ def scheme_by_module(
     default: WeightFormat,
     kv_cache_dtype: str | None = None,
 ) -> QuantizationScheme:
-    """Return the scheme in which every matrix has the format that `rule` returns for its part and layer.
+    """Return the quantization scheme in which `rule(part, layer)` returns the format of each matrix.
 
     The format of a class of parameters is that of most of its parameters (`default` if there are none); matrices in
     other formats become exceptions.

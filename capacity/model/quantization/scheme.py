@@ -56,7 +56,6 @@ class QuantizationScheme:
 
     @property
     def formats(self) -> tuple[WeightFormat, ...]:
-        """Return all distinct weight formats of the scheme."""
         every = (
             self.base, self.attention, self.linear_attention, self.dense_ffn, self.shared_expert, self.experts,
             self.lm_head, self.embedding, *(exception.weight_format for exception in self.exceptions),
@@ -111,7 +110,8 @@ def uniform_scheme(
 ) -> QuantizationScheme:
     """Return a scheme that stores all matrices of the layers in `linear`, and all other parameters in `base`.
 
-    The others are embedding, LM head, routers and norms. The remaining arguments override the format of one class.
+    All other parameters are embedding, LM head, routers and norms. Each of the remaining arguments sets the format of
+    one of these.
     """
     attention = attention or linear
     return QuantizationScheme(
@@ -140,7 +140,7 @@ MATRICES: tuple[PartKind, ...] = ("attention", "linear_attention", "dense_ffn", 
 
 
 def bits_per_weight(model: StoredModel, scheme: QuantizationScheme) -> float:
-    """Return the mean bits per weight of the layers' quantized matrices (if none, of all), including scales."""
+    """Return the mean bits per weight, with scales, of the layers' quantized matrices; if there are none, of all."""
     matrices = [part for part in model.parameter_parts() if part.kind in MATRICES and part.columns > 1]
     quantized = [part for part in matrices if scheme.format_of(part.kind).value_bits < 16] or matrices
     return 8 * sum(map(scheme.part_bytes, quantized)) / sum(part.params for part in quantized)

@@ -34,10 +34,10 @@ _NOMINAL_DIMENSION = 4096  # for `bits_per_weight` if a scale spans a whole row 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizationName:
-    """A value of `--quantization`: its other spellings, and the `quant_method`s of checkpoints that it represents.
+    """A value of `--quantization`, with its other spellings and the `quant_method`s of checkpoints in this format.
 
-    `vllm`: value of vLLM's own `--quantization` flag for such a checkpoint. The spellings in `unflagged` do not need
-    that flag, because vLLM then selects the kernel itself.
+    `vllm`: value of vLLM's own `--quantization` flag for this checkpoint. The spellings in `unflagged` do not need that
+    flag, because vLLM selects the kernel itself.
     """
 
     name: str

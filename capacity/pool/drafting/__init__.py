@@ -1,8 +1,8 @@
-"""Speculative decoding: the cost of drafting and verification, and the batch size at which it stops paying off.
+"""Speculative decoding: the cost of drafting and verification, and the batch size from which it gives no speed-up.
 
-Input: a target pool and a drafting method. Output: the cost of a drafting round (`rounds`), its memory, and steps that
-include drafting. `textbook` has the published formulas and their limits; `speculators` the drafting methods, as data;
-`tree` the acceptance of draft trees; `drafters` the cost of drafting. Start with `rounds`.
+Input: a target pool and a drafting method. Output: the cost of a drafting round (`rounds`), the memory of the draft,
+and steps that include drafting. `textbook` has the published formulas and their limits; `speculators` the drafting
+methods, as data; `tree` the acceptance of draft trees; `drafters` the cost of drafting. Start with `rounds`.
 """
 
 from capacity.pool.drafting.drafters import layer_model

@@ -19,10 +19,11 @@ from capacity.step.model import StepModel
 
 
 class DraftWork(NamedTuple):
-    """Input of a drafter: the batch for which one drafting round drafts.
+    """Input of a drafter: the batch of one drafting round.
 
-    `draft_tokens`: depth; `nodes`: all drafts per request. `last_round_tokens`: mean tokens per request of the
-    previous round. `beside`: shape of the target's step, whose prompts a drafter with its own KV cache also computes.
+    `draft_tokens`: draft depth. `nodes`: number of drafts per request. `last_round_tokens`: mean tokens per request
+    that the previous round yielded. `target_step`: the target's step; a drafter with its own KV cache also computes the
+    prompts of that step.
     """
 
     batch_size: int
@@ -30,7 +31,7 @@ class DraftWork(NamedTuple):
     draft_tokens: int
     nodes: int
     last_round_tokens: float
-    beside: StepShape = EMPTY_SHAPE
+    target_step: StepShape = EMPTY_SHAPE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class Drafter:
         raise NotImplementedError
 
     def joint_seconds(self, works: Sequence[DraftWork]) -> float:
-        """Return the drafting seconds of one round of lockstep data-parallel ranks; `works` has one item per rank."""
+        """Return the drafting seconds of one round of data-parallel ranks in lockstep, from one work per rank."""
         return max(map(self.seconds, works))
 
     def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
@@ -69,8 +70,10 @@ class Drafter:
 
 
 def sum_by_bound(tables: Sequence[tuple[StepCost, int]]) -> tuple[OpCost, ...]:
-    """Return one operator for each bound, the sum of all operators with this bound in (cost table, repetitions)
-    pairs."""
+    """Return one operator for each bound (such as memory): the sum of all operators that have this bound.
+
+    Each cost table is given with the number of its repetitions.
+    """
     rows: dict[Bound, OpCost] = {}
     for table, times in tables:
         for op in table.operators if times else ():
@@ -135,7 +138,7 @@ def prefill_seconds(steps: StepModel, input_len: int, limits: EngineLimits) -> f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDrafter(Drafter):
-    """A draft model, or a drafting layer treated as a model, that drafts one token after another."""
+    """Drafter that generates one token after another with a draft model, or a drafting layer treated as a model."""
 
     model: ModelSpec
     steps: StepModel
@@ -158,12 +161,12 @@ class ModelDrafter(Drafter):
     def _shapes(self, work: DraftWork) -> tuple[StepShape, StepShape]:
         """Return the shapes of the first draft step and of each later one; the steps run in sequence.
 
-        The first step also processes the prompts of the target's step, and the tokens of the last round except one.
+        The first step also processes the prompts of the target's step, and all tokens but one of the last round.
         Each later step processes one level of the tree, nodes/depth wide on average: 1 for a chain.
         """
         batch = work.batch_size
         plain = decode_shape(batch, work.context_tokens, window_tokens=self.model.window_tokens)
-        first = work.beside._replace(
+        first = work.target_step._replace(
             decode_sequences=batch,
             draft_tokens=round(batch * (work.last_round_tokens - 1)),
             decode_context_tokens=plain.decode_context_tokens,
@@ -184,7 +187,7 @@ class ModelDrafter(Drafter):
 
 
 class LookupDrafter(Drafter):
-    """N-gram drafts, found on the CPU in the prompt or in tokens that the target computed earlier."""
+    """Drafter that finds n-grams on the CPU, in the prompt or in tokens that the target computed earlier."""
 
     def seconds(self, work: DraftWork) -> float:  # noqa: ARG002
         return LOOKUP_S
@@ -192,7 +195,7 @@ class LookupDrafter(Drafter):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadsDrafter(Drafter):
-    """Medusa: k heads in parallel; each has a square layer and its own LM head.
+    """Drafter with k heads in parallel, each with a square layer and its own LM head (Medusa).
 
     The cost is scaled from the target's LM head: each drafting head moves (1 + hidden/vocabulary) times its bytes, for
     the requests of the batch.
@@ -316,9 +319,9 @@ def layer_model(model: ModelSpec, speculator: Speculator) -> ModelSpec:
 
 
 def _dense_width(model: ModelSpec, group: LayerGroup) -> DenseFeedForward:
-    """Return the feed-forward of a drafting layer: the model's dense one, or one as wide as all experts of a token.
+    """Return the dense feed-forward of a drafting layer, as wide as the model's feed-forward.
 
-    The second case is an assumption: drafting layers of MoE models are taken to be dense.
+    For an MoE model, it is as wide as all experts that a token uses together. This is an assumption.
     """
     dense = (g.feed_forward for g in model.layer_groups if isinstance(g.feed_forward, DenseFeedForward))
     own = next(dense, None)
@@ -361,7 +364,7 @@ class LayersDrafter(Drafter):
 
 
 def make_layers_drafter(target: ResolvedPool, speculator: Speculator) -> LayersDrafter:
-    """Return the drafter of the target's first layers. Raises InvalidInput if they are all of its layers."""
+    """Return the drafter that runs the target's first layers. Raises InvalidInput if these are all its layers."""
     model, said = target.model, target.pool.draft_layers
     drafting = max(round(model.num_layers * speculator.layers_share), 1) if said is None else said
     if drafting >= model.num_layers:

@@ -15,7 +15,7 @@ from capacity.pool.drafting.textbook import check_rate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdAcceptance:
-    """Acceptance at one position of a draft: rates of threshold and rejection sampling, and the error of the output.
+    """Acceptance at one draft position: the rates of threshold and rejection sampling, and the error of the output.
 
     `distance`: total variation distance from the target's distribution, which is the fraction of tokens that differ;
     it would be 0 with rejection sampling.
@@ -29,7 +29,7 @@ class ThresholdAcceptance:
 def threshold_acceptance(
     target: Sequence[float], draft: Sequence[float], threshold: float
 ) -> ThresholdAcceptance:
-    """Return the acceptance if each draft is accepted whose probability in the target is at least `threshold`.
+    """Return the acceptance of a method that accepts each draft with a target probability of at least `threshold`.
 
     Rejected drafts are replaced by samples from the target. `target` and `draft` are probabilities of the same tokens.
     Raises InvalidInput.
@@ -49,10 +49,10 @@ def threshold_acceptance(
 def early_exit_share(layers_share: float, exit_rate: float, batch_size: int) -> float:
     """Return the mean fraction of layers that a step runs with early exit.
 
-    Each request may exit after the fraction s = `layers_share` of the layers, with probability e = `exit_rate`. A
-    batch continues while any of its B requests does: s·e^B + 1 - e^B. The speed-up is at most the inverse; CALM (arXiv
-    2207.07061) measures up to 3 times with T5 at batch 1. The KV of the skipped layers, which later tokens need, is
-    not modelled.
+    Each request may exit after the fraction s = `layers_share` of the layers, with probability e = `exit_rate`. The
+    step exits early only if all its B requests do, so the result is s·e^B + 1 - e^B. The speed-up is at most the
+    inverse; CALM (arXiv 2207.07061) measures up to 3 times with T5 at batch 1. The KV of the skipped layers, which
+    later tokens need, is not modelled.
     """
     check_rate(layers_share)
     check_rate(exit_rate)

@@ -1,7 +1,7 @@
-"""Cost of a drafting round for a batch, from the step model, and the batch size at which drafting stops paying off.
+"""Cost of a drafting round for a batch, from the step model, and the batch size from which it gives no speed-up.
 
-A round drafts k tokens, verifies them in one target step over batch x (k + 1) rows, and yields the accepted tokens
-plus one. Its cost includes the modelled time of the verification step, the draft's own steps, weights and KV, and
+A round drafts k tokens for each request, verifies them in one target step over batch x (k + 1) rows, and yields the
+accepted tokens plus one. Its cost includes the time of the verification step, the draft's steps, weights and KV, and
 padding to CUDA graph sizes.
 """
 
@@ -21,6 +21,7 @@ from capacity.pool.drafting.drafters import (
 from capacity.pool.drafting.speculators import Speculator, pool_speculator
 from capacity.pool.drafting.textbook import check_drafts
 from capacity.pool.drafting.tree import MAX_NODES
+from capacity.pool.kv_layout import max_concurrency
 from capacity.pool.memory import MemoryPlan
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import DecodePiece, StepCost, StepShape, decode_shape, picoseconds
@@ -60,7 +61,7 @@ class Round:
 
     @property
     def verify_cost(self) -> float:
-        """Return the time of the verification step divided by a plain step's; the textbook formula assumes 1."""
+        """Return the time of the verification step divided by that of a plain step; the textbook formula assumes 1."""
         return self.verify_s / self.plain_step_s
 
 
@@ -141,7 +142,7 @@ class Speculation:
         )
 
     def best_round(self, batch_size: int, context_tokens: int, *, longest: int = 8) -> Round:
-        """Return the round with the most tokens per second among 0 to `longest` drafts; 0 drafts means no speculation.
+        """Return the round with the most tokens per second among depths from 0 (no speculation) to `longest`.
 
         For a tree, the search also covers the number of nodes, from a chain to the method's own tree.
         """
@@ -153,7 +154,7 @@ class Speculation:
         return max(candidates, key=lambda candidate: candidate.speedup)
 
     def largest_batch(self, context_tokens: int) -> int:
-        """Return the most requests in a step, limited by max_num_seqs and KV cache. Raises DoesNotFit."""
+        """Return the maximum number of requests in a step, limited by max_num_seqs and KV cache. Raises DoesNotFit."""
         return min(self.concurrent_requests(context_tokens), self.target.max_num_seqs)
 
     def concurrent_requests(self, tokens: int) -> int:
@@ -169,7 +170,7 @@ class Speculation:
         )
 
     def memory(self) -> DraftMemory:
-        """Return the draft's weights and KV, and the remaining KV capacity. Raises DoesNotFit if none remains."""
+        """Return the draft's weights and KV, and the KV capacity that remains. Raises DoesNotFit if none remains."""
         plan = self.memory_plan()
         if plan.kv_cache_bytes <= 0:
             plan.require_fit()
@@ -183,7 +184,7 @@ class Speculation:
     def memory_plan(self) -> MemoryPlan:
         """Return the target's memory plan including the draft, as the engine counts it.
 
-        The draft's layers use the target's blocks, which become larger. For example, vLLM 0.28 with MiniMax-M3 and
+        The draft's KV is stored in the target's blocks, which become larger. For example, vLLM 0.28 with MiniMax-M3 and
         EAGLE3 has 22,912 bytes per token and GPU, and 256 of them belong to the draft.
         """
         drafter, plan = self.drafter, self.target.memory
@@ -193,20 +194,7 @@ class Speculation:
         left = plan.kv_cache_bytes - round(max(drafter.gpu_weights_bytes - spare, 0))
         plan = replace(plan, weights_bytes=plan.weights_bytes + round(drafter.gpu_weights_bytes))
         if left <= 0:
-            reason = (
-                f"the draft's weights of {drafter.gpu_weights_bytes / 2**30:.1f} GiB per GPU exceed the "
-                f"{max(plan.kv_cache_bytes, 0) / 2**30:.1f} GiB that remain for the KV cache on "
-                f"{self.target.pool.tensor_parallel_size} x {self.target.profile.name}; {self.target.memory_advice}"
-            )
-            return replace(
-                plan,
-                kv_cache_bytes=left,
-                kv_capacity_blocks=0,
-                max_context_tokens=0,
-                max_concurrency=0.0,
-                fits=False,
-                reason=plan.reason or reason,
-            )
+            return self._plan_without_kv(plan, left)
         layout = plan.layout
         added = drafter.gpu_kv_bytes_per_token * layout.block_tokens / max(layout.groups, 1)
         grown = replace(layout, block_bytes=math.ceil(layout.block_bytes + added))
@@ -216,14 +204,12 @@ class Speculation:
             whole = room if math.floor(room) == blocks else blocks
             blocks = math.floor(whole * left / plan.kv_cache_bytes * layout.block_bytes / grown.block_bytes)
         needed, length = plan.blocks_of_longest_request, self.target.max_model_len
-        seats = math.inf if plan.states is None else plan.states.requests
-        held = grown.requests_held(blocks, length) if grown.shrinks else blocks / needed
         after = replace(
             plan,
             kv_cache_bytes=left,
             kv_bytes_per_token=plan.kv_bytes_per_token + round(drafter.kv_bytes_per_token),
             kv_capacity_blocks=blocks,
-            max_concurrency=min(held, seats),
+            max_concurrency=max_concurrency(grown, plan.states, blocks, length, needed),
             layout=grown,
         )
         longest = grown.longest_request(max(after.usable_blocks, 0), plan.max_context_tokens)
@@ -235,8 +221,25 @@ class Speculation:
         )
         return replace(after, max_context_tokens=longest, fits=False, reason=reason)
 
+    def _plan_without_kv(self, plan: MemoryPlan, kv_cache_bytes: int) -> MemoryPlan:
+        """Return the plan if the draft's weights leave no memory for the KV cache (`kv_cache_bytes` at most 0)."""
+        reason = (
+            f"the draft's weights of {self.drafter.gpu_weights_bytes / 2**30:.1f} GiB per GPU exceed the "
+            f"{max(plan.kv_cache_bytes, 0) / 2**30:.1f} GiB that remain for the KV cache on "
+            f"{self.target.pool.tensor_parallel_size} x {self.target.profile.name}; {self.target.memory_advice}"
+        )
+        return replace(
+            plan,
+            kv_cache_bytes=kv_cache_bytes,
+            kv_capacity_blocks=0,
+            max_context_tokens=0,
+            max_concurrency=0.0,
+            fits=False,
+            reason=plan.reason or reason,
+        )
+
     def ttft_s(self, input_len: int) -> tuple[float, float]:
-        """Return the TTFT of a prompt without drafting and with the draft's prefill (seconds, no queueing)."""
+        """Return the TTFT in seconds of a prompt without queueing: without drafting, and with the draft's prefill."""
         limits = self.target.limits_from()
         target = limits.latency_s(input_len) + prefill_seconds(self.target.step_model, input_len, limits)
         return target, target + self.drafter.prefill_s(input_len)
@@ -252,7 +255,7 @@ def memory_with_draft(resolved: ResolvedPool) -> MemoryPlan:
 class DraftedSteps:
     """Step times of a target with speculative decoding; steps that verify drafts include the time to draft them.
 
-    `shape.draft_tokens` is the number of draft nodes to verify: one row of the step each, in a chain or a tree. The
+    `shape.draft_tokens` is the number of drafts to verify, in a chain or a tree; each is one row of the step. The
     argument `draft_tokens` is the draft depth.
     """
 

@@ -44,8 +44,9 @@ class Speculator(Spec):
 
     Exactly one kind of acceptance is set. `acceptance_rate`: equal for each draft. `acceptance_by_position`: rate of
     each draft if all earlier drafts were accepted. `accepted_length`: tokens per round with `draft_tokens` drafts,
-    including the bonus token. `accepted_lengths`: tokens per round with 0, 1, 2, ... drafts. For a tree
-    (`tree_tokens`), a rate applies to the first candidate at each position, and a length to the whole tree.
+    including the bonus token (the target's own next token). `accepted_lengths`: tokens per round with 0, 1, 2, ...
+    drafts. For a tree (`tree_tokens`), a rate applies to the first candidate at each position, and a length to the
+    whole tree.
 
     `lookahead` verifies `guesses` n-grams and a Jacobi window of `window_tokens` positions, each with as many rows as
     the draft depth. `layers` drafts with the first `layers_share` of the target's layers.
@@ -116,15 +117,17 @@ class Speculator(Spec):
         return LENGTH_SPREAD if self.source != "given" else 0.0
 
     def with_depth(self, draft_tokens: int | None) -> Speculator:
-        """Return the method with this draft depth and a tree scaled to it; None returns the method unchanged. A
-        published accepted length does not apply to another depth."""
+        """Return the method with this draft depth and a tree scaled to it; None: the method unchanged.
+
+        A published accepted length does not apply to another depth.
+        """
         if draft_tokens is None or draft_tokens == self.draft_tokens:
             return self
         nodes = None if self.tree_tokens is None else self.verified_tokens(draft_tokens)
         return self.model_copy(update={"draft_tokens": draft_tokens, "tree_tokens": nodes})
 
     def as_chain(self) -> Speculator:
-        """Return the method without a tree: it drafts only the first candidate at each position."""
+        """Return the method without a tree, so that it drafts only the first candidate at each position."""
         if self.tree_tokens is None:
             return self
         changed: dict[str, object] = {"name": self.name.removesuffix(TREE), "tree_tokens": None}
@@ -138,7 +141,7 @@ class Speculator(Spec):
         return self.draft_tokens if draft_tokens is None else draft_tokens
 
     def tokens_per_round(self, draft_tokens: int, tree_tokens: int | None = None) -> float:
-        """Return the expected tokens per request of a drafting round with `draft_tokens` drafts in sequence.
+        """Return the expected tokens per request of a drafting round of depth `draft_tokens`.
 
         `tree_tokens`: number of tree nodes; None: `verified_tokens`. An accepted length that was measured at one depth
         is converted to one rate for all positions. The last of `acceptance_by_position` also applies to later
@@ -159,7 +162,7 @@ class Speculator(Spec):
         return tree_rates(first, nodes, exponent=self.rank_exponent)
 
     def first_rates(self, draft_tokens: int) -> tuple[float, ...]:
-        """Return, for each depth, the acceptance rate of the best candidate if the drafts before it were accepted."""
+        """Return, for each depth, the acceptance rate of the first candidate if all drafts before it were accepted."""
         if self.acceptance_by_position is not None:
             return _extend(self.acceptance_by_position, draft_tokens)
         if self.accepted_lengths is not None:
@@ -176,7 +179,7 @@ class Speculator(Spec):
         return first_rate_of_length(length, depth, self.tree_tokens, exponent=self.rank_exponent)
 
     def verified_tokens(self, draft_tokens: int) -> int:
-        """Return how many draft tokens a round of this depth verifies per request; trees are scaled to the depth."""
+        """Return the number of drafts that a round of this depth verifies per request; a tree is scaled to it."""
         if self.kind == "lookahead" and draft_tokens:
             return draft_tokens * (self.window_tokens + self.guesses) - 1
         if self.tree_tokens is None or not draft_tokens:
@@ -206,9 +209,10 @@ class Speculator(Spec):
 
 
 def _rates_of_lengths(lengths: Sequence[float]) -> tuple[float, ...]:
-    """Return one acceptance rate per draft: the length that the draft adds / the length that the previous draft adds.
+    """Return one acceptance rate per draft, from the accepted `lengths` with 0, 1, 2, ... drafts.
 
-    `lengths`: with 0, 1, 2, ... drafts. They come from separate runs, so a quotient may exceed 1; the rate is then 1.
+    A rate is the length that this draft adds divided by the length that the previous draft adds. The lengths come from
+    separate runs, so a quotient may exceed 1; the rate is then 1.
     """
     gains = [after - before for before, after in pairwise(lengths)]
     reached, rates = 1.0, []
@@ -275,7 +279,7 @@ def _apply_engine_defaults(pool: Pool, speculator: Speculator) -> Speculator:
 
 
 def find_speculator(name: str, model: ModelSpec | None = None) -> Speculator:
-    """Return the drafting method `name`, with the acceptance on `model` if known. Raises UnknownName."""
+    """Return the drafting method `name`, with the acceptance measured on `model`, if any. Raises UnknownName."""
     known, kept = speculators(), drafting_name(name)
     if kept not in known:
         raise UnknownName("speculation method", name, known)

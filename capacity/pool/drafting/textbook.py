@@ -10,11 +10,11 @@ LONGEST_DRAFT = 64
 
 
 def expected_tokens(acceptance: float, draft_tokens: int) -> float:
-    """Return the expected tokens of a drafting round with uniform acceptance a and k drafts, including the bonus
-    token.
+    """Return the expected tokens, with the bonus token, of a drafting round with k drafts of acceptance rate a.
 
-    (1 - a^(k+1)) / (1 - a); wrong if acceptance falls with the position (0.92, 0.72, 0.36 for DeepSeek-R1's first
-    three drafts) or if a request ends inside a round. Source: Leviathan et al., arXiv 2211.17192, equation 1.
+    This is (1 - a^(k+1)) / (1 - a). It is wrong if acceptance falls with the position (0.92, 0.72, 0.36 for
+    DeepSeek-R1's first three drafts) or if a request ends inside a round. Source: Leviathan et al., arXiv 2211.17192,
+    equation 1.
     """
     check_rate(acceptance)
     check_drafts(draft_tokens)
@@ -24,7 +24,7 @@ def expected_tokens(acceptance: float, draft_tokens: int) -> float:
 
 
 def expected_tokens_by_position(acceptance: Sequence[float]) -> float:
-    """Return the expected tokens of a drafting round: 1 + a1 + a1·a2 + ..., where a1, a2, ... are acceptance rates.
+    """Return the expected tokens of a drafting round: 1 + a1 + a1·a2 + ... for acceptance rates a1, a2, ...
 
     `acceptance`: rate of each draft, if all earlier drafts were accepted.
     """
@@ -37,12 +37,13 @@ def expected_tokens_by_position(acceptance: Sequence[float]) -> float:
 
 
 def textbook_speedup(acceptance: float, draft_tokens: int, draft_cost: float) -> float:
-    """Return the speed-up E(a, k) / (k·c + 1), where c is draft step over target step: Leviathan et al., theorem 3.8.
+    """Return the speed-up E(a, k) / (k·c + 1) of Leviathan et al., theorem 3.8.
 
-    Wrong if verification takes longer than a plain step. At large batch (compute-bound) the k + 1 rows of every
-    request cost up to k + 1 times a plain step, and an MoE model also loads the additional experts of the drafts. It
-    is also wrong to derive c from parameter counts, because launch overhead dominates a small draft: 68M parameters
-    are 1/100 of 7B, while the step takes 1/20 of the time or more.
+    E: expected tokens of a round; c: time of a draft step divided by that of a target step. Wrong if verification takes
+    longer than a plain step. At large batch (compute-bound) the k + 1 rows of every request cost up to k + 1 times a
+    plain step, and an MoE model also loads the additional experts of the drafts. It is also wrong to derive c from
+    parameter counts, because launch overhead dominates a small draft: 68M parameters are 1/100 of 7B, while the step
+    takes 1/20 of the time or more.
     """
     if not draft_cost >= 0:
         raise InvalidInput(f"draft cost {draft_cost}: must be at least 0 (draft step over target step)")
@@ -50,7 +51,7 @@ def textbook_speedup(acceptance: float, draft_tokens: int, draft_cost: float) ->
 
 
 def acceptance_of_length(tokens_per_round: float, draft_tokens: int) -> float:
-    """Return the uniform acceptance for `tokens_per_round`: inverse of `expected_tokens`. Raises InvalidInput."""
+    """Return the acceptance rate at which `expected_tokens` returns `tokens_per_round`. Raises InvalidInput."""
     check_drafts(draft_tokens)
     if not 1 <= tokens_per_round <= draft_tokens + 1:
         raise InvalidInput(
@@ -61,7 +62,7 @@ def acceptance_of_length(tokens_per_round: float, draft_tokens: int) -> float:
 
 
 def rate_of_tokens(tokens_of: Callable[[float], float], tokens_per_round: float) -> float:
-    """Return the acceptance rate for which `tokens_of(rate)`, an increasing function, equals `tokens_per_round`."""
+    """Return the acceptance rate at which the increasing function `tokens_of` returns `tokens_per_round`."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -71,7 +72,7 @@ def rate_of_tokens(tokens_of: Callable[[float], float], tokens_per_round: float)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextbookEntry:
-    """One published number and the formula's value; `explained_by`: why they differ."""
+    """One published number and the textbook formula's value; `explained_by`: why they differ."""
 
     quantity: str
     acceptance: float
@@ -103,8 +104,8 @@ def _variants(acceptance: float, drafts: int) -> dict[str, float]:
 def textbook_table() -> tuple[TextbookEntry, ...]:
     """Compare a published table with the textbook formulas: tokens per round (K = 4, 8), speed-up (K = 5, c = 0.05).
 
-    An entry agrees if the formula's value, rounded, is the published value. If not, `explained_by` names variants of
-    the formula that give the published value, or else the exponent that would give it in place of K + 1. With an
+    An entry agrees if the formula's rounded value is the published value. If not, `explained_by` names variants of the
+    formula that give the published value, or else the exponent that gives it in place of K + 1. With an
     exponent between K and K + 1 the bonus token is lost in some rounds; below K some drafts add nothing. The published
     speed-ups are all lower than E/(K·c + 1), by 5 to 23 %, as if each verification cost 1.06 to 1.37 plain steps.
     Source of the published numbers: the table quoted in this project's issue on techniques, 2026-11.
@@ -129,7 +130,7 @@ def textbook_table() -> tuple[TextbookEntry, ...]:
 
 
 def share_speedup(acceptance: float, draft_tokens: int, draft_cost: float) -> float:
-    """Return the speed-up of a formula in a tutorial, T/(T_d·a·k + T·(1 - a·k)) with T_d = c·T, which is always wrong.
+    """Return the speed-up by a wrong formula of a tutorial: T/(T_d·a·k + T·(1 - a·k)) with T_d = c·T.
 
     It treats a·k, the number of accepted drafts, as a fraction of the tokens. The computed cost of a round is
     therefore 0 at a·k = 1/(1 - c) and negative above that. The formula also ignores verification and rejected drafts.
@@ -165,8 +166,10 @@ def _make_entry(
 
 
 def effective_exponent(acceptance: float, tokens_per_round: float) -> float:
-    """Return the exponent n for which (1 - a^n)/(1 - a) is `tokens_per_round`; in the textbook formula n is K + 1.
-    Raises InvalidInput."""
+    """Return the exponent n at which (1 - a^n)/(1 - a) is `tokens_per_round`. Raises InvalidInput.
+
+    In the textbook formula, n is K + 1.
+    """
     left = 1.0 - tokens_per_round * (1.0 - check_rate(acceptance))
     if not 0 < acceptance < 1 or not 0 < left < 1:
         raise InvalidInput(

@@ -11,9 +11,9 @@ from capacity.step.setting import HostTime
 
 
 class TokenSteps:
-    """Step times of a pool for closed-form estimates; with drafting, decode time is averaged per output token.
+    """Step times of a pool for closed-form estimates; with drafting, the decode time per output token.
 
-    The decode part of a step is then the time of a drafting round divided by the tokens that the round yields.
+    With drafting, the decode part of a step is the time of a drafting round divided by the tokens that it yields.
     `speculation` is None if the pool does not draft. Raises InvalidInput if the drafting method does not suit the
     model.
     """
@@ -28,13 +28,17 @@ class TokenSteps:
             self._drafts = self.speculation.speculator.depth(resolved.pool.num_speculative_tokens)
 
     def largest_batch(self, tokens: int) -> int:
-        """Return how many requests of `tokens` tokens one data-parallel rank runs at once; the memory of a drafter is
-        subtracted. Raises DoesNotFit."""
+        """Return how many requests of `tokens` tokens one data-parallel rank runs at once. Raises DoesNotFit.
+
+        The memory of a drafter is subtracted.
+        """
         return min(self.concurrent_requests(tokens), self.resolved.max_num_seqs)
 
     def concurrent_requests(self, tokens: int) -> int:
-        """Return how many requests of `tokens` tokens fit in the KV cache of one data-parallel rank; the memory of a
-        drafter is subtracted. Raises DoesNotFit."""
+        """Return how many requests of `tokens` tokens fit in the KV cache of one data-parallel rank.
+
+        The memory of a drafter is subtracted. Raises DoesNotFit.
+        """
         if self.speculation is not None:
             return self.speculation.concurrent_requests(tokens)
         return self.resolved.concurrent_requests(tokens)
@@ -54,7 +58,7 @@ class TokenSteps:
     def joint_seconds(self, shapes: Sequence[StepShape]) -> float:
         """Return the seconds of one step of data-parallel ranks that run in lockstep.
 
-        With drafting, the decode time of all ranks changes by the largest change of any rank.
+        With drafting, all ranks take the largest change of the decode time of any rank.
         """
         return self.resolved.step_model.joint_seconds(shapes) + self._added_seconds(shapes)
 

@@ -1,8 +1,8 @@
 """Draft trees: which candidates to verify together, and the expected number of accepted drafts.
 
 A node is a draft that follows the drafts on its path. Its siblings are other candidates for the same position, and the
-target accepts at most one of them. A drafting round therefore yields one token plus, for each depth, the probability
-that one of its nodes is on the target's path: the sum of the nodes' path probabilities. The best tree of n nodes
+target accepts at most one of them. The expected tokens of a drafting round are therefore one plus the sum, over all
+nodes, of the probability that the target accepts the whole path to the node. The best tree of n nodes
 consists of the n most probable paths; a parent is at least as probable as its children, so it is always included
 before them.
 
@@ -24,10 +24,10 @@ MAX_NODES = 4096
 
 
 def candidate_rate(first: float, rank: int, *, exponent: float = REJECTION_EXPONENT) -> float:
-    """Return the probability that the target accepts the `rank`-th best candidate (from 1).
+    """Return the probability that the target accepts the candidate of this `rank` (1: the best).
 
-    `first`: probability of the best candidate. Later candidates follow a power law of the rank, limited to `first`;
-    the limit applies only if `first` is below 0.23.
+    `first`: probability of the best candidate. The probability of later candidates is a power of their rank, at most
+    `first`; this limit applies only if `first` is below 0.23.
     """
     if rank < 1 or not 0 <= first <= 1:
         raise InvalidInput(f"rank {rank} must be at least 1, and the first rate {first} from 0 to 1")
@@ -66,7 +66,7 @@ def depth_reach(
 def tree_rates(
     first_rates: tuple[float, ...], nodes: int, *, exponent: float = REJECTION_EXPONENT
 ) -> tuple[float, ...]:
-    """Return the simulator's acceptance rate for each depth, given that a draft was accepted at the previous depth."""
+    """Return, for each depth, the acceptance rate if a draft was accepted at the previous depth, for the simulator."""
     rates, reached = [], 1.0
     for reach in depth_reach(first_rates, nodes, exponent=exponent):
         rates.append(min(1.0, reach / reached) if reached > 0 else 0.0)
