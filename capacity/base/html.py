@@ -1,4 +1,4 @@
-"""Pages, tables and lists in HTML. The functions escape the texts that they receive."""
+"""HTML pages, tables and lists. All functions escape texts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -34,7 +34,7 @@ def page_html(title: str, body: str, *, style: str = "") -> str:
 
 
 def records_html(records: Sequence[Mapping[str, object]]) -> str:
-    """Return records as an HTML table with a column for each key; an empty text without records."""
+    """Return records as an HTML table with a column for each key; an empty string without records."""
     if not records:
         return ""
     names = list(dict.fromkeys(name for record in records for name in record))
@@ -61,7 +61,8 @@ def table_html(
     scope: str = ' scope="col"',
     columns: Iterable[str] = (),
 ) -> str:
-    """Return an HTML table; `heads` None: without headings. `columns`: HTML attributes of each column's cells."""
+    """Return an HTML table, without a heading row if `heads` is None. `columns`: HTML attributes of the cells of each
+    column."""
     own = tuple(columns)
     head = "" if heads is None else _row("th", scope, heads, own)
     return f"<table>{head}{''.join(_row('td', '', row, own) for row in rows)}</table>"
