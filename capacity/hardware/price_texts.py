@@ -1,4 +1,4 @@
-"""The texts of `--price` and `--price-mix`."""
+"""Parse the values of `--price` and `--price-mix`."""
 
 import math
 
@@ -36,7 +36,8 @@ def _parse_usd(amount: str, text: str) -> float:
 
 
 def parse_price_mix(text: str) -> dict[str, float]:
-    """Return the share of each tier in the text of `--price-mix`. Raises InvalidInput unless they add up to 1."""
+    """Return the share of each tier in the value of `--price-mix`. Raises InvalidInput unless the shares add up to
+    1."""
     shares: dict[str, float] = {}
     for item in text.split(","):
         tier, _, share = (part.strip() for part in item.partition("="))

@@ -1,4 +1,4 @@
-"""Hypothetical GPUs: another GPU's profile with a few changed facts; all other facts are assumed."""
+"""Hypothetical GPUs: the profile of a GPU with a few changed facts; facts that depend on them become assumed."""
 
 from __future__ import annotations  # `keywords_of` finds flags in annotations as text
 
@@ -37,7 +37,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedGpu:
-    """Result of `capacity gpus add`: the profile, its `given` facts, and those `assumed` from GPU `like`."""
+    """Result of `capacity gpus add`: the profile, its `given` facts, and the facts `assumed` from the GPU `like`."""
 
     name: str
     path: Path
@@ -172,7 +172,8 @@ def _get_fact(profile: HardwareProfile, name: str) -> float:
 def _replace_facts(
     base: HardwareProfile, name: str, facts: Mapping[str, float], origins: Mapping[str, Provenance]
 ) -> HardwareProfile:
-    """Return the profile with other facts; memory and power values scale, and kernel constants are transferred."""
+    """Return the profile with other facts. Memory and power values scale with them, and kernel constants are marked as
+    transferred."""
     whole = type(base).model_fields
     update: dict[str, object] = {"dense_flops_per_s": dict(base.dense_flops_per_s)}
     for fact, value in facts.items():
