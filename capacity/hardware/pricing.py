@@ -362,7 +362,7 @@ def _median_price(gpu: str, tier: PriceTier, offers: list[Price], *, picked: boo
 
 
 def _resolve_alias(gpu: str) -> str:
-    """Return the profile name of an alias; a name that is not an alias is returned unchanged."""
+    """Return the name of the profile `gpu` (a name or an alias); an unknown name is returned unchanged."""
     try:
         return load_profile(gpu).name
     except UnknownName:

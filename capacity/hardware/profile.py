@@ -131,7 +131,8 @@ class HardwareProfile(Spec):
         )
 
     def link_for(self, ranks: int) -> Link:
-        """Return the slowest link in a group of `ranks` GPUs that uses as few nodes and link domains as possible."""
+        """Return the slowest link of a group of `ranks` GPUs: within a scale-up domain, PCIe in a node, or between
+        nodes."""
         if ranks <= self.scale_up.domain_gpus:
             return self.scale_up
         if ranks <= self.gpus_per_node:
