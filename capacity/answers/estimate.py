@@ -45,18 +45,10 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     lengths = request_lengths(resolved, traffic)
     resolved.memory.require_fit()
     phases = phases_of(resolved, traffic, lengths)
-    times, steps, load = phases.times, TokenSteps(resolved), phases.served
-    prefill = steps.step_cost(times.prefill_shape)
-    decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
+    load = phases.served
     latencies = predicted_latencies(resolved, phases, traffic, lengths)
     found = predicted_latencies(resolved, phases, traffic, lengths, as_found=True)
-    requests_per_s = _throughput(traffic, times, latencies, load)
-    billed = _billed_load(lengths, phases).at_rate(requests_per_s.value)
-    output_rate = requests_per_s.scale(billed.output_tokens)
-    in_flight = _in_flight(phases, requests_per_s, latencies)
-    bill = cost_of(price, [(resolved, 1)], billed)
     of_drafts = (*drafting_notes(resolved), *draft_memory_notes(resolved))
-    watts, gpus = resolved.profile.system_watts_per_gpu, resolved.pool.num_gpus
     notes = (*resolved.step_model.notes, *of_drafts, *phases.warnings, *price_cautions(price))
     return make_from(
         Estimate,
@@ -79,34 +71,64 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         if latencies is None
         else _ttft_parts(resolved, lengths.input_len, traffic.client_latency_s, latencies, load),
         as_found=None if found is None else _latencies_by_field(found, lengths.output_len),
-        tokens_per_step=steps.tokens_per_step,
-        requests_in_flight=in_flight,
         whole_run=_whole_run(load),
-        output_tokens_per_s=output_rate,
-        output_tokens_per_s_per_gpu=output_rate.scale(1 / gpus),
-        output_tokens_per_s_per_user=_tokens_per_s_per_user(
-            output_rate, in_flight, latencies, lengths.output_len
-        ),
-        requests_per_s=requests_per_s,
-        bound=Bounds(prefill=main_bound(prefill), decode=None if decode is None else main_bound(decode)),
-        arithmetic_intensity=Intensity(
-            prefill_flops_per_byte=prefill.flops / prefill.bytes,
-            decode_flops_per_byte=None if decode is None else decode.flops / decode.bytes,
-            ridge_flops_per_byte=resolved.ridge_flops_per_byte,
-        ),
-        breakdown=breakdown(prefill, decode),
-        cost=bill,
-        usd_per_million_input_tokens=_price(bill, "usd_per_million_input_tokens", requests_per_s),
-        usd_per_million_output_tokens=_price(bill, "usd_per_million_output_tokens", requests_per_s),
-        energy=Energy(
-            watts_per_gpu=watts,
-            joules_per_output_token=joules_per_token(watts, gpus, output_rate.value),
-            drawn=drawn_energy([(resolved, 1)], billed, requests_per_s),
-        ),
+        **_step_fields(resolved, phases.times),
+        **_rate_fields(resolved, traffic, lengths, phases, latencies, price),
         basis="assumed"
         if tower_notes(resolved, pictured=bool(lengths.images))
         else resolved.step_model.basis,
     )
+
+
+def _step_fields(resolved: ResolvedPool, times: PhaseTimes) -> dict[str, object]:
+    """Return the fields of `Estimate` on the prefill and the decode step of the closed form."""
+    steps = TokenSteps(resolved)
+    prefill = steps.step_cost(times.prefill_shape)
+    decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
+    return {
+        "tokens_per_step": steps.tokens_per_step,
+        "bound": Bounds(prefill=main_bound(prefill), decode=None if decode is None else main_bound(decode)),
+        "arithmetic_intensity": Intensity(
+            prefill_flops_per_byte=prefill.flops / prefill.bytes,
+            decode_flops_per_byte=None if decode is None else decode.flops / decode.bytes,
+            ridge_flops_per_byte=resolved.ridge_flops_per_byte,
+        ),
+        "breakdown": breakdown(prefill, decode),
+    }
+
+
+def _rate_fields(
+    resolved: ResolvedPool,
+    traffic: Traffic,
+    lengths: RequestLengths,
+    phases: Phases,
+    latencies: Latencies | None,
+    price: Price | None,
+) -> dict[str, object]:
+    """Return the fields of `Estimate` on throughput, and on the cost and energy at this throughput."""
+    requests_per_s = _throughput(traffic, phases.times, latencies, phases.served)
+    billed = _billed_load(lengths, phases).at_rate(requests_per_s.value)
+    output_rate = requests_per_s.scale(billed.output_tokens)
+    in_flight = _in_flight(phases, requests_per_s, latencies)
+    bill = cost_of(price, [(resolved, 1)], billed)
+    watts, gpus = resolved.profile.system_watts_per_gpu, resolved.pool.num_gpus
+    return {
+        "requests_in_flight": in_flight,
+        "output_tokens_per_s": output_rate,
+        "output_tokens_per_s_per_gpu": output_rate.scale(1 / gpus),
+        "output_tokens_per_s_per_user": _tokens_per_s_per_user(
+            output_rate, in_flight, latencies, lengths.output_len
+        ),
+        "requests_per_s": requests_per_s,
+        "cost": bill,
+        "usd_per_million_input_tokens": _price(bill, "usd_per_million_input_tokens", requests_per_s),
+        "usd_per_million_output_tokens": _price(bill, "usd_per_million_output_tokens", requests_per_s),
+        "energy": Energy(
+            watts_per_gpu=watts,
+            joules_per_output_token=joules_per_token(watts, gpus, output_rate.value),
+            drawn=drawn_energy([(resolved, 1)], billed, requests_per_s),
+        ),
+    }
 
 
 def _latencies_by_field(latencies: Latencies | None, output_len: int) -> dict[str, Quantity | None]:

@@ -1,7 +1,7 @@
 """Trade-off between tokens/s per user and tokens/s per GPU: deployments at several concurrencies, for several GPUs,
 weight formats and engines."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -142,11 +142,7 @@ def frontier(
     input_len, output_len = lengths_of(traffic)
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
     folder = None if profiles is None else str(profiles)
-    pools = []
-    for gpu, quantization, engine, size in places:
-        own_size = {} if size is None else {"tensor_parallel_size": size}
-        fields_of_place = {"gpu": gpu, "quantization": quantization, "engine": engine, **own_size}
-        pools.append(build(Pool, {**pool, **fields_of_place}))
+    pools = [_pool_at(pool, *place) for place in places]
     sized = smallest_pools(spec, pools, traffic, deployment.cost, profiles=folder, progress=progress)
     lines: dict[tuple[object, ...], FrontierLine] = {}
     for each, (_, quantization, engine, _) in zip(sized, places, strict=True):
@@ -162,6 +158,13 @@ def frontier(
         lines=tuple(lines.values()),
         notes=ranking_notes(find_engine(name) for name in ranked),
     )
+
+
+def _pool_at(
+    fields: Mapping[str, object], gpu: str, quantization: str | None, engine: str, size: int | None
+) -> Pool:
+    own_size = {} if size is None else {"tensor_parallel_size": size}
+    return build(Pool, {**fields, "gpu": gpu, "quantization": quantization, "engine": engine, **own_size})
 
 
 def _line(

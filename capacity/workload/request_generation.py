@@ -82,8 +82,7 @@ def _add_expected_lengths(workload: Workload, traffic: Traffic) -> Workload:
 
 
 def _generate_with_rate(traffic: Traffic, longest_tokens: int | None) -> Workload:
-    """Return generated requests with their mean rate and, for a varying rate, the part of its period that they
-    cover."""
+    """Return generated requests with their mean rate and, for a varying rate, the covered part of its period."""
     workload, rate = _generate(traffic, longest_tokens), traffic.request_rate
     if rate is None or math.isinf(rate):
         return workload
@@ -195,8 +194,7 @@ def _add_images(workload: Workload, traffic: Traffic) -> Workload:
     if traffic.audio_tokens is not None:
         encoded["audio_tokens"] = traffic.audio_tokens
     columns: Mapping[str, Any] = {name: np.full(len(workload), count) for name, count in encoded.items()}
-    tokens = traffic.images_per_prompt * (traffic.image_tokens or 0) + (traffic.audio_tokens or 0)
-    return replace(workload, prompt_tokens=workload.prompt_tokens + tokens, **columns)
+    return replace(workload, prompt_tokens=workload.prompt_tokens + traffic.encoded_tokens, **columns)
 
 
 def _set_max_tokens(workload: Workload, traffic: Traffic, max_tokens: int) -> Workload:
@@ -252,22 +250,7 @@ def _generate(traffic: Traffic, longest_tokens: int | None) -> Workload:
     if traffic.users is not None and traffic.user_loop == "closed":
         return _make_user_loop(traffic, traffic.users, prompt, output)
     if traffic.turns > 1:
-        if traffic.clients > 1:
-            raise InvalidInput("--turns and --clients exclude each other: remove one")
-        if flags := _given_flags(traffic, ("num_prefixes", "length_correlation")):
-            raise InvalidInput(f"--turns and {flags[0]} exclude each other: remove one")
-        if traffic.concurrency is not None:
-            raise InvalidInput("--turns and --concurrency exclude each other: remove one")
-        return conversations(
-            num_sessions=-(-requests // traffic.turns),
-            arrivals=_arrivals(traffic, per_request=traffic.turns),
-            turns=FixedLengths(traffic.turns),
-            user_tokens=prompt,
-            output=output,
-            think_time=ThinkTime(traffic.think_time_s),
-            system_prompt_tokens=traffic.random_prefix_len,
-            seed=traffic.seed,
-        )
+        return _make_conversations(traffic, requests, prompt, output)
     if traffic.clients > 1:
         return _make_client_mix(traffic, requests, prompt, output)
     shared = None
@@ -283,6 +266,23 @@ def _generate(traffic: Traffic, longest_tokens: int | None) -> Workload:
         concurrency=traffic.concurrency,
         seed=traffic.seed,
         name="random",
+    )
+
+
+def _make_conversations(traffic: Traffic, requests: int, prompt: Lengths, output: Lengths) -> Workload:
+    if traffic.clients > 1:
+        raise InvalidInput("--turns and --clients exclude each other: remove one")
+    if flags := _given_flags(traffic, ("num_prefixes", "length_correlation", "concurrency")):
+        raise InvalidInput(f"--turns and {flags[0]} exclude each other: remove one")
+    return conversations(
+        num_sessions=-(-requests // traffic.turns),
+        arrivals=_arrivals(traffic, per_request=traffic.turns),
+        turns=FixedLengths(traffic.turns),
+        user_tokens=prompt,
+        output=output,
+        think_time=ThinkTime(traffic.think_time_s),
+        system_prompt_tokens=traffic.random_prefix_len,
+        seed=traffic.seed,
     )
 
 
@@ -337,8 +337,7 @@ def _largest_mean_multiple(traffic: Traffic, longest_tokens: int | None) -> floa
     `longest_tokens`."""
     if longest_tokens is None:
         return math.inf
-    images = traffic.images_per_prompt * (traffic.image_tokens or 0) + (traffic.audio_tokens or 0)
-    left = (longest_tokens - traffic.random_prefix_len - images) / traffic.turns
+    left = (longest_tokens - traffic.random_prefix_len - traffic.encoded_tokens) / traffic.turns
     return max(left / ((traffic.input_len or 0) + (traffic.output_len or 0)), 1.0)
 
 
