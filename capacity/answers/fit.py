@@ -25,7 +25,8 @@ def fit(
     download: bool = False,
     **options: Any,
 ) -> Fit:
-    """Return whether `model` fits the pool, and the capacity of its KV cache. Raises no error if it does not fit.
+    """Return whether `model` fits the pool, and the capacity of its KV cache. A model that does not fit raises no
+    error.
 
     Raises InvalidInput (or a subclass) for an invalid name, value or combination.
     """
@@ -37,8 +38,8 @@ def fit(
 def ways_to_fit(
     model: str | Path | ModelSpec, *, profiles: str | Path | None = None, **options: Any
 ) -> tuple[Change, ...]:
-    """Return changes of the pool's fields that each make `model` fit: the smallest change of each kind, as `fit`
-    suggests. Empty if the model fits, or if none of the tried changes helps. Raises as `fit`."""
+    """Return changes of fields of the pool, each of which makes `model` fit, as `fit` suggests: the smallest change of
+    each kind. Empty if the model fits, or if no change helps. Raises as `fit`."""
     (pool,) = split(options, Pool)
     deployment = make_deployment(model, pool=pool, question="fit")
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles)
@@ -52,7 +53,7 @@ def fit_of(resolved: ResolvedPool) -> Fit:
 
 
 def fit_with(resolved: ResolvedPool, warnings: tuple[str, ...]) -> Fit:
-    """Return the `Fit` record of a pool; `warnings` are added after the warnings of the memory plan."""
+    """Return the `Fit` record of a pool; `warnings` follow those of the memory plan."""
     plan = memory_with_draft(resolved)
     return make_from(
         Fit,
@@ -81,7 +82,7 @@ def model_summary(resolved: ResolvedPool) -> ModelSummary:
 
 
 def gpu_summary(resolved: ResolvedPool) -> GpuSummary:
-    """Return the `GpuSummary` of the pool: its GPU profile and number of GPUs."""
+    """Return the `GpuSummary` of the pool."""
     return GpuSummary(name=resolved.profile.name, count=resolved.pool.num_gpus)
 
 
@@ -103,7 +104,7 @@ def one_replica_notes(resolved: ResolvedPool) -> tuple[str, ...]:
 
 
 def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
-    """Return notes on the pool's drafts: the acceptance and its source, and whether drafts form a tree."""
+    """Return notes on the drafts of the pool: their acceptance and its source, and whether they form a tree."""
     pool = resolved.pool
     if pool.speculator is None:
         return ()
@@ -148,7 +149,7 @@ def draft_memory_notes(resolved: ResolvedPool) -> tuple[str, ...]:
 
 
 def host_memory_notes(resolved: ResolvedPool) -> tuple[str, ...]:
-    """Return notes on the capacity of host memory for offloaded KV."""
+    """Return a note on the capacity of host memory for offloaded KV; empty without offloading."""
     pool, plan = resolved.pool, resolved.memory
     size = pool.kv_offloading_size
     if size is None or plan.layout.kv_windows != (None,):

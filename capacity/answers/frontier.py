@@ -1,5 +1,5 @@
-"""Trade-off between tokens/s per user and tokens/s per GPU: deployments at several concurrencies, for several GPUs,
-weight formats and engines."""
+"""Trade-off between tokens/s per user and tokens/s per GPU, for deployments with several GPUs, weight formats and
+engines at several concurrencies."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,9 +34,8 @@ MAX_LINES = 24
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontierLine:
     """One deployment at increasing concurrency, up to the maximum number of requests that it runs at once.
-    `quantization` and `engine` are as the user gave them.
 
-    `reason` explains why there are no points.
+    `quantization` and `engine` are as the user gave them. `reason` explains why there are no points.
     """
 
     gpu: str
@@ -54,16 +53,16 @@ class FrontierLine:
         return f"{place}, {self.quantization or 'as published'}, {self.engine}"
 
     def best(self, tpot_s: float) -> LoadPoint | None:
-        """Return the point with the most output tokens/s per GPU among those within the TPOT limit (s); None if there
-        is none."""
+        """Return the point with the most output tokens/s per GPU whose TPOT is at most `tpot_s`; None if there is
+        none."""
         within = [p for p in self.points if p.tpot_s is not None and p.tpot_s.value <= tpot_s]
         return max(within, key=_per_gpu, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frontier(AnswerRecord):
-    """Deployments of one model at increasing concurrency. Each has the given tensor-parallel size, or else the
-    smallest one that holds the model."""
+    """Deployments of one model at increasing concurrency, each with the given tensor-parallel size, else the smallest
+    size that holds the model."""
 
     SCHEMA: ClassVar[str] = "capacity/frontier/v1"
     ROWS: ClassVar[str] = "lines"
@@ -75,14 +74,14 @@ class Frontier(AnswerRecord):
     notes: tuple[str, ...] = ()
 
     def best(self, tpot_s: float) -> list[tuple[FrontierLine, LoadPoint]]:
-        """Return the best point of each line within a TPOT limit (s): the one with the most output tokens/s per GPU.
-        The best line is first; lines without such a point are left out."""
+        """Return each line with its best point: the most output tokens/s per GPU with a TPOT of at most `tpot_s`. The
+        best line is first; lines without such a point are left out."""
         found = [(line, point) for line in self.lines if (point := line.best(tpot_s)) is not None]
         return sorted(found, key=lambda pair: -_per_gpu(pair[1]))
 
     def pareto_points(self) -> set[tuple[int, int]]:
-        """Return the indexes (line, point) of the points that no other point exceeds in both speed per user and
-        throughput per GPU."""
+        """Return the indices (line, point) of the points that no other point exceeds in both tokens/s per user and
+        tokens/s per GPU."""
         places = [
             (point.tpot_s.value, -_per_gpu(point), number, place)
             for number, line in enumerate(self.lines)
@@ -112,9 +111,9 @@ def frontier(
     progress: Progress | None = None,
     **options: Any,
 ) -> Frontier:
-    """Run `estimate` for every combination of GPU, weight format (None: as published), engine and tensor-parallel size
-    (None: the fewest GPUs that hold the model), in a closed loop of each number of requests in `loads`. Combinations
-    that give the same deployment are one line.
+    """Run `estimate` for every combination of GPU, weight format (None: the checkpoint's), engine and tensor-parallel
+    size (None: the smallest that holds the model), at each number of concurrent requests in `loads`. Combinations that
+    give the same deployment are one line.
 
     `gpu`, `quantization` and `engine` in `options` are ignored. An impossible combination is a line with a reason.
     Raises InvalidInput for more than 24 lines, and for options that no combination accepts.

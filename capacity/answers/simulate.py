@@ -69,23 +69,24 @@ def simulate(
 ) -> Simulation:
     """Replay a trace, or requests generated from `traffic` keywords, through the engine's scheduler step by step.
 
-    `workload` replays your own Workload. `goodput` gives SLOs as `vllm bench serve` does ("ttft:500", in ms). `slo`
-    gives the SLOs that the run must meet ("ttft:p95:500ms"), in the worst `slo_window` of a longer run; without `slo`
-    and `goodput`, those of the use case. `other_pools` are further pools behind the router. `save_trace` writes the
-    requests as a file that a benchmark client replays, and notes how: `save_trace_for` vllm (`vllm bench serve`),
-    aiperf, sglang or guidellm. `replications` repeats the run with seeds that depend on `seed` alone, and returns
-    every metric's mean over the runs with its interval; the rest of the answer is the first run's. `sample_interval_s`
-    adds the time series `run.series`.
+    `workload`: your own requests to replay. `goodput`: limits per request in the form of `vllm bench serve`
+    ("ttft:500", in ms). `slo`: SLOs that the run must meet ("ttft:p95:500ms"), in the worst `slo_window` of a longer
+    run; default: without `goodput`, those of the use case. `other_pools`: further pools behind the router.
+    `save_trace`: file to which the requests are written for a benchmark client, `save_trace_for` vllm (`vllm bench
+    serve`), aiperf, sglang or guidellm; a note has the command that replays it. `replications`: number of runs with
+    seeds that depend only on `seed`; the answer then has the mean of every metric over the runs with its interval, and
+    is otherwise that of the first run. `sample_interval_s`: interval of the time series `run.series`; default: no
+    series.
 
-    `router` and `policy` (of all pools) are names or your own classes, and `admission` your own rules. `observer` sees
-    every step of every engine (`simulator.Timeline` stores those of one engine). An own policy or an observer requires
-    the Python engines, `engine_loop` "events"; "core" are the compiled ones, which give the same results faster, and
-    "auto" uses those if possible. `scheduler` lets the scheduler of a vLLM on this machine decide: "installed" in this
-    environment, the folder of an unpacked wheel or of a checkout, or a Python that has it. `progress(done, total)` is
-    called as requests complete.
+    `router` and `policy` (of all pools) are names or your own classes, and `admission` your own rules. `observer`
+    receives every step of every engine (`simulator.Timeline` stores the steps of one engine). `engine_loop`: "events"
+    are the engines in Python, which your own policy or an observer requires; "core" are the compiled engines, which
+    give the same results faster; "auto" uses "core" if possible. `scheduler`: schedule with the code of a vLLM on this
+    machine: "installed" (in this environment), the folder of an unpacked wheel or of a checkout, or a Python that has
+    vLLM. `progress(done, total)` is called as requests complete.
 
-    An interrupt ends the run early: `run.status` reports it, and the results so far are kept. Raises DoesNotFit, or
-    InvalidInput and its subclasses.
+    An interrupt ends the run early: `run.status` is then "interrupted", and the answer has the results so far. Raises
+    DoesNotFit, or InvalidInput and its subclasses.
     """
     _check_keywords(observer, policy, scheduler)
     deployment = _deployment_of(model, options, router, workload, num_pools=1 + len(other_pools))
@@ -291,13 +292,13 @@ def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
 
 
 def _longest_request(pools: Sequence[ResolvedPool]) -> int:
-    """Return the tokens of the longest request that every pool accepts. Pools for short requests do not count."""
+    """Return the tokens of the longest request that every pool accepts, except pools for short requests."""
     limits = [pool.max_model_len for pool in pools if pool.pool.route_up_to_tokens is None]
     return min(limits or [pool.max_model_len for pool in pools])
 
 
 def _simulation_of(resolved: ResolvedPool, requests: Workload, run: SimulationResult) -> Simulation:
-    """Return the answer for a run: the run, its engine, and the time attribution of its steps."""
+    """Return the answer for a run without verdict, SLOs, intervals and cost."""
     plan = memory_with_draft(resolved)
     return Simulation(
         model=model_summary(resolved),
