@@ -43,7 +43,9 @@ def config(
     settings: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME=VALUE]...", help="Defaults to store; NAME= removes one.", show_default=False
+            metavar="[NAME=VALUE]...",
+            help="Default values to store, as NAME=VALUE; NAME= removes one.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:

@@ -54,13 +54,15 @@ class RisingLoad(Spec):
         default=0.9,
         ge=0.5,
         lt=1,
-        description="Probability that the SLO is met, given the error of predicted step times.",
+        description="Required probability that the SLO is met, given the prediction error of step times.",
     )
     rates: tuple[Number, ...] | None = Field(
         default=None, description="Request rates to evaluate, such as 1,2,5,10."
     )
     requests_per_user_hour: Number | None = Field(
-        default=None, gt=0, description="Requests per user and hour, to compute the number of users."
+        default=None,
+        gt=0,
+        description="Number of requests that each user sends per hour, to compute the number of users.",
     )
     peak_rate: Number | None = Field(
         default=None, gt=0, description="Peak request rate (at noon, requests/s), to compute hourly replicas."
@@ -75,7 +77,9 @@ class RisingLoad(Spec):
         default=None, description="24 hourly request rates instead of --peak-rate."
     )
     replications: int = Field(
-        default=3, ge=1, description="Samples of generated traffic, to compute the interval."
+        default=3,
+        ge=1,
+        description="Number of samples of generated traffic, from which intervals are computed.",
     )
 
     @field_validator("rates")
