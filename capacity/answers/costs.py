@@ -43,8 +43,7 @@ class ServedLoad:
 
 
 def cost_of(price: Price | Prices | None, pools: Pools, load: ServedLoad) -> CostEstimate | None:
-    """Return the cost of `pools` at `load`; None without a price. `prices` is one price, or one price for each kind of
-    GPU.
+    """Return the cost of `pools` at `load`; None without a price. `prices`: one price, or a price for each GPU type.
 
     Raises InvalidInput for an empty load.
     """
@@ -85,8 +84,7 @@ LARGEST_BATCH_POWER = 11  # power of two: batches of up to 1,024 requests
 
 
 def max_requests_per_s(pools: Pools, load: ServedLoad) -> float:
-    """Return the estimated maximum requests/s of all engines together; infinite if a pool only prefills or only
-    decodes.
+    """Return the estimated maximum requests/s of all engines; infinite if a pool only prefills or only decodes.
 
     For each pool the best batch size is used, because a batch that exceeds the largest CUDA graph can be slower.
     """
@@ -122,8 +120,7 @@ def saturated_load(pools: Pools, load: ServedLoad) -> ServedLoad:
 
 
 def _streams(pool: ResolvedPool) -> int:
-    """Return the number of batches of an engine that step independently: independent data-parallel ranks x pipeline
-    stages."""
+    """Return the number of batches of an engine that step independently: independent ranks x pipeline stages."""
     return pool.independent_ranks * pool.pool.pipeline_parallel_size
 
 

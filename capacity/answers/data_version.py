@@ -14,8 +14,7 @@ _DATE = re.compile(rb"\b20\d\d-\d\d-\d\d\b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataVersion:
-    """Version of the tables. `digest`: 12 hex digits of the hash of names and contents; `newest`: latest date in a
-    table."""
+    """Version of the tables. `digest`: 12 hex digits of a hash of names and contents; `newest`: latest date."""
 
     digest: str
     files: int

@@ -154,8 +154,7 @@ def _failures(service: Service, seed: int) -> Failures | None:
 def _autoscaling_of(
     service: Service, pool: ResolvedPool, kind: Literal["", "decode-"] = ""
 ) -> Autoscaling | None:
-    """Return the autoscaling settings of a pool; None without autoscaling. `kind`: prefix of the flags, "" or
-    "decode-"."""
+    """Return the autoscaling settings of a pool; None without autoscaling. `kind`: prefix of the flags."""
     max_replicas, target_requests = service.autoscale_max_replicas, service.autoscale_target_requests
     if kind:
         max_replicas = service.decode_autoscale_max_replicas
@@ -247,8 +246,7 @@ def verdict_on(
 def _in_busiest_window(
     verdict: Verdict, run: SimulationResult, workload: Workload, capacity: Capacity | None
 ) -> Verdict:
-    """Return the verdict on the busiest window of a long run if this window is saturated or overloaded, else
-    `verdict`."""
+    """Return the verdict on the busiest window of a long run if it is saturated or overloaded, else `verdict`."""
     windows = () if workload.is_closed_loop else find_windows([workload], WINDOW_S)
     if not windows or verdict.verdict == "overloaded":
         return verdict
@@ -272,8 +270,7 @@ def _in_busiest_window(
 
 
 def _name_preemptions(verdict: Verdict, run: SimulationResult, pool: ResolvedPool) -> Verdict:
-    """Return the verdict. If preemptions discard much work, its reason has the amount and the settings that avoid
-    them."""
+    """Return the verdict. If preemptions discard much work, its reason states how much, and what avoids them."""
     share, done = run.recomputed_fraction, run.records.completed
     if share < THRASH_SHARE or not done.any():
         return verdict
@@ -338,7 +335,6 @@ def forget_capacities() -> None:
 
 
 def _losses(run: SimulationResult, pools: Sequence[ResolvedPool], workload: Workload) -> dict[str, int]:
-    """Return the number of requests that were not completed, by reason."""
     longest = max(pool.max_model_len for pool in pools)
     too_long = int((workload.prompt_tokens >= longest).sum())
     return {
@@ -349,7 +345,6 @@ def _losses(run: SimulationResult, pools: Sequence[ResolvedPool], workload: Work
 
 
 def _scaled_up(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:
-    """Return the pools with the maximum number of replicas that the autoscaler allows."""
     most = {"decode": service.decode_autoscale_max_replicas}
     return [
         with_replicas(
@@ -360,16 +355,14 @@ def _scaled_up(pools: Sequence[ResolvedPool], service: Service) -> list[Resolved
 
 
 def with_replicas(pool: ResolvedPool, replicas: int) -> ResolvedPool:
-    """Return the pool with this many replicas. If the number is unchanged, the same object is returned, because it
-    caches step times."""
+    """Return the pool with this many replicas; if that is no change, the same object, because it caches step times."""
     if pool.pool.replicas == replicas:
         return pool
     return replace(pool, pool=pool.pool.model_copy(update={"replicas": replicas}))
 
 
 def one_replica(pool: ResolvedPool) -> ResolvedPool:
-    """Return the pool with one replica for prefill and decode. If nothing changes, the same object is returned, because
-    it caches step times."""
+    """Return the pool with one replica for prefill and decode; if that is no change, the same object."""
     if pool.pool.replicas == 1 and pool.pool.role == "both":
         return pool
     return replace(pool, pool=pool.pool.model_copy(update={"replicas": 1, "role": "both"}))

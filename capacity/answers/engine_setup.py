@@ -305,7 +305,6 @@ def ignored_setting_notes(pools: Sequence[ResolvedPool], traffic: Traffic) -> tu
 
 
 def _refuse_ignored_settings(resolved: ResolvedPool, policy: str | type[Policy]) -> None:
-    """Raise InvalidInput for pool settings that the scheduler ignores."""
     asked = resolved.pool
     scheduler = SCHEDULERS.get(policy) if isinstance(policy, str) else None
     if scheduler is None:
@@ -353,8 +352,7 @@ DRAFT_KINDS_OF_ENGINES = {  # engines that draft in a few ways, by the kinds of 
 
 
 def _with_drafts(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
-    """Return the setup with speculative decoding: steps take longer, and the drafter's weights and KV take KV
-    blocks."""
+    """Return the setup with drafts: steps take longer, and the drafter's weights and KV take KV blocks."""
     pool, able = resolved.pool, schedulers_with_ability("drafts")
     if setup.policy not in able:
         raise InvalidInput(

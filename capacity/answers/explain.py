@@ -130,7 +130,6 @@ def _client_part(
 
 
 def _with_shares(parts: list[tuple[Part, float, float]]) -> tuple[IntervalPart, ...]:
-    """Return the parts with their shares of the variance, the largest first."""
     total = deviation_of(part for part, _, _ in parts) ** 2
     shown = [
         make_from(IntervalPart, part, low=low, high=high, variance_share=part.deviation**2 / total)
@@ -209,7 +208,6 @@ def explain_of(resolved: ResolvedPool, traffic: Traffic, *, evidence: bool = Fal
 def _responses(
     resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths
 ) -> tuple[ResourceEffect, ...]:
-    """Return the effect of each resource on this batch or load when the resource changes by 10 %."""
     loads = ("batch_size", "request_rate", "concurrency")
     field = next(name for name in loads if getattr(traffic, name) is not None)
 

@@ -77,12 +77,10 @@ def stored_kv_format(resolved: ResolvedPool) -> str:
 
 
 def model_summary(resolved: ResolvedPool) -> ModelSummary:
-    """Return the `ModelSummary` of the pool's model."""
     return make_from(ModelSummary, resolved.model)
 
 
 def gpu_summary(resolved: ResolvedPool) -> GpuSummary:
-    """Return the `GpuSummary` of the pool."""
     return GpuSummary(name=resolved.profile.name, count=resolved.pool.num_gpus)
 
 
@@ -134,8 +132,7 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
 
 
 def draft_memory_notes(resolved: ResolvedPool) -> tuple[str, ...]:
-    """Return notes on the KV cache memory that drafting takes. Raises InvalidInput if the draft method does not suit
-    the model."""
+    """Return notes on the memory that drafting takes. Raises InvalidInput for an unsuitable draft method."""
     pool = resolved.pool
     if pool.speculator is None or memory_with_draft(resolved).kv_cache_bytes <= 0:
         return ()

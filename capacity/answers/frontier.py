@@ -53,8 +53,7 @@ class FrontierLine:
         return f"{place}, {self.quantization or 'as published'}, {self.engine}"
 
     def best(self, tpot_s: float) -> LoadPoint | None:
-        """Return the point with the most output tokens/s per GPU whose TPOT is at most `tpot_s`; None if there is
-        none."""
+        """Return the point with the most output tokens/s per GPU whose TPOT is at most `tpot_s`, or None."""
         within = [p for p in self.points if p.tpot_s is not None and p.tpot_s.value <= tpot_s]
         return max(within, key=_per_gpu, default=None)
 

@@ -18,8 +18,7 @@ SIZES = (1, 2, 4, 8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridCell:
-    """One GPU type at one tensor-parallel size. If the model does not fit, `reason` explains why, and the capacities
-    are None."""
+    """One GPU type at one tensor-parallel size. `reason`: why the model does not fit; capacities are then None."""
 
     gpu: str
     tensor_parallel_size: int
@@ -32,8 +31,7 @@ class GridCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitGrid(AnswerRecord):
-    """`fit` on every GPU type at every tensor-parallel size. `max_concurrency`: number of requests of `max_model_len`
-    tokens."""
+    """`fit` on every GPU type at every tensor-parallel size. `max_concurrency` is for `max_model_len` tokens."""
 
     SCHEMA: ClassVar[str] = "capacity/fit-grid/v1"
     ROWS: ClassVar[str] = "cells"

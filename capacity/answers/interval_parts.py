@@ -159,8 +159,7 @@ def deviation_of(parts: Iterable[Part]) -> float:
 
 
 def relative_ends(parts: Iterable[Part], kind: MetricSpread) -> tuple[float, float]:
-    """Return the 90 % interval of measured / predicted that these parts give. `kind`: the fitted interval ends of the
-    metric."""
+    """Return the 90 % interval of measured / predicted from these parts. `kind`: fitted interval ends of the metric."""
     parts = tuple(parts)
     judged = deviation_of(part for part in parts if part.judged)
     others = Z_90 * deviation_of(part for part in parts if not part.judged)

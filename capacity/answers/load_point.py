@@ -1,5 +1,4 @@
-"""Speed and price of one load on one pool, or the reason why the pool cannot run it: a row of a table or a point of a
-chart."""
+"""Speed and price of one load on one pool, or the reason why the pool cannot run the load."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -79,8 +78,7 @@ class LoadPoint:
 
 
 def load_of(traffic: Traffic) -> tuple[LoadField, float]:
-    """Return the name and value of the field that sets the load. Raises InvalidInput unless exactly one such field is
-    given."""
+    """Return the name and value of the field that sets the load. Raises InvalidInput unless exactly one does."""
     given = [(name, getattr(traffic, name)) for name in LOAD_FIELDS if getattr(traffic, name) is not None]
     if len(given) != 1:
         raise InvalidInput(ONE_LOAD)

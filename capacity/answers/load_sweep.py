@@ -137,7 +137,6 @@ def sweep_of(
 
 
 def _traffic_at(traffic: Traffic, field: LoadField, load: float) -> Traffic:
-    """Return the traffic with the value `load` of the field that sets the load."""
     left = (*LOAD_FIELDS, "users", "response_s")
     said = {name: getattr(traffic, name) for name in traffic.model_fields_set if name not in left}
     return build(Traffic, {**said, field: load if field == "request_rate" else round(load)})

@@ -220,8 +220,7 @@ class _Reader:
         self._read_words(" ".join(plain))
 
     def _read_own_flags(self, words: list[str]) -> tuple[list[str], list[str]]:
-        """Read the flags of traffic, cost, model, GPU and engine; return the words before and after the first other
-        flag."""
+        """Read the flags of the deployment; return the words before and after the first other flag."""
         plain: list[str] = []
         others: list[str] = []
         while words:
@@ -311,8 +310,7 @@ class _Reader:
         return int(bool(found or lower in FILLERS))
 
     def _fill_in_traffic(self) -> None:
-        """Add the lengths and the SLO of the use case, and the request rate of users; users without a use case have the
-        use case chat."""
+        """Add the lengths and SLO of the use case (users: chat by default), and the request rate of users."""
         if "users" in self.fields and not {"use_case", "think_time_s", "response_s"} & self.fields.keys():
             self.notes.append("users: the use case chat is assumed")
             self.fields["use_case"] = "chat"
@@ -337,8 +335,7 @@ class _Reader:
 
 
 def _valid_fields(name: str, value: Any) -> Fields:
-    """Return the fields that one field of the text sets, validated and with full names. Raises InvalidInput or
-    UnknownName."""
+    """Return the validated fields that one field of the text sets. Raises InvalidInput or UnknownName."""
     if name in ("ttft_ms", "tpot_ms"):
         return {name: value}
     if name in ("model", "draft"):

@@ -32,8 +32,7 @@ LOAD_FIELDS = tuple(name for name in ESTIMATE_TRAFFIC if name not in REQUEST_FIE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLengths:
-    """Tokens of a typical request. Its prompt begins with `images` images of `image_tokens` tokens, then an audio
-    clip."""
+    """Tokens of a typical request. Its prompt begins with `images` x `image_tokens` tokens, then an audio clip."""
 
     input_len: int
     output_len: int
@@ -75,8 +74,7 @@ def traffic_of(fields: Mapping[str, Any]) -> Traffic:
 
 
 def request_lengths(resolved: ResolvedPool, traffic: Traffic) -> RequestLengths:
-    """Return the lengths of a typical request of the traffic. Raises InvalidInput without lengths, or unless exactly
-    one load is set."""
+    """Return the lengths of a typical request. Raises InvalidInput without lengths, or unless one load is set."""
     if traffic.input_len is None or traffic.output_len is None:
         missing = "--input-len" if traffic.input_len is None else "--output-len"
         raise InvalidInput(f"no {missing}: give the number of tokens of a typical request")
@@ -203,7 +201,6 @@ def _eager_notes(resolved: ResolvedPool, requests: int, lengths: RequestLengths)
 
 
 def _limits(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> EngineLimits:
-    """Return the engine's limits, including the images and audio tokens of each prompt."""
     limits = resolved.limits_from(traffic.client_latency_s)
     return replace(
         limits,
@@ -275,8 +272,7 @@ def _loop_over_ranks(
 
 
 def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> int:
-    """Return the maximum number of such requests that run at once. Raises DoesNotFit or InvalidInput if one request or
-    the batch does not fit."""
+    """Return the maximum number of such requests that run at once. Raises an error if one or the batch does not fit."""
     plan, ranks = resolved.memory, resolved.pool.data_parallel_size
     tokens = _reserved_tokens(resolved, traffic, lengths)
     held, seats = ranks * TokenSteps(resolved).concurrent_requests(tokens), ranks * resolved.max_num_seqs

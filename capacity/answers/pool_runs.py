@@ -87,8 +87,7 @@ def priority_classes(requests: Workload, records: RequestTable) -> tuple[Priorit
 def pool_runs(
     pools: Sequence[ResolvedPool], run: SimulationResult, prices: Prices | None
 ) -> tuple[PoolRun, ...]:
-    """Return one record per pool, in the order of the deployment file. A request counts for the pool of its last
-    replica."""
+    """Return a record for each pool, in order. A request counts for the pool of its last replica."""
     pool_of = np.array([replica.pool for replica in run.replicas], dtype=np.int64)
     answered_by = np.full(len(run.records), -1, dtype=np.int64)
     if run.replica_of is not None:

@@ -103,8 +103,8 @@ def nearest_runs(
 
 
 def predict_published_runs(progress: Progress | None = None) -> tuple[PublishedRun, ...]:
-    """Return all published runs that can be predicted. `progress` is called with the number of completed runs and of
-    all runs."""
+    """Return all published runs that can be predicted. `progress` is called with the numbers of completed and all
+    runs."""
     found: list[PublishedRun] = []
     for number, row in enumerate(published_rows(), start=1):
         found += _predict(row)

@@ -1,5 +1,4 @@
-"""Router settings: length limits and TTFT limits of pools, and fractions of requests that are escalated to the next
-pool."""
+"""Router settings: length and TTFT limits of pools, and fractions of requests that are escalated to the next pool."""
 
 from collections.abc import Iterator, Sequence
 
@@ -45,8 +44,7 @@ CASCADE = "cascade"  # the router
 
 
 def takes_of(resolved: ResolvedPool, place: int, service: Service) -> PoolLimits:
-    """Return the limits of requests that the router sends to this pool: tokens, requests and forecast TTFT. `place`:
-    index of the pool."""
+    """Return the limits of requests for this pool: tokens, requests and forecast TTFT. `place`: index of the pool."""
     pool = resolved.pool
     forecast = None if service.router_ttft_s is None else forecast_of(resolved, service.router_ttft_s)
     return PoolLimits(place, pool.route_up_to_tokens, pool.route_up_to_requests, forecast)

@@ -48,8 +48,7 @@ def predicted_ms(
 
 
 def _distinct_pools(pools: Sequence[ResolvedPool]) -> list[ResolvedPool]:
-    """Return one pool for each combination of model and GPU: the first pool, and otherwise pools for prefill and
-    decode."""
+    """Return the first pool, and one pool for prefill and decode for each other combination of model and GPU."""
     kinds = {(pools[0].model.name, pools[0].profile.name): pools[0]}
     for pool in pools:
         if pool.pool.role == "both":
@@ -203,8 +202,7 @@ def rate_intervals(
 
 
 def _capacity_fraction(verdict: Verdict | None) -> float:
-    """Return the offered rate of an open loop over the capacity; 0 if one of them is unknown, but infinite if the queue
-    grows."""
+    """Return offered rate / capacity of an open loop; if one is unknown, 0, but infinite if the queue grows."""
     if verdict is None:
         return 0.0
     offered, capacity = verdict.offered_requests_per_s, verdict.capacity_requests_per_s

@@ -69,8 +69,7 @@ def serve_load(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
 
 
 def _means_with_queue(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
-    """Return the means of a full engine with `in_flight` requests. Additional requests only wait, so TPOT is
-    unchanged."""
+    """Return the means of a full engine with `in_flight` requests; additional requests only wait."""
     if means is None:
         return None
     more_s = in_flight / means.requests_per_s - means.e2e_s
@@ -84,8 +83,7 @@ def _means_with_queue(means: LoadMeans | None, in_flight: int) -> LoadMeans | No
 
 
 def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Verdict, Workload]:
-    """Return a run, its verdict and its requests. Unless the traffic sets its length, it is long enough for a steady
-    state."""
+    """Return a run, its verdict and its requests: enough for a steady state unless the traffic sets their number."""
     num_prompts = traffic.num_prompts
     if num_prompts is not None or traffic.arrivals != "steady":
         return _run_requests(resolved, traffic, num_prompts)

@@ -240,7 +240,6 @@ def _replicate(inputs: _Inputs, run: SimulationResult, seeds: Sequence[int]) -> 
 
 
 def _answer_of(inputs: _Inputs, run: SimulationResult) -> Simulation:
-    """Return the answer for a run: its latencies with intervals, verdict, SLOs, cost and notes."""
     pools, traffic, requests, prices = inputs.pools, inputs.traffic, inputs.requests, inputs.prices
     verdict = verdict_on(
         run, pools, inputs.service, requests, scheduling=traffic.scheduling, engine_loop=inputs.engine_loop
@@ -298,7 +297,6 @@ def _longest_request(pools: Sequence[ResolvedPool]) -> int:
 
 
 def _simulation_of(resolved: ResolvedPool, requests: Workload, run: SimulationResult) -> Simulation:
-    """Return the answer for a run without verdict, SLOs, intervals and cost."""
     plan = memory_with_draft(resolved)
     return Simulation(
         model=model_summary(resolved),

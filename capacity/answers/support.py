@@ -116,8 +116,7 @@ def _device_name(profile: HardwareProfile, engine: EngineSpec) -> str:
 
 
 def _kernel_support(profile: HardwareProfile, engine: EngineSpec, kernel: Kernel) -> tuple[Status, str]:
-    """Return the status and the reason for an engine's GEMM kernel on this GPU; the kernel is known for at least one
-    GPU."""
+    """Return status and reason for an engine's GEMM kernel on this GPU; some GPU must have constants for it."""
     lookup = KernelLookup(coefficient_sources(profile), engine.kernel_family)
     lookup.kernel("gemm", kernel)
     step_time = profile.step_time

@@ -19,8 +19,7 @@ _MODULES = re.compile(r"\b(\w+\.)+(?=\w)")
 
 
 def validate_arguments(function: Function) -> Function:
-    """Return the function with a check that raises InvalidInput for arguments that are missing, unknown, or of a wrong
-    type."""
+    """Return the function with a check that raises InvalidInput for missing, unknown or wrong arguments."""
     raw = signature(function)
     named = {
         name

@@ -222,8 +222,7 @@ def parse_yaml(text: str, origin: object) -> list[Any]:
 
 
 def _check_yaml_nodes(text: str, origin: object) -> None:
-    """Raise MalformedFile if YAML text has too many nodes; the nodes of an anchor count again at each of its
-    aliases."""
+    """Raise MalformedFile if YAML text has too many nodes; an alias counts all nodes of its anchor."""
     import yaml
 
     sizes: dict[str, int] = {}  # nodes of an anchor's value

@@ -70,7 +70,6 @@ class WrittenRecord:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return the pydantic schema of the values in the JSON."""
         if not (cls.FIRST or cls.LAST):
             return handler(source)
         from pydantic import create_model
@@ -82,7 +81,6 @@ class WrittenRecord:
 
 
 def _hint(kind: type, name: str, hints: Mapping[str, object]) -> object:
-    """Return the type of a field or property by its name."""
     attribute = getattr(kind, name, None)
     if isinstance(attribute, property):
         return get_type_hints(attribute.fget, include_extras=True)["return"]
@@ -147,6 +145,5 @@ class AnswerRecord(WrittenRecord):
 
 
 def _display(name: str) -> Any:
-    """Return a function of `report.python_display`, imported on use because this package must not depend on
-    `report`."""
+    """Return a function of `report.python_display`, imported on use because `report` depends on this package."""
     return resolve_name(f"capacity.report.python_display:{name}")

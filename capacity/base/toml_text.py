@@ -11,8 +11,7 @@ def toml_key(key: str) -> str:
 
 
 def toml_value(value: object) -> str:
-    """Return a value as TOML on one line. Mappings become inline tables without None values. Floats are restored
-    exactly."""
+    """Return a value as TOML on one line; mappings become inline tables without None. Floats are restored exactly."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

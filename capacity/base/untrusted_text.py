@@ -15,8 +15,8 @@ MAX_DEPTH = 200  # nested lists; parsers accept fewer
 
 
 def printable(text: str, *, colours: bool = False) -> str:
-    r"""Return the text with hidden characters replaced by escapes such as `\x1b`; with `colours`, colour codes are
-    kept."""
+    r"""Return the text with hidden characters replaced by escapes such as `\x1b`; with `colours`, except colour
+    codes."""
     if text.isprintable() or not (HIDDEN_CHARACTERS.search(text) or _has_unknown_characters(text)):
         return text
     parts = COLOUR.split(text) if colours else [text]
@@ -24,7 +24,6 @@ def printable(text: str, *, colours: bool = False) -> str:
 
 
 def _has_unknown_characters(text: str) -> bool:
-    """Return whether the text contains an unassigned or private-use character."""
     return any(
         category(c) in UNASSIGNED_CATEGORIES
         for line in text.splitlines()

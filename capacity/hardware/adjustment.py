@@ -47,8 +47,7 @@ ROOFLINE_TOLERANCE = 0.03  # of a peak: GPUs exceed the clocks of their datashee
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """Adjustment parameter with its prior standard deviation. If `unit` is empty, it is the logarithm of a time
-    factor."""
+    """Adjustment parameter and its prior standard deviation; without `unit`, the logarithm of a time factor."""
 
     name: str
     title: str
@@ -74,8 +73,7 @@ def kernel_parameters(operator: str) -> tuple[str, ...]:
 
 
 def _time_exponent(field: str) -> int:
-    """Return the exponent of a time factor that multiplies the constant `field`: 1 for times, -1 for fractions of a
-    peak, else 0."""
+    """Return the exponent of a time factor on the constant `field`: 1 for times, -1 for fractions of a peak, else 0."""
     return field.endswith("_s") - field.endswith("_fraction")
 
 

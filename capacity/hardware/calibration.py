@@ -41,8 +41,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement(Generic[Row]):
-    """One measured kernel run: its inputs, the measured seconds, and its group. A group is held out of a fit as a
-    whole."""
+    """One measured kernel run: inputs, measured seconds, and its group, which is held out of a fit as a whole."""
 
     row: Row
     seconds: float
@@ -68,8 +67,7 @@ class ErrorSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective(Generic[Row]):
-    """Objective function of a fit: log residuals of the measurements, and the constants' pull towards `centre` if
-    given."""
+    """Objective function of a fit: log residuals of the measurements, and the pull towards `centre` if given."""
 
     predict: Predict[Row]
     measurements: Sequence[Measurement[Row]]

@@ -170,8 +170,7 @@ class Residuals(Spec):
     fit: Fit
 
     def widen(self, factor: float) -> Residuals:
-        """Return the interval, wider by `factor` in both directions; its basis becomes "assumed" unless `factor` is
-        1."""
+        """Return the interval, wider by `factor` in both directions; basis "assumed" unless `factor` is 1."""
         if factor == 1.0:
             return self
         return Residuals(
@@ -256,7 +255,6 @@ def universal() -> StepCoefficients:
 
 
 def _with_fit(table: Table, fit: Table) -> Table:
-    """Return the tables with `fit` added to all constants without a `fit`."""
     if all(isinstance(value, dict) for value in table.values()):
         return {key: _with_fit(value, fit) for key, value in table.items()}
     return {"fit": fit, **table}

@@ -52,8 +52,7 @@ Found = TypeVar("Found", bound=Coefficients)
 
 
 class StepConversion(Protocol):
-    """Function that converts constants fitted on short runs of a kernel to whole engine steps. `kernel`: operator and
-    key."""
+    """Function that converts constants of a `kernel` (operator, key) fitted on short runs to whole engine steps."""
 
     def __call__(self, constants: Found, *, kernel: tuple[str, str] | None) -> Found: ...
 
@@ -148,8 +147,7 @@ class KernelLookup:
         )
 
     def _slow_down_to_marlin(self, constants: Coefficients, key: str) -> Coefficients:
-        """Return GEMM constants of another engine with the compute fraction limited to that of Marlin in large
-        GEMMs."""
+        """Return another engine's GEMM constants, with at most the compute fraction of Marlin in large GEMMs."""
         sixteen = next(f.gemm["bf16"] for f, *_ in self.families() if "bf16" in f.gemm).compute_fraction
         if self._family not in MARLIN_FAMILIES or not isinstance(constants, GemmCoefficients):
             return constants

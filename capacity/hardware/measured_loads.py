@@ -40,8 +40,7 @@ class MeasuredLoad(Spec):
     scatter: dict[LoadMetric, Positive]
 
     def correlation(self, place: Sequence[float]) -> float:
-        """Return the correlation of the errors at this load and at `place` (requests in flight, prompt and output
-        tokens)."""
+        """Return the correlation of the errors at this load and at `place` (requests in flight, lengths)."""
         apart = sum(math.log(a / b) ** 2 for a, b in zip(self.place, place, strict=True))
         return math.exp(-apart / (2 * REACH**2))
 

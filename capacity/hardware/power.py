@@ -129,8 +129,7 @@ def _has_halved_tensor_cores(card: HardwareProfile) -> bool:
 def scale_to_power_limit(
     constants: Coefficients, card: HardwareProfile, source_card: HardwareProfile
 ) -> Coefficients:
-    """Return the constants with the compute fraction reduced in proportion to the clock under the card's power
-    limit."""
+    """Return the constants with the compute fraction reduced like the clock under the card's power limit."""
     fraction: float | None = getattr(constants, "compute_fraction", None)
     share = 1.0 if fraction is None else sustained_share(card, source_card, fraction)
     if fraction is None or share == 1.0:

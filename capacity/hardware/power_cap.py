@@ -58,8 +58,7 @@ class PowerCapConstants(Coefficients):
         )
 
     def clock_share(self, cap_watts: float, demand_watts: float, static_watts: float) -> float:
-        """Return the ratio of the clocks with and without a cap for a kernel that draws `demand_watts` without a
-        cap."""
+        """Return the clock under a cap / without a cap, for a kernel that draws `demand_watts` without one."""
         if demand_watts <= cap_watts:
             return 1.0
         power = max(cap_watts - static_watts, 0.0) / (demand_watts - static_watts)
@@ -126,8 +125,7 @@ def cap_text(cap: float | str) -> str:
 
 
 def limit_power(card: HardwareProfile, watts: float) -> HardwareProfile:
-    """Return the GPU under a power cap. Its provisioned power falls with the power of GPU and cooling; that of the host
-    is unchanged."""
+    """Return the GPU under a power cap; provisioned power of GPU and cooling falls, that of the host does not."""
     if watts >= card.tdp_watts:
         return card
     saved = server_power().facility_watts(card.tdp_watts - watts, 0.0)

@@ -36,8 +36,7 @@ def _parse_usd(amount: str, text: str) -> float:
 
 
 def parse_price_mix(text: str) -> dict[str, float]:
-    """Return the share of each tier in the value of `--price-mix`. Raises InvalidInput unless the shares add up to
-    1."""
+    """Return the share of each tier in `--price-mix`. Raises InvalidInput unless the shares add up to 1."""
     shares: dict[str, float] = {}
     for item in text.split(","):
         tier, _, share = (part.strip() for part in item.partition("="))

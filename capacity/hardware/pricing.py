@@ -86,8 +86,7 @@ class Price:
 
     @property
     def description(self) -> str:
-        """Describe the price in one line: provider, product, instance size, date and source, or the offers in the
-        median."""
+        """Describe the price: provider, product, instance size, date and source, or the offers in the median."""
         if self.is_given:
             return self.source
         if self.market is not None:

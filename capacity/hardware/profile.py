@@ -114,7 +114,6 @@ class HardwareProfile(Spec):
         return "+" in self.name
 
     def with_adjustment(self, adjustment: Adjustment | None) -> "HardwareProfile":
-        """Return a copy with this adjustment."""
         return self.model_copy(update={"adjustment": adjustment})
 
     def is_at_least_as_fast(self, other: "HardwareProfile") -> bool:
@@ -131,8 +130,7 @@ class HardwareProfile(Spec):
         )
 
     def link_for(self, ranks: int) -> Link:
-        """Return the slowest link of a group of `ranks` GPUs: within a scale-up domain, PCIe in a node, or between
-        nodes."""
+        """Return the slowest link that a group of `ranks` GPUs uses: scale-up domain, PCIe or between nodes."""
         if ranks <= self.scale_up.domain_gpus:
             return self.scale_up
         if ranks <= self.gpus_per_node:
@@ -317,7 +315,6 @@ def _fact_toml(profile: HardwareProfile, dotted: str, value: object, keys: Mappi
 
 
 def _toml_lines(values: Mapping[str, Any]) -> list[str]:
-    """Return a line of TOML for each value that is not None."""
     return [f"{toml_key(key)} = {toml_value(value)}" for key, value in values.items() if value is not None]
 
 

@@ -21,8 +21,7 @@ _COUNT_PATTERNS = (
 
 
 def profile_names(directories: Sequence[Path | str] = ()) -> tuple[str, ...]:
-    """Return the sorted names of all profiles on the search path and of plug-ins, including variants
-    (`name@variant`)."""
+    """Return the sorted names of all profiles and variants (`name@variant`), including those of plug-ins."""
     return tuple(sorted({*(path.stem for path in profile_paths(directories)), *plugin_names("profiles")}))
 
 

@@ -32,8 +32,7 @@ class ServerPower(Spec):
     pue: PowerFactor
 
     def facility_watts(self, gpu_watts: float, tdp_watts: float) -> float:
-        """Return the watts of GPUs, host and cooling for GPUs that draw `gpu_watts` and have a TDP of `tdp_watts` in
-        total."""
+        """Return the watts of GPUs with host and cooling; `gpu_watts` and `tdp_watts` are totals of all GPUs."""
         server = (gpu_watts + self.host_share.value * tdp_watts) * (1 + self.fan_share.value)
         return server / self.power_supply_efficiency.value * self.pue.value
 

@@ -52,8 +52,7 @@ class MetricSpread(Spec):
 
 
 class EvidenceCoverage(Spec):
-    """Factors on the deviations of TTFT and TPOT for an engine with dense or MoE models on one GPU (`gpu` None: all
-    other GPUs)."""
+    """Factors on TTFT and TPOT deviations for an engine and kind of model on one GPU (`gpu` None: other GPUs)."""
 
     engine: str
     is_moe: bool
@@ -84,8 +83,7 @@ class PercentileSpread(Spec):
 
 
 class IntervalCoverage(Spec):
-    """Fraction of held-out values that their intervals contain: over all values (`held`), and as a mean over sources
-    (`held_by_source`)."""
+    """Fraction of held-out values in their intervals: over all values, and as a mean over sources."""
 
     figures: int
     sources: int
@@ -124,15 +122,13 @@ class Spreads(Spec):
     held: dict[str, IntervalCoverage] = Field(default_factory=dict)
 
     def kind(self, metric: Metric, *, is_moe: bool, saturated: bool = False) -> MetricSpread:
-        """Return the spread of a metric for dense or MoE models; for E2E of a saturated engine, that of the
-        throughput."""
+        """Return the spread of a metric for dense or MoE models; for E2E of a saturated engine, of throughput."""
         what = "saturated" if saturated and metric == "e2e" else metric
         found: MetricSpread = getattr(self, f"{'moe' if is_moe else 'dense'}_{what}")
         return found
 
     def spread_of_unspecified(self, engine: str, setting: str) -> UnspecifiedSpread | None:
-        """Return the spread that an unspecified setting causes; for an engine without data, the largest of all
-        engines."""
+        """Return the spread of an unspecified setting; for an engine without data, the largest of all engines."""
         if engine in self.unsaid:
             return self.unsaid[engine].get(setting)
         known = [settings[setting] for settings in self.unsaid.values() if setting in settings]

@@ -172,8 +172,7 @@ def _get_fact(profile: HardwareProfile, name: str) -> float:
 def _replace_facts(
     base: HardwareProfile, name: str, facts: Mapping[str, float], origins: Mapping[str, Provenance]
 ) -> HardwareProfile:
-    """Return the profile with other facts. Memory and power values scale with them, and kernel constants are marked as
-    transferred."""
+    """Return the profile with other facts, scaled memory and power values, and transferred kernel constants."""
     whole = type(base).model_fields
     update: dict[str, object] = {"dense_flops_per_s": dict(base.dense_flops_per_s)}
     for fact, value in facts.items():

@@ -133,8 +133,7 @@ class PeriodicArrivals:
 
 @dataclass(frozen=True, slots=True)
 class PartOfArrivals:
-    """Arrivals of `process` from the time at which the expected number of arrivals is `skipped`; this time is 0
-    here."""
+    """Arrivals of `process` after its first `skipped` expected arrivals, on a clock that starts there at 0."""
 
     process: RampArrivals | PeriodicArrivals
     skipped: float
@@ -152,8 +151,7 @@ class PartOfArrivals:
 
 
 def busiest_part(process: RampArrivals | PeriodicArrivals, within: float, count: float) -> PartOfArrivals:
-    """Return the part of `process` in which `count` arrivals take the least time, within its first `within`
-    arrivals."""
+    """Return the part of the first `within` arrivals of `process` in which `count` arrivals take the least time."""
     starts = np.linspace(0.0, max(within - count, 0.0), _CELLS_PER_PERIOD + 1)
     lasts_s = process.when_s(starts + count) - process.when_s(starts)
     return PartOfArrivals(process, float(starts[int(np.argmax(lasts_s <= lasts_s.min() * (1 + 1e-9)))]))

@@ -46,8 +46,7 @@ class PromptContent:
         object.__setattr__(self, "answer_ids", int_column("answer_ids", self.answer_ids, length=requests))
 
     def add_salt(self, salt: IntArray) -> PromptContent:
-        """Return the content with a different text for each salt, so that requests with different salts share no
-        blocks."""
+        """Return the content with other texts for each salt, so that different salts share no blocks."""
         texts, salts = np.concatenate([self.segment_ids, self.answer_ids]), int(salt.max()) + 1
         number = np.unique(texts, return_inverse=True)[1].astype(np.int64)
         own = number * salts + np.concatenate([np.repeat(salt, np.diff(self.offsets)), salt])
@@ -61,8 +60,7 @@ class PromptContent:
         *,
         answer_ids: Sequence[int] | IntArray | None = None,
     ) -> PromptContent:
-        """Return the content of `prompts`, lists of (id, tokens). With `answer_ids` None, no prompt repeats an
-        answer."""
+        """Return the content of `prompts`, lists of (id, tokens). `answer_ids` None: no prompt repeats an answer."""
         ids: list[int] = []
         tokens: list[int] = []
         offsets = [0]
@@ -163,8 +161,7 @@ class BlockRuns:
     counts: IntArray
 
     def separate_by_adapter(self, adapter: IntArray) -> BlockRuns:
-        """Return the runs with other block ids for each LoRA adapter, because KV blocks of different adapters are not
-        equal."""
+        """Return the runs with other block ids for each LoRA adapter, because their KV differs."""
         number, run = (
             np.unique(values, return_inverse=True)[1] for values in (adapter, self.first_ids >> RUN_BITS)
         )

@@ -143,8 +143,7 @@ def _mean_and_period(process: RampArrivals | PeriodicArrivals) -> tuple[float, f
 
 
 def _assign_adapters(workload: Workload, traffic: Traffic, num_adapters: int) -> Workload:
-    """Assign one of `num_adapters` adapters to each request, or to each session; their popularity is
-    Zipf-distributed."""
+    """Assign one of `num_adapters` adapters to each request, or to each session, with Zipf popularity."""
     if workload.adapter is not None:
         raise InvalidInput("the trace has the adapter of every request: remove --num-adapters")
     rng = random_stream(traffic.seed, "adapters")
@@ -153,8 +152,7 @@ def _assign_adapters(workload: Workload, traffic: Traffic, num_adapters: int) ->
 
 
 def _assign_priorities(workload: Workload, traffic: Traffic, shares: Mapping[int, float]) -> Workload:
-    """Assign a priority to each request, or to each session; `shares` is the fraction of requests with each
-    priority."""
+    """Assign a priority to each request, or to each session; `shares` is the fraction of each priority."""
     if workload.priority is not None:
         raise InvalidInput("the trace has the priority of every request: remove --priority-shares")
     rng, kinds = random_stream(traffic.seed, "priorities"), np.array(list(shares))
@@ -173,7 +171,6 @@ def _assign_tenants(workload: Workload, traffic: Traffic, salts: int) -> Workloa
 
 
 def _draw_by_session(workload: Workload, draw: Callable[[int], IntArray]) -> IntArray:
-    """Return a random value for each request; all requests of a session have the same value."""
     if workload.session is None:
         return draw(len(workload))
     sessions, session = np.unique(workload.session, return_inverse=True)
@@ -208,7 +205,6 @@ def _set_max_tokens(workload: Workload, traffic: Traffic, max_tokens: int) -> Wo
 
 
 def _given_flags(traffic: Traffic, names: Iterable[str]) -> list[str]:
-    """Return the flags of the fields in `names` that the user set."""
     return [f"--{name.replace('_', '-')}" for name in names if name in traffic.model_fields_set]
 
 
@@ -299,7 +295,6 @@ def _num_requests(traffic: Traffic) -> int:
 
 
 def _make_user_loop(traffic: Traffic, users: int, prompt: Lengths, output: Lengths) -> Workload:
-    """Return a closed loop of `users` users, who each send a new request after every answer."""
     if flags := _given_flags(traffic, ("turns", "clients", "random_prefix_len", "arrivals", "request_rate")):
         raise InvalidInput(f"--user-loop closed and {flags[0]} exclude each other: remove one")
     asked = traffic.num_prompts
@@ -333,8 +328,7 @@ def _make_client_mix(traffic: Traffic, requests: int, prompt: Lengths, output: L
 
 
 def _largest_mean_multiple(traffic: Traffic, longest_tokens: int | None) -> float:
-    """Return the largest factor, at least 1, by which both mean lengths can grow before a request exceeds
-    `longest_tokens`."""
+    """Return the largest factor, at least 1, on both mean lengths with which a request fits in `longest_tokens`."""
     if longest_tokens is None:
         return math.inf
     left = (longest_tokens - traffic.random_prefix_len - traffic.encoded_tokens) / traffic.turns
@@ -356,8 +350,7 @@ def _lengths(traffic: Traffic, tokens: int, cv: float, times_mean: float) -> Len
 def _arrivals(
     traffic: Traffic, *, per_request: int = 1
 ) -> SteadyArrivals | RampArrivals | PeriodicArrivals | PartOfArrivals:
-    """Return the arrival process of `traffic`, in which each arrival starts a session of `per_request` requests
-    (turns)."""
+    """Return the arrival process of `traffic`; each arrival starts a session of `per_request` requests (turns)."""
     if traffic.arrivals == "steady":
         rate = math.inf if traffic.request_rate is None else traffic.request_rate / per_request
         return SteadyArrivals(rate, traffic.burstiness)

@@ -80,8 +80,7 @@ class Slo:
         return value_s <= self.limit_s
 
     def value_s(self, values_s: npt.ArrayLike) -> float | None:
-        """Return the percentile of this SLO of `values_s`, linearly interpolated as in vLLM; None if `values_s` is
-        empty."""
+        """Return this SLO's percentile of `values_s`, linearly interpolated as in vLLM; None without values."""
         if self.percentile is None:
             raise InvalidInput(f"{self} applies to every request: it has no percentile to compute")
         values = np.asarray(values_s, dtype=np.float64)
@@ -89,8 +88,7 @@ class Slo:
 
 
 def parse_slos(texts: str | Iterable[str]) -> tuple[Slo, ...]:
-    """Parse the values of `--slo`, each with one or several SLOs separated by spaces or commas. Raises InvalidInput if
-    two limit the same metric."""
+    """Parse values of `--slo`, separated by spaces or commas. Raises InvalidInput if two limit the same metric."""
     words = [
         word
         for text in ([texts] if isinstance(texts, str) else texts)

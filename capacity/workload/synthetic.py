@@ -99,8 +99,7 @@ def random_requests(
     concurrency: int | None = None,
     seed: int = 0,
 ) -> Workload:
-    """Return the requests that `vllm bench serve --dataset-name random` sends with these options. Raises
-    InvalidInput."""
+    """Return the requests of `vllm bench serve --dataset-name random` with these options. Raises InvalidInput."""
     if prefix_len < 0:
         raise InvalidInput(f"the prefix length must be at least 0 tokens, not {prefix_len}")
     return synthetic(

@@ -19,8 +19,7 @@ _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The time from `start_s` to before `end_s`. `work`: prompt tokens plus weighted output tokens that arrive in
-    it."""
+    """The time from `start_s` to before `end_s`. `work`: prompt tokens plus weighted output tokens in it."""
 
     start_s: float
     end_s: float

@@ -164,20 +164,17 @@ class Workload:
 
     @property
     def request_rate_per_s(self) -> float:
-        """Return the number of arrivals after the first, divided by the span (requests/s); infinite if all arrive at
-        once."""
+        """Return the arrivals after the first / span, in requests/s; infinite if all arrive at once."""
         return (len(self) - 1) / self.span_s if self.span_s > 0 else float("inf")
 
     @property
     def offered_per_s(self) -> float:
-        """Return the long-run requests per second: the rate at which arrivals were drawn, else that of these
-        requests."""
+        """Return the long-run rate (requests/s): that at which arrivals were drawn, else that of these requests."""
         return self.request_rate_per_s if self.asked_per_s is None else self.asked_per_s
 
     @property
     def arrival_cv(self) -> float | None:
-        """Return the coefficient of variation of the gaps between arrivals (1 for Poisson); None with fewer than two
-        gaps."""
+        """Return the coefficient of variation of arrival gaps (1 for Poisson); None with fewer than two gaps."""
         gaps_s = np.diff(self.arrival_s)
         return float(gaps_s.std() / gaps_s.mean()) if len(gaps_s) > 1 and self.span_s > 0 else None
 

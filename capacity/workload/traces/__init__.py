@@ -83,7 +83,6 @@ def _first_line(lines: TraceLines) -> FirstLine:
 
 
 def _reject_unknown_format(lines: TraceLines, first: FirstLine) -> NoReturn:
-    """Raise MalformedFile for a file of unknown format."""
     if isinstance(first, Table):
         reject_table(
             lines, first, " or ".join(",".join(entry.needed) for entry in trace_formats() if entry.tabular)

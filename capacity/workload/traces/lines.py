@@ -153,8 +153,7 @@ def _buffer(stream: IO[bytes]) -> io.BufferedReader:
 
 
 def _decode_text(binary: io.BufferedReader) -> IO[str]:
-    """Return the stream as UTF-8 text, with or without BOM and with any line ends; invalid bytes are kept for error
-    messages."""
+    """Return the stream as UTF-8 text, with or without BOM; invalid bytes are kept for error messages."""
     try:
         compressed = binary.peek(2)[:2] == b"\x1f\x8b"
     except OSError as error:

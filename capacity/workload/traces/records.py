@@ -125,8 +125,7 @@ class Requests:
         lines.count_row(len(self))
 
     def _nanoseconds(self, field: str, value: object) -> int:
-        """Return nanoseconds since 1970 of a date or a number, whose unit (s, ms, us or ns) is inferred from its
-        magnitude."""
+        """Return nanoseconds since 1970 of a date or a number; its unit (s, ms, us, ns) follows from its magnitude."""
         value = _parse_whole_number(value)
         if isinstance(value, str):
             return self.clock.nanoseconds(self.lines, field, value)
@@ -143,8 +142,7 @@ class Requests:
         return ns
 
     def workload(self, name: str, notices: Sequence[str] = ()) -> Workload:
-        """Return the requests as a workload that starts with the first request. Raises MalformedFile without
-        requests."""
+        """Return the requests as a workload that starts at the first one. Raises MalformedFile without requests."""
         if not len(self):
             self.lines.reject("has no request with a time, prompt and output tokens")
         if self.empty:

@@ -262,8 +262,7 @@ class CalendarClock:
         self._minutes: dict[tuple[str, str, str | None], int] = {}
 
     def nanoseconds(self, lines: TraceLines, field: str, text: str) -> int:
-        """Return nanoseconds since 1970, exact because Azure traces have seven decimals, more than datetime
-        supports."""
+        """Return exact nanoseconds since 1970; datetime has too few decimals for Azure traces."""
         match = _CALENDAR.fullmatch(text.strip())
         if match is None:
             lines.reject(f"{field} {short_repr(text)} is not a time such as 2023-11-16 18:15:46.6805900")
@@ -285,8 +284,7 @@ class CalendarClock:
         return minute_ns + int(second) * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
 
     def plain_nanoseconds(self, lines: TraceLines, field: str, texts: Sequence[str]) -> IntArray | None:
-        """Return nanoseconds since 1970 of texts in one format without a time zone; None if a text has another
-        format."""
+        """Return nanoseconds since 1970 of texts in one format without time zone; None for other texts."""
         width, form = len(texts[0]), _PLAIN_CALENDAR.format(" T"["T" in texts[0]])
         if not 19 <= width <= 29 or width == 20 or any(len(text) != width for text in texts):
             return None
@@ -339,5 +337,4 @@ def _plain_seconds(texts: Sequence[str]) -> FloatArray | None:
 
 
 def as_ints(values: "array[int]") -> IntArray:
-    """Return a numpy view of an array of 64-bit integers."""
     return np.frombuffer(values, dtype=np.int64)

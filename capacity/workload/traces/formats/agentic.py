@@ -1,5 +1,4 @@
-"""Agentic coding sessions, one per line. Each request waits for the previous one, and prompts extend earlier
-prompts."""
+"""Agentic coding sessions, one per line; each request waits for the previous one and extends an earlier prompt."""
 
 import heapq
 from array import array
@@ -68,7 +67,6 @@ class _Sessions:
         return len(self.columns["arrival_s"])
 
     def add(self, record: Mapping[str, object]) -> None:
-        """Add the requests of one session."""
         lines = self.lines
         if missing := [key for key in _KEYS if key not in record]:
             lines.reject(f"has no {missing[0]!r}; it has {short_repr(', '.join(map(str, record)))}")

@@ -23,8 +23,7 @@ MAX_SAMPLES = 5_000_000
 
 
 class Histogram(NamedTuple):
-    """Numbers of requests: a row for each interval between two times of `at_s`, a column for each length bucket.
-    `bounds`: upper bounds of the buckets in tokens."""
+    """Numbers of requests, a row for each interval of `at_s`; `bounds`: upper ends of the length buckets in tokens."""
 
     at_s: FloatArray
     bounds: FloatArray
