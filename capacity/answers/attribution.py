@@ -42,8 +42,7 @@ class Shares:
 class ResourceEffect:
     """Relative change of TTFT, TPOT and cost per token when only one resource changes, by the fraction `change`.
 
-    `tpot` is None for a single output token. The cost changes only with throughput, because faster resources are
-    assumed to cost the same.
+    `tpot` is None for a single output token. The cost changes only with throughput: faster resources cost the same.
     """
 
     resource: str

@@ -35,9 +35,8 @@ KEPT_FOR_PROBES = (  # fields of a service that a capacity depends on
     *("router", "router_ttft_s", "decode_router", "kv_transfer_link", "kv_transfer_bytes_per_s"),
     *("escalate_by", "cache_hit_rate"),
 )
-_probed: deque[tuple[object, ProbeResults]] = deque(
-    maxlen=8
-)  # the last deployments whose capacity was measured
+# the last deployments whose capacity was measured
+_probed: deque[tuple[object, ProbeResults]] = deque(maxlen=8)
 
 
 def run_service(
@@ -110,8 +109,7 @@ def with_roles(pools: Sequence[ResolvedPool], service: Service) -> list[Resolved
 def kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
     """Return the link for KV transfer between prefill and decode engines, whose rate is that of the slower side.
 
-    Each GPU has its own link, and a data-parallel rank uses the links of all its GPUs. Raises InvalidInput if a GPU has
-    no such link.
+    A data-parallel rank uses the links of all its GPUs. Raises InvalidInput if a GPU has no such link.
     """
     links = [
         (_link_of(pool, service.kv_transfer_link), pool.pool.num_gpus // pool.lockstep_ranks)

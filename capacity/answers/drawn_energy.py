@@ -23,8 +23,7 @@ JOULES_PER_KWH = 3.6e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnEnergy:
-    """Power that a deployment draws at a load, and energy per output token including that of prompts, with 90 %
-    intervals.
+    """Power that a deployment draws at a load, and energy per output token, prompts included, with 90 % intervals.
 
     `gpu_watts` and `joules_per_output_token` include only the GPUs. `facility_watts` and
     `facility_joules_per_output_token` add hosts, fans, losses of power supplies, and cooling (`pue`); their intervals

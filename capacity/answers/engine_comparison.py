@@ -44,8 +44,7 @@ class EngineOnLoad:
     """Results of one engine at the load: metrics, memory of the fullest GPU, and features that the engine lacks.
 
     The memory fields are None if the engine cannot run the pool (`point.reason` explains why). `sourced_fraction`:
-    fraction of the engine's constants that are published, measured or fitted, not assumed. `notes`: values assumed for
-    unknown constants.
+    fraction of the engine's constants that are not assumed. `notes`: values assumed for unknown constants.
     """
 
     engine: str
@@ -62,8 +61,7 @@ class EngineOnLoad:
 class EngineComparison(AnswerRecord):
     """`estimate` under several engines (their newest releases by default), highest tokens/s first.
 
-    Engines differ in host time, kernels, memory use and limits. If the intervals of two rows overlap, it is not known
-    which engine is faster.
+    If the intervals of two rows overlap, it is not known which engine is faster.
     """
 
     SCHEMA: ClassVar[str] = "capacity/engine-comparison/v1"
@@ -90,8 +88,7 @@ def compare_engines(
     """Estimate one load on one GPU under each of `engines`; `engine` in `options` is ignored.
 
     Each engine has the given tensor-parallel size, else the smallest size that serves the load. An engine that cannot
-    run the load is a row with a reason. Raises InvalidInput for an impossible load and for options that no engine
-    accepts.
+    run the load is a row with a reason. Raises InvalidInput for an impossible load, or options that no engine accepts.
     """
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
     deployment = make_deployment(

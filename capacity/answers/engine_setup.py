@@ -111,8 +111,7 @@ def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
 
 
 def engine_frontend(resolved: ResolvedPool, workload: Workload | None = None) -> FrontendTimes:
-    """Return the times of the front end between the client and this engine. The pool's values override the engine's
-    defaults.
+    """Return the times of the front end between client and engine; the pool's values override the engine's defaults.
 
     For an offline `workload` the engine's CPU times per request, prompt token and streamed token are zero.
     """
@@ -333,8 +332,7 @@ def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:
     """Return the number of usable KV blocks and the block size in tokens.
 
     If layers have different windows, the block size is at least WINDOW_PAGE_TOKENS, because smaller blocks make a
-    simulation five times as slow. Per group of layers, a request then stores at most WINDOW_PAGE_TOKENS - 1 tokens
-    less.
+    simulation five times as slow. A request then stores up to WINDOW_PAGE_TOKENS - 1 tokens less per window.
     """
     blocks, tokens = plan.usable_blocks, plan.kv_block_tokens
     if len(plan.layout.kv_windows) > 1 and tokens < WINDOW_PAGE_TOKENS:
@@ -372,8 +370,7 @@ def _with_drafts(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
 def with_drafts(
     setup: EngineSetup, speculation: speculative.Speculation, draft_tokens: int | None, *, seed: int = 0
 ) -> EngineSetup:
-    """Return the setup with drafts of depth `draft_tokens` (None: the default of the draft method). Raises
-    InvalidInput.
+    """Return the setup with drafts of depth `draft_tokens` (None: the method's default). Raises InvalidInput.
 
     Each node of a draft tree takes a token of the step's budget and a KV slot; each depth has its own acceptance rate.
     """

@@ -25,8 +25,7 @@ def fit(
     download: bool = False,
     **options: Any,
 ) -> Fit:
-    """Return whether `model` fits the pool, and the capacity of its KV cache. A model that does not fit raises no
-    error.
+    """Return whether `model` fits the pool, and the capacity of its KV cache. If it does not fit, no error is raised.
 
     Raises InvalidInput (or a subclass) for an invalid name, value or combination.
     """

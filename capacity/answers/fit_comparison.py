@@ -28,8 +28,7 @@ from capacity.pool.resolve import ResolvedPool, resolve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitPoint:
-    """A model on one GPU type: on the smallest pool that holds a request of `max_model_len` tokens, else on the
-    largest.
+    """A model on one GPU type, on the smallest pool that holds a request of `max_model_len` tokens, else the largest.
 
     `fits`: whether the pool holds such a request. If not, `reason` explains why, and `max_context_tokens` is the
     longest context that fits (0: the weights do not fit). Memory is that of the fullest GPU. `usd_per_hour` is the
@@ -54,9 +53,8 @@ class FitPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitComparison(AnswerRecord):
-    """`fit` on every GPU type. First come GPUs that hold the model, by price and then those without a price; then GPUs
-    that hold only shorter requests; then GPUs that cannot run the model. `price_tier`: tier of the dated price
-    table."""
+    """`fit` on every GPU type: GPUs that hold the model, by price and then those without a price; GPUs that hold only
+    shorter requests; GPUs that cannot run the model. `price_tier`: tier of the dated price table."""
 
     SCHEMA: ClassVar[str] = "capacity/fit-comparison/v1"
 

@@ -79,8 +79,7 @@ class Frontier(AnswerRecord):
         return sorted(found, key=lambda pair: -_per_gpu(pair[1]))
 
     def pareto_points(self) -> set[tuple[int, int]]:
-        """Return the indices (line, point) of the points that no other point exceeds in both tokens/s per user and
-        tokens/s per GPU."""
+        """Return the indices (line, point) of the points that no point exceeds in both speed per user and per GPU."""
         places = [
             (point.tpot_s.value, -_per_gpu(point), number, place)
             for number, line in enumerate(self.lines)

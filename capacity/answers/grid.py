@@ -49,8 +49,7 @@ def fit_grid(
     profiles: str | Path | None = None,
     **options: Any,
 ) -> FitGrid:
-    """Return `fit` on `gpus` (None: every profile) at each tensor-parallel size; `gpu` and `tensor_parallel_size` in
-    `options` are ignored.
+    """Return `fit` on `gpus` (None: every profile) at each tensor-parallel size; these override `options`.
 
     A combination that a GPU cannot run (an unsupported format, an uneven split) is a cell with a reason. Raises
     UnknownName or MalformedFile for the model.

@@ -167,8 +167,7 @@ def relative_ends(parts: Iterable[Part], kind: MetricSpread) -> tuple[float, flo
 
 
 def kind_of(metric: Metric, asked: PredictionContext, known: Spreads) -> MetricSpread:
-    """Return the fitted deviations and interval ends of a metric; for a deployment calibrated on its own runs, the ends
-    after calibration."""
+    """Return the fitted deviations and interval ends of a metric, after calibration if the deployment is calibrated."""
     kind = known.kind(metric, is_moe=asked.is_moe, saturated=asked.saturated)
     return kind.calibrated if calibrated_sensitivities(metric, asked) else kind
 
@@ -186,8 +185,7 @@ def calibrated_sensitivities(metric: Metric, asked: PredictionContext) -> dict[L
 
 
 def _step_parts(metric: Metric, sensitivity: Shares, asked: PredictionContext, known: Spreads) -> list[Part]:
-    """Return the interval parts of step times: one for each class of kernels or CPU work, or one for all after
-    calibration.
+    """Return the interval parts of step times: one for each class of kernels or CPU work; after calibration, one.
 
     A class has one correction factor for kernels of all sizes. Calibration at one load reduces the factor's variance;
     at other loads only the fraction 1 - `RUN_TO_RUN` of this reduction applies.
@@ -216,8 +214,7 @@ def _step_parts(metric: Metric, sensitivity: Shares, asked: PredictionContext, k
 
 
 def _deployment_parts(metric: Metric, asked: PredictionContext, known: Spreads) -> list[Part]:
-    """Return the parts of the interval that step times do not explain: differences between deployments, and between
-    runs.
+    """Return the interval parts that step times do not explain: differences between deployments and between runs.
 
     Both are wider if the measurements do not include this engine on this GPU, except for a calibrated deployment.
     """

@@ -101,8 +101,7 @@ def predicted_latencies(
 
 @dataclass(frozen=True)
 class LoadBands:
-    """Latency intervals of one load on one pool: the sources of error, and the interval ends relative to the
-    prediction.
+    """Latency intervals of one load on one pool: sources of error, and interval ends relative to the prediction.
 
     They apply to a server launched with the settings and the release of the prediction. `as_found`: they apply to an
     existing server, on which settings that the user did not give may differ from the defaults.
@@ -219,8 +218,8 @@ class LoadBands:
 
 
 def length_spread(resolved: ResolvedPool) -> float:
-    """Return the standard deviation of the logarithm of tokens per verification step; 0 without drafts or with a given
-    acceptance rate."""
+    """Return the standard deviation of ln(tokens per verification step); 0 without drafts or with a given
+    acceptance."""
     if resolved.pool.speculator is None:
         return 0.0
     return pool_speculator(resolved.pool, resolved.model).length_spread
@@ -249,8 +248,7 @@ def widen_across_graph_limit(ends: tuple[float, float], other_s: float, own_s: f
 
 
 def unspecified_settings(pool: Pool) -> tuple[str, ...]:
-    """Return the names of the launch settings that the user did not give. A setting that the user gave with its default
-    value counts as given."""
+    """Return the names of the launch settings that the user did not give; a default that was given counts as given."""
     given = pool.model_fields_set
     names = [
         name for name, usual in LAUNCH_DEFAULTS.items() if getattr(pool, name) == usual and name not in given
@@ -309,8 +307,7 @@ def bands_of(
 def _served_latencies(bands: LoadBands, load: Served) -> Latencies:
     """Return the mean latencies of a load in its steady state, with intervals.
 
-    The intervals also include the means over the whole run. For arrivals close to the capacity, TTFT and E2E have no
-    upper end.
+    The intervals include the means over the whole run. Close to the capacity, TTFT and E2E have no upper end.
     """
     assert load.steady is not None
     covered = _latencies(load.steady, bands.with_interval)

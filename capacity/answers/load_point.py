@@ -209,8 +209,7 @@ def smallest_pools(
     profiles: Profiles = None,
     progress: Progress | None = None,
 ) -> list[SizedPool]:
-    """Return `smallest_pool` of each pool. Raises InvalidInput if all pools raise the same error, because then the
-    options are wrong."""
+    """Return `smallest_pool` of each pool. Raises InvalidInput if all pools raise the same error."""
     found = []
     for done, pool in enumerate(pools):
         if progress is not None:

@@ -26,8 +26,7 @@ class LoadSweep(AnswerRecord):
     """One pool at many loads, with a point for each load.
 
     `kv_requests`: number of such requests that the KV cache holds. `seats`: number of requests that the engine runs at
-    once (max_num_seqs). Requests above the smaller of the two wait. `full_requests_per_s`: request rate at this
-    maximum.
+    once (max_num_seqs). Requests above the smaller of the two wait; `full_requests_per_s` is the rate at this number.
     """
 
     SCHEMA: ClassVar[str] = "capacity/load-sweep/v1"

@@ -44,8 +44,7 @@ def engine_setup(
 ) -> ModelEngine:
     """Return the engine that `simulate` builds for a model and the keywords of a pool, for `simulator.simulate`.
 
-    Change a part with `dataclasses.replace(engine.setup, policy=MyPolicy)`. Raises DoesNotFit, or InvalidInput and its
-    subclasses.
+    Change a part with `dataclasses.replace(engine.setup, policy=MyPolicy)`. Raises DoesNotFit or InvalidInput.
     """
     pool = resolve(model, build(Pool, options), profiles=profiles, download=download)
     return ModelEngine(

@@ -24,8 +24,7 @@ def find_gpu(word: str) -> str | None:
 
 
 def find_model(name: str) -> tuple[Fields, tuple[str, ...]]:
-    """Return the preset that a name or Hugging Face id refers to, with its weight format if the name has one, and
-    notes.
+    """Return the preset that a name or Hugging Face id refers to, its weight format if the name has one, and notes.
 
     The fields are empty for any other name. Files of this machine are not read.
     """

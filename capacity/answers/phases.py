@@ -22,10 +22,9 @@ REQUEST_FIELDS = (
     "input_len", "output_len", "max_tokens", "images_per_prompt", "image_tokens", "image_size", "audio_seconds",
     "audio_tokens", "batch_size", "client_latency_s",
 )  # fmt: skip
-SYNCHRONISED_RANGE_RATIO = (
-    0.1  # range ratio below which requests still wait for each other's prefills: assumed
-)
-EAGER_NOTE_RATIO = 1.1  # least ratio, for a note, of a decode step beyond the CUDA graphs to one within
+# range ratio below which requests still wait for each other's prefills: assumed
+SYNCHRONISED_RANGE_RATIO = 0.1
+EAGER_NOTE_RATIO = 1.1  # minimum ratio, for a note, of decode step times without and with a CUDA graph
 ONE_LOAD = "give exactly one of --batch-size (single batch), --concurrency (closed loop) and --request-rate (arrivals)"
 LOAD_FIELDS = tuple(name for name in ESTIMATE_TRAFFIC if name not in REQUEST_FIELDS)
 
@@ -158,8 +157,7 @@ def equal_length_notes(traffic: Traffic) -> tuple[str, ...]:
 
 
 def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> Phases:
-    """Return the phases of a batch in closed form, or of a simulated load. Raises DoesNotFit, or InvalidInput for a
-    load that cannot run."""
+    """Return the phases of a batch in closed form, or of a simulated load. Raises DoesNotFit or InvalidInput."""
     slots = _slots(resolved, traffic, lengths)
     seen = tower_notes(resolved, pictured=bool(lengths.images))
     if traffic.batch_size is not None:

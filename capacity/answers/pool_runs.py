@@ -44,8 +44,7 @@ class PoolRun(RequestGroup):
     """Results of one of several pools: it received `requests` requests and completed `answered` of them.
 
     The other requests were sent to another pool, lost or rejected. Latencies are those of the completed requests, from
-    their arrival at the deployment. `busy_fraction`: fraction of their lifetime in which the replicas of the pool were
-    busy.
+    their arrival at the deployment. `busy_fraction`: fraction of their lifetime in which the replicas were busy.
     """
 
     model: str

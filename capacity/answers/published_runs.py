@@ -1,9 +1,8 @@
 """Published runs of servers that are nearest to a load of the user, each with its prediction.
 
-`published_runs.csv` and `judged_runs.csv` have measurements that third parties published (documentation, forum threads,
-blogs), with the engine and the settings as far as the source states them. Nothing was fitted to `judged_runs.csv`. In a
-prediction, settings that the source does not state have the engine's defaults, and the interval is that of a server
-with unknown settings.
+`published_runs.csv` and `judged_runs.csv` have measurements that third parties published, with the engine and the
+settings as far as the source states them. Nothing was fitted to `judged_runs.csv`. In a prediction, settings that are
+not stated have the engine's defaults, and the interval is that of a server with unknown settings.
 """
 
 import csv
@@ -103,8 +102,7 @@ def nearest_runs(
 
 
 def predict_published_runs(progress: Progress | None = None) -> tuple[PublishedRun, ...]:
-    """Return all published runs that can be predicted. `progress` is called with the numbers of completed and all
-    runs."""
+    """Return all published runs that can be predicted. `progress` is called with (completed, all) runs."""
     found: list[PublishedRun] = []
     for number, row in enumerate(published_rows(), start=1):
         found += _predict(row)

@@ -144,8 +144,7 @@ class Intensity:
 class Energy:
     """Energy per output token, including that of prompts.
 
-    `watts_per_gpu` and `joules_per_output_token` are provisioned: GPU, host and cooling at full power. `drawn` is the
-    power drawn at this load.
+    `watts_per_gpu` and `joules_per_output_token`: of GPU, host and cooling at full power. `drawn`: at this load.
     """
 
     watts_per_gpu: float
@@ -182,8 +181,7 @@ class ReplicaCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicasNeeded:
-    """Smallest numbers of replicas for a load: `stable` so that no queue grows, `within_slo` so that it also meets
-    `slos`.
+    """Smallest numbers of replicas for a load: `stable` so that no queue grows, `within_slo` so that `slos` are met.
 
     `busiest_requests_per_s`, for varying arrivals: the rate of the busiest 15 minutes, or of the part that was
     simulated. `stable` is None for a closed loop, because its request rate depends on the speed of the deployment.

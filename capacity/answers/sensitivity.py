@@ -27,8 +27,7 @@ class ObservedLoad:
     """A load with the mean times (s) that its clients see, from which sensitivities are computed.
 
     `waiting_s`: part of `ttft_s` before the first step of the request. `server_s`: part of `ttft_s` in client and API
-    server, which does not depend on steps. `load_fraction`: offered load over capacity of an open loop; None for a
-    closed loop or a batch.
+    server, which does not depend on steps. `load_fraction`: offered load / capacity of an open loop, else None.
     """
 
     input_len: float
@@ -46,9 +45,8 @@ class ObservedLoad:
 class Sensitivities:
     """Logarithmic derivatives of TTFT, TPOT and E2E with respect to a factor on each class of step time.
 
-    `tpot` is None for a single output token. The derivatives include one with respect to the token exponent of the
-    experts' time (`experts_tilt`), which is not part of the sum over classes. `queue_share`: fraction of TTFT in the
-    queue.
+    `tpot` is None for a single output token. The derivative with respect to the token exponent of the experts' time
+    (`experts_tilt`) is included, but not part of the sum over classes. `queue_share`: fraction of TTFT in the queue.
     """
 
     ttft: Shares
@@ -127,8 +125,8 @@ def _tpot_amplification(resolved: ResolvedPool, load: ObservedLoad, times: Phase
     larger batches, which make them still slower.
 
     A step of b sequences takes a + c·b seconds, b is proportional to this time, and prefills take the fraction p of all
-    time. The factor is 1 / (1 - p) / (1 - g), where g is the fraction of the step that is proportional to b. It is 1
-    for a closed loop.
+    time. The factor is 1 / (1 - p) / (1 - g), where g is the fraction of the step that is proportional to b; 1 for a
+    closed loop.
     """
     decode = times.decode_shape
     batch = decode.decode_sequences

@@ -111,8 +111,7 @@ def prompts_for_steady_state(run: SimulationResult, traffic: Traffic) -> int:
 
 
 def name_longer_run(verdict: Verdict, run: SimulationResult, requests: Workload, traffic: Traffic) -> Verdict:
-    """Return the verdict. If the run is too short for a verdict, its reason names a sufficient `--num-prompts` or
-    trace."""
+    """Return the verdict. If the run was too short, its reason names a sufficient `--num-prompts` or trace."""
     at_once = not requests.is_closed_loop and math.isinf(requests.offered_per_s)
     if verdict.verdict != TOO_SHORT or at_once or run.summary.e2el_ms is None:
         return verdict
@@ -128,8 +127,7 @@ def name_longer_run(verdict: Verdict, run: SimulationResult, requests: Workload,
 
 
 def with_enough_prompts(traffic: Traffic) -> Traffic:
-    """Return the traffic with enough requests for the steady state of a closed loop, unless the user gave their
-    number."""
+    """Return the traffic with enough requests for a steady state, if it is a closed loop without `num_prompts`."""
     if traffic.num_prompts is not None or traffic.trace is not None or traffic.concurrency is None:
         return traffic
     wanted = min(max(DEFAULT_NUM_PROMPTS, REQUESTS_PER_USER * traffic.concurrency), MAX_PROMPTS)

@@ -160,9 +160,7 @@ class _Inputs:
         )
 
 
-def _check_keywords(
-    observer: StepObserver | None, policy: str | type[Policy] | None, scheduler: str | None
-) -> None:
+def _check_keywords(observer: object, policy: object, scheduler: str | None) -> None:
     if isinstance(observer, type):
         raise InvalidInput(f"observer is the class {observer.__name__}: pass an object of it")
     if policy is not None and scheduler is not None:
@@ -177,7 +175,6 @@ def _deployment_of(
     *,
     num_pools: int,
 ) -> Deployment:
-    """Return the deployment of a file or of keywords, with `router`, which is a name or a class."""
     named = {"router": router} if isinstance(router, str) else {}
     pool, traffic, service, cost = split({**options, **named}, Pool, Traffic, Service, Cost)
     deployment = make_deployment(
@@ -341,7 +338,6 @@ def _replication_seeds(inputs: _Inputs, count: int) -> tuple[int, ...]:
 
 
 def _run_notes(inputs: _Inputs, run: SimulationResult) -> Iterator[str]:
-    """Yield notes on limits of the verdict and the cost, on routing, and on settings that the engines ignore."""
     if inputs.service.mean_time_between_failures_s is not None:
         yield "The capacity in the verdict assumes that no replica fails; it is lower while a replica is lost."
     if inputs.prices is not None and len(inputs.prices) > 1:

@@ -42,8 +42,7 @@ def long_run_rate(
 
     In an open loop this is the arrival rate minus the rate of requests that are not completed. For an overloaded
     deployment it is the completion rate, at most `most_per_s`, measured during a backlog or else derived from the
-    growth of the queue. In a closed loop it is the rate of the steady part, or of the whole run if there is no steady
-    part.
+    growth of the queue. In a closed loop it is the rate of the steady part, else of the whole run.
     """
     if workload.is_closed_loop:
         steady = None if verdict is None else verdict.steady

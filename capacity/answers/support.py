@@ -35,9 +35,8 @@ class SupportCell:
     """One engine on one accelerator with one family of weight formats, and the reason for its status.
 
     measured: servers with this engine on this GPU were measured, and the GEMM kernels are fitted on this GPU. fitted:
-    the GEMM kernels are fitted on this GPU. assumed: the GEMM kernels are those of another GPU or engine, measured by
-    third parties, or computed from rooflines. impossible: the engine does not run on this GPU, or does not load such
-    weights on it.
+    the GEMM kernels are fitted on this GPU. assumed: the GEMM kernels are those of another GPU, engine or third party,
+    or computed from rooflines. impossible: the engine does not run on this GPU, or does not load such weights on it.
     """
 
     gpu: str

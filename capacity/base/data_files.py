@@ -17,8 +17,7 @@ Table: TypeAlias = Mapping[str, Any]
 
 
 def read_data(path: Path) -> Table:
-    """Return the content of a TOML or JSON file as plain values, with tuples in place of lists. Raises
-    MalformedFile."""
+    """Return the content of a TOML or JSON file as plain values, with lists as tuples. Raises MalformedFile."""
     try:
         raw = path.read_bytes()
         table = parse_json_object(raw, path) if path.suffix == ".json" else tomllib.loads(raw.decode())

@@ -59,9 +59,8 @@ MAX_BYTES: Mapping[FileKind, int] = {  # uncompressed; several times the largest
     "a watch state": 1 << 24,
     "a launch file": 1_000_000,
 }
-MAX_YAML_NODES = (
-    50_000  # with the nodes that aliases repeat; `helm template` of a large chart has some 10,000
-)
+# with the nodes that aliases repeat; `helm template` of a large chart has some 10,000
+MAX_YAML_NODES = 50_000
 MAX_YAML_DEPTH = 100
 READABLE_VARIABLE = "CAPACITY_READABLE_FOLDERS"
 """Environment variable with the only folders from which files may be read; the service sets it for its workers."""
@@ -198,8 +197,7 @@ def parse_json(text: str, origin: object, **hooks: Any) -> Any:
 
 
 def parse_yaml(text: str, origin: object) -> list[Any]:
-    """Return the documents of YAML text; hidden characters in texts are escaped. Scalars follow YAML 1.2 (`yes` and
-    `1:30` are text).
+    """Return the documents of YAML 1.2 text (`yes` and `1:30` are text); hidden characters in texts are escaped.
 
     Raises MalformedFile for invalid YAML, merge keys, excessive nesting, and more than `MAX_YAML_NODES` nodes.
     """

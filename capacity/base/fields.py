@@ -87,8 +87,7 @@ class Fields:
         return Fields({**self.values, **values}, self.origin, prefix=self.prefix)
 
     def entry_of_layer(self, key: str, layer: int) -> Any:
-        """Return entry `layer` of the list `key`, which has one entry per layer; None if the list or the entry is
-        missing."""
+        """Return entry `layer` of the list `key` (one entry per layer); None if the list or the entry is missing."""
         entries = self.items(key) or []
         return entries[layer] if layer < len(entries) else None
 

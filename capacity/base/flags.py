@@ -38,8 +38,7 @@ def _rows(path: Path) -> Table:
 
 
 class Kind(NamedTuple):
-    """Type of a keyword's value: `of`, or a sequence of `of` if `many`. `choices`: the only accepted values; empty:
-    all."""
+    """Type of a keyword's value: `of`, or a sequence of `of` if `many`. `choices`: accepted values; empty: all."""
 
     of: type[bool | int | float | str]
     many: bool

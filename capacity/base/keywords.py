@@ -1,5 +1,4 @@
-"""Keywords and flags of functions, derived from the fields of specs such as Pool and Traffic, which are declared only
-once."""
+"""Keywords and flags of functions, derived from the fields of specs such as Pool and Traffic."""
 
 import difflib
 import inspect

@@ -10,8 +10,7 @@ from capacity.base.errors import InvalidInput
 
 @contextmanager
 def replaced_file(path: str | Path, advice: str = "") -> Iterator[Path]:
-    """Yield the path of a temporary file, which replaces `path` when the block ends; after an error, `path` is
-    unchanged.
+    """Yield the path of a temporary file that replaces `path` when the block ends; after an error, `path` is unchanged.
 
     A device, a pipe, and a file in a folder that does not accept new files are written directly. Raises InvalidInput,
     whose text ends with `advice`, if the file cannot be written.

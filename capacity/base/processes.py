@@ -31,9 +31,8 @@ def local_workers(
 ) -> Iterator[ProcessPoolExecutor]:
     """Yield an executor of `count` processes; each calls `initializer(*initargs)` first.
 
-    A terminal sends Ctrl-C to all processes. A worker then exits silently or is ended by the parent, and the parent
-    raises KeyboardInterrupt. Interrupts are deferred until a worker has started, because Python's own handler would
-    print a traceback.
+    A terminal sends Ctrl-C to all processes. A worker then exits silently or is ended by the parent, which raises
+    KeyboardInterrupt. Interrupts are deferred until a worker has started, because Python would print a traceback.
     """
     import multiprocessing
 

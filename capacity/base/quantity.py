@@ -51,8 +51,7 @@ class Quantity:
         )
 
     def inverse(self, numerator: float) -> Quantity:
-        """Return `numerator` divided by this number. The interval ends swap; a lower end of 0 becomes an upper end of
-        None."""
+        """Return `numerator` divided by this number. The interval ends swap; a lower end of 0 becomes None."""
         return Quantity(
             value=numerator / self.value,
             low=None if self.high is None else numerator / self.high,

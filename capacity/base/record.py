@@ -25,8 +25,7 @@ NOT_WRITTEN: Mapping[str, bool] = {"written": False}  # metadata of a field that
 
 @lru_cache(maxsize=256)
 def written_names(kind: type) -> tuple[str, ...] | None:
-    """Return the names of the JSON values of a record type, fields and some properties, in order; None for other
-    types."""
+    """Return the names of a record type's JSON values (fields and some properties) in order; None for other types."""
     if not is_dataclass(kind):
         return None
     own = (field.name for field in fields(kind) if field.metadata.get("written", True))
@@ -50,8 +49,7 @@ def to_plain_values(value: Any) -> Any:
 
 
 def make_from(kind: type[Record], /, *sources: object, **own: Any) -> Record:
-    """Return a record of type `kind`. Fields have the values in `own`, else the attributes of the same name of
-    `sources`.
+    """Return a record of type `kind`. The value of a field is in `own`, else it is an attribute of one of `sources`.
 
     If several sources have the attribute, the first one is used.
     """
@@ -114,8 +112,7 @@ class AnswerRecord(WrittenRecord):
         return str(_display("html")(self))
 
     def plot(self, name: str | None = None) -> Any:
-        """Return the `report.figures.Chart` with this name, or the first one; it has `svg()` and `png()`, and notebooks
-        show it.
+        """Return the `report.figures.Chart` with this name, or the first one; it has `svg()` and `png()`.
 
         Raises InvalidInput without matplotlib or if the answer has no charts, and UnknownName for an unknown name.
         """

@@ -18,8 +18,7 @@ class Answer(NamedTuple):
     """A record that a verb returns, its name in the schema (`capacity/NAME/v1`) and the function that displays it.
 
     `view`: the function that declares the content of every output format; if empty, fields are listed by name.
-    `question`: the heading of the HTML page. `unbounded`: whether the record may contain infinite numbers, which are
-    written as null.
+    `question`: the heading of the HTML page. `unbounded`: whether it may contain infinite numbers, written as null.
     """
 
     name: str

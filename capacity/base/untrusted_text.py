@@ -15,8 +15,7 @@ MAX_DEPTH = 200  # nested lists; parsers accept fewer
 
 
 def printable(text: str, *, colours: bool = False) -> str:
-    r"""Return the text with hidden characters replaced by escapes such as `\x1b`; with `colours`, except colour
-    codes."""
+    r"""Return the text with hidden characters as escapes such as `\x1b`; `colours`: whether to keep colour codes."""
     if text.isprintable() or not (HIDDEN_CHARACTERS.search(text) or _has_unknown_characters(text)):
         return text
     parts = COLOUR.split(text) if colours else [text]

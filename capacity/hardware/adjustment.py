@@ -57,9 +57,8 @@ class Parameter:
 
 PARAMETERS = tuple(read_rows(Path(__file__).with_name("adjustment_parameters.toml"), Parameter).values())
 NAMES = tuple(parameter.name for parameter in PARAMETERS)
-EARLIER_PARAMETER_COUNTS = (
-    10,
-)  # numbers of parameters in earlier versions; new parameters are added at the end
+# numbers of parameters in earlier versions; new parameters are added at the end
+EARLIER_PARAMETER_COUNTS = (10,)
 
 _KERNEL_PARAMETERS = {"moe": "experts", "all_reduce": "all_reduce", "nccl": "all_reduce"}
 """Operators whose constants all have one factor, by parameter. For other operators, the parameter "compute" applies to
@@ -150,9 +149,8 @@ class Adjustment(Spec):
         return math.exp(self.mean(name))
 
     def kernel_ratio(self, operator: str, kernel: str, name: str) -> float:
-        """Return the logarithm of measured over predicted time of a kernel that remains after parameter `name` is
-        applied. If the kernel was not measured, it is that of another kernel of the same operator; 0 if none was
-        measured."""
+        """Return ln(measured / predicted time) of a kernel after parameter `name` is applied; if it was not measured,
+        that of another kernel of the operator, else 0."""
         own = self.kernels.get(f"{operator} {kernel}".strip())
         same = (ratios for label, ratios in self.kernels.items() if label.split()[0] == operator)
         ratios = own if own is not None else next(same, None)
@@ -224,8 +222,7 @@ class Adjustment(Spec):
         """Return a kernel's constants with the factors applied, and the names of parameters with too large a factor.
 
         `operator`: a field of `KernelFamily`, or "nccl"; `kernel`: the kernel's key in that field, or the kind of
-        collective. A fraction of a peak is limited to 1; a factor is too large if it would raise the fraction well
-        above 1.
+        collective. A factor is too large if it raises a fraction of a peak well above 1, its limit.
         """
         values: dict[str, float] = {}
         capped = []

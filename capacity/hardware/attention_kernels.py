@@ -16,9 +16,8 @@ TABLE = Path(__file__).with_name("attention_kernels.toml")
 class AttentionKernel(Spec):
     """One attention kernel; `prefill_slowdown` maps a GPU architecture to prefill time over the fitted kernel's time.
 
-    90 % of measured times are within a factor of `error_factor` of predicted times. With `scores_in_hbm`, the time is
-    computed by a formula in place of the slowdown. `split_decode`: whether the context of a decode is split over
-    several thread blocks.
+    90 % of measured times are within a factor of `error_factor` of predicted times. With `scores_in_hbm`, a formula
+    replaces the slowdown. `split_decode`: whether several thread blocks share the context of a decode.
     """
 
     title: str

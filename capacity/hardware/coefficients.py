@@ -120,8 +120,7 @@ class AllReduceCoefficients(Coefficients):
 class CollectiveCoefficients(Coefficients):
     """Time of an NCCL collective: `norm(fixed + per_rank·(n-1), V/(bandwidth·link))`, n: ranks, V: bytes a rank sends.
 
-    A sharpness below 1 models bandwidth that rises slowly through NCCL's protocols: at medium sizes the time exceeds
-    the sum of both terms.
+    A sharpness below 1 (more than the sum of both terms) models the low bandwidth of NCCL at medium sizes.
     """
 
     fixed_s: Seconds
@@ -199,11 +198,10 @@ class ChipShare(Coefficients):
 class StepCoefficients(Spec):
     """The `[step_time]` tables of one hardware profile.
 
-    `gpu` names the profile that the tables were fitted for; a profile with another name rejects them. Constants that
-    are missing are taken from the profile `transferred_from` and count as assumed. `chip_share` corrects those
-    constants; it is fitted on requests served on this chip. `error_factor`, for a chip without measured kernels: 90 %
-    of measured step times are within this factor of predicted times. `ttft_error_factor`: the same for TTFT, if it
-    differs.
+    `gpu` names the profile that the tables were fitted for; a profile with another name rejects them. Missing constants
+    are those of the profile `transferred_from` and count as assumed. `chip_share` corrects those constants; it is
+    fitted on requests served on this chip. `error_factor`, for a chip without measured kernels: 90 % of measured step
+    times are within this factor of predicted times. `ttft_error_factor`: the same for TTFT, if it differs.
     """
 
     gpu: str | None = None

@@ -27,8 +27,7 @@ class CostEstimate:
 
     usd_per_request = input_tokens x input price + output_tokens x output price. `num_gpus` are in use; the bill covers
     `billed_gpus`, because some GPUs are only sold in whole instances. Input tokens pay the fraction `prefill_share` of
-    the bill, output tokens the remainder. With several kinds of GPU, `usd_per_gpu_hour` is the mean over the billed
-    GPUs.
+    the bill, output tokens the remainder. `usd_per_gpu_hour` is the mean over the billed GPUs.
     """
 
     tier: str
@@ -50,7 +49,7 @@ class CostEstimate:
 
 TOKEN_PRICE_RULE = (
     "input tokens pay for the share of GPU time that prefill takes at full load, "
-    "output tokens for that of decode"
+    "output tokens for the share that decode takes"
 )
 
 

@@ -117,8 +117,7 @@ def drawn_power_table() -> DrawnPowerTable:
 
 
 def drawn_watts(profile: HardwareProfile, use: GpuUse) -> Quantity:
-    """Return the mean watts that one GPU draws, without its host, with the 90 % interval. The interval ends at the TDP
-    or the power cap."""
+    """Return the mean watts that one GPU draws, with the 90 % interval, which ends at the TDP or the power cap."""
     table = drawn_power_table()
     watts, ends = table.watts(profile, use), table.interval(profile)
     return Quantity(

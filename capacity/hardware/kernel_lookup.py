@@ -1,5 +1,5 @@
-"""Look up the constants of kernels on one GPU: the engine's fit, else the fit of the nearest kernel, else the constants
-that apply to any GPU."""
+"""Look up the constants of kernels on one GPU: the engine's fit, else the nearest kernel's, else the universal
+constants."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
@@ -61,14 +61,12 @@ AttentionOperator = Literal["prefill_attention", "decode_attention", "mla_prefil
 
 
 class KernelLookup:
-    """Lookup of kernel constants: in the engine's kernel family, else in other families, else in the constants that
-    apply to any GPU.
+    """Lookup of kernel constants: in the engine's kernel family, else in other families, else in the universal family.
 
     The factors of `adjustment` are applied. `assumed` lists the kernels whose constants come from another kernel,
     engine or GPU, for notes and wider intervals. `capped` lists (adjustment parameter, operator) where the adjusted
-    time would be below the roofline time. `on_this_card` converts another GPU's constants to this GPU, for example for
-    a lower power limit. `in_steps` converts constants fitted on short kernel runs to engine steps; None leaves them
-    unchanged.
+    time would be below the roofline time. `on_this_card` converts another GPU's constants to this GPU. `in_steps`
+    converts constants fitted on short kernel runs to engine steps; None leaves them unchanged.
     """
 
     def __init__(

@@ -52,11 +52,9 @@ class MeasuredLoad(Spec):
 def remaining_error(
     loads: Sequence[MeasuredLoad], metric: LoadMetric, place: Sequence[float], deviation: float
 ) -> tuple[float, float]:
-    """Return the expected error (logarithm) of a metric at the load `place`, and the fraction of `deviation` that
-    remains.
+    """Return the expected error (logarithm) of a metric at a load, and the fraction of `deviation` that remains.
 
-    `deviation`: standard deviation of the error (logarithm) without measured loads. (0, 1) if no measured load has the
-    metric.
+    `deviation`: standard deviation of the error (logarithm) without measured loads. (0, 1) without measurements.
     """
     import numpy as np
 

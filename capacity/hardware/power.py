@@ -1,5 +1,4 @@
-"""Effect of a power limit on a card's clock while its tensor cores are busy, compared with another card of the same
-chip.
+"""Effect of a power limit on the clock of a card with busy tensor cores, relative to another card of the same chip.
 
 A card of the same chip under a lower limit (A100 PCIe at 300 W, H100 PCIe at 350 W, H100 NVL at 400 W, L4 at 72 W)
 runs the same kernels, but cannot sustain the clock while its tensor cores are busy. Dynamic power is utilisation x SMs
@@ -7,9 +6,9 @@ x clock x voltage², and the voltage falls with the clock:
 
     limit = static + u·D·x·(1 - s·(1 - x))²        x: clock over the source card's datasheet clock
 
-u is the utilisation, s the slope of the voltage, and D follows from the source card's own limit. Memory-bound kernels
-keep their times: HBM has its own clock, and its power is in the static part. Under loads that mix prefill with decode
-the mean power determines the clock; this module treats each kernel as if it ran continuously. A cap that the user sets
+u is the utilisation, s the slope of the voltage, and D follows from the source card's limit. Memory-bound kernels keep
+their times: HBM has its own clock, and its power is in the static part. Under loads that mix prefill with decode the
+mean power determines the clock; here each kernel is treated as if it ran continuously. A cap that the user sets
 (`nvidia-smi -pl`) is modelled in `power_cap.py` with other constants, because cards sold with a lower limit run at a
 higher voltage.
 """
@@ -47,8 +46,7 @@ POWER_NOTE = "scaled to a power limit of {:.0f} W ({}: {:.0f} W; capacity/hardwa
 
 
 def sustained_share(card: HardwareProfile, source_card: HardwareProfile, utilisation: float) -> float:
-    """Return the ratio of the sustained clocks of `card` and `source_card`, each relative to its datasheet clock; at
-    most 1.
+    """Return the ratio, at most 1, of the sustained clocks of two cards, each relative to its datasheet clock.
 
     `utilisation` is a kernel's fraction of peak FLOP/s. The result is 1 if the chips (compute capabilities) differ,
     because the energy per FLOP of the chip of `card` has not been measured.
@@ -82,9 +80,8 @@ def _sustained_clock(card: HardwareProfile, source_card: HardwareProfile, utilis
     )
     static = source_card.tdp_watts * POWER.static_share * card.sm_count / source_card.sm_count
     left = max(card.tdp_watts - static, 0.1 * card.tdp_watts)
-    own, its = (
-        each.dense_flops_per_s["bf16"] / each.sm_count for each in (card, source_card)
-    )  # per SM, as its clock
+    # FLOP/s per SM, which are proportional to the clock
+    own, its = (each.dense_flops_per_s["bf16"] / each.sm_count for each in (card, source_card))
     power = left / (busy * per_sm * card.sm_count)
     return min(1.0, clock_for_power(power, POWER.voltage_slope) / (own / its))
 
@@ -106,8 +103,7 @@ def clock_for_power(power: float, slope: float, floor: float = 0.0) -> float:
 def scale_to_halved_tensor_cores(
     constants: Found, card: HardwareProfile, source_card: HardwareProfile
 ) -> Found:
-    """Return constants for a card whose tensor cores accumulate in FP32 at half rate; unchanged if those of
-    `source_card` also do.
+    """Return constants for a card whose tensor cores accumulate in FP32 at half rate, if those of `source_card` do not.
 
     Other parts of the chip are not halved: an SM delivers as much data as on `source_card`, so the compute fraction
     rises, up to the limit measured for such tensor cores.

@@ -9,8 +9,7 @@ from capacity.hardware import load_profile
 def parse_prices(text: str, *, gpu: str | None = None) -> dict[str | None, float]:
     """Parse `--price`: "2.50" for any GPU (key None), or "h100=2.50,b200=6" by profile name.
 
-    Accepts the name `gpu` even if it has no profile. Raises InvalidInput for malformed text, and UnknownName for an
-    unknown GPU.
+    Accepts the name `gpu` even if it has no profile. Raises InvalidInput, and UnknownName for an unknown GPU.
     """
     prices: dict[str | None, float] = {}
     for item in text.split(","):

@@ -3,7 +3,7 @@
 The logarithm of measured over predicted is modelled as a sum of independent parts: a factor on each class of step time
 (`capacity/step/time_classes.py`), weighted by the metric's sensitivity to this class; further differences between
 deployments and between runs; and the effect of unspecified settings. `benchmarks/fit_spreads.py` fits the deviations to
-public measurements of servers and writes `spreads.toml`. Each source is evaluated with a fit to the other sources
+public measurements of servers and writes `spreads.toml`. Each source is evaluated with a fit to the others
 (`held_out_by`).
 """
 
@@ -25,8 +25,7 @@ Deviation = Annotated[float, Field(ge=0, le=5)]
 
 
 class MetricSpread(Spec):
-    """Errors of one predicted metric for dense or for MoE models: standard deviations, and limits of the 90 %
-    interval.
+    """Errors of one predicted metric for dense or MoE models: standard deviations, and limits of the 90 % interval.
 
     Errors that factors on classes of step time explain are excluded. For E2E the deviations are those of TTFT and TPOT,
     but the limits were fitted on E2E. `deployment`: standard deviation of the error that all values of a deployment
@@ -110,9 +109,8 @@ class Spreads(Spec):
     unsaid_fit: Fit
     tails: dict[Metric, PercentileSpread]
     tails_fit: Fit
-    unfamiliar: Annotated[
-        float, Field(ge=1)
-    ]  # factor on the deviations of an unseen engine and kind of model
+    # factor on the deviations of an unseen engine and kind of model
+    unfamiliar: Annotated[float, Field(ge=1)]
     transferred: Deviation  # of step times with the constants of another GPU
     transferred_fit: Fit
     other_machines: dict[str, UnspecifiedSpread] = Field(default_factory=dict)  # keys: "dense", "moe"
@@ -181,8 +179,7 @@ def prior_adjustment(engine: str, gpu: str, *, is_moe: bool, known: Spreads | No
 
 
 def metric_deviation(metric: str, *, is_moe: bool, known: Spreads | None = None) -> float:
-    """Return the standard deviation of a metric's log error between runs of one deployment with different lengths and
-    loads.
+    """Return the standard deviation of a metric's log error between runs of a deployment with different loads.
 
     The error that all runs of the deployment share is excluded, because calibration on its runs removes it. `metric`:
     ttft, tpot, itl, e2el, throughput, step or kv_tokens.

@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
 
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.external_files import outside_path
-from capacity.base.flags import Flag
+from capacity.base.flags import with_flags
 from capacity.hardware.coefficients import StepCoefficients
 from capacity.hardware.power_cap import limit_power
 from capacity.hardware.profile import HardwareProfile, Provenance, read_profile, write_profile
@@ -99,23 +98,17 @@ def load_profile(name: str, directories: Sequence[Path | str] = ()) -> HardwareP
 
 
 @validate_arguments
+@with_flags
 def add_gpu(
     name: str,
     *,
-    like: Annotated[
-        str | None, Flag("With add: GPU from which all other facts are copied as assumptions.")
-    ] = None,
-    memory_gb: Annotated[float | None, Flag("With add: memory in GB.")] = None,
-    hbm_tb_s: Annotated[float | None, Flag("With add: memory bandwidth in TB/s.")] = None,
-    bf16_tflops: Annotated[float | None, Flag("With add: dense BF16 rate in TFLOP/s.")] = None,
-    fp8_tflops: Annotated[
-        float | None, Flag("With add: dense FP8 rate in TFLOP/s; default: scales with the BF16 rate.")
-    ] = None,
-    scale_up_gb_s: Annotated[
-        float | None,
-        Flag("With add: bandwidth of the link between GPUs in GB/s per direction; default: as --like."),
-    ] = None,
-    tdp_watts: Annotated[float | None, Flag("With add: power limit in W; default: as --like.")] = None,
+    like: str | None = None,
+    memory_gb: float | None = None,
+    hbm_tb_s: float | None = None,
+    bf16_tflops: float | None = None,
+    fp8_tflops: float | None = None,
+    scale_up_gb_s: float | None = None,
+    tdp_watts: float | None = None,
     profiles: str | Path | None = None,
 ) -> AddedGpu:
     """Write a profile of a GPU from its datasheet; facts that are not given are assumed from the GPU `like`.

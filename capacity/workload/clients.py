@@ -68,8 +68,8 @@ def client_mix(
     Each client's requests are spread over the whole run with gamma-distributed gaps from a random phase. So exactly
     `num_requests` arrive in the time in which `pace` sends this number on average. `prompt` and `output` are drawn per
     request and multiplied by the client's length factors; the overall means are unchanged, up to rounding. With
-    `client_prompt_tokens`, every prompt of a client also begins with the client's own system prompt of that length.
-    Raises InvalidInput.
+    `client_prompt_tokens`, every prompt also begins with its client's system prompt of that length. Raises
+    InvalidInput.
     """
     check_count("requests", num_requests)
     rng = random_stream(seed, "arrivals")
@@ -123,8 +123,7 @@ def user_loop(
     """Return `num_requests` requests of `users` users, who each send the next request a think time after the answer.
 
     Only think times determine how often a user sends, so all users finish at about the same time. The first request of
-    a user also follows a think time, as if the user were already active. Raises InvalidInput for fewer requests than
-    users.
+    a user also follows a think time. Raises InvalidInput for fewer requests than users.
     """
     check_count("users", users)
     check_count("requests", num_requests)

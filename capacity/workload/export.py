@@ -39,8 +39,7 @@ def write_for_client(workload: Workload, path: str | os.PathLike[str], client: s
 
     vLLM, AIPerf and SGLang replay every request at its time. For AIPerf and SGLang, times are whole milliseconds, and
     prompts share whole blocks of 512 tokens. GuideLLM cannot replay requests, so the file contains a command with the
-    same rate and with the same means and spreads of lengths. Raises UnknownName, and MalformedFile if the file cannot
-    be written.
+    same rate and with the same means and spreads of lengths. Raises UnknownName or MalformedFile.
     """
     if client not in CLIENTS:
         raise UnknownName("benchmark client", client, CLIENTS, aliases=("genai-perf",))

@@ -9,10 +9,8 @@ import numpy as np
 from capacity.base.errors import InvalidInput
 from capacity.workload.columns import MAX_REQUEST_TOKENS, FloatArray, IntArray, token_column
 
-MAX_SCALINGS, MEAN_TOLERANCE = (
-    100,
-    1e-4,
-)  # maximum number of scalings of a sample to its mean, and the tolerance
+MAX_SCALINGS = 100  # of a sample to its mean
+MEAN_TOLERANCE = 1e-4
 
 
 class Lengths(Protocol):
@@ -49,8 +47,7 @@ class FixedLengths:
 class UniformLengths:
     """Uniform lengths from floor(L(1 - r)) to ceil(L(1 + r)), as with `vllm bench serve --random-range-ratio r`.
 
-    Both limits are included, and lengths are at least one token. Source: vLLM 0.33.0, benchmarks/datasets,
-    RandomDataset.
+    Both limits are included; the minimum is one token. Source: vLLM 0.33.0, benchmarks/datasets, RandomDataset.
     """
 
     tokens: int

@@ -48,8 +48,7 @@ def workload_of(traffic: Traffic, longest_tokens: int | None = None) -> Workload
     """Return the requests that `traffic` describes: read from a trace, or generated from lengths and arrivals.
 
     Unless the user sets the variation of lengths, lengths are limited so that prompt plus output is at most
-    `longest_tokens`. Raises InvalidInput if `traffic` describes no load or two loads, and MalformedFile for a trace
-    that cannot be read.
+    `longest_tokens`. Raises InvalidInput for no load or two loads, and MalformedFile for a trace that cannot be read.
     """
     workload = (
         _generate_with_rate(traffic, longest_tokens)
@@ -178,7 +177,6 @@ def _draw_by_session(workload: Workload, draw: Callable[[int], IntArray]) -> Int
 
 
 def _add_images(workload: Workload, traffic: Traffic) -> Workload:
-    """Return the workload with the images and the audio clip of `traffic` at the start of each prompt."""
     if traffic.images_per_prompt and traffic.image_tokens is None:
         raise InvalidInput("--images-per-prompt needs --image-tokens, the tokens per image")
     if workload.content is not None or traffic.num_samples > 1:
@@ -360,7 +358,6 @@ def _arrivals(
 
 
 def _varying_rate(traffic: Traffic, *, per_request: int = 1) -> RampArrivals | PeriodicArrivals:
-    """Return the arrival process of a varying rate; it starts at the beginning of the period."""
     rate = math.inf if traffic.request_rate is None else traffic.request_rate / per_request
     if math.isinf(rate):
         raise InvalidInput(f"--arrivals {traffic.arrivals} needs a --request-rate")

@@ -54,8 +54,7 @@ def synthetic(
 ) -> Workload:
     """Return independent requests. The tokens of a shared prefix are added to the drawn prompt length, as in vLLM.
 
-    Arrivals, lengths and prefixes use separate random streams, so a change of one does not change the others. Raises
-    InvalidInput.
+    Arrivals, lengths and prefixes have separate random streams, so they change independently. Raises InvalidInput.
     """
     check_count("requests", num_requests)
     prompt_tokens, output_tokens = draw_lengths(prompt, output, num_requests, rank_correlation, seed)
@@ -147,8 +146,7 @@ def conversations(
     seed: int = 0,
     name: str = "conversations",
 ) -> Workload:
-    """Return multi-turn sessions; each prompt consists of the system prompt, all earlier turns, and the new user
-    message.
+    """Return multi-turn sessions; each prompt has the system prompt, all earlier turns and the new user message.
 
     `arrivals` are the start times of sessions. Turn k + 1 is sent a think time after turn k completes. All sessions
     have the same system prompt. Raises InvalidInput.

@@ -113,8 +113,8 @@ class Workload:
     ) -> Workload:
         """Return a workload from requests in any order; they are stably sorted by arrival.
 
-        `others`: additional columns in the same order as `arrival_s`, and other fields. `remark`: whether to add a note
-        if a request moved.
+        `others`: other columns in the order of `arrival_s`, and other fields. `remark`: whether to note a change of
+        order.
         """
         unsorted = float_column("arrival_s", arrival_s)
         count = len(unsorted)
@@ -355,8 +355,7 @@ class Workload:
         return replace(self.all_at_once(), concurrency=concurrency)
 
     def in_session_loop(self) -> Workload:
-        """Return a session loop: a gap between arrivals of a session becomes a think time after the previous
-        completion.
+        """Return a session loop, in which the gap before an arrival becomes a think time after the previous answer.
 
         The think times are upper bounds, because a trace without completion times does not show which part of a gap was
         service. Raises InvalidInput if there are no sessions.

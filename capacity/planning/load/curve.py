@@ -60,9 +60,7 @@ class RisingLoad(Spec):
         default=None, description="Request rates to evaluate, such as 1,2,5,10."
     )
     requests_per_user_hour: Number | None = Field(
-        default=None,
-        gt=0,
-        description="Number of requests that each user sends per hour, to compute the number of users.",
+        default=None, gt=0, description="Requests per user and hour, to compute the number of users."
     )
     peak_rate: Number | None = Field(
         default=None, gt=0, description="Peak request rate (at noon, requests/s), to compute hourly replicas."
@@ -77,9 +75,7 @@ class RisingLoad(Spec):
         default=None, description="24 hourly request rates instead of --peak-rate."
     )
     replications: int = Field(
-        default=3,
-        ge=1,
-        description="Number of samples of generated traffic, from which intervals are computed.",
+        default=3, ge=1, description="Number of samples of generated traffic, to compute the interval."
     )
 
     @field_validator("rates")

@@ -23,8 +23,7 @@ _COLUMNS = ("t", "in", "out", "prefix_parent", "prefix_blocks", "api_time", "thi
 
 
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
-    """Read sessions as a closed loop: a request is sent a think time after the previous request of its thread
-    completes.
+    """Read sessions as a closed loop: a request follows a think time after the previous request of its thread.
 
     A subagent's first request follows the latest request of the main thread. Duplicate sessions and requests without an
     answer are skipped. With `concurrent_sessions`, this many users replay one session after another; the next session

@@ -17,8 +17,7 @@ Turn = tuple[int, int]  # tokens of a question and of its answer
 
 
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
-    """Read each conversation as a session: a turn is sent after the previous answer, and its prompt repeats earlier
-    turns.
+    """Read each conversation as a session: a turn follows the previous answer, and its prompt repeats earlier turns.
 
     One conversation starts per second, because the file has no times. Raises MalformedFile.
     """
