@@ -37,8 +37,8 @@ def fit(
 def ways_to_fit(
     model: str | Path | ModelSpec, *, profiles: str | Path | None = None, **options: Any
 ) -> tuple[Change, ...]:
-    """Return changes of fields of the pool, each of which makes `model` fit, as `fit` suggests: the smallest change of
-    each kind. Empty if the model fits, or if no change helps. Raises as `fit`."""
+    """Return changes of fields of the pool that each make `model` fit, as `fit` suggests: the smallest change of each
+    kind. Empty if the model fits, or if no change helps. Raises as `fit`."""
     (pool,) = split(options, Pool)
     deployment = make_deployment(model, pool=pool, question="fit")
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles)

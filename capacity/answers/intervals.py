@@ -218,8 +218,7 @@ class LoadBands:
 
 
 def length_spread(resolved: ResolvedPool) -> float:
-    """Return the standard deviation of ln(tokens per verification step); 0 without drafts or with a given
-    acceptance."""
+    """Return the standard deviation of ln(tokens per verification step); 0 without drafts or if it is given."""
     if resolved.pool.speculator is None:
         return 0.0
     return pool_speculator(resolved.pool, resolved.model).length_spread

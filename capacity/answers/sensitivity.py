@@ -125,8 +125,8 @@ def _tpot_amplification(resolved: ResolvedPool, load: ObservedLoad, times: Phase
     larger batches, which make them still slower.
 
     A step of b sequences takes a + c·b seconds, b is proportional to this time, and prefills take the fraction p of all
-    time. The factor is 1 / (1 - p) / (1 - g), where g is the fraction of the step that is proportional to b; 1 for a
-    closed loop.
+    time. The factor is 1 / (1 - p) / (1 - g), where g is the fraction of the step proportional to b; 1 for a closed
+    loop.
     """
     decode = times.decode_shape
     batch = decode.decode_sequences

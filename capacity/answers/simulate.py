@@ -75,8 +75,7 @@ def simulate(
     `save_trace`: file to which the requests are written for a benchmark client, `save_trace_for` vllm (`vllm bench
     serve`), aiperf, sglang or guidellm; a note has the command that replays it. `replications`: number of runs with
     seeds that depend only on `seed`; the answer then has the mean of every metric over the runs with its interval, and
-    is otherwise that of the first run. `sample_interval_s`: interval of the time series `run.series`; default: no
-    series.
+    is otherwise that of the first run. `sample_interval_s`: interval of the series `run.series`; default: none.
 
     `router` and `policy` (of all pools) are names or your own classes, and `admission` your own rules. `observer`
     receives every step of every engine (`simulator.Timeline` stores the steps of one engine). `engine_loop`: "events"

@@ -1,4 +1,4 @@
-"""Look up the constants of kernels on one GPU: the engine's fit, else the nearest kernel's, else the universal
+"""Look up the constants of kernels on one GPU: the engine's fit, else the nearest kernel's, else universal
 constants."""
 
 from collections.abc import Callable, Iterator, Mapping

@@ -27,7 +27,7 @@ MEMORY_NOTE = "scaled to a memory bandwidth of {:.2f} TB/s (capacity/hardware/me
 
 
 def has_inline_ecc(card: HardwareProfile) -> bool:
-    """Return whether ECC bits are stored in main memory, of which they take 1/16 (PCIe data centre cards with GDDR)."""
+    """Return whether ECC bits take 1/16 of the main memory (PCIe data centre cards with GDDR)."""
     nominal = card.memory_datasheet_bytes / 1e9 * 2**30
     return card.form_factor == "PCIe" and card.memory_driver_bytes < ECC_MEMORY_SHARE * nominal
 

@@ -160,7 +160,7 @@ def scale_to_power_cap(constants: Found, card: HardwareProfile) -> Found:
 
 
 def power_cap_error(card: HardwareProfile, phase: Literal["prefill", "decode"]) -> float:
-    """Return the factor within which 90 % of measured rates under the cap are of predicted rates; 1 without a cap."""
+    """Return the factor of predicted rates under the cap within which 90 % of measured rates lie; 1 without a cap."""
     if card.power_cap_watts is None:
         return 1.0
     import math

@@ -68,8 +68,7 @@ def client_mix(
     Each client's requests are spread over the whole run with gamma-distributed gaps from a random phase. So exactly
     `num_requests` arrive in the time in which `pace` sends this number on average. `prompt` and `output` are drawn per
     request and multiplied by the client's length factors; the overall means are unchanged, up to rounding. With
-    `client_prompt_tokens`, every prompt also begins with its client's system prompt of that length. Raises
-    InvalidInput.
+    `client_prompt_tokens`, every prompt also begins with its client's system prompt. Raises InvalidInput.
     """
     check_count("requests", num_requests)
     rng = random_stream(seed, "arrivals")

@@ -1,6 +1,6 @@
 """Contents of prompts for a prefix cache: the tokens that prompts have in common.
 
-A prompt is a sequence of *segments*. Segment `(id, n)` stands for the first n tokens of an infinite text with this id,
+A prompt is a sequence of *segments*. Segment `(id, n)` represents the first n tokens of an infinite text with this id,
 so two prompts share a prefix exactly as far as their segments are equal. A system prompt is one segment at the start of
 many prompts. An answer is also a segment, so the prompt of a later turn can repeat it. The chained block hashes of a
 trace are segments of one block each.

@@ -113,8 +113,7 @@ class Workload:
     ) -> Workload:
         """Return a workload from requests in any order; they are stably sorted by arrival.
 
-        `others`: other columns in the order of `arrival_s`, and other fields. `remark`: whether to note a change of
-        order.
+        `others`: columns in the order of `arrival_s`, and other fields. `remark`: whether to note a change of order.
         """
         unsorted = float_column("arrival_s", arrival_s)
         count = len(unsorted)
