@@ -61,8 +61,8 @@ NAMES = tuple(parameter.name for parameter in PARAMETERS)
 EARLIER_PARAMETER_COUNTS = (10,)
 
 _KERNEL_PARAMETERS = {"moe": "experts", "all_reduce": "all_reduce", "nccl": "all_reduce"}
-"""Operators whose constants all have one factor, by parameter. For other operators, the parameter "compute" applies to
-the compute fraction and "memory" to all other constants."""
+"""The parameter that applies to all constants of an operator. For other operators, "compute" applies to the compute
+fraction and "memory" to all other constants."""
 
 
 def kernel_parameters(operator: str) -> tuple[str, ...]:

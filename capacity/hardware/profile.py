@@ -160,8 +160,8 @@ def require_new_profile(name: str, folder: Path) -> None:
 
 
 def write_profile(profile: HardwareProfile, folder: Path, *, flag: str = "--out") -> Path:
-    """Write the profile as TOML to `folder`, which is created if missing. Raises InvalidInput, whose text names the
-    option `flag` for the folder."""
+    """Write the profile as TOML to `folder`, which is created if missing. Raises InvalidInput, which names the option
+    `flag`."""
     path, advice = folder / f"{profile.name}.toml", f"; name another folder with {flag}"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -116,7 +116,7 @@ def find_windows(workloads: Sequence[Workload], window_s: float | None) -> tuple
 
 
 def evaluated_windows(windows: Sequence[Window]) -> tuple[Window, ...]:
-    """Return the windows in which SLOs must be met: at least `MIN_WORK_FRACTION` of the busiest window's work.
+    """Return the windows with at least `MIN_WORK_FRACTION` of the busiest window's work, in which SLOs must be met.
 
     Windows with less work have fewer requests in flight. If one of them misses an SLO, the cause is the small sample or
     the lengths, so more replicas would not help.
