@@ -111,6 +111,7 @@ READ_FILES = {  # modules that read files without `external_files`, and which: n
     "capacity/answers/startup.py": "data of the package",
     "capacity/base/data_files.py": "data of the package",
     "capacity/base/external_files.py": "everything else",
+    "capacity/base/html.py": "data of the package",
     "capacity/base/registry.py": "data of the package",
     "capacity/deployment/drafts.py": "data of the package",
     "capacity/deployment/engines/files.py": "data of the package",

@@ -1,6 +1,6 @@
 """Commands about one deployment: whether it fits, how fast it is and why, and the latencies that its users see.
 
 In: a model name, specs of `capacity.deployment` and a workload. Out: frozen records (`records`), whose `to_dict()` is
-the JSON of the command line. This package connects resolved pools (`capacity.pool`) with the simulator
-(`capacity.simulator`); those two do not import each other. Start reading at `setup_of`, then `deployment_run`.
+the JSON of the command line. This package connects `capacity.pool` (engines and their memory) with
+`capacity.simulator`, which do not import each other. Start reading at `setup_of`, then `deployment_run`.
 """

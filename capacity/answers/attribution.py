@@ -1,7 +1,7 @@
-"""Time attribution of an estimate: fraction of time that each bound takes, and effect of changing each resource.
+"""Time attribution of an estimate: the fraction of time in which each bound limits, and the effect of each resource.
 
-The effects are computed by repeating the estimate with one resource changed by `CHANGE`, through the same step model,
-so they include changes of regime (for example from memory bound to compute bound).
+A bound is compute, HBM, communication, kernel launch or host. To compute an effect, the estimate is repeated with one
+resource changed by `CHANGE`, so the effect includes changes of the bound (for example from memory to compute).
 """
 
 import math
@@ -24,12 +24,12 @@ HOST_FIELDS = (
 BOUNDS: tuple[Bound, ...] = get_args(Bound)
 
 PhaseTimer = Callable[[ResolvedPool, float], PhaseTimes]
-"""The latency of a pool at a load (batch size, concurrency, or requests per second)."""
+"""Function that returns the latencies of a pool at a load (batch size, concurrency, or requests per second)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """Fractions of one step's time that compute-bound, memory-bound and other operators take. They add up to 1."""
+    """Fractions of one step's time by bound, which add up to 1."""
 
     compute: float
     memory: float
@@ -40,9 +40,9 @@ class Shares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceEffect:
-    """Relative change of TTFT, TPOT and cost per token when one resource changes by `change` and the rest stays equal.
+    """Relative change of TTFT, TPOT and cost per token when only one resource changes, by the fraction `change`.
 
-    `tpot` is None for a single output token. The cost changes only with throughput; faster resources cost the same.
+    `tpot` is None for a single output token. The cost changes only with throughput: faster resources cost the same.
     """
 
     resource: str
@@ -67,7 +67,7 @@ def shares(cost: StepCost) -> Shares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundTime:
-    """One bound (such as memory): fraction of steps where it takes the most time, and its busy time in all steps."""
+    """One bound (such as memory): the fraction of steps in which it takes the most time, and its time in all steps."""
 
     bound: Bound
     steps_fraction: float
@@ -81,11 +81,11 @@ def largest_bound(parts: Shares) -> Bound:
 
 
 def bound_times(works: "Iterable[StepWork]") -> tuple[BoundTime, ...]:
-    """Return a record for each bound: fraction of steps where this bound takes the most time, and its total busy time.
+    """Return a record for each bound: the fraction of steps in which it takes the most time, and its time in all steps.
 
-    Empty without steps. Times are those of the step model's operators. Waiting for KV to return from another memory
-    counts as communication. Decode steps are grouped by the leading bits of batch size and context, and steps with a
-    prefill are sampled (`capacity.simulator.step_work`). The total time is exact.
+    Empty without steps. Times are those of the step model's operators. Waiting for KV that was offloaded counts as
+    communication. Decode steps are grouped by approximate batch size and context, and steps with a prefill are sampled
+    (`capacity.simulator.step_work`). The total time is exact.
     """
     steps = dict.fromkeys(BOUNDS, 0.0)
     busy_ps = dict.fromkeys(BOUNDS, 0.0)
@@ -116,8 +116,8 @@ def bound_times(works: "Iterable[StepWork]") -> tuple[BoundTime, ...]:
 
 
 def resource_effects(resolved: ResolvedPool, load: float, timed: PhaseTimer) -> tuple[ResourceEffect, ...]:
-    """Return the effect on latency and cost at `load` when one resource of the pool, or the load, changes by 10 %
-    (`CHANGE`). An integer `load` is a number of requests, any other a request rate (requests/s)."""
+    """Return the effects on latency and cost when one resource of the pool, or the load, changes by 10 % (`CHANGE`). An
+    integer `load` is a number of requests; a float is a request rate (requests/s)."""
     before, profile, engine = timed(resolved, load), resolved.profile, resolved.engine
     links = {name: getattr(profile, name) for name in ("scale_up", "pcie", "inter_node")}
     faster: dict[str, dict[str, object]] = {
@@ -145,7 +145,7 @@ def resource_effects(resolved: ResolvedPool, load: float, timed: PhaseTimer) -> 
 
 
 def scale_rate(value: float) -> float:
-    """Return `value`, the rate of a resource (for example bytes/s), increased by the fraction `CHANGE`."""
+    """Return the rate `value` of a resource (for example bytes/s), increased by the fraction `CHANGE`."""
     return value * (1 + CHANGE)
 
 

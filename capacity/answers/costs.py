@@ -1,7 +1,7 @@
 """Cost of a deployment at the load that it serves. All commands compute costs with `cost_of`.
 
-A load is a rate of requests with mean lengths. The bill covers whole instances, busy or idle. Input and output tokens
-share it in proportion to the GPU time of a request's prompt and output at full load (`step.time_shares`).
+A load is a request rate with mean lengths. The bill covers whole instances, whether they are busy or idle. It is split
+over input and output tokens in proportion to the GPU time of prefill and decode at full load (`step.time_shares`).
 """
 
 import math
@@ -21,7 +21,7 @@ Prices = Mapping[str, Price]  # by the name of the GPU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedLoad:
-    """The load that a deployment serves: requests per second with mean lengths (tokens), over all replicas.
+    """The load that all replicas of a deployment serve together: requests per second with mean lengths in tokens.
 
     `in_flight`: concurrency of a closed loop; None for an open loop. `hit_fraction`: fraction of prompt tokens that
     came from the prefix cache.
@@ -34,16 +34,16 @@ class ServedLoad:
     hit_fraction: float = 0.0
 
     def at_rate(self, requests_per_s: float) -> "ServedLoad":
-        """Return a load of the same requests with the rate `requests_per_s`."""
+        """Return the load with the rate `requests_per_s` and the same lengths."""
         return replace(self, requests_per_s=requests_per_s)
 
     def limited_to_rate(self, requests_per_s: float) -> "ServedLoad":
-        """Return a load of the same requests with its rate limited to at most `requests_per_s`."""
+        """Return the load with its rate limited to `requests_per_s`."""
         return self.at_rate(min(self.requests_per_s, requests_per_s))
 
 
 def cost_of(price: Price | Prices | None, pools: Pools, load: ServedLoad) -> CostEstimate | None:
-    """Return the cost of `pools` at `load`, at one price or at one price for each kind of GPU; None without a price.
+    """Return the cost of `pools` at `load`; None without a price. `prices`: one price, or a price for each GPU type.
 
     Raises InvalidInput for an empty load.
     """
@@ -62,11 +62,10 @@ def cost_of(price: Price | Prices | None, pools: Pools, load: ServedLoad) -> Cos
 
 
 def prefill_share(pools: Pools, load: ServedLoad) -> float:
-    """Return the fraction of a request's GPU time that its prompt takes at full load, over all `pools`.
+    """Return the fraction of the GPU time of a request that its prefill takes at full load, over all `pools`.
 
-    The fraction does not depend on utilisation: it is computed at full load, because idle time is not decode time.
-    With separate pools for prefill and decode, prefill time is that of the prefill GPUs, decode time that of the
-    decode GPUs.
+    It is computed at full load, because idle time belongs neither to prefill nor to decode. With separate pools, all
+    time of prefill GPUs is prefill, and all time of decode GPUs is decode.
     """
     load = replace(load, requests_per_s=math.inf, in_flight=None)
     prefill_gpu_s = decode_gpu_s = 0.0
@@ -85,10 +84,9 @@ LARGEST_BATCH_POWER = 11  # power of two: batches of up to 1,024 requests
 
 
 def max_requests_per_s(pools: Pools, load: ServedLoad) -> float:
-    """Return the estimated maximum requests/s of all engines together; infinite if a pool only prefills or only
-    decodes.
+    """Return the estimated maximum requests/s of all engines; infinite if a pool only prefills or only decodes.
 
-    For each pool the best batch size counts: a larger batch can be slower if its steps exceed the largest CUDA graph.
+    For each pool the best batch size is used, because a batch that exceeds the largest CUDA graph can be slower.
     """
     if any(pool.pool.role != "both" for pool, _ in pools):
         return math.inf
@@ -105,9 +103,9 @@ def max_requests_per_s(pools: Pools, load: ServedLoad) -> float:
 
 
 def saturated_load(pools: Pools, load: ServedLoad) -> ServedLoad:
-    """Return a closed loop with its rate from step times: all requests in flight, none waiting.
+    """Return a closed loop with the request rate that its step times give, with no request waiting.
 
-    With separate pools, the slower of prefill and decode determines the rate. An open loop is returned unchanged.
+    With separate pools, the slower one of prefill and decode determines the rate. An open loop is returned unchanged.
     """
     if not math.isinf(load.requests_per_s):
         return load
@@ -122,21 +120,21 @@ def saturated_load(pools: Pools, load: ServedLoad) -> ServedLoad:
 
 
 def _streams(pool: ResolvedPool) -> int:
-    """Return the number of batches that step independently in an engine: independent ranks times pipeline stages."""
+    """Return the number of batches of an engine that step independently: independent ranks x pipeline stages."""
     return pool.independent_ranks * pool.pool.pipeline_parallel_size
 
 
 def _stream_request_seconds(pool: ResolvedPool, load: ServedLoad, replicas: int) -> RequestSeconds:
-    """Return the GPU time of a request in one of the independent batches (`_streams`) that share `load` equally.
+    """Return the GPU time of a request in one of the independent batches (`_streams`) of `replicas` engines.
 
-    In a prefill-only pool the request has a single output token; in a decode-only pool its prompt is already computed.
+    In a prefill-only pool the request has a single output token. In a decode-only pool its prompt is already computed.
     """
     steps = TokenSteps(pool)
     return request_seconds(steps, pool.limits, stream_load(steps, load, replicas))
 
 
 def stream_load(steps: TokenSteps, load: ServedLoad, replicas: int) -> EngineLoad:
-    """Return the load of one of the independent batches of `replicas` engines that share `load` equally."""
+    """Return the load of one independent batch (`_streams`) of `replicas` engines, which share `load` equally."""
     pool = steps.resolved
     streams, role = replicas * _streams(pool), pool.pool.role
     input_len, output_len = max(round(load.input_tokens), 1), max(round(load.output_tokens), 1)

@@ -1,4 +1,4 @@
-"""Version of the data behind an answer: a digest of all shipped tables, to compare two installations."""
+"""Version of the data of an installation: a digest of all its tables, to compare two installations."""
 
 import hashlib
 import re
@@ -14,7 +14,7 @@ _DATE = re.compile(rb"\b20\d\d-\d\d-\d\d\b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataVersion:
-    """Version of the tables: `digest` of names and contents (12 hex digits); `newest`: latest date in a table."""
+    """Version of the tables. `digest`: 12 hex digits of a hash of names and contents; `newest`: latest date."""
 
     digest: str
     files: int
@@ -25,8 +25,8 @@ class DataVersion:
 
 
 def data_version() -> DataVersion:
-    """Return the version of the hardware profiles, engines, presets, prices and spreads of this installation. Data
-    that the user added does not count."""
+    """Return the version of the hardware profiles, engines, presets, prices and spreads of this installation. Files
+    that the user added are not included."""
     package = Path(__file__).parents[1]
     found = (path for path in package.rglob("*") if path.suffix in SUFFIXES and path.is_file())
     inside = [path for path in found if path.name not in WORDS]

@@ -1,5 +1,5 @@
-"""Notes on a GPU that is predicted to be slower than a GPU with a worse datasheet. Cause: the two profiles were fitted
-on different machines, and their constants can differ more than the GPUs do."""
+"""Notes on GPUs that are predicted to be slower than a GPU with a worse datasheet. This happens because the two
+profiles were fitted on different machines, which can differ more than the GPUs do."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedLoad:
-    """The latencies (s) of one load on a pool, by metric name."""
+    """The latencies (s) of a load on a pool, by metric name."""
 
     resolved: ResolvedPool
     seconds: dict[str, float]
@@ -24,8 +24,8 @@ class TimedLoad:
 
 
 def datasheet_notes(sides: Sequence[TimedLoad]) -> tuple[str, ...]:
-    """Return one note for each GPU that is predicted to be slower than another GPU although its datasheet is at least
-    as good in every number and all other settings are equal. The largest differences come first."""
+    """Return a note for each GPU that is predicted to be slower than another GPU although its datasheet is at least as
+    good in every number. Only pools with equal other settings are compared. The largest differences come first."""
     found: dict[str, tuple[float, str]] = {}
     for better, less in permutations(sides, 2):
         own, other = better.resolved.profile, less.resolved.profile

@@ -1,4 +1,4 @@
-"""Simulation of a whole deployment: replicas of its pools behind a router, and the verdict on the run."""
+"""Simulate a whole deployment, the replicas of its pools behind a router, and compute the verdict on the run."""
 
 import math
 from collections import deque
@@ -35,9 +35,8 @@ KEPT_FOR_PROBES = (  # fields of a service that a capacity depends on
     *("router", "router_ttft_s", "decode_router", "kv_transfer_link", "kv_transfer_bytes_per_s"),
     *("escalate_by", "cache_hit_rate"),
 )
-_probed: deque[tuple[object, ProbeResults]] = deque(
-    maxlen=8
-)  # the last deployments whose capacity was measured
+# the last deployments whose capacity was measured
+_probed: deque[tuple[object, ProbeResults]] = deque(maxlen=8)
 
 
 def run_service(
@@ -51,10 +50,10 @@ def run_service(
     observer: StepObserver | None = None,
     **watched: Any,
 ) -> SimulationResult:
-    """Simulate `workload` on the deployment. An `observer` receives the steps; a `Timeline` takes those of one engine.
+    """Simulate `workload` on the deployment. An `observer` receives every step; a `Timeline` supports only one engine.
 
-    `watched`: further keywords for `simulator.simulate`, such as the engine loop and which results it stores.
-    `goodput`: limits per request in the form of `vllm bench serve` ("ttft:500", ms). Raises InvalidInput.
+    `goodput`: limits per request in the form of `vllm bench serve` ("ttft:500", ms). `watched`: further keywords of
+    `simulator.simulate`, such as the engine loop. Raises InvalidInput.
     """
     pools = with_roles(pools, service)
     check_routes(pools, service)
@@ -108,9 +107,9 @@ def with_roles(pools: Sequence[ResolvedPool], service: Service) -> list[Resolved
 
 
 def kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
-    """Return the KV link between prefill and decode engines. Each GPU has its own link; the slower side sets the rate.
+    """Return the link for KV transfer between prefill and decode engines, whose rate is that of the slower side.
 
-    Each data-parallel rank has the links of its own GPUs. Raises InvalidInput if a GPU has no such link.
+    A data-parallel rank uses the links of all its GPUs. Raises InvalidInput if a GPU has no such link.
     """
     links = [
         (_link_of(pool, service.kv_transfer_link), pool.pool.num_gpus // pool.lockstep_ranks)
@@ -153,7 +152,7 @@ def _failures(service: Service, seed: int) -> Failures | None:
 def _autoscaling_of(
     service: Service, pool: ResolvedPool, kind: Literal["", "decode-"] = ""
 ) -> Autoscaling | None:
-    """Return the autoscaling settings of the pool; None without autoscaling. `kind`: prefix of the option names."""
+    """Return the autoscaling settings of a pool; None without autoscaling. `kind`: prefix of the flags."""
     max_replicas, target_requests = service.autoscale_max_replicas, service.autoscale_target_requests
     if kind:
         max_replicas = service.decode_autoscale_max_replicas
@@ -180,7 +179,7 @@ def _autoscaling_of(
 
 
 def deployment_prices(pools: Sequence[ResolvedPool], service: Service, cost: Cost) -> Prices | None:
-    """Return the price of a GPU-hour for each kind of GPU. Raises InvalidInput if one price would apply to several."""
+    """Return the price of a GPU-hour by GPU. Raises InvalidInput if a single price would apply to several GPUs."""
     prices = {
         name: find_price_for_cost(name, cost) for name in dict.fromkeys(pool.profile.name for pool in pools)
     }
@@ -217,8 +216,8 @@ def verdict_on(
 ) -> Verdict | None:
     """Return the verdict on `run`, with the means of its steady state; None for a run that was stopped early.
 
-    The capacity is measured with a backlog of the requests in `sample`, by default those of `workload`. Runs that
-    differ only in the number of requests get the same sample, so that they report the same capacity.
+    The capacity is measured with a backlog of the requests in `sample`, by default `workload`. With the same sample,
+    runs that differ only in the number of requests report the same capacity.
     """
     if run.status != "complete":
         return None
@@ -245,7 +244,7 @@ def verdict_on(
 def _in_busiest_window(
     verdict: Verdict, run: SimulationResult, workload: Workload, capacity: Capacity | None
 ) -> Verdict:
-    """Return the `verdict`; for a long run whose busiest window is saturated or overloaded, that window's verdict."""
+    """Return the verdict on the busiest window of a long run if it is saturated or overloaded, else `verdict`."""
     windows = () if workload.is_closed_loop else find_windows([workload], WINDOW_S)
     if not windows or verdict.verdict == "overloaded":
         return verdict
@@ -269,7 +268,7 @@ def _in_busiest_window(
 
 
 def _name_preemptions(verdict: Verdict, run: SimulationResult, pool: ResolvedPool) -> Verdict:
-    """Return the verdict; if preemptions discard much work, its reason states how much, and what avoids them."""
+    """Return the verdict. If preemptions discard much work, its reason states how much, and what avoids them."""
     share, done = run.recomputed_fraction, run.records.completed
     if share < THRASH_SHARE or not done.any():
         return verdict
@@ -291,9 +290,9 @@ def measured_capacity(
     *,
     scheduling: str = "continuous",
 ) -> Capacity | None:
-    """Return the capacity of a deployment for these requests, in requests/s; None if a probe builds up no backlog.
+    """Return the capacity of a deployment for these requests, in requests/s; None if no backlog forms in a probe.
 
-    Verdicts, costs and numbers of replicas use this value.
+    Verdicts, costs and numbers of replicas use this capacity.
     """
     pools = _scaled_up(with_roles(pools, service), service)
     capacity = _engines_capacity(pools, service, workload, scheduling, "auto")
@@ -303,8 +302,8 @@ def measured_capacity(
 def _engines_capacity(
     pools: Sequence[ResolvedPool], service: Service, workload: Workload, scheduling: str, engine_loop: str
 ) -> Capacity | None:
-    """Return the capacity of the engines, without the limit of the API servers. For identical engines it is a multiple
-    of one engine's capacity, unless prompts share prefixes, because each engine has its own prefix cache."""
+    """Return the capacity of the engines, without the limit of the API servers. For identical engines it is computed
+    from one engine, unless prompts share prefixes, because each engine has its own prefix cache."""
     replicas = 1
     if len(pools) == 1 and pools[0].pool.role == "both" and workload.content is None:
         replicas, pools = pools[0].pool.replicas, [with_replicas(pools[0], 1)]
@@ -319,7 +318,7 @@ def _engines_capacity(
 
 
 def _known_capacities(deployment: tuple[object, ...]) -> ProbeResults:
-    """Return the cached probe results of this deployment. They are valid for any request rate of the same requests."""
+    """Return the cached probe results of this deployment, which are valid for any request rate of the same requests."""
     for asked, known in tuple(_probed):
         if asked == deployment and len(known) < PROBES_KEPT:
             return known
@@ -334,7 +333,6 @@ def forget_capacities() -> None:
 
 
 def _losses(run: SimulationResult, pools: Sequence[ResolvedPool], workload: Workload) -> dict[str, int]:
-    """Return the number of requests that were not completed, by reason."""
     longest = max(pool.max_model_len for pool in pools)
     too_long = int((workload.prompt_tokens >= longest).sum())
     return {
@@ -345,7 +343,6 @@ def _losses(run: SimulationResult, pools: Sequence[ResolvedPool], workload: Work
 
 
 def _scaled_up(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:
-    """Return the pools, each scaled up to the maximum number of replicas of its autoscaler."""
     most = {"decode": service.decode_autoscale_max_replicas}
     return [
         with_replicas(
@@ -356,23 +353,21 @@ def _scaled_up(pools: Sequence[ResolvedPool], service: Service) -> list[Resolved
 
 
 def with_replicas(pool: ResolvedPool, replicas: int) -> ResolvedPool:
-    """Return the pool with this many engines. If the number is unchanged, return the same object, because it caches
-    step times."""
+    """Return the pool with this many replicas; if that is no change, the same object, because it caches step times."""
     if pool.pool.replicas == replicas:
         return pool
     return replace(pool, pool=pool.pool.model_copy(update={"replicas": replicas}))
 
 
 def one_replica(pool: ResolvedPool) -> ResolvedPool:
-    """Return the pool as one engine for prefill and decode. If the pool already is one, return the same object,
-    because it caches step times."""
+    """Return the pool with one replica for prefill and decode; if that is no change, the same object."""
     if pool.pool.replicas == 1 and pool.pool.role == "both":
         return pool
     return replace(pool, pool=pool.pool.model_copy(update={"replicas": 1, "role": "both"}))
 
 
 def _in_flight(pools: Sequence[ResolvedPool], workload: Workload) -> float:
-    """Return an estimate of how many requests of `workload` run at once in the whole deployment."""
+    """Return an estimate of the number of requests of `workload` that run at once in the whole deployment."""
     tokens = float((workload.prompt_tokens + workload.output_tokens).mean())
     return sum(
         pool.pool.replicas

@@ -1,9 +1,8 @@
 """Power that a deployment draws at the load that it serves, and the energy of an output token.
 
-All commands compute it with `drawn_energy`. It is the power of `capacity/hardware/drawn_power.py` at the use of each
-GPU that the step model predicts for the load, as in `costs`. `capacity/hardware/server_power.py` adds hosts and
-building.
-Provisioned power, in contrast, is that of GPUs, hosts and building at full use.
+All commands compute it with `drawn_energy`. The step model predicts the use of each GPU at the load,
+`capacity/hardware/drawn_power.py` the power at this use, and `capacity/hardware/server_power.py` the power of hosts and
+building. Provisioned power, in contrast, is the power of GPUs, hosts and building at full use.
 """
 
 import math
@@ -24,12 +23,12 @@ JOULES_PER_KWH = 3.6e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnEnergy:
-    """Power that a deployment draws at a load, and energy per output token, prompts included; 90 % intervals.
+    """Power that a deployment draws at a load, and energy per output token, prompts included, with 90 % intervals.
 
-    `gpu_watts` and `joules_per_output_token` are those of the GPUs alone. `facility_watts` and
+    `gpu_watts` and `joules_per_output_token` include only the GPUs. `facility_watts` and
     `facility_joules_per_output_token` add hosts, fans, losses of power supplies, and cooling (`pue`); their intervals
-    cover the GPUs only. `basis` is "fitted" if the power of these GPUs was measured, else "assumed". The carbon of the
-    facility's energy is None without a carbon intensity.
+    cover the GPUs only. `basis` is "fitted" if the power of these GPUs was measured, else "assumed". The carbon fields
+    are None without a carbon intensity.
     """
 
     gpu_watts: Quantity
@@ -42,7 +41,7 @@ class DrawnEnergy:
     co2_g_per_million_output_tokens: Quantity | None = None
 
     def with_carbon(self, co2_g_per_kwh: float | None) -> "DrawnEnergy":
-        """Return the energy with the carbon of the facility at this intensity; unchanged for None."""
+        """Return the energy with the carbon at this intensity (g CO2 per kWh); unchanged for None."""
         if co2_g_per_kwh is None:
             return self
         grams = self.facility_joules_per_output_token.scale(co2_g_per_kwh * MILLION / JOULES_PER_KWH)
@@ -52,7 +51,7 @@ class DrawnEnergy:
 def drawn_energy(pools: Pools, load: ServedLoad, requests_per_s: Quantity | None = None) -> DrawnEnergy:
     """Return the power that `pools` draw at `load`, and the energy per output token.
 
-    `requests_per_s` is the rate of `load` with its interval, which widens that of the energy per token.
+    `requests_per_s` is the rate of `load` with its interval, which widens the interval of the energy per token.
     """
     watts, tdp_watts = gpu_watts(pools, load)
     server = server_power()
@@ -78,7 +77,7 @@ def drawn_energy(pools: Pools, load: ServedLoad, requests_per_s: Quantity | None
 def gpu_watts(pools: Pools, load: ServedLoad) -> tuple[Quantity, float]:
     """Return the watts that all GPUs of `pools` draw at `load`, and the sum of their TDPs.
 
-    Replicas of one role share the load equally. Errors of all GPUs are assumed to be equal.
+    Replicas of one role share the load equally. The prediction error is assumed to be the same for all GPUs.
     """
     replicas = Counter[str]()
     for pool, count in pools:
@@ -95,7 +94,7 @@ def gpu_watts(pools: Pools, load: ServedLoad) -> tuple[Quantity, float]:
 
 
 def _per_token(watts: Quantity, rate: Quantity, output_tokens: float) -> Quantity:
-    """Return watts per output token/s; the relative errors of watts and rate are assumed to be independent."""
+    """Return watts / (output tokens per second); the relative errors of both are assumed to be independent."""
 
     def end(of_watts: float | None, of_rate: float | None) -> float:
         power = math.log((of_watts or watts.value) / watts.value)

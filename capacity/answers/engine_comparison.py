@@ -1,4 +1,4 @@
-"""Comparison of engines on one GPU: `estimate` of a load under every engine, and the features that each one lacks."""
+"""Compare engines on one GPU: `estimate` of one load under every engine, and the features that each engine lacks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -41,12 +41,10 @@ MISSING_FEATURES: dict[str, Callable[[EngineSpec], bool]] = {  # what an engine 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOnLoad:
-    """Results of one engine at the load: metrics, memory of the fullest GPU, and the features that it lacks by
-    default.
+    """Results of one engine at the load: metrics, memory of the fullest GPU, and features that the engine lacks.
 
     The memory fields are None if the engine cannot run the pool (`point.reason` explains why). `sourced_fraction`:
-    fraction of the engine's constants that are stated, measured or fitted rather than assumed. `notes`: the values
-    that replace unknown constants.
+    fraction of the engine's constants that are not assumed. `notes`: values assumed for unknown constants.
     """
 
     engine: str
@@ -61,10 +59,9 @@ class EngineOnLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineComparison(AnswerRecord):
-    """`estimate` under several engines, highest tokens/s first; each is at its newest release by default.
+    """`estimate` under several engines (their newest releases by default), highest tokens/s first.
 
-    Engines differ in host time, kernels, memory rule and limits. If the intervals of two rows overlap, the evidence
-    does not show which engine is faster.
+    If the intervals of two rows overlap, it is not known which engine is faster.
     """
 
     SCHEMA: ClassVar[str] = "capacity/engine-comparison/v1"
@@ -90,9 +87,8 @@ def compare_engines(
 ) -> EngineComparison:
     """Estimate one load on one GPU under each of `engines`; `engine` in `options` is ignored.
 
-    Each engine runs at the smallest tensor-parallel size that serves the load, or at the given size. An engine that
-    cannot run the load is a row with a reason. Raises InvalidInput for an impossible load and for options that no
-    engine accepts.
+    Each engine has the given tensor-parallel size, else the smallest size that serves the load. An engine that cannot
+    run the load is a row with a reason. Raises InvalidInput for an impossible load, or options that no engine accepts.
     """
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
     deployment = make_deployment(
@@ -128,7 +124,7 @@ def compare_engines(
 def _row(
     model: ModelSpec, pool: Pool, traffic: Traffic, cost: Cost, *, profiles: Profiles
 ) -> tuple[EngineOnLoad, InvalidInput | None]:
-    """Return one engine's row, and the error if the engine rejects the options."""
+    """Return the row of one engine, and the error if the engine rejects the options."""
     engine = find_engine(pool.engine)
     sized = smallest_pool(model, pool, traffic, cost, profiles=profiles)
     origins = engine.origins.values()

@@ -43,9 +43,8 @@ LMCACHE_CHUNK_TOKENS = 256  # LMCache's default chunk_size
 def make_workload(traffic: Traffic, max_model_len: int | None = None) -> Workload:
     """Return the requests that `traffic` describes: a trace, or lengths with a rate or a concurrency.
 
-    If the traffic does not specify how lengths vary, they are limited to `max_model_len`.
-
-    Raises InvalidInput if the traffic describes no load or two loads; MalformedFile for a trace that cannot be read.
+    If the traffic does not set the variation of lengths, requests have at most `max_model_len` tokens. Raises
+    InvalidInput if the traffic describes no load or two loads, and MalformedFile for a trace that cannot be read.
     """
     if traffic.batch_size is not None:
         raise InvalidInput(
@@ -56,9 +55,9 @@ def make_workload(traffic: Traffic, max_model_len: int | None = None) -> Workloa
 
 
 def requests_of(traffic: Traffic, workload: Workload | None, max_model_len: int | None = None) -> Workload:
-    """Return the given workload, or else the requests that the traffic describes.
+    """Return the requests `workload`, or if it is None the requests that the traffic describes.
 
-    The client latency is that of the workload if it has one, else that of the traffic. Raises as `make_workload`.
+    The client latency is that of `workload` if it has one, else that of the traffic. Raises as `make_workload`.
     """
     if workload is None:
         return make_workload(traffic, max_model_len)
@@ -76,9 +75,9 @@ def _from_client(workload: Workload, traffic: Traffic) -> Workload:
 def policy_name(resolved: ResolvedPool, scheduling: str = "continuous") -> str:
     """Return the name of the engine release's scheduling policy, or "static" for static batching.
 
-    A request never has two tokens in a pipeline at once, because each token needs the sample of the previous one. With
-    pipeline stages an asynchronous engine therefore skips requests that are in flight, as a synchronous engine does.
-    Source: vLLM pull request 32359, 2026-01.
+    A request never has two tokens in a pipeline at once, because each token depends on the previous one. So with
+    pipeline stages an asynchronous engine skips requests that are in flight, as a synchronous engine does. Source: vLLM
+    pull request 32359, 2026-01.
     """
     if scheduling == "static":
         return "static"
@@ -92,7 +91,7 @@ def policy_name(resolved: ResolvedPool, scheduling: str = "continuous") -> str:
 
 
 def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
-    """Return the scheduler's limits and switches, with every default of the engine filled in."""
+    """Return the scheduler's limits and switches, with the engine's defaults for settings that are not given."""
     pool, step_tokens = resolved.pool, resolved.max_num_scheduled_tokens
     images = [tower.largest_image_tokens for tower in resolved.model.towers]
     return make_from(
@@ -112,8 +111,7 @@ def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
 
 
 def engine_frontend(resolved: ResolvedPool, workload: Workload | None = None) -> FrontendTimes:
-    """Return the times of the front end between the client and this engine. The pool's values override the engine's
-    defaults.
+    """Return the times of the front end between client and engine; the pool's values override the engine's defaults.
 
     For an offline `workload` the engine's CPU times per request, prompt token and streamed token are zero.
     """
@@ -135,8 +133,8 @@ def engine_frontend(resolved: ResolvedPool, workload: Workload | None = None) ->
 
 
 def front_end_limit(pools: Sequence[ResolvedPool], workload: Workload) -> FrontEndLimit | None:
-    """Return the maximum rate at which the API servers of all engines tokenize prompts like those of `workload` and
-    stream their outputs; None if this work takes no time."""
+    """Return the maximum rate (requests/s) at which the API servers of all engines tokenize prompts like those of
+    `workload` and stream their outputs; None if this work takes no time."""
     times = engine_frontend(pools[0], workload)
     messages = workload.output_tokens
     if times.stream_interval > 1:
@@ -166,7 +164,7 @@ def offline_notes(pools: Sequence[ResolvedPool], workload: Workload) -> tuple[st
 
 
 def _offloading_keywords(resolved: ResolvedPool, policy: str | type[Policy]) -> dict[str, object]:
-    """Return the policy's keywords for KV offloading; empty if evicted KV is dropped.
+    """Return the keywords of the scheduling policy for KV offloading; empty without offloading.
 
     Raises InvalidInput if the engine or the model's cache does not support the offloading.
     """
@@ -210,7 +208,7 @@ def _offloading_keywords(resolved: ResolvedPool, policy: str | type[Policy]) -> 
 
 
 def _adapter_keywords(resolved: ResolvedPool, policy: str | type[Policy]) -> dict[str, object]:
-    """Return the policy's keywords for loading LoRA adapters to the GPU; empty without --max-loras.
+    """Return the keywords of the scheduling policy for loading LoRA adapters; empty without --max-loras.
 
     Raises InvalidInput if the simulated scheduler of this engine does not support adapters.
     """
@@ -255,8 +253,8 @@ def _swap_keywords(resolved: ResolvedPool, policy: str | type[Policy]) -> dict[s
 def setup_of(resolved: ResolvedPool, scheduling: str = "continuous") -> EngineSetup:
     """Return the setup of one engine of the pool: step times, KV blocks, policy, limits and drafts.
 
-    All simulations of a pool get their engine from this function. Raises DoesNotFit if the memory does not hold the
-    pool's model, and InvalidInput if the policy does not support what the pool requires.
+    All simulations of a pool use this setup. Raises DoesNotFit if the model does not fit, and InvalidInput if the
+    scheduling policy does not support a setting of the pool.
     """
     plan, pool = resolved.memory.require_fit(), resolved.pool
     contiguous = pool.kv_layout == "contiguous"
@@ -295,7 +293,7 @@ def setup_of(resolved: ResolvedPool, scheduling: str = "continuous") -> EngineSe
 
 
 def ignored_setting_notes(pools: Sequence[ResolvedPool], traffic: Traffic) -> tuple[str, ...]:
-    """Return a note that `--max-tokens` has no effect; empty if it is not set, or if an engine's scheduler uses it."""
+    """Return a note if `--max-tokens` has no effect, because no engine's scheduler uses it; else empty."""
     heeding = schedulers_with_setting("max_tokens")
     if traffic.max_tokens is None or any(policy_name(pool, traffic.scheduling) in heeding for pool in pools):
         return ()
@@ -306,7 +304,6 @@ def ignored_setting_notes(pools: Sequence[ResolvedPool], traffic: Traffic) -> tu
 
 
 def _refuse_ignored_settings(resolved: ResolvedPool, policy: str | type[Policy]) -> None:
-    """Raise InvalidInput for pool settings that the scheduler ignores."""
     asked = resolved.pool
     scheduler = SCHEDULERS.get(policy) if isinstance(policy, str) else None
     if scheduler is None:
@@ -332,11 +329,10 @@ def _refuse_ignored_settings(resolved: ResolvedPool, policy: str | type[Policy])
 
 
 def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:
-    """Return the number of usable KV blocks and the block size in tokens. If layers have different windows, the block
-    size is at least WINDOW_PAGE_TOKENS.
+    """Return the number of usable KV blocks and the block size in tokens.
 
-    The minimum avoids tracking single tokens over several windows, which makes a simulation five times as slow. With
-    the minimum a request stores at most WINDOW_PAGE_TOKENS - 1 tokens less in each group of layers.
+    If layers have different windows, the block size is at least WINDOW_PAGE_TOKENS, because smaller blocks make a
+    simulation five times as slow. A request then stores up to WINDOW_PAGE_TOKENS - 1 tokens less per window.
     """
     blocks, tokens = plan.usable_blocks, plan.kv_block_tokens
     if len(plan.layout.kv_windows) > 1 and tokens < WINDOW_PAGE_TOKENS:
@@ -354,7 +350,7 @@ DRAFT_KINDS_OF_ENGINES = {  # engines that draft in a few ways, by the kinds of 
 
 
 def _with_drafts(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
-    """Return the setup with drafts: each step takes longer, and the draft model's weights and KV take KV blocks."""
+    """Return the setup with drafts: steps take longer, and the drafter's weights and KV take KV blocks."""
     pool, able = resolved.pool, schedulers_with_ability("drafts")
     if setup.policy not in able:
         raise InvalidInput(
@@ -374,7 +370,7 @@ def _with_drafts(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
 def with_drafts(
     setup: EngineSetup, speculation: speculative.Speculation, draft_tokens: int | None, *, seed: int = 0
 ) -> EngineSetup:
-    """Return the setup with drafts of depth `draft_tokens` (None: the speculator's default). Raises InvalidInput.
+    """Return the setup with drafts of depth `draft_tokens` (None: the method's default). Raises InvalidInput.
 
     Each node of a draft tree takes a token of the step's budget and a KV slot; each depth has its own acceptance rate.
     """

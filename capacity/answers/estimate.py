@@ -40,23 +40,15 @@ if TYPE_CHECKING:
 def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -> Estimate:
     """Return the estimate of one engine for a batch or a load.
 
-    Raises DoesNotFit if the model or this many requests exceed the memory; InvalidInput for impossible input.
+    Raises DoesNotFit if the model or this many requests do not fit in memory, and InvalidInput for impossible input.
     """
     lengths = request_lengths(resolved, traffic)
     resolved.memory.require_fit()
     phases = phases_of(resolved, traffic, lengths)
-    times, steps, load = phases.times, TokenSteps(resolved), phases.served
-    prefill = steps.step_cost(times.prefill_shape)
-    decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
+    load = phases.served
     latencies = predicted_latencies(resolved, phases, traffic, lengths)
     found = predicted_latencies(resolved, phases, traffic, lengths, as_found=True)
-    requests_per_s = _throughput(traffic, times, latencies, load)
-    billed = _billed_load(lengths, phases).at_rate(requests_per_s.value)
-    output_rate = requests_per_s.scale(billed.output_tokens)
-    in_flight = _in_flight(phases, requests_per_s, latencies)
-    bill = cost_of(price, [(resolved, 1)], billed)
     of_drafts = (*drafting_notes(resolved), *draft_memory_notes(resolved))
-    watts, gpus = resolved.profile.system_watts_per_gpu, resolved.pool.num_gpus
     notes = (*resolved.step_model.notes, *of_drafts, *phases.warnings, *price_cautions(price))
     return make_from(
         Estimate,
@@ -79,38 +71,68 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         if latencies is None
         else _ttft_parts(resolved, lengths.input_len, traffic.client_latency_s, latencies, load),
         as_found=None if found is None else _latencies_by_field(found, lengths.output_len),
-        tokens_per_step=steps.tokens_per_step,
-        requests_in_flight=in_flight,
         whole_run=_whole_run(load),
-        output_tokens_per_s=output_rate,
-        output_tokens_per_s_per_gpu=output_rate.scale(1 / gpus),
-        output_tokens_per_s_per_user=_tokens_per_s_per_user(
-            output_rate, in_flight, latencies, lengths.output_len
-        ),
-        requests_per_s=requests_per_s,
-        bound=Bounds(prefill=main_bound(prefill), decode=None if decode is None else main_bound(decode)),
-        arithmetic_intensity=Intensity(
-            prefill_flops_per_byte=prefill.flops / prefill.bytes,
-            decode_flops_per_byte=None if decode is None else decode.flops / decode.bytes,
-            ridge_flops_per_byte=resolved.ridge_flops_per_byte,
-        ),
-        breakdown=breakdown(prefill, decode),
-        cost=bill,
-        usd_per_million_input_tokens=_price(bill, "usd_per_million_input_tokens", requests_per_s),
-        usd_per_million_output_tokens=_price(bill, "usd_per_million_output_tokens", requests_per_s),
-        energy=Energy(
-            watts_per_gpu=watts,
-            joules_per_output_token=joules_per_token(watts, gpus, output_rate.value),
-            drawn=drawn_energy([(resolved, 1)], billed, requests_per_s),
-        ),
+        **_step_fields(resolved, phases.times),
+        **_rate_fields(resolved, traffic, lengths, phases, latencies, price),
         basis="assumed"
         if tower_notes(resolved, pictured=bool(lengths.images))
         else resolved.step_model.basis,
     )
 
 
+def _step_fields(resolved: ResolvedPool, times: PhaseTimes) -> dict[str, object]:
+    """Return the fields of `Estimate` on the prefill and the decode step of the closed form."""
+    steps = TokenSteps(resolved)
+    prefill = steps.step_cost(times.prefill_shape)
+    decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
+    return {
+        "tokens_per_step": steps.tokens_per_step,
+        "bound": Bounds(prefill=main_bound(prefill), decode=None if decode is None else main_bound(decode)),
+        "arithmetic_intensity": Intensity(
+            prefill_flops_per_byte=prefill.flops / prefill.bytes,
+            decode_flops_per_byte=None if decode is None else decode.flops / decode.bytes,
+            ridge_flops_per_byte=resolved.ridge_flops_per_byte,
+        ),
+        "breakdown": breakdown(prefill, decode),
+    }
+
+
+def _rate_fields(
+    resolved: ResolvedPool,
+    traffic: Traffic,
+    lengths: RequestLengths,
+    phases: Phases,
+    latencies: Latencies | None,
+    price: Price | None,
+) -> dict[str, object]:
+    """Return the fields of `Estimate` on throughput, and on the cost and energy at this throughput."""
+    requests_per_s = _throughput(traffic, phases.times, latencies, phases.served)
+    billed = _billed_load(lengths, phases).at_rate(requests_per_s.value)
+    output_rate = requests_per_s.scale(billed.output_tokens)
+    in_flight = _in_flight(phases, requests_per_s, latencies)
+    bill = cost_of(price, [(resolved, 1)], billed)
+    watts, gpus = resolved.profile.system_watts_per_gpu, resolved.pool.num_gpus
+    return {
+        "requests_in_flight": in_flight,
+        "output_tokens_per_s": output_rate,
+        "output_tokens_per_s_per_gpu": output_rate.scale(1 / gpus),
+        "output_tokens_per_s_per_user": _tokens_per_s_per_user(
+            output_rate, in_flight, latencies, lengths.output_len
+        ),
+        "requests_per_s": requests_per_s,
+        "cost": bill,
+        "usd_per_million_input_tokens": _price(bill, "usd_per_million_input_tokens", requests_per_s),
+        "usd_per_million_output_tokens": _price(bill, "usd_per_million_output_tokens", requests_per_s),
+        "energy": Energy(
+            watts_per_gpu=watts,
+            joules_per_output_token=joules_per_token(watts, gpus, output_rate.value),
+            drawn=drawn_energy([(resolved, 1)], billed, requests_per_s),
+        ),
+    }
+
+
 def _latencies_by_field(latencies: Latencies | None, output_len: int) -> dict[str, Quantity | None]:
-    """Return the fields of `Estimate` that are latencies; all but TTFT, TPOT and E2E are computed from these three."""
+    """Return the latency fields of `Estimate`. TTFT, TPOT and E2E are predicted, the others are computed from them."""
     found: dict[str, Quantity | None] = (
         dict.fromkeys(Latencies._fields) if latencies is None else latencies._asdict()
     )
@@ -133,7 +155,7 @@ def _further_latency(key: str, latencies: Latencies | None, output_len: int) -> 
 def _throughput(
     traffic: Traffic, times: PhaseTimes, latencies: Latencies | None, load: Served | None
 ) -> Quantity:
-    """Return requests per second: for open-loop arrivals the served rate, else requests in flight divided by E2E."""
+    """Return requests per second: the served rate for open-loop arrivals, else requests in flight / E2E."""
     if latencies is None:
         return Quantity(value=times.requests_per_s)
     if traffic.request_rate is not None and traffic.concurrency is None:
@@ -144,7 +166,7 @@ def _throughput(
 
 
 def _billed_load(lengths: RequestLengths, phases: Phases) -> ServedLoad:
-    """Return the load to which the cost refers: the steady-state load of the simulated run, or the batch itself."""
+    """Return the load that the cost refers to: the steady-state load of the simulated run, else the batch."""
     if phases.served is not None and phases.served.load is not None:
         return phases.served.load
     return ServedLoad(
@@ -158,8 +180,8 @@ def _billed_load(lengths: RequestLengths, phases: Phases) -> ServedLoad:
 def _tokens_per_s_per_user(
     output_rate: Quantity, in_flight: float | None, latencies: Latencies | None, output_len: int
 ) -> Quantity | None:
-    """Return one user's output tokens per second: the output rate divided by requests in flight or, if arrivals set
-    the rate, the output length divided by E2E. None if the number of requests in flight is unknown."""
+    """Return the output tokens per second of one user: the output rate / requests in flight or, if arrivals set the
+    rate, the output length / E2E. None if the number of requests in flight is unknown."""
     if in_flight is None:
         return None
     if latencies is not None and output_rate.low is None and latencies.e2e_s.low is not None:
@@ -168,8 +190,8 @@ def _tokens_per_s_per_user(
 
 
 def _in_flight(phases: Phases, requests_per_s: Quantity, latencies: Latencies | None) -> float | None:
-    """Return the number of requests in the system, waiting ones included: the batch size of a batch, else the number
-    by Little's law. None if the queue grows without bound."""
+    """Return the number of running and waiting requests: the batch size, else the number by Little's law. None if the
+    queue grows without bound."""
     if phases.served is None:
         return float(phases.requests)
     return None if latencies is None else requests_per_s.value * latencies.e2e_s.value
@@ -178,7 +200,7 @@ def _in_flight(phases: Phases, requests_per_s: Quantity, latencies: Latencies | 
 def _ttft_parts(
     resolved: ResolvedPool, input_len: int, client_s: float, latencies: Latencies, load: Served | None
 ) -> Mapping[str, float]:
-    """Return the parts of the time to first token (s), with the same names as in `simulate`."""
+    """Return the parts of TTFT in seconds, with the same names as in `simulate`."""
     server_s = resolved.engine.server_latency_s(input_len)
     queue_s = 0.0
     if load is not None and load.steady is not None:
@@ -199,7 +221,7 @@ def _whole_run(load: Served | None) -> RunMeans | None:
 
 
 def breakdown(prefill: StepCost, decode: StepCost | None) -> Breakdown:
-    """Return the operators, with their times, of one prefill step and of one decode step."""
+    """Return the operators of one prefill step and of one decode step, with their times."""
     return Breakdown(prefill=_operators(prefill), decode=() if decode is None else _operators(decode))
 
 
@@ -208,7 +230,7 @@ def _operators(cost: StepCost) -> tuple[OperatorTime, ...]:
 
 
 def _price(bill: CostEstimate | None, name: str, requests_per_s: Quantity) -> Quantity | None:
-    """Return the $ value in the bill's field `name`. Its interval is computed from the interval of the throughput."""
+    """Return the field `name` of the bill, in $, with an interval that follows from the interval of the throughput."""
     if bill is None:
         return None
     return requests_per_s.inverse(getattr(bill, name) * requests_per_s.value)

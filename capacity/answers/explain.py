@@ -1,5 +1,5 @@
 """`explain`: the fraction of an estimate's time that each bound takes, the effect of more of each resource, and the
-sources of error that each interval consists of."""
+sources of error of each interval."""
 
 import math
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ METRICS: tuple[tuple[Metric, str], ...] = (("ttft", "TTFT"), ("tpot", "TPOT"), (
 def explained_intervals(
     resolved: ResolvedPool, phases: Phases, traffic: Traffic, lengths: RequestLengths
 ) -> tuple[ExplainedInterval, ...]:
-    """Return the interval of each latency with its parts (sources of error); empty without a steady state."""
+    """Return the interval of each latency with its sources of error; empty without a steady state."""
     bands = bands_of(resolved, phases, traffic, lengths)
     found = predicted_latencies(resolved, phases, traffic, lengths)
     wider = predicted_latencies(resolved, phases, traffic, lengths, as_found=True)
@@ -92,7 +92,7 @@ def explained_intervals(
 
 
 def _parts_with_ends(bands: LoadBands, metric: Metric) -> Iterator[tuple[Part, float, float]]:
-    """Yield each source of error in the metric's interval, with the relative interval ends from this source alone."""
+    """Yield each source of error of a metric, with the interval (relative) that this source alone would give."""
     kind = bands.kind(metric)
     for part in bands.parts(metric):
         low, high = relative_ends([part], kind)
@@ -100,7 +100,7 @@ def _parts_with_ends(bands: LoadBands, metric: Metric) -> Iterator[tuple[Part, f
 
 
 def _step_bands(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, float, float]]:
-    """Yield the interval parts of a batch in closed form: measured errors of its steps, and draft acceptance."""
+    """Yield the interval parts of a batch: the measured errors of its steps, and the uncertain acceptance of drafts."""
     phases: dict[Metric, tuple[str, ...]] = {"ttft": ("prefill",), "tpot": ("decode",)}
     for phase in phases.get(metric, ("prefill", "decode")):
         band: Residuals = resolved.step_model.residuals(phase)  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def _step_bands(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, 
 def _client_part(
     quantity: Quantity, traffic: Traffic, adjustment: Adjustment | None, remaining: float
 ) -> Iterator[tuple[Part, float, float]]:
-    """Yield the interval part for an unspecified client latency; nothing if the user specified the client latency."""
+    """Yield the interval part of an unspecified client latency; nothing if the user specified it."""
     if "client_latency_s" in traffic.model_fields_set:
         return
     nearer_s, farther_s = (remaining * each for each in client_range_s(traffic, adjustment))
@@ -130,7 +130,6 @@ def _client_part(
 
 
 def _with_shares(parts: list[tuple[Part, float, float]]) -> tuple[IntervalPart, ...]:
-    """Return the parts with their shares of the variance, the largest first."""
     total = deviation_of(part for part, _, _ in parts) ** 2
     shown = [
         make_from(IntervalPart, part, low=low, high=high, variance_share=part.deviation**2 / total)
@@ -163,10 +162,10 @@ def explain(
     **options: Any,
 ) -> Attribution:
     """Return the fractions of an estimate's time that are compute, HBM, communication, launch and host, and the effect
-    of +10 % of each resource.
+    of 10 % more of each resource.
 
-    With `evidence`, also the published runs nearest to this load, each with what is predicted for it. Other keywords
-    and errors are those of `estimate`, except the price: cost per token changes only with throughput.
+    With `evidence`, also return the published runs nearest to this load, each with its prediction. Other keywords and
+    errors are those of `estimate`, except the price, because cost per token changes only with throughput.
     """
     pool, traffic = split(options, Pool, Traffic)
     deployment = make_deployment(model, pool=pool, traffic=estimate_fields(traffic), question="explain")
@@ -209,7 +208,6 @@ def explain_of(resolved: ResolvedPool, traffic: Traffic, *, evidence: bool = Fal
 def _responses(
     resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths
 ) -> tuple[ResourceEffect, ...]:
-    """Return the effect of each resource on this batch or load when it changes by 10 %."""
     loads = ("batch_size", "request_rate", "concurrency")
     field = next(name for name in loads if getattr(traffic, name) is not None)
 

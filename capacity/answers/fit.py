@@ -25,7 +25,7 @@ def fit(
     download: bool = False,
     **options: Any,
 ) -> Fit:
-    """Return whether `model` fits the pool, and the capacity of its KV cache. Raises no error if it does not fit.
+    """Return whether `model` fits the pool, and the capacity of its KV cache. If it does not fit, no error is raised.
 
     Raises InvalidInput (or a subclass) for an invalid name, value or combination.
     """
@@ -37,8 +37,8 @@ def fit(
 def ways_to_fit(
     model: str | Path | ModelSpec, *, profiles: str | Path | None = None, **options: Any
 ) -> tuple[Change, ...]:
-    """Return changes of the pool's fields that each make `model` fit: the smallest change of each kind, as `fit`
-    suggests. Empty if the model fits, or if none of the tried changes helps. Raises as `fit`."""
+    """Return changes of fields of the pool that each make `model` fit, as `fit` suggests: the smallest change of each
+    kind. Empty if the model fits, or if no change helps. Raises as `fit`."""
     (pool,) = split(options, Pool)
     deployment = make_deployment(model, pool=pool, question="fit")
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles)
@@ -52,7 +52,7 @@ def fit_of(resolved: ResolvedPool) -> Fit:
 
 
 def fit_with(resolved: ResolvedPool, warnings: tuple[str, ...]) -> Fit:
-    """Return the `Fit` record of a pool; `warnings` are added after the warnings of the memory plan."""
+    """Return the `Fit` record of a pool; `warnings` follow those of the memory plan."""
     plan = memory_with_draft(resolved)
     return make_from(
         Fit,
@@ -76,12 +76,10 @@ def stored_kv_format(resolved: ResolvedPool) -> str:
 
 
 def model_summary(resolved: ResolvedPool) -> ModelSummary:
-    """Return the `ModelSummary` of the pool's model."""
     return make_from(ModelSummary, resolved.model)
 
 
 def gpu_summary(resolved: ResolvedPool) -> GpuSummary:
-    """Return the `GpuSummary` of the pool: its GPU profile and number of GPUs."""
     return GpuSummary(name=resolved.profile.name, count=resolved.pool.num_gpus)
 
 
@@ -103,7 +101,7 @@ def one_replica_notes(resolved: ResolvedPool) -> tuple[str, ...]:
 
 
 def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
-    """Return notes on the pool's drafts: the acceptance and its source, and whether drafts form a tree."""
+    """Return notes on the drafts of the pool: their acceptance and its source, and whether they form a tree."""
     pool = resolved.pool
     if pool.speculator is None:
         return ()
@@ -133,8 +131,7 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
 
 
 def draft_memory_notes(resolved: ResolvedPool) -> tuple[str, ...]:
-    """Return notes on the KV cache memory that drafting takes. Raises InvalidInput if the draft method does not suit
-    the model."""
+    """Return notes on the memory that drafting takes. Raises InvalidInput for an unsuitable draft method."""
     pool = resolved.pool
     if pool.speculator is None or memory_with_draft(resolved).kv_cache_bytes <= 0:
         return ()
@@ -148,7 +145,7 @@ def draft_memory_notes(resolved: ResolvedPool) -> tuple[str, ...]:
 
 
 def host_memory_notes(resolved: ResolvedPool) -> tuple[str, ...]:
-    """Return notes on the capacity of host memory for offloaded KV."""
+    """Return a note on the capacity of host memory for offloaded KV; empty without offloading."""
     pool, plan = resolved.pool, resolved.memory
     size = pool.kv_offloading_size
     if size is None or plan.layout.kv_windows != (None,):

@@ -1,4 +1,4 @@
-"""Comparison of GPUs for a model: `fit` on the smallest pool of every GPU, the cheapest GPU first."""
+"""Compare GPUs for a model: `fit` on the smallest pool of every GPU type, the cheapest GPU first."""
 
 import math
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ from capacity.pool.resolve import ResolvedPool, resolve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitPoint:
-    """A model on one GPU type: on the smallest pool that holds requests of `max_model_len`, else on the largest.
+    """A model on one GPU type, on the smallest pool that holds a request of `max_model_len` tokens, else the largest.
 
-    `fits`: the pool holds such requests. If not, `reason` explains why, and `max_context_tokens` is the context that
-    would fit (0: the weights do not fit). Memory is that of the fullest GPU. `usd_per_hour` is the price of whole
-    instances; if None, `price_note` explains why.
+    `fits`: whether the pool holds such a request. If not, `reason` explains why, and `max_context_tokens` is the
+    longest context that fits (0: the weights do not fit). Memory is that of the fullest GPU. `usd_per_hour` is the
+    price of whole instances; if it is None, `price_note` explains why.
     """
 
     gpu: str
@@ -53,8 +53,8 @@ class FitPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitComparison(AnswerRecord):
-    """`fit` on every GPU type, in this order: GPUs that hold the model, by price; those without a price; those that
-    hold only shorter requests; those that cannot run the model. `price_tier`: tier of the dated price table."""
+    """`fit` on every GPU type: GPUs that hold the model, by price and then those without a price; GPUs that hold only
+    shorter requests; GPUs that cannot run the model. `price_tier`: tier of the dated price table."""
 
     SCHEMA: ClassVar[str] = "capacity/fit-comparison/v1"
 
@@ -77,8 +77,8 @@ def compare_fits(
 ) -> FitComparison:
     """Return `fit` of `model` on `gpus` (None: every profile), the cheapest first; `gpu` in `options` is ignored.
 
-    Each GPU runs at the smallest tensor-parallel size that holds the model, or at the given size. A GPU that cannot
-    run it is a row with a reason. Raises InvalidInput for options that no GPU accepts.
+    Each GPU has the given tensor-parallel size, else the smallest size that holds the model. A GPU that cannot run the
+    model is a row with a reason. Raises InvalidInput for options that no GPU accepts.
     """
     (pool,) = split(options, Pool)
     if not isinstance(model, DeploymentFile):
@@ -139,5 +139,5 @@ def _point(
 
 
 def memory_without_suggestions(pool: ResolvedPool) -> MemoryPlan:
-    """Return the memory plan, with the draft model if the model fits, else without suggestions, which are slow."""
+    """Return the memory plan, including the draft model if the model fits, but without suggestions, which take long."""
     return memory_with_draft(pool) if pool.memory_without_advice.fits else pool.memory_without_advice

@@ -1,7 +1,7 @@
-"""Trade-off between tokens/s per user and tokens/s per GPU: deployments at several concurrencies, for several GPUs,
-weight formats and engines."""
+"""Trade-off between tokens/s per user and tokens/s per GPU, for deployments with several GPUs, weight formats and
+engines at several concurrencies."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -34,9 +34,8 @@ MAX_LINES = 24
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontierLine:
     """One deployment at increasing concurrency, up to the maximum number of requests that it runs at once.
-    `quantization` and `engine` are as the user gave them.
 
-    `reason` explains why there are no points.
+    `quantization` and `engine` are as the user gave them. `reason` explains why there are no points.
     """
 
     gpu: str
@@ -54,16 +53,15 @@ class FrontierLine:
         return f"{place}, {self.quantization or 'as published'}, {self.engine}"
 
     def best(self, tpot_s: float) -> LoadPoint | None:
-        """Return the point with the most output tokens/s per GPU among those within the TPOT limit (s); None if there
-        is none."""
+        """Return the point with the most output tokens/s per GPU whose TPOT is at most `tpot_s`, or None."""
         within = [p for p in self.points if p.tpot_s is not None and p.tpot_s.value <= tpot_s]
         return max(within, key=_per_gpu, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frontier(AnswerRecord):
-    """Deployments of one model at increasing concurrency. Each has the given tensor-parallel size, or else the
-    smallest one that holds the model."""
+    """Deployments of one model at increasing concurrency, each with the given tensor-parallel size, else the smallest
+    size that holds the model."""
 
     SCHEMA: ClassVar[str] = "capacity/frontier/v1"
     ROWS: ClassVar[str] = "lines"
@@ -75,14 +73,13 @@ class Frontier(AnswerRecord):
     notes: tuple[str, ...] = ()
 
     def best(self, tpot_s: float) -> list[tuple[FrontierLine, LoadPoint]]:
-        """Return the best point of each line within a TPOT limit (s): the one with the most output tokens/s per GPU.
-        The best line is first; lines without such a point are left out."""
+        """Return each line with its best point: the most output tokens/s per GPU with a TPOT of at most `tpot_s`. The
+        best line is first; lines without such a point are left out."""
         found = [(line, point) for line in self.lines if (point := line.best(tpot_s)) is not None]
         return sorted(found, key=lambda pair: -_per_gpu(pair[1]))
 
     def pareto_points(self) -> set[tuple[int, int]]:
-        """Return the indexes (line, point) of the points that no other point exceeds in both speed per user and
-        throughput per GPU."""
+        """Return the indices (line, point) of the points that no point exceeds in both speed per user and per GPU."""
         places = [
             (point.tpot_s.value, -_per_gpu(point), number, place)
             for number, line in enumerate(self.lines)
@@ -112,9 +109,9 @@ def frontier(
     progress: Progress | None = None,
     **options: Any,
 ) -> Frontier:
-    """Run `estimate` for every combination of GPU, weight format (None: as published), engine and tensor-parallel size
-    (None: the fewest GPUs that hold the model), in a closed loop of each number of requests in `loads`. Combinations
-    that give the same deployment are one line.
+    """Run `estimate` for every combination of GPU, weight format (None: the checkpoint's), engine and tensor-parallel
+    size (None: the smallest that holds the model), at each number of concurrent requests in `loads`. Combinations that
+    give the same deployment are one line.
 
     `gpu`, `quantization` and `engine` in `options` are ignored. An impossible combination is a line with a reason.
     Raises InvalidInput for more than 24 lines, and for options that no combination accepts.
@@ -142,11 +139,7 @@ def frontier(
     input_len, output_len = lengths_of(traffic)
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
     folder = None if profiles is None else str(profiles)
-    pools = []
-    for gpu, quantization, engine, size in places:
-        own_size = {} if size is None else {"tensor_parallel_size": size}
-        fields_of_place = {"gpu": gpu, "quantization": quantization, "engine": engine, **own_size}
-        pools.append(build(Pool, {**pool, **fields_of_place}))
+    pools = [_pool_at(pool, *place) for place in places]
     sized = smallest_pools(spec, pools, traffic, deployment.cost, profiles=folder, progress=progress)
     lines: dict[tuple[object, ...], FrontierLine] = {}
     for each, (_, quantization, engine, _) in zip(sized, places, strict=True):
@@ -162,6 +155,13 @@ def frontier(
         lines=tuple(lines.values()),
         notes=ranking_notes(find_engine(name) for name in ranked),
     )
+
+
+def _pool_at(
+    fields: Mapping[str, object], gpu: str, quantization: str | None, engine: str, size: int | None
+) -> Pool:
+    own_size = {} if size is None else {"tensor_parallel_size": size}
+    return build(Pool, {**fields, "gpu": gpu, "quantization": quantization, "engine": engine, **own_size})
 
 
 def _line(

@@ -1,4 +1,4 @@
-"""Full load of a deployment: always as many requests in flight as it can run. Costs per token use this load."""
+"""Full load of a deployment: it always has as many requests in flight as it can run. Costs per token use this load."""
 
 from capacity.answers.costs import ServedLoad, max_requests_per_s
 from capacity.answers.deployment_run import measured_capacity
@@ -13,9 +13,9 @@ def full_load(
 ) -> tuple[ServedLoad, tuple[float, float]]:
     """Return the maximum load of these requests that the engines can serve, and the 90 % interval of E2E at that load.
 
-    Lengths and prefix hits are those of `load` if given. The rate is the measured capacity, as in every verdict; if no
-    backlog forms, the rate is computed from step times only. The interval is that of the ratio of measured to
-    predicted E2E; its reciprocal is the interval of the rate. Raises InvalidInput for requests that are too long.
+    Lengths and prefix hits are those of `load` if given. The rate is the measured capacity or, if no backlog forms in
+    the measurement, the rate by step times. The interval is that of measured over predicted E2E; its reciprocal is the
+    interval of the rate. Raises InvalidInput for requests that are too long.
     """
     if load is None:
         prompt, output = workload.long_run_tokens

@@ -18,7 +18,7 @@ SIZES = (1, 2, 4, 8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridCell:
-    """One GPU at one tensor-parallel size. If the model does not fit, `reason` explains why; capacities are None."""
+    """One GPU type at one tensor-parallel size. `reason`: why the model does not fit; capacities are then None."""
 
     gpu: str
     tensor_parallel_size: int
@@ -49,8 +49,7 @@ def fit_grid(
     profiles: str | Path | None = None,
     **options: Any,
 ) -> FitGrid:
-    """Return `fit` on `gpus` (None: every profile) at each tensor-parallel size; `gpu` and `tensor_parallel_size` in
-    `options` are ignored.
+    """Return `fit` on `gpus` (None: every profile) at each tensor-parallel size; these override `options`.
 
     A combination that a GPU cannot run (an unsupported format, an uneven split) is a cell with a reason. Raises
     UnknownName or MalformedFile for the model.

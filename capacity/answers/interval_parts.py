@@ -1,7 +1,7 @@
-"""Parts of an interval: each source of error, its size, and what the user can specify to narrow the interval.
+"""Parts of an interval: the sources of prediction error, their sizes, and what the user can specify to narrow it.
 
-Independent parts add in quadrature on a logarithmic scale. These make the interval wider: engines and GPUs without
-evidence, constants of another GPU, launch settings left to defaults, and percentiles instead of means. The interval is
+The parts are independent, so their variances add up on a logarithmic scale. An interval is wider for engines and GPUs
+without measurements, with constants of another GPU, with unspecified launch settings, and for percentiles. It is
 narrower for a deployment that was calibrated on its own runs.
 """
 
@@ -45,11 +45,11 @@ UNMEASURED = {  # by the reason why these steps were not measured; {}: the GPU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One independent source of prediction error: standard `deviation` of the logarithm of the error, and what the
-    user can do to remove the error.
+    """One independent source of prediction error. `deviation`: standard deviation of the logarithm of the error.
+    `narrowed_by`: what the user can do to remove the error.
 
-    `judged`: held-out evaluation included this error, so the interval ends that were fitted there apply. Otherwise the
-    ends are those of a normal distribution.
+    `judged`: whether the held-out evaluation included this error, so that the fitted interval ends apply to it.
+    Otherwise the ends are those of a normal distribution.
     """
 
     name: str
@@ -61,10 +61,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalPart:
-    """One independent source of prediction error: alone it would give the interval `low` to `high` (relative).
+    """One independent source of prediction error, which alone would give the interval `low` to `high` (relative).
 
-    `variance_share` is its fraction of the total variance; `narrowed_by` is what the user can specify or do about it,
-    if anything.
+    `variance_share`: its fraction of the total variance. `narrowed_by`: what the user can specify or do to reduce it.
     """
 
     name: str
@@ -77,9 +76,9 @@ class IntervalPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedInterval:
-    """A predicted latency (s) with its interval and the parts of that interval, the largest part first.
+    """A predicted latency (s) with its interval and the sources of error, the largest first.
 
-    `holds`: what the interval covers in addition to the parts. `as_found_s` and `as_found_parts`: the same for a
+    `holds`: errors that the interval covers in addition to these. `as_found_s` and `as_found_parts`: the same for a
     server with unknown settings and client.
     """
 
@@ -96,9 +95,9 @@ class PredictionContext:
     """Context of one predicted metric: GPU, model, engine, known settings and statistic.
 
     `engine_label` names the release. `ttft_share` is TTFT over E2E. `error_factor`, `unmeasured` and `ttft_unmeasured`
-    are as in `StepModel`. `transferred`: predicted with another GPU's constants. `unsaid`: launch settings that may
-    have another value on the server; empty for a server that is launched as predicted. `adjustment`: the calibration
-    in the GPU profile. `length_spread`: standard deviation of the logarithm of tokens per verification step.
+    are as in `StepModel`. `transferred`: predicted with another GPU's constants. `unsaid`: launch settings whose values
+    on the server are unknown; empty for a server that is launched as predicted. `adjustment`: the calibration in the
+    GPU profile. `length_spread`: standard deviation of the logarithm of tokens per verification step.
     """
 
     engine: str
@@ -121,7 +120,7 @@ class PredictionContext:
 def interval_parts(
     metric: Metric, sensitivity: Shares, asked: PredictionContext, known: Spreads
 ) -> tuple[Part, ...]:
-    """Return all parts of the error of `metric`, the largest first."""
+    """Return all sources of error of `metric`, the largest first."""
     parts = [*_step_parts(metric, sensitivity, asked, known), *_deployment_parts(metric, asked, known)]
     weight = sum(sensitivity[name] for name in TIME_CLASSES)
     if asked.transferred:
@@ -147,7 +146,7 @@ def interval_parts(
 
 
 def acceptance_part(deviation: float) -> Part:
-    """Return the interval part for the unknown acceptance rate of drafts, with this standard deviation."""
+    """Return the interval part of an unknown acceptance rate of drafts; `deviation`: its standard deviation."""
     what = "acceptance rate of drafts, published for other prompts"
     return Part(
         name=ACCEPTANCE, what=what, deviation=deviation, narrowed_by=f"set {ACCEPTANCE}", judged=False
@@ -155,12 +154,12 @@ def acceptance_part(deviation: float) -> Part:
 
 
 def deviation_of(parts: Iterable[Part]) -> float:
-    """Return the standard deviation of the sum of independent parts."""
+    """Return the standard deviation of the sum of these independent parts."""
     return math.sqrt(sum(part.deviation**2 for part in parts))
 
 
 def relative_ends(parts: Iterable[Part], kind: MetricSpread) -> tuple[float, float]:
-    """Return the 90 % interval of measured / predicted values from these parts. `kind`: the metric's fitted ends."""
+    """Return the 90 % interval of measured / predicted from these parts. `kind`: fitted interval ends of the metric."""
     parts = tuple(parts)
     judged = deviation_of(part for part in parts if part.judged)
     others = Z_90 * deviation_of(part for part in parts if not part.judged)
@@ -168,15 +167,14 @@ def relative_ends(parts: Iterable[Part], kind: MetricSpread) -> tuple[float, flo
 
 
 def kind_of(metric: Metric, asked: PredictionContext, known: Spreads) -> MetricSpread:
-    """Return the fitted deviations and interval ends for a metric: those after calibration if the deployment is
-    calibrated on its own runs."""
+    """Return the fitted deviations and interval ends of a metric, after calibration if the deployment is calibrated."""
     kind = known.kind(metric, is_moe=asked.is_moe, saturated=asked.saturated)
     return kind.calibrated if calibrated_sensitivities(metric, asked) else kind
 
 
 def calibrated_sensitivities(metric: Metric, asked: PredictionContext) -> dict[LoadMetric, float]:
-    """Return the sensitivities of a metric to the correction factors of TTFT and TPOT, which calibration fits in
-    addition to the GPU's constants; empty for a deployment without such a calibration."""
+    """Return the sensitivities of a metric to the factors on TTFT and TPOT, which calibration fits in addition to the
+    constants of the GPU; empty without calibration runs of this deployment."""
     adjustment = asked.adjustment
     if adjustment is None or not adjustment.is_calibrated_on(asked.model, asked.engine_label):
         return {}
@@ -187,7 +185,7 @@ def calibrated_sensitivities(metric: Metric, asked: PredictionContext) -> dict[L
 
 
 def _step_parts(metric: Metric, sensitivity: Shares, asked: PredictionContext, known: Spreads) -> list[Part]:
-    """Return the interval parts for step times: one for each class of kernels or CPU work; after calibration only one.
+    """Return the interval parts of step times: one for each class of kernels or CPU work; after calibration, one.
 
     A class has one correction factor for kernels of all sizes. Calibration at one load reduces the factor's variance;
     at other loads only the fraction 1 - `RUN_TO_RUN` of this reduction applies.
@@ -216,10 +214,9 @@ def _step_parts(metric: Metric, sensitivity: Shares, asked: PredictionContext, k
 
 
 def _deployment_parts(metric: Metric, asked: PredictionContext, known: Spreads) -> list[Part]:
-    """Return the parts of the interval that step-time errors do not explain: between deployments, and between runs.
+    """Return the interval parts that step times do not explain: differences between deployments and between runs.
 
-    Both are wider if the measured sources do not include the GPU and engine, except for a calibrated deployment:
-    calibration corrects its difference from other deployments, and run-to-run variation is the same for all.
+    Both are wider if the measurements do not include this engine on this GPU, except for a calibrated deployment.
     """
     seen = known.find_evidence(asked.engine, asked.gpu, is_moe=asked.is_moe)
     of_ttft, of_tpot = (known.unfamiliar,) * 2 if seen is None else (seen.ttft, seen.tpot)
@@ -236,7 +233,7 @@ def _deployment_parts(metric: Metric, asked: PredictionContext, known: Spreads) 
         kinds = [(1.0, kind_of(metric, asked, known), 1.0 if asked.saturated and metric == "e2e" else factor)]
     deployment = math.sqrt(sum((w * k.deployment * f) ** 2 for w, k, f in kinds))
     run = math.sqrt(sum((w * k.run * f) ** 2 for w, k, f in kinds))
-    kind = "experts" if asked.is_moe else "dense models"
+    kind = "MoE models" if asked.is_moe else "dense models"
     measured = "" if seen is not None and seen.gpu is not None else " (no measured deployment)"
     of = f"{kind} under {asked.engine} on {asked.gpu}{measured}"
     return [
@@ -251,10 +248,10 @@ def _deployment_parts(metric: Metric, asked: PredictionContext, known: Spreads) 
 
 
 def launch_parts(metric: Metric, asked: PredictionContext, known: Spreads) -> list[Part]:
-    """Return the interval parts for unspecified server settings: settings left to the engine's defaults, scheduler
-    settings that have no flag in `capacity`, and further differences between servers.
+    """Return the interval parts of unspecified server settings: settings left at the engine's defaults, scheduler
+    settings without a flag, and the machine.
 
-    Calibration runs of this deployment include the effect of its settings, but only for the loads of those runs.
+    Calibration runs of this deployment include the effect of its settings, but only at the loads of those runs.
     """
     found = []
     left = math.sqrt(RUN_TO_RUN) if calibrated_sensitivities(metric, asked) else 1.0
@@ -271,7 +268,7 @@ def launch_parts(metric: Metric, asked: PredictionContext, known: Spreads) -> li
             what = "not specified; the newest known release is assumed"
         if name == SCHEDULING:
             flag, narrowed = SCHEDULING, CALIBRATE
-            what = f"scheduling settings of {asked.engine} that have no flag here"
+            what = f"scheduling settings of {asked.engine} without a flag in capacity"
         found.append(Part(name=flag, what=what, deviation=deviation, narrowed_by=narrowed, judged=False))
     kind = "moe" if asked.is_moe else "dense"
     least, most = known.other_machines.get(kind), known.beyond_said.get(kind)
@@ -290,10 +287,10 @@ def machine_part(
     unknown: float,
     ttft_share: float,
 ) -> Part:
-    """Return the interval part for a machine, client and build that were not measured.
+    """Return the interval part of an unmeasured machine, client and build.
 
-    `unknown` is the fraction of launch settings, release included, that are unknown. The variance grows in proportion
-    to `unknown`, from `least` (all known) to `most` (none known).
+    `unknown` is the fraction of launch settings, including the release, that are unknown. The variance grows with it
+    linearly, from `least` (all known) to `most` (none known).
     """
     low = _unspecified_deviation(metric, least, ttft_share)
     high = low if most is None else max(_unspecified_deviation(metric, most, ttft_share), low)

@@ -1,8 +1,8 @@
 """Predictions with their 90 % intervals, for all commands.
 
-An interval consists of parts (`interval_parts`): the error of each class of step time, weighted by the sensitivity of
-the latency to it (`sensitivity`); the differences between deployments and runs; and the unspecified settings. A batch
-in closed form has no client and no queue, so its interval is the measured error of its steps.
+An interval combines sources of error (`interval_parts`): the error of each class of step time, weighted by the
+sensitivity of the latency to it (`sensitivity`); differences between deployments and runs; and unspecified settings. A
+batch has no client and no queue, so its interval is the measured error of its steps.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from capacity.step.closed_form import PhaseTimes
 
 PROMPT_SPREAD = 0.1
-"""Maximum difference, as a logarithm, of the prompt tokens that a server counts from the requested ones: chat templates
-add tens of tokens, random prompts of benchmarks come out some percent longer or shorter. Assumed, 2026-11-24."""
+"""Maximum logarithm of counted over requested prompt tokens: chat templates add tens of tokens, and random prompts of
+benchmarks are a few percent longer or shorter than requested. Assumed, 2026-11-24."""
 
 
 class Latencies(NamedTuple):
@@ -67,7 +67,7 @@ def with_interval(value: float, low: float | None, high: float | None) -> Quanti
 
 
 def client_range_s(traffic: Traffic, adjustment: Adjustment | None) -> tuple[float, float]:
-    """Return by how many seconds the real client latency may be below and above the client latency of the traffic."""
+    """Return by how many seconds the real client latency may be below, and above, the client latency of the traffic."""
     if adjustment is not None and adjustment.covariance:
         place = NAMES.index("front_end")
         away_s = Z_90 * math.sqrt(adjustment.covariance_matrix[place, place])
@@ -85,7 +85,7 @@ def predicted_latencies(
 ) -> Latencies | None:
     """Return the latencies of a batch or a load with intervals; None without a steady state.
 
-    Intervals apply to a server launched as predicted; with `as_found`, to one with unknown settings and client.
+    Intervals apply to a server launched as predicted or, with `as_found`, to a server with unknown settings and client.
     """
     bands = bands_of(resolved, phases, traffic, lengths)
     if bands is None:
@@ -101,10 +101,10 @@ def predicted_latencies(
 
 @dataclass(frozen=True)
 class LoadBands:
-    """Latency intervals of one load on one pool: the parts of each interval, and its ends relative to the prediction.
+    """Latency intervals of one load on one pool: sources of error, and interval ends relative to the prediction.
 
-    They apply to a server launched with the settings and the release of the prediction. `as_found`: an existing
-    server, whose settings may differ from the defaults unless the user gave them.
+    They apply to a server launched with the settings and the release of the prediction. `as_found`: they apply to an
+    existing server, on which settings that the user did not give may differ from the defaults.
     """
 
     resolved: ResolvedPool
@@ -116,7 +116,7 @@ class LoadBands:
         return sensitivities(self.resolved, self.seen)
 
     def parts(self, metric: Metric, statistic: str = "mean") -> tuple[Part, ...]:
-        """Return the parts of a metric's interval except the client latency; empty if the load has no such metric."""
+        """Return the sources of error of a metric, except the client latency; empty if the load has no such metric."""
         _, remaining = self.remaining_error(metric)
         return tuple(
             part if part.name == PERCENTILE else replace(part, deviation=part.deviation * remaining)
@@ -130,8 +130,8 @@ class LoadBands:
         return interval_parts(metric, own, self.prediction_context(statistic), load_spreads())
 
     def remaining_error(self, metric: Metric) -> tuple[float, float]:
-        """Return the expected logarithm of measured over predicted values at this load, from calibration runs at near
-        loads, and the fraction of the standard deviation that they leave; (0, 1) without such runs."""
+        """Return the expected error (logarithm) at this load, from calibration runs at similar loads, and the fraction
+        of the standard deviation that remains; (0, 1) without such runs."""
         adjustment = self.resolved.profile.adjustment
         loads = () if adjustment is None else adjustment.loads_of(self.resolved.deployment_name)
         shares = calibrated_sensitivities(metric, self.prediction_context("mean")) if loads else {}
@@ -149,8 +149,8 @@ class LoadBands:
 
         The client latency is known if the user gave it. Its default also counts as known, except with `as_found` or in
         a calibrated profile. An unknown client latency is between `MIN_S` and `MAX_S`, as in published benchmarks, or
-        in the range of the calibration runs, as far as runs at this load leave it open. Its error is independent of
-        the other errors. `unit_s`: seconds per unit of the quantity.
+        in the range of the calibration runs. Calibration runs at similar loads reduce this range. Its error is
+        independent of the other errors. `unit_s`: seconds per unit of the quantity.
         """
         adjustment = self.resolved.profile.adjustment
         learnt = adjustment is not None and adjustment.covariance
@@ -167,7 +167,7 @@ class LoadBands:
         return kind_of(metric, self.prediction_context("mean"), load_spreads())
 
     def ends(self, metric: Metric, statistic: str = "mean") -> tuple[float, float]:
-        """Return the 90 % interval of measured over predicted values of a metric's `statistic`, such as the mean."""
+        """Return the 90 % interval of measured / predicted for a `statistic` of the metric, such as the mean."""
         own = relative_ends(self.parts(metric, statistic), self.kind(metric))
         if metric == "tpot":
             return own
@@ -185,12 +185,11 @@ class LoadBands:
         return math.exp(known + self.remaining_error(metric)[0])
 
     def correct(self, metric: Metric, value: float) -> Quantity:
-        """Return the predicted `value` of the metric, corrected by calibration runs if any, as an interval of width
-        0."""
+        """Return the predicted `value`, corrected by calibration runs if any, with an interval of width 0."""
         return with_interval(value * self.calibration_factor(metric), 0.0, 0.0)
 
     def with_interval(self, metric: Metric, value: float, statistic: str = "mean") -> Quantity:
-        """Return the predicted `value` of the metric, corrected by calibration runs if any, with its interval."""
+        """Return the predicted `value`, corrected by calibration runs if any, with its interval."""
         low, high = self.ends(metric, statistic)
         value *= self.calibration_factor(metric)
         return Quantity(value=value, low=value * low, high=value * high)
@@ -219,20 +218,18 @@ class LoadBands:
 
 
 def length_spread(resolved: ResolvedPool) -> float:
-    """Return the standard deviation of the logarithm of tokens per verification step; 0 without drafts or if the
-    acceptance rate is given."""
+    """Return the standard deviation of ln(tokens per verification step); 0 without drafts or if it is given."""
     if resolved.pool.speculator is None:
         return 0.0
     return pool_speculator(resolved.pool, resolved.model).length_spread
 
 
 def time_across_graph_limit_s(resolved: ResolvedPool, tokens: float) -> float:
-    """Return the change of a prefill step's time (s) if its tokens were on the other side of the largest CUDA graph
-    size; 0 if `tokens` is not close to that size.
+    """Return the change of a prefill step's time (s) if its tokens were on the other side of the largest CUDA graph; 0
+    if `tokens` is not close to that size.
 
-    Longer steps are launched kernel by kernel and are up to several times slower (a scheduler log of vLLM 0.15,
-    gpt-oss-120b: 23 ms for 1,024 tokens, 64 ms for 1,050 to 1,500). Near that size an interval therefore covers both
-    cases.
+    Larger steps are launched kernel by kernel and are up to several times slower (a scheduler log of vLLM 0.15,
+    gpt-oss-120b: 23 ms for 1,024 tokens, 64 ms for 1,050 to 1,500). So near that size an interval covers both cases.
     """
     steps = resolved.step_model
     largest = steps.largest_prefill_graph
@@ -243,15 +240,14 @@ def time_across_graph_limit_s(resolved: ResolvedPool, tokens: float) -> float:
 
 
 def widen_across_graph_limit(ends: tuple[float, float], other_s: float, own_s: float) -> tuple[float, float]:
-    """Widen `ends`, the interval of measured / predicted time, to include a step on the other side of the CUDA graph
-    limit. The predicted time is `own_s`; on the other side it changes by `other_s` (may be negative)."""
+    """Return the interval `ends` of measured / predicted time, widened to include a step on the other side of the CUDA
+    graph limit. The predicted time is `own_s`; on the other side it changes by `other_s` (may be negative)."""
     ratio = max(1 + other_s / own_s, 0.0)
     return ends[0] * min(1.0, ratio), ends[1] * max(1.0, ratio)
 
 
 def unspecified_settings(pool: Pool) -> tuple[str, ...]:
-    """Return the names of the launch settings that the user did not give, which may have another value on the server.
-    A setting that the user gave with its default value counts as known."""
+    """Return the names of the launch settings that the user did not give; a default that was given counts as given."""
     given = pool.model_fields_set
     names = [
         name for name, usual in LAUNCH_DEFAULTS.items() if getattr(pool, name) == usual and name not in given
@@ -260,7 +256,7 @@ def unspecified_settings(pool: Pool) -> tuple[str, ...]:
 
 
 def _max_running_requests(resolved: ResolvedPool, seen: ObservedLoad) -> float:
-    """Return an estimate of how many requests of this load the engine runs at a time."""
+    """Return an estimate of the number of requests of this load that the engine runs at a time."""
     tokens = max(round(seen.input_len + seen.output_len), 1)
     held = min(resolved.concurrent_requests(tokens), resolved.max_num_seqs)
     return max(held, 1) * resolved.pool.data_parallel_size
@@ -276,7 +272,7 @@ def load_bands(
 ) -> LoadBands:
     """Return the latency intervals of a load from its mean latencies and its mean prompt and output `lengths`.
 
-    If all requests arrive at once (an infinite `load_fraction`), their number sets the load, as in a closed loop.
+    If all requests arrive at once (`load_fraction` is infinite), the load is treated as a closed loop of all requests.
     """
     seen = make_from(
         ObservedLoad,
@@ -310,8 +306,7 @@ def bands_of(
 def _served_latencies(bands: LoadBands, load: Served) -> Latencies:
     """Return the mean latencies of a load in its steady state, with intervals.
 
-    The intervals also include the means over the whole run. For arrivals close to the capacity, TTFT and E2E have no
-    upper end.
+    The intervals include the means over the whole run. Close to the capacity, TTFT and E2E have no upper end.
     """
     assert load.steady is not None
     covered = _latencies(load.steady, bands.with_interval)
@@ -336,8 +331,8 @@ def _latencies(means: LoadMeans | PhaseTimes, predicted: Callable[[Metric, float
 def batch_latencies(
     resolved: ResolvedPool, times: PhaseTimes, lengths: RequestLengths, batch_size: int
 ) -> Latencies:
-    """Return the latencies of a batch in closed form. Their intervals are the measured errors of its steps, or consist
-    of interval parts if the profile is calibrated."""
+    """Return the latencies of a batch. The intervals are the measured errors of its steps; with a calibrated profile,
+    they are computed as for a load."""
     if resolved.profile.adjustment is not None:
         return _latencies(times, batch_bands(resolved, times, lengths, batch_size).with_interval)
     ttft = _with_step_band(resolved, "prefill", times.ttft_s)
@@ -352,7 +347,7 @@ def batch_latencies(
 def batch_ends(
     resolved: ResolvedPool, times: PhaseTimes, lengths: RequestLengths, batch_size: int
 ) -> dict[str, tuple[float, float]]:
-    """Return the interval ends (s) of a batch's TTFT and TPOT, if any, with the keys `ttft_s` and `tpot_s`."""
+    """Return the interval ends (s) of the TTFT and TPOT of a batch, if known, with the keys `ttft_s` and `tpot_s`."""
     found = batch_latencies(resolved, times, lengths, batch_size)
     named = {"ttft_s": found.ttft_s, "tpot_s": found.tpot_s}
     return {
@@ -365,7 +360,7 @@ def batch_ends(
 def batch_bands(
     resolved: ResolvedPool, times: PhaseTimes, lengths: RequestLengths, batch_size: int
 ) -> LoadBands:
-    """Return the latency intervals of a batch, computed like those of a load without a queue."""
+    """Return the latency intervals of a batch, computed as for a load without a queue."""
     seen = make_from(
         ObservedLoad,
         times,
@@ -378,8 +373,8 @@ def batch_bands(
 
 
 def _with_step_band(resolved: ResolvedPool, regime: Literal["prefill", "decode"], value: float) -> Quantity:
-    """Return `value`, a time of prefill or decode steps (`regime`), with the 90 % interval from the measured errors of
-    such steps. For decode the interval includes the error of the acceptance rate of drafts."""
+    """Return the time `value` of prefill or decode steps (`regime`) with its 90 % interval, from the measured errors of
+    such steps. For decode, the interval includes the uncertain acceptance rate of drafts."""
     residuals = resolved.step_model.residuals(regime)
     accepted = Z_90 * length_spread(resolved) if regime == "decode" else 0.0
     if not accepted:
@@ -389,7 +384,7 @@ def _with_step_band(resolved: ResolvedPool, regime: Literal["prefill", "decode"]
 
 
 def _end_to_end(value: float, ttft: Quantity, tpot: Quantity | None) -> Quantity:
-    """Return E2E; its interval ends are those of TTFT plus those of decode time, because both errors may coincide."""
+    """Return E2E with its interval. The ends of TTFT and of decode time add up, because both errors may coincide."""
     if tpot is None:
         return replace(ttft, value=value)
     if ttft.low is None or ttft.high is None or tpot.low is None or tpot.high is None:

@@ -1,4 +1,4 @@
-"""Lists of the model presets, the GPU profiles and the use cases."""
+"""Lists of model presets, GPU profiles and use cases."""
 
 from pathlib import Path
 from typing import TypedDict
@@ -11,7 +11,7 @@ from capacity.model import load_model, model_names, user_model_names
 
 
 class ModelListing(TypedDict):
-    """A model preset. KV bytes per token are at 16 bit."""
+    """A model preset; `kv_bytes_per_token` is for a KV cache in 16 bit."""
 
     name: str
     hf_id: str | None
@@ -32,7 +32,7 @@ class GpuListing(TypedDict):
 
 
 def models() -> list[ModelListing]:
-    """Return every model, shipped, added or of a plug-in: name, Hugging Face id, parameters, KV bytes per token."""
+    """Return every model (bundled, added by the user, or of a plug-in) with its parameters and KV bytes per token."""
     return [
         {
             "name": spec.name,
@@ -47,7 +47,7 @@ def models() -> list[ModelListing]:
 
 class UseCaseListing(TypedDict):
     """A use case: mean tokens and their coefficients of variation, SLOs in the form of `--slo`, think time in seconds,
-    and the source of each number."""
+    and the sources of these numbers."""
 
     name: str
     title: str
@@ -62,7 +62,7 @@ class UseCaseListing(TypedDict):
 
 
 def use_cases() -> list[UseCaseListing]:
-    """Return every use case that `use_case=` accepts: lengths in tokens, SLOs, think time, with their sources."""
+    """Return every use case that `use_case=` accepts."""
     known = ("input_len", "output_len", "slo", "think_time_s")
     return [
         {
@@ -83,8 +83,7 @@ def use_cases() -> list[UseCaseListing]:
 
 @validate_arguments
 def gpus(*, profiles: str | Path | None = None) -> list[GpuListing]:
-    """Return every GPU profile: memory as engines see it, HBM bandwidth, dense FLOP/s, link rate per direction,
-    power."""
+    """Return every GPU profile with memory, bandwidths, compute rates and power, in the units of `GpuListing`."""
     directories = [profiles] if profiles else []
     return [
         {

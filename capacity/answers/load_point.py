@@ -1,4 +1,4 @@
-"""One load on one pool, as a row of a table or a point of a chart: speed and price, or why it cannot run."""
+"""Speed and price of one load on one pool, or the reason why the pool cannot run the load."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,11 +30,11 @@ LAST_VERDICTS = ("saturated", "overloaded")  # verdicts whose points are sorted 
 class LoadPoint:
     """One load on one pool: the metrics of `estimate`, in the same units.
 
-    If the pool cannot run the load, `reason` explains why and all metrics are None. A load without a steady state has
-    the maximum throughput and no latency; `verdict` explains why. `kv_requests`: how many such requests the KV cache
-    holds. `seats`: how many requests the engine runs at once (max_num_seqs). `num_gpus` counts all `replicas`, which
-    share the load equally. `misses` explains why no number of replicas meets the SLOs. If a price was requested but is
-    missing, `price_note` explains why.
+    If the pool cannot run the load, `reason` explains why, and all metrics are None. A load without a steady state has
+    the maximum throughput and no latency; `verdict` explains why. `kv_requests`: number of such requests that the KV
+    cache holds. `seats`: number of requests that the engine runs at once (max_num_seqs). `num_gpus` counts all
+    `replicas`, which share the load equally. `misses` explains why no number of replicas meets the SLOs. `price_note`
+    explains why a requested price is missing.
     """
 
     gpu: str
@@ -68,17 +68,17 @@ class LoadPoint:
 
     @property
     def fits(self) -> bool:
-        """Return whether the pool can run the load at all."""
+        """Return whether the pool can run the load."""
         return self.reason is None
 
     @property
     def steady(self) -> bool:
-        """Return whether the load has a steady state and so a latency."""
+        """Return whether the load has a steady state and therefore latencies."""
         return self.ttft_s is not None
 
 
 def load_of(traffic: Traffic) -> tuple[LoadField, float]:
-    """Return the name and value of the field that sets the load. Raises InvalidInput unless exactly one is given."""
+    """Return the name and value of the field that sets the load. Raises InvalidInput unless exactly one does."""
     given = [(name, getattr(traffic, name)) for name in LOAD_FIELDS if getattr(traffic, name) is not None]
     if len(given) != 1:
         raise InvalidInput(ONE_LOAD)
@@ -95,7 +95,7 @@ def lengths_of(traffic: Traffic) -> tuple[int, int]:
 def load_point(
     resolved: ResolvedPool, traffic: Traffic, price: Price | None, *, price_note: str | None = None
 ) -> LoadPoint:
-    """Return the metrics of one load on one pool, or a reason if the load does not fit the memory.
+    """Return the metrics of one load on one pool, or the reason if the load does not fit in memory.
 
     Raises InvalidInput for invalid options.
     """
@@ -134,7 +134,7 @@ def _requests_that_fit(resolved: ResolvedPool, tokens: int) -> int:
 
 
 def price_or_reason(gpu: str, cost: Cost) -> tuple[Price | None, str | None]:
-    """Return the requested price of a GPU, or None and the reason why the price table has none."""
+    """Return the price of a GPU that `cost` requests, or None and the reason why the price table has no price."""
     try:
         return find_price_for_cost(gpu, cost), None
     except CapacityError as error:
@@ -143,8 +143,8 @@ def price_or_reason(gpu: str, cost: Cost) -> tuple[Price | None, str | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizedPool:
-    """A pool at the smallest tensor-parallel size that serves a load, else at the largest that holds the model.
-    `point`: the metrics at this size, or the reason why `pool` is None."""
+    """A pool with the smallest tensor-parallel size that serves a load, else with the largest size that holds the
+    model. `point`: the metrics at this size or, if `pool` is None, the reason."""
 
     pool: ResolvedPool | None
     point: LoadPoint
@@ -161,8 +161,8 @@ def sizes_to_try(pool: Pool, model: ModelSpec, profile: HardwareProfile) -> tupl
 def smallest_pool(
     model: ModelSpec, pool: Pool, traffic: Traffic, cost: Cost, *, profiles: Profiles = None
 ) -> SizedPool:
-    """Return `pool` at the smallest tensor-parallel size within a node at which the load has a steady state, else at
-    the largest size that holds the model. If `pool` sets a size, only that size is tried."""
+    """Return `pool` with the smallest tensor-parallel size within a node at which the load has a steady state, else
+    with the largest size that holds the model. If `pool` sets a size, only that size is tried."""
     _, load = load_of(traffic)
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     price, price_note = price_or_reason(profile.name, cost)
@@ -209,8 +209,7 @@ def smallest_pools(
     profiles: Profiles = None,
     progress: Progress | None = None,
 ) -> list[SizedPool]:
-    """Return `smallest_pool` of each pool. Raises InvalidInput if all pools raise the same error, because then the
-    options are wrong rather than a pool."""
+    """Return `smallest_pool` of each pool. Raises InvalidInput if all pools raise the same error."""
     found = []
     for done, pool in enumerate(pools):
         if progress is not None:
@@ -221,13 +220,13 @@ def smallest_pools(
 
 
 def raise_common_refusal(refused: Sequence[InvalidInput | None]) -> None:
-    """Raise the error of the pools if all raised the same one: then the options are wrong, not a pool."""
+    """Raise the error of the pools if all of them raised the same error, because then the options are wrong."""
     if refused and refused[0] is not None and len({str(error) for error in refused}) == 1:
         raise refused[0]
 
 
 class Order(NamedTuple):
-    """Sort order of points: the field, its description, and whether the largest value is first."""
+    """Sort order of points: a field, its description, and whether the largest value is first."""
 
     field: str
     words: str
@@ -246,8 +245,8 @@ ORDERS = {
 
 
 def sort_points(points: Iterable[LoadPoint], order: str) -> tuple[LoadPoint, ...]:
-    """Return the points sorted by the metric of `order`, the best first. At the end are, in this order: points without
-    the metric, those that miss the SLOs, saturated and overloaded ones, and those that do not fit.
+    """Return the points sorted by the metric of `order`, the best first. Last come, in this order, points without the
+    metric, points that miss the SLOs, saturated and overloaded points, and points that do not fit.
 
     Raises InvalidInput for an unknown order.
     """

@@ -1,4 +1,4 @@
-"""Load sweep of one pool: `estimate` at many loads, and the load that fills its KV cache."""
+"""`estimate` of one pool at many loads, and the load that fills its KV cache."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ SHARES = (0.05, 0.15, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)  # fractions of a
 class LoadSweep(AnswerRecord):
     """One pool at many loads, with a point for each load.
 
-    `kv_requests`: how many such requests the KV cache holds. `seats`: how many requests the engine runs at once
-    (max_num_seqs). Requests beyond the smaller of the two wait. `full_requests_per_s`: the rate at this maximum.
+    `kv_requests`: number of such requests that the KV cache holds. `seats`: number of requests that the engine runs at
+    once (max_num_seqs). Requests above the smaller of the two wait; `full_requests_per_s` is the rate at this number.
     """
 
     SCHEMA: ClassVar[str] = "capacity/load-sweep/v1"
@@ -57,8 +57,8 @@ class LoadSweep(AnswerRecord):
 
     @property
     def full_from(self) -> float | None:
-        """Return the load above which requests wait until others end. For request rates, this is the first simulated
-        rate that fills the engine; None if no rate does."""
+        """Return the load above which requests wait. Of request rates, it is the first simulated rate that fills the
+        engine; None if no rate does."""
         if self.over != "request_rate":
             return float(self.at_once)
         full = (p.load for p in self.points if p.verdict in FULL_VERDICTS)
@@ -75,10 +75,10 @@ def load_sweep(
     profiles: str | Path | None = None,
     **options: Any,
 ) -> LoadSweep:
-    """Run `estimate` at several loads of one field: batch_size, concurrency or request_rate (requests/s).
+    """Run `estimate` at several loads of the field `over`: batch_size, concurrency or request_rate (requests/s).
 
-    `loads` None: 1 to 1,024 requests, or rates up to slightly above that of a full engine. Raises DoesNotFit if not
-    even one request fits, InvalidInput for invalid options.
+    `loads` None: 1 to 1,024 requests, or rates up to slightly above the rate of a full engine. Raises DoesNotFit if a
+    single request does not fit, and InvalidInput for invalid options.
     """
     field = next((name for name in LOAD_FIELDS if name == over), None)
     if field is None:
@@ -136,7 +136,6 @@ def sweep_of(
 
 
 def _traffic_at(traffic: Traffic, field: LoadField, load: float) -> Traffic:
-    """Return the traffic with its load replaced by `load` in this field."""
     left = (*LOAD_FIELDS, "users", "response_s")
     said = {name: getattr(traffic, name) for name in traffic.model_fields_set if name not in left}
     return build(Traffic, {**said, field: load if field == "request_rate" else round(load)})

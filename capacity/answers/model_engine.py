@@ -1,4 +1,4 @@
-"""`engine_setup`: the parts from which a user builds a simulation of a real model."""
+"""`engine_setup`: the parts for a simulation of a real model with the Python API."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +19,10 @@ from capacity.step.model import StepModel
 class ModelEngine:
     """Parts of a simulation of one model: `simulator.simulate(workload, [e.setup] * e.engines, frontend=e.frontend)`.
 
-    `setup`: settings of one engine, with its step times, KV blocks, scheduler and limits. `engines`: their number,
-    which is the replicas times the data-parallel ranks that step independently. `frontend`: times between client and
-    engine. `costs`: seconds and operators of a step, by its shape. `memory`: memory of each GPU in bytes. `notes`:
-    assumptions and missing data.
+    `setup`: settings of one engine, with its step times, KV blocks, scheduler and limits. `engines`: number of engines,
+    which is replicas x data-parallel ranks that step independently. `frontend`: times between client and engine.
+    `costs`: function from the shape of a step to its seconds and operators. `memory`: memory of each GPU in bytes.
+    `notes`: assumptions and missing data.
     """
 
     setup: EngineSetup
@@ -42,10 +42,9 @@ def engine_setup(
     download: bool = False,
     **options: Any,
 ) -> ModelEngine:
-    """Return the engine of a model and the keywords of a pool, as `simulate` builds it, for `simulator.simulate`.
+    """Return the engine that `simulate` builds for a model and the keywords of a pool, for `simulator.simulate`.
 
-    Change a part with `dataclasses.replace(engine.setup, policy=MyPolicy)`. Raises DoesNotFit, or InvalidInput and its
-    subclasses.
+    Change a part with `dataclasses.replace(engine.setup, policy=MyPolicy)`. Raises DoesNotFit or InvalidInput.
     """
     pool = resolve(model, build(Pool, options), profiles=profiles, download=download)
     return ModelEngine(

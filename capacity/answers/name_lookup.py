@@ -1,4 +1,4 @@
-"""Find the GPU or the model that a user means by a name in a text. No file of this machine is read."""
+"""Find the GPU or model that a name in a text refers to. No file of this machine is read."""
 
 import re
 
@@ -12,7 +12,7 @@ from capacity.model.quantization import known_quantizations
 
 
 def find_gpu(word: str) -> str | None:
-    """Return the name of the profile that a word means, such as `H100` or `H100s`; None for any other word."""
+    """Return the profile name that a word such as `H100` or `H100s` refers to; None for any other word."""
     lower = re.sub(r"^(?:nvidia|amd)\s*", "", word.strip().lower()).replace(" ", "-")
     for name in (lower, lower.removesuffix("s")):
         try:
@@ -24,9 +24,9 @@ def find_gpu(word: str) -> str | None:
 
 
 def find_model(name: str) -> tuple[Fields, tuple[str, ...]]:
-    """Return the preset that a name or Hugging Face id means, with its format if the name has one, and notes.
+    """Return the preset that a name or Hugging Face id refers to, its weight format if the name has one, and notes.
 
-    The fields are empty for any other model. Files of this machine are not read.
+    The fields are empty for any other name. Files of this machine are not read.
     """
     if not is_known(name) and (name.startswith((".", "~")) or outside_path(name).exists()):
         return {}, ()
@@ -42,9 +42,9 @@ def find_model(name: str) -> tuple[Fields, tuple[str, ...]]:
 
 
 def guess_model(words: str) -> str | None:
-    """Return the preset for a family, a size or both (`llama 70b`, `70b`): the shortest name, then the newest.
+    """Return the preset for a family, a size or both (`llama 70b`, `70b`): of the shortest name, the newest.
 
-    Of presets with a bare size, those of Llama come first.
+    For a size without a family, presets of Llama come first.
     """
     parts = [part for part in re.split(r"[-\s_]+", words.lower()) if part]
     sizes = [part for part in parts if re.fullmatch(r"\d+(?:\.\d+)?b", part)]

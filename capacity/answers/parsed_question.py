@@ -1,4 +1,4 @@
-"""Read a question in any form that a user pastes: a launch command or file, a `config.json`, flags, or plain words."""
+"""Parse a question that a user pastes: a launch command or file, a `config.json`, flags, or plain words."""
 
 import re
 import shlex
@@ -53,10 +53,10 @@ _ORDER = ("model", *Pool.model_fields, *Traffic.model_fields, *Cost.model_fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedQuestion:
-    """What was understood of a text: fields of `Pool`, `Traffic` and `Cost` by name, each valid by itself.
+    """Result of parsing a text: fields of `Pool`, `Traffic` and `Cost` by name, each valid by itself.
 
     `fields` may also contain `model`, `ttft_ms` and `tpot_ms` (limits of p95, in ms). `config`: the text of a
-    `config.json`. `not_read`: words without a meaning here. `notes`: what was assumed, and invalid values.
+    `config.json`. `not_read`: words that were not understood. `notes`: assumptions, and invalid values.
     """
 
     fields: Mapping[str, Any]
@@ -66,9 +66,9 @@ class ParsedQuestion:
 
 
 def parse_question(text: str, *, request_rate: float = 1.0) -> ParsedQuestion:
-    """Return what a text says about a deployment and its traffic. Nothing is rejected, and no file is read.
+    """Parse a text about a deployment and its traffic. No text is rejected, and no file is read.
 
-    `request_rate`: requests per second before the text, for words such as `double traffic`.
+    `request_rate`: requests per second before the question, for words such as `double traffic`.
     """
     text = text.strip()[:MAX_TEXT]
     if text.startswith("{"):
@@ -85,7 +85,7 @@ def parse_question(text: str, *, request_rate: float = 1.0) -> ParsedQuestion:
     else:
         reader.read_server(servers[0])
         if len(servers) > 1:
-            reader.notes.append("of a prefill and a decode server, only the first is read")
+            reader.notes.append("the text has a prefill and a decode server: only the first one is read")
     return reader.result()
 
 
@@ -102,13 +102,13 @@ def _parse_config(text: str) -> ParsedQuestion:
 
 
 def _count(number: str, suffix: str | None, *, binary: bool = False) -> float:
-    """Return `1,5k` as a number; with `binary`, K and M are powers of 1024, as in vLLM's flags."""
+    """Parse a number such as `1,5k`; with `binary`, K and M are powers of 1024, as in the flags of vLLM."""
     factor = {"k": 1e3, "m": 1e6, "K": 1024.0 if binary else 1e3, "M": 1024.0**2 if binary else 1e6}
     return float(number.replace(",", "")) * factor.get(suffix or "", 1.0)
 
 
 def _counts(*names: str, binary: bool = True) -> Callable[[re.Match[str]], Fields]:
-    """Return a function that reads a match with two groups for each number: its digits and its suffix."""
+    """Return a function that parses the numbers of a match, each with a group for its digits and one for its suffix."""
     return lambda found: {
         name: round(_count(found[2 * place + 1], found[2 * place + 2], binary=binary))
         for place, name in enumerate(names)
@@ -174,7 +174,7 @@ _PATTERNS: tuple[tuple[str, Callable[[re.Match[str]], Fields]], ...] = (
 
 
 class _Reader:
-    """Collects the fields that parts of a text set; the first value of a field applies."""
+    """Collects the fields that the parts of a text set; the first value of a field is kept."""
 
     def __init__(self, request_rate: float) -> None:
         self.fields: Fields = {}
@@ -183,7 +183,7 @@ class _Reader:
         self._rate = request_rate
 
     def result(self) -> ParsedQuestion:
-        """Return the valid fields; invalid ones become notes."""
+        """Return the valid fields, and notes on invalid ones."""
         self._fill_in_traffic()
         valid: Fields = {}
         for name in sorted(self.fields, key=_ORDER.index):
@@ -201,7 +201,7 @@ class _Reader:
         self.fields = {**fields, **self.fields}
 
     def read_server(self, server: LaunchCommand) -> None:
-        """Read a launch command, and as plain words what follows it."""
+        """Read a launch command, and the words after it as plain words."""
         self.add({"gpu": server.gpu} if server.gpu else {})
         self._read_command(server)
         self._read_model(server.model)
@@ -220,7 +220,7 @@ class _Reader:
         self._read_words(" ".join(plain))
 
     def _read_own_flags(self, words: list[str]) -> tuple[list[str], list[str]]:
-        """Read the flags of traffic, cost, model, GPU and engine; return the words before any other flag, and after."""
+        """Read the flags of the deployment; return the words before and after the first other flag."""
         plain: list[str] = []
         others: list[str] = []
         while words:
@@ -262,7 +262,7 @@ class _Reader:
             words = words[max(used, 1) :]
 
     def _take(self, fields_of: Callable[[re.Match[str]], Fields], found: re.Match[str]) -> str:
-        """Set the fields of a match; return the text to put in its place."""
+        """Set the fields of a match; return the text that replaces it."""
         try:
             fields = fields_of(found)
         except (OverflowError, ValueError):  # a number of hundreds of digits
@@ -294,7 +294,7 @@ class _Reader:
             self.notes.append(f"{name[:80]} is not a known model: paste its config.json")
 
     def _read_word(self, word: str) -> int:
-        """Read one word; return 1 if it has a meaning, or is needed only for grammar."""
+        """Read one word; return 1 if it was understood or is needed only for grammar, else 0."""
         lower = SYNONYMS.get(word.lower(), word.lower())
         lists: dict[str, Callable[[], Sequence[str]]] = {
             **_NAMES,
@@ -310,7 +310,7 @@ class _Reader:
         return int(bool(found or lower in FILLERS))
 
     def _fill_in_traffic(self) -> None:
-        """Add the lengths and SLO of the use case, and the rate of users; by default, users have the use case chat."""
+        """Add the lengths and SLO of the use case (users: chat by default), and the request rate of users."""
         if "users" in self.fields and not {"use_case", "think_time_s", "response_s"} & self.fields.keys():
             self.notes.append("users: the use case chat is assumed")
             self.fields["use_case"] = "chat"
@@ -335,7 +335,7 @@ class _Reader:
 
 
 def _valid_fields(name: str, value: Any) -> Fields:
-    """Return the fields that one field sets, checked and with full names. Raises InvalidInput, UnknownName."""
+    """Return the validated fields that one field of the text sets. Raises InvalidInput or UnknownName."""
     if name in ("ttft_ms", "tpot_ms"):
         return {name: value}
     if name in ("model", "draft"):

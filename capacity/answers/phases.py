@@ -1,4 +1,4 @@
-"""Prefill and decode of one load on one pool: the basis of `estimate` and `explain`."""
+"""Prefill and decode steps of one load on one pool, from which `estimate` and `explain` are computed."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ REQUEST_FIELDS = (
     "input_len", "output_len", "max_tokens", "images_per_prompt", "image_tokens", "image_size", "audio_seconds",
     "audio_tokens", "batch_size", "client_latency_s",
 )  # fmt: skip
-SYNCHRONISED_RANGE_RATIO = (
-    0.1  # range ratio below which requests still wait for each other's prefills: assumed
-)
-EAGER_NOTE_RATIO = 1.1  # least ratio, for a note, of a decode step beyond the CUDA graphs to one within
+# range ratio below which requests still wait for each other's prefills: assumed
+SYNCHRONISED_RANGE_RATIO = 0.1
+EAGER_NOTE_RATIO = 1.1  # minimum ratio, for a note, of decode step times without and with a CUDA graph
 ONE_LOAD = "give exactly one of --batch-size (single batch), --concurrency (closed loop) and --request-rate (arrivals)"
 LOAD_FIELDS = tuple(name for name in ESTIMATE_TRAFFIC if name not in REQUEST_FIELDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLengths:
-    """Tokens of a typical request. Its input begins with `images` of `image_tokens` each, then an audio clip."""
+    """Tokens of a typical request. Its prompt begins with `images` x `image_tokens` tokens, then an audio clip."""
 
     input_len: int
     output_len: int
@@ -42,7 +41,7 @@ class RequestLengths:
 
     @property
     def tokens(self) -> int:
-        """Return the tokens in the KV cache of a request at its end."""
+        """Return the number of tokens in the KV cache at the end of a request."""
         return self.input_len + self.output_len
 
 
@@ -50,8 +49,8 @@ class RequestLengths:
 class Phases:
     """A load on a pool: its prefill and decode steps in closed form, and the latencies of its clients.
 
-    `requests`: how many requests run at a time; an estimate if the load is a request rate. `times` are the simulated
-    times of a load, or the closed form of a batch. `served` is None for a batch, which has no queue.
+    `requests`: number of requests that run at a time, which is an estimate for a request rate. `times`: simulated times
+    of a load, or closed-form times of a batch. `served`: the simulated load; None for a batch, which has no queue.
     """
 
     times: PhaseTimes
@@ -61,7 +60,7 @@ class Phases:
 
 
 def estimate_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the traffic's keywords unchanged. Raises InvalidInput for a keyword that only a simulation supports."""
+    """Return the keywords of traffic unchanged. Raises InvalidInput for a keyword that only `simulate` supports."""
     for name in fields:
         if name not in ESTIMATE_TRAFFIC:
             raise InvalidInput(f"estimate does not take {name!r}: use `simulate`")
@@ -74,7 +73,7 @@ def traffic_of(fields: Mapping[str, Any]) -> Traffic:
 
 
 def request_lengths(resolved: ResolvedPool, traffic: Traffic) -> RequestLengths:
-    """Return the lengths of the traffic's requests. Raises InvalidInput without lengths or exactly one load."""
+    """Return the lengths of a typical request. Raises InvalidInput without lengths, or unless one load is set."""
     if traffic.input_len is None or traffic.output_len is None:
         missing = "--input-len" if traffic.input_len is None else "--output-len"
         raise InvalidInput(f"no {missing}: give the number of tokens of a typical request")
@@ -96,7 +95,7 @@ def request_lengths(resolved: ResolvedPool, traffic: Traffic) -> RequestLengths:
 
 
 def _check_load(traffic: Traffic) -> None:
-    """Raise InvalidInput for load options that do not apply to a batch, and for an infinite request rate."""
+    """Raise InvalidInput for options that do not apply to a batch, and for an infinite request rate."""
     if traffic.request_rate == math.inf:
         raise InvalidInput("--request-rate inf sends all at once: use `capacity simulate`, or --batch-size N")
     if traffic.batch_size is None:
@@ -128,7 +127,7 @@ def check_length(resolved: ResolvedPool, tokens: int) -> None:
 
 
 def tower_notes(resolved: ResolvedPool, *, pictured: bool) -> tuple[str, ...]:
-    """Return a note on the assumed vision tower that encodes the images of prompts; empty without images."""
+    """Return a note on the assumed vision tower that encodes images; empty without images."""
     tower = resolved.model.vision
     if tower is None or tower.assumed is None or not pictured:
         return ()
@@ -138,7 +137,7 @@ def tower_notes(resolved: ResolvedPool, *, pictured: bool) -> tuple[str, ...]:
 
 
 def is_synchronised(traffic: Traffic) -> bool:
-    """Return whether requests of a closed loop have equal lengths, so that they begin and end together."""
+    """Return whether the requests of a closed loop have equal lengths, so that they start and end together."""
     loop = traffic.trace is None and traffic.request_rate is None and (traffic.concurrency or 1) > 1
     return (
         loop
@@ -148,7 +147,7 @@ def is_synchronised(traffic: Traffic) -> bool:
 
 
 def equal_length_notes(traffic: Traffic) -> tuple[str, ...]:
-    """Return a note on the effect of equal lengths in a closed loop."""
+    """Return a note on the effect of equal lengths in a closed loop; empty for other traffic."""
     if not is_synchronised(traffic):
         return ()
     return (
@@ -158,8 +157,7 @@ def equal_length_notes(traffic: Traffic) -> tuple[str, ...]:
 
 
 def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> Phases:
-    """Return the phases of a batch in closed form, or of a simulated load. Raises DoesNotFit, and InvalidInput for a
-    load that cannot run."""
+    """Return the phases of a batch in closed form, or of a simulated load. Raises DoesNotFit or InvalidInput."""
     slots = _slots(resolved, traffic, lengths)
     seen = tower_notes(resolved, pictured=bool(lengths.images))
     if traffic.batch_size is not None:
@@ -201,7 +199,6 @@ def _eager_notes(resolved: ResolvedPool, requests: int, lengths: RequestLengths)
 
 
 def _limits(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> EngineLimits:
-    """Return the engine's limits, with the images and audio tokens of each prompt."""
     limits = resolved.limits_from(traffic.client_latency_s)
     return replace(
         limits,
@@ -214,7 +211,7 @@ def _limits(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -
 def load_times(
     resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths
 ) -> tuple[PhaseTimes, Served]:
-    """Return the times of a load that its clients see, and its simulated run. Raises as `phases_of`."""
+    """Return the times of a load as its clients see them, and its simulated run. Raises as `phases_of`."""
     from capacity.answers.served import serve_load  # loads the simulator
 
     slots = _slots(resolved, traffic, lengths)
@@ -226,14 +223,14 @@ def load_times(
 
 
 def _running_requests(load: Served, slots: int) -> int:
-    """Return how many requests run at a time: the mean number in flight, at most the number of slots."""
+    """Return the number of requests that run at a time: the mean number in flight, limited to `slots`."""
     in_flight = slots if load.steady is None else load.steady.in_flight
     return max(min(round(in_flight), slots), 1)
 
 
 def _with_client_times(form: PhaseTimes, load: Served) -> PhaseTimes:
-    """Return the closed-form times `form` with the latencies and rate that clients see. Without a steady state only
-    the rate is replaced, by the maximum throughput."""
+    """Return the closed-form times with the latencies and the request rate that clients see. Without a steady state,
+    only the rate is replaced, by the maximum throughput."""
     means = load.steady
     if means is None:
         most = load.verdict.capacity_requests_per_s
@@ -246,7 +243,7 @@ def _with_client_times(form: PhaseTimes, load: Served) -> PhaseTimes:
 def batch_over_ranks(
     resolved: ResolvedPool, limits: EngineLimits, batch_size: int, lengths: RequestLengths
 ) -> PhaseTimes:
-    """Return the times of a batch divided over data-parallel ranks: those of the rank with the most requests."""
+    """Return the times of a batch that is divided over data-parallel ranks, for the rank with the most requests."""
     share = math.ceil(batch_size / resolved.pool.data_parallel_size)
     times = batch_times(
         TokenSteps(resolved), limits, share, input_len=lengths.input_len, output_len=lengths.output_len
@@ -257,8 +254,8 @@ def batch_over_ranks(
 def _loop_over_ranks(
     resolved: ResolvedPool, limits: EngineLimits, concurrency: int, lengths: RequestLengths
 ) -> PhaseTimes:
-    """Return the times of a closed loop whose requests are divided over the data-parallel ranks (in lockstep or
-    independent) and over one micro-batch per pipeline stage."""
+    """Return the times of a closed loop whose requests are divided over data-parallel ranks, which step together or
+    independently, and over one micro-batch per pipeline stage."""
     streams = min(resolved.pool.pipeline_parallel_size, concurrency)
     share = math.ceil(concurrency / resolved.independent_ranks / streams)
     times = closed_loop_times(
@@ -273,7 +270,7 @@ def _loop_over_ranks(
 
 
 def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> int:
-    """Return the maximum number of such requests that run at once. Raises if a request or the batch does not fit."""
+    """Return the maximum number of such requests that run at once. Raises an error if one or the batch does not fit."""
     plan, ranks = resolved.memory, resolved.pool.data_parallel_size
     tokens = _reserved_tokens(resolved, traffic, lengths)
     held, seats = ranks * TokenSteps(resolved).concurrent_requests(tokens), ranks * resolved.max_num_seqs
@@ -295,7 +292,7 @@ def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) ->
 
 
 def _reserved_tokens(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> int:
-    """Return the KV tokens that a request reserves: its final length, or for some engines its max_tokens."""
+    """Return the KV tokens that a request reserves: its final length or, for some engines, prompt plus max_tokens."""
     if traffic.max_tokens is None or not resolved.engine.reserves_output:
         return lengths.tokens
     return min(lengths.input_len + max(traffic.max_tokens, lengths.output_len), resolved.max_model_len)

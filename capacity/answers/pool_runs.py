@@ -1,4 +1,4 @@
-"""Results of a run for each pool, if there are several, and for each priority of requests."""
+"""Results of a run by pool, if there are several, and by priority of requests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -18,7 +18,7 @@ from capacity.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestGroup:
-    """A group of a run's requests, with a distribution for each latency metric; JSON contains their means and p95s."""
+    """A group of requests of a run, with the distribution of each latency metric; the JSON has the means and p95s."""
 
     latencies_ms: Mapping[str, Distribution | None]
 
@@ -41,10 +41,10 @@ class PriorityClass(RequestGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRun(RequestGroup):
-    """Results of one of several pools in a run: it received `requests` requests and completed `answered` of them.
+    """Results of one of several pools: it received `requests` requests and completed `answered` of them.
 
     The other requests were sent to another pool, lost or rejected. Latencies are those of the completed requests, from
-    their arrival at the deployment. `busy_fraction`: busy fraction of the time in which the pool's replicas existed.
+    their arrival at the deployment. `busy_fraction`: fraction of their lifetime in which the replicas were busy.
     """
 
     model: str
@@ -61,7 +61,7 @@ class PoolRun(RequestGroup):
 
 
 def priority_classes(requests: Workload, records: RequestTable) -> tuple[PriorityClass, ...]:
-    """Return the priority classes of a run, the first served first; empty if all requests have the same priority."""
+    """Return the priority classes of a run in the order of service; empty if all requests have the same priority."""
     if requests.priority is None or len(requests) != len(records):
         return ()
     kinds = np.unique(requests.priority)
@@ -86,8 +86,7 @@ def priority_classes(requests: Workload, records: RequestTable) -> tuple[Priorit
 def pool_runs(
     pools: Sequence[ResolvedPool], run: SimulationResult, prices: Prices | None
 ) -> tuple[PoolRun, ...]:
-    """Return one record per pool, in the order of the deployment file. A request counts for the pool of its last
-    replica."""
+    """Return a record for each pool, in order. A request counts for the pool of its last replica."""
     pool_of = np.array([replica.pool for replica in run.replicas], dtype=np.int64)
     answered_by = np.full(len(run.records), -1, dtype=np.int64)
     if run.replica_of is not None:

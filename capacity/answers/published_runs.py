@@ -1,9 +1,8 @@
-"""Published runs of servers that are nearest to a request of the user, each next to what is predicted for it.
+"""Published runs of servers that are nearest to a load of the user, each with its prediction.
 
-`published_runs.csv` and `judged_runs.csv` hold measurements that third parties published (documentation, threads,
-blogs), with what each source says of engine and settings; nothing was fitted to the second file. Each run is predicted
-as a user would ask for it: the engine's defaults are used for what the source does not say, and the interval is that
-of a server with unknown settings.
+`published_runs.csv` and `judged_runs.csv` have measurements that third parties published, with the engine and the
+settings as far as the source states them. Nothing was fitted to `judged_runs.csv`. In a prediction, settings that are
+not stated have the engine's defaults, and the interval is that of a server with unknown settings.
 """
 
 import csv
@@ -33,7 +32,7 @@ MEAN_OF_UNIFORM = 0.5  # sglang.bench_serving draws lengths from 1 to the label
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """What the distance between two runs depends on. Sizes are logarithms to base 2."""
+    """Properties of a run on which its distance to another run depends. Sizes are logarithms to base 2."""
 
     model: str
     is_moe: bool
@@ -43,7 +42,7 @@ class _Place:
     sizes: tuple[float, ...]
 
     def distance(self, other: "_Place") -> float:
-        """Return the distance: 1 for each doubling of a size, and fixed amounts for other names."""
+        """Return the distance: 1 for each doubling of a size, plus a fixed amount for each name that differs."""
         names = 0.5 * (self.model != other.model) + 2.0 * (self.is_moe != other.is_moe)
         names += 0.5 * (self.gpu != other.gpu) + 1.5 * (self.architecture != other.architecture)
         names += 1.0 * (self.engine != other.engine)
@@ -51,7 +50,7 @@ class _Place:
 
 
 class MeasuredRun(NamedTuple):
-    """What a published run measured: decode speed of a user (1/TPOT), and output tokens/s per GPU."""
+    """Measured values of a published run: decode speed of a user (1/TPOT), and output tokens/s per GPU."""
 
     text: str
     tokens_per_s_per_user: float
@@ -77,7 +76,7 @@ def nearest_runs(
 ) -> tuple[PublishedRun, ...]:
     """Return the published runs nearest to a load of `requests` requests in flight, the nearest first.
 
-    Runs that cannot be predicted (a model or release that is not supported) are left out.
+    Runs that cannot be predicted (unsupported model or release) are left out.
     """
     own = _Place(
         model=resolved.model.name,
@@ -103,7 +102,7 @@ def nearest_runs(
 
 
 def predict_published_runs(progress: Progress | None = None) -> tuple[PublishedRun, ...]:
-    """Return all published runs that can be predicted; `progress` receives the number of runs done and of all runs."""
+    """Return all published runs that can be predicted. `progress` is called with (completed, all) runs."""
     found: list[PublishedRun] = []
     for number, row in enumerate(published_rows(), start=1):
         found += _predict(row)
@@ -160,7 +159,7 @@ def _mean_lengths(row: Mapping[str, str]) -> tuple[int, int]:
 
 
 def pool_fields(row: Mapping[str, str]) -> dict[str, object]:
-    """Return how the server of a published run was launched, as fields of a pool and numbers of replicas."""
+    """Return the launch settings of a published run, as fields of a pool, and the numbers of replicas."""
     booleans: dict[str, object] = {"true": True, "false": False}
     words = (setting.split("=", 1) for setting in row["settings"].split())
     fields = {name: booleans.get(value, value) for name, value in words}
@@ -169,7 +168,7 @@ def pool_fields(row: Mapping[str, str]) -> dict[str, object]:
 
 
 def _predict(row: Mapping[str, str]) -> Iterator[PublishedRun]:
-    """Yield the run with its predictions; nothing if it cannot be predicted."""
+    """Yield the run with its predictions; yield nothing if it cannot be predicted."""
     prompt, output = _mean_lengths(row)
     concurrency, rate = row["concurrency"], row["rate"]
     traffic = Traffic(
@@ -208,5 +207,5 @@ def _seconds(text: str) -> float | None:
 
 
 def relative_error(measured: float | None, predicted: Quantity | None) -> float | None:
-    """Return predicted over measured, minus 1; None without one of them."""
+    """Return predicted / measured - 1; None if one of them is None."""
     return None if measured is None or predicted is None else predicted.value / measured - 1

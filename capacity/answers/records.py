@@ -32,7 +32,7 @@ Basis = Literal["analytic", "calibrated", "assumed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSummary:
-    """The model; `active_params` counts the parameters that one token uses, input embedding included."""
+    """The model. `active_params`: parameters that one token uses, including the input embedding."""
 
     name: str
     total_params: int
@@ -41,7 +41,7 @@ class ModelSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSummary:
-    """The GPU profile, and the number of GPUs that one engine uses."""
+    """The GPU profile, and the number of GPUs of one engine."""
 
     name: str
     count: int
@@ -49,7 +49,7 @@ class GpuSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySummary:
-    """Bytes on the fullest GPU: `total` is all memory that the engine can see, `usable` the part that it may use."""
+    """Memory of the fullest GPU in bytes. `total`: memory that the engine can see; `usable`: memory that it may use."""
 
     total_bytes: int
     usable_bytes: int
@@ -63,9 +63,9 @@ class MemorySummary:
 class Fit(AnswerRecord):
     """Whether a model fits, and the capacity of its KV cache.
 
-    `kv_bytes_per_token` is for the whole model, over the layers whose cache grows with the context, without
-    replication over tensor-parallel ranks; windowed and linear-attention layers are reported separately.
-    `kv_capacity_tokens` is the number in the engine's log; `max_concurrency` is for `max_model_len` tokens.
+    `kv_bytes_per_token` is for the whole model, without replication over tensor-parallel ranks. It includes the layers
+    whose cache grows with the context; windowed and linear-attention layers are reported separately.
+    `kv_capacity_tokens` is the number in the engine's log. `max_concurrency` is for requests of `max_model_len` tokens.
     """
 
     SCHEMA: ClassVar[str] = "capacity/fit/v1"
@@ -94,9 +94,9 @@ class Fit(AnswerRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartUp:
-    """Seconds from the start of a replica with empty caches to its first request: the total and its parts.
+    """Seconds from the start of a replica without caches to its first request: the total and its parts.
 
-    `weights_gb_per_s`: the assumed rate per GPU at which weights are read from disk or network.
+    `weights_gb_per_s`: assumed rate per GPU of reading weights from disk or network.
     """
 
     total_s: Quantity
@@ -133,7 +133,7 @@ class Breakdown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intensity:
-    """FLOPs per HBM byte of a prefill and a decode step; above the GPU's ridge point steps are compute bound."""
+    """FLOPs per HBM byte of a prefill and a decode step; steps above the ridge point of the GPU are compute bound."""
 
     prefill_flops_per_byte: float
     decode_flops_per_byte: float | None
@@ -144,8 +144,7 @@ class Intensity:
 class Energy:
     """Energy per output token, including that of prompts.
 
-    `watts_per_gpu` and `joules_per_output_token` are provisioned: GPU, host and cooling at full power. `drawn` is the
-    power drawn at this load.
+    `watts_per_gpu` and `joules_per_output_token`: of GPU, host and cooling at full power. `drawn`: at this load.
     """
 
     watts_per_gpu: float
@@ -166,7 +165,7 @@ class RunMeans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaCount:
-    """A number of replicas and their cost; `requests_per_s_per_replica` is the maximum request rate of one replica.
+    """A number of replicas and its cost. `requests_per_s_per_replica`: maximum request rate of one replica.
 
     `usd_per_hour` and `usd_per_month` are None without a price.
     """
@@ -182,12 +181,12 @@ class ReplicaCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicasNeeded:
-    """The fewest replicas that serve a load: `stable` without a growing queue, `within_slo` also within `slos`.
+    """Smallest numbers of replicas for a load: `stable` so that no queue grows, `within_slo` so that `slos` are met.
 
-    `busiest_requests_per_s`, for varying arrivals: the rate of the busiest 15 minutes, or of the sampled part.
-    `stable` is None for a closed loop, because its request rate follows the speed of the deployment. `within_slo` is
-    None without `slos`, or if no number of replicas meets them; `reason` then explains why. `judged_in`: the window of
-    long traffic to which the SLOs apply.
+    `busiest_requests_per_s`, for varying arrivals: the rate of the busiest 15 minutes, or of the part that was
+    simulated. `stable` is None for a closed loop, because its request rate depends on the speed of the deployment.
+    `within_slo` is None without `slos`, or if no number of replicas meets them; `reason` then explains why.
+    `judged_in`: the window of long traffic in which the SLOs apply.
     """
 
     requests_per_s: float | None
@@ -207,7 +206,7 @@ class ReplicasNeeded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSettings:
-    """The server settings that a prediction assumes, and the latency between its clients and the server."""
+    """Server settings that a prediction assumes, and the latency between clients and server."""
 
     engine: str
     max_num_seqs: int
@@ -219,18 +218,19 @@ class LaunchSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate(Fit):
-    """All fields of `Fit`, and latency, throughput and cost.
+    """All fields of `Fit`, with latency, throughput and cost.
 
     `tpot_s` is None for a single output token. For a load (`concurrency`, `request_rate`) the means are those that
     clients see in the steady state of a simulated run, queueing included. Without a steady state `ttft_s` and `e2e_s`
     are None, `verdict` explains why as in `simulate`, and `requests_per_s` is the maximum throughput. `whole_run`:
-    means over all requests of that run, warm-up and drain included, as `vllm bench serve` prints for the same number.
-    `in_step`: a closed loop of equal lengths, which synchronises. `verdict`, `whole_run` and `in_step` are None for a
-    batch, which has no queue. `tokens_per_step`: mean tokens of a request in a decode step of the breakdown: 1, or
-    more with drafts. `ttft_parts_s` add up to `ttft_s`. `requests_in_flight` is `requests_per_s` * `e2e_s`. The $
-    quantities are those of `cost` with the interval of the throughput; None without a price. Intervals apply to the
-    deployment that `launch` describes; `as_found` has the latencies with intervals for a server with unknown settings
-    and client. `replicas_needed` is set if the user gives users or SLOs, and for rates above the engine's capacity.
+    means over all requests of that run, including warm-up and drain, as `vllm bench serve` prints for the same number
+    of requests. `in_step`: whether this is a closed loop of equal lengths, whose requests synchronise. `verdict`,
+    `whole_run` and `in_step` are None for a batch, which has no queue. `tokens_per_step`: mean tokens per request and
+    decode step, above 1 with drafts. `ttft_parts_s` add up to `ttft_s`. `requests_in_flight` is `requests_per_s` *
+    `e2e_s`. The $ quantities are those of `cost` with an interval from the throughput; None without a price. Intervals
+    apply to the deployment that `launch` describes; `as_found` has the latencies with intervals for a server with
+    unknown settings and client. `replicas_needed` is set if the user gives a number of users or SLOs, or a rate above
+    the engine's capacity.
     """
 
     SCHEMA: ClassVar[str] = "capacity/estimate/v1"
@@ -268,17 +268,17 @@ class Estimate(Fit):
 
     @property
     def further_latencies(self) -> dict[str, Quantity | None]:
-        """Return the latency metrics other than TTFT, TPOT and E2E, by title."""
+        """Return all latency metrics except TTFT, TPOT and E2E, by title."""
         return {METRICS[key].title: getattr(self, f"{key}_s") for key in FURTHER_METRICS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRun:
-    """A run that a third party published, and the prediction for it with the interval of unknown server settings.
+    """A run that a third party published, and its prediction with the interval of unknown server settings.
 
     Lengths are means in tokens; `concurrency` or `request_rate` is None. `ttft_s` and `tpot_s` are predictions, None
-    without a steady state; measured values are None if the source has none; the measured rate is that of all GPUs.
-    `not_said`: what the source leaves open.
+    without a steady state. Measured values are None if the source does not state them; the measured rate is that of all
+    GPUs. `not_said`: settings that the source does not state.
     """
 
     source: str
@@ -308,9 +308,9 @@ class PublishedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution(AnswerRecord):
-    """Time attribution of an estimate, the effect of more resources, and the reasons for the width of its intervals.
+    """Time attribution of an estimate, the effect of more resources, and the sources of error of its intervals.
 
-    `decode` is None for a single output token. `evidence`: the nearest published runs, if they were asked for.
+    `decode` is None for a single output token. `evidence`: the nearest published runs, if requested.
     """
 
     SCHEMA: ClassVar[str] = "capacity/explain/v1"
@@ -336,14 +336,14 @@ class Attribution(AnswerRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation(AnswerRecord):
-    """Latencies that users of a deployment see: `run` has the records and the time series, `to_dict()` the summary.
+    """Result of `simulate`: `run` has the requests' records and the time series, `to_dict()` the summary.
 
-    The summary's keys are those of `vllm bench serve` (capacity/simulator/metrics.py), plus simulator-only ones.
+    The keys of the summary are those of `vllm bench serve` (capacity/simulator/metrics.py), and further ones.
     `predicted_ms` has the means and percentiles of latencies with their 90 % intervals, by key of the summary
     (`mean_ttft_ms`); `as_found_ms` has the same for a server with unknown settings and client. `predicted_rates` and
     `as_found_rates` have the duration (s) and the throughputs. `slo_window`: the worst window of a long run, to which
-    `slos` apply. `cost` and `drawn_energy` are at the steady-state load. `priorities`:
-    classes of requests, the first served first; empty if all have the same priority. `pools`: set if there are several.
+    `slos` apply. `cost` and `drawn_energy` are at the steady-state load. `priorities`: classes of requests in the order
+    of service; empty if all have the same priority. `pools`: results by pool if there are several.
     """
 
     SCHEMA: ClassVar[str] = "capacity/simulation/v1"
@@ -385,7 +385,7 @@ class Simulation(AnswerRecord):
         return self.predicted_ms.get("mean_tpot_ms")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the summary as plain JSON values, `schema` first. Keys of run and verdict are on one level."""
+        """Return the summary as plain JSON values, `schema` first, with the keys of run and verdict on one level."""
 
         def plain_fields(*names: str) -> dict[str, object]:
             return {name: to_plain_values(getattr(self, name)) for name in names}

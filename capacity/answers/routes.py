@@ -1,4 +1,4 @@
-"""Router settings between pools: length limits, TTFT limits, and the fractions of requests that are escalated."""
+"""Router settings: length and TTFT limits of pools, and fractions of requests that are escalated to the next pool."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,8 +19,8 @@ OUTSTANDING = 32
 
 
 def forecast_of(resolved: ResolvedPool, within_s: float) -> Forecast:
-    """Return the constants of the router's TTFT forecast for the limit `within_s`: prefill time per prompt token on an
-    idle engine, and the additional time for each running decode."""
+    """Return the constants with which the router forecasts TTFT for the limit `within_s`: prefill time per prompt token
+    on an idle engine, and additional time for each running decode."""
     model, limits = resolved.step_model, resolved.limits
     rows = max(min(OUTSTANDING, limits.max_num_seqs - 1), 1)
     length = max(min(PROMPT_TOKENS, limits.max_num_batched_tokens - rows), 1)
@@ -44,15 +44,15 @@ CASCADE = "cascade"  # the router
 
 
 def takes_of(resolved: ResolvedPool, place: int, service: Service) -> PoolLimits:
-    """Return this pool's limits (tokens, requests, forecast TTFT) for routed requests. `place`: index of the pool."""
+    """Return the limits of requests for this pool: tokens, requests and forecast TTFT. `place`: index of the pool."""
     pool = resolved.pool
     forecast = None if service.router_ttft_s is None else forecast_of(resolved, service.router_ttft_s)
     return PoolLimits(place, pool.route_up_to_tokens, pool.route_up_to_requests, forecast)
 
 
 def check_routes(pools: Sequence[ResolvedPool], service: Service) -> None:
-    """Raise InvalidInput for limits and fractions that the router ignores, for a router without its required limit,
-    and for decode pools with another model than the prefill pools, whose KV they cannot read."""
+    """Raise InvalidInput for limits and fractions that the router ignores, for a router without its required limit, and
+    for decode pools with another model than the prefill pools, whose KV they cannot read."""
     if service.router == "within-ttft" and service.router_ttft_s is None:
         raise InvalidInput("--router within-ttft needs --router-ttft-s, the TTFT limit in seconds")
     by_length = ("route_up_to_tokens", "route_up_to_requests")
@@ -74,8 +74,8 @@ def check_routes(pools: Sequence[ResolvedPool], service: Service) -> None:
 
 
 def escalation(pools: Sequence[ResolvedPool], service: Service) -> Escalation | None:
-    """Return the escalation settings of --router cascade; None for another router. Raises InvalidInput if the pools do
-    not have the required fractions."""
+    """Return the escalation settings of --router cascade; None for another router. Raises InvalidInput if a pool lacks
+    the fraction of requests to escalate."""
     if service.router != CASCADE:
         return None
     *rates, last = [pool.pool.route_escalation_rate for pool in pools]

@@ -1,4 +1,4 @@
-"""90 % intervals of a simulated run: its latencies, its duration and its rates."""
+"""90 % intervals of the latencies, the duration and the rates of a simulated run."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,10 +31,10 @@ def predicted_ms(
     *,
     as_found: bool = False,
 ) -> dict[str, Quantity]:
-    """Return latency means and percentiles (ms) with intervals, by summary key; empty without requests.
+    """Return latency means and percentiles (ms) with intervals, by key of the summary; empty without requests.
 
-    By default the server is launched with the settings of the prediction; with `as_found` its settings and clients are
-    unknown. If different pools complete requests, each interval covers the intervals of all these pools.
+    Intervals apply to a server launched as predicted or, with `as_found`, to a server with unknown settings and client.
+    If different pools complete requests, each interval covers the intervals of all these pools.
     """
     found: dict[str, Quantity] = {}
     for pool in _distinct_pools(pools):
@@ -48,7 +48,7 @@ def predicted_ms(
 
 
 def _distinct_pools(pools: Sequence[ResolvedPool]) -> list[ResolvedPool]:
-    """Return the first pool and, for each other combination of model and GPU, one pool with both prefill and decode."""
+    """Return the first pool, and one pool for prefill and decode for each other combination of model and GPU."""
     kinds = {(pools[0].model.name, pools[0].profile.name): pools[0]}
     for pool in pools:
         if pool.pool.role == "both":
@@ -74,13 +74,13 @@ def run_bands(
 
 
 def _has_judge(run: SimulationResult) -> bool:
-    """Return whether clients see responses only when complete, because a judge of the cascade reads them first."""
+    """Return whether clients see complete responses only, because the judge of a cascade reads them first."""
     return run.cascade is not None and run.cascade.by_answer
 
 
 def _without_judge_delay(whole: LoadMeans, run: SimulationResult) -> LoadMeans:
-    """Return the mean latencies, with TTFT and TPOT from the times when the engine generated the tokens. These times
-    depend on step times; the times when clients see the tokens also include the delay by a judge."""
+    """Return the mean latencies with TTFT and TPOT at which the engine generates tokens. They depend on step times; the
+    times at which clients see the tokens also include the delay by the judge."""
     if run.cascade is None or not _has_judge(run):
         return whole
     records, done = run.records, run.records.completed
@@ -103,8 +103,8 @@ def latency_intervals(
 ) -> dict[str, Quantity]:
     """Return mean and `percentiles` (ms) of the latencies `names` with intervals, by summary key (`p99_ttft_ms`).
 
-    The interval of a mean also covers the mean of the steady part. The interval of inter-token gaps is that of TPOT.
-    `traffic` sets the client latency or leaves it unspecified.
+    The interval of a mean also covers the mean in the steady state. ITL has the relative interval of TPOT. `traffic`:
+    whether the client latency is specified.
     """
     found: dict[str, Quantity] = {}
     steady = None if verdict is None else verdict.steady
@@ -136,7 +136,7 @@ def latency_intervals(
 
 
 def _with_ordered_ends(rising: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """Return rising percentiles with interval ends that rise with them: a percentile is at least every lower one."""
+    """Return rising percentiles with rising interval ends, because a percentile is at least every lower percentile."""
     found: dict[str, Quantity] = {}
     low, high = 0.0, 0.0
     for key, each in rising.items():
@@ -153,7 +153,7 @@ def predicted_rates(
     *,
     as_found: bool = False,
 ) -> dict[str, Quantity]:
-    """Return the duration (s) and the throughputs of a run with intervals, like `predicted_ms`."""
+    """Return the duration (s) and the throughputs of a run with intervals; `as_found` as in `predicted_ms`."""
     found: dict[str, Quantity] = {}
     for pool in _distinct_pools(pools):
         bands = run_bands(pool, requests, run, verdict)
@@ -172,8 +172,8 @@ def rate_intervals(
     """Return the duration (s) and the throughputs of a run with intervals, by key of the summary.
 
     In a closed loop, and with a growing queue, the whole duration depends on step times. In an open loop below
-    capacity, the arrivals set the duration, and only the requests in flight at the last arrival depend on step times;
-    but the part of the interval in which the engine is slower than the arrivals has the throughput of a full engine.
+    capacity, arrivals set the duration, and step times affect only the drain after the last arrival. If the interval
+    includes an engine that is slower than the arrivals, the throughput at this end is that of a full engine.
     """
     summary = run.summary
     arrivals = run.records.arrival_ps
@@ -202,8 +202,7 @@ def rate_intervals(
 
 
 def _capacity_fraction(verdict: Verdict | None) -> float:
-    """Return the offered rate of a whole open-loop run over the capacity; 0 if one of them is unknown, infinite for a
-    queue that grows without a known capacity."""
+    """Return offered rate / capacity of an open loop; if one is unknown, 0, but infinite if the queue grows."""
     if verdict is None:
         return 0.0
     offered, capacity = verdict.offered_requests_per_s, verdict.capacity_requests_per_s

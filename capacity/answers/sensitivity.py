@@ -1,7 +1,7 @@
-"""Sensitivity of a latency to each class of step time, for example of TTFT and TPOT to a factor on memory time.
+"""Sensitivity of latencies to each class of step time, for example of TPOT to a factor on memory-bound kernels.
 
-The same numbers weight the parts of an interval and the calibration on a measured run. They are logarithmic
-derivatives: 0.7 for `memory` means that memory-bound kernels that are 10 % slower increase the latency by 7 %.
+Sensitivities are logarithmic derivatives: 0.7 for `memory` means that memory-bound kernels that are 10 % slower
+increase the latency by 7 %. They weight the sources of error of an interval, and the calibration on measured runs.
 """
 
 import math
@@ -24,11 +24,10 @@ Shares = dict[Effect, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedLoad:
-    """A load with the mean times (s) that its clients see; sensitivities are computed for this load.
+    """A load with the mean times (s) that its clients see, from which sensitivities are computed.
 
-    `waiting_s`: part of `ttft_s` before the first token is scheduled. `server_s`: part of `ttft_s` in client and API
-    server, which does not depend on steps. `load_fraction`: offered load over capacity of an open loop; None for a
-    closed loop or a batch.
+    `waiting_s`: part of `ttft_s` before the first step of the request. `server_s`: part of `ttft_s` in client and API
+    server, which does not depend on steps. `load_fraction`: offered load / capacity of an open loop, else None.
     """
 
     input_len: float
@@ -44,10 +43,10 @@ class ObservedLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivities:
-    """Logarithmic derivatives of TTFT, TPOT and E2E with respect to the time factor of each class of step time.
+    """Logarithmic derivatives of TTFT, TPOT and E2E with respect to a factor on each class of step time.
 
     `tpot` is None for a single output token. The derivative with respect to the token exponent of the experts' time
-    (`experts_tilt`) is included, but not in the sum over classes. `queue_share`: fraction of TTFT spent in the queue.
+    (`experts_tilt`) is included, but not part of the sum over classes. `queue_share`: fraction of TTFT in the queue.
     """
 
     ttft: Shares
@@ -97,9 +96,8 @@ def _effects(resolved: ResolvedPool, steps: TokenSteps, shape: StepShape) -> Sha
 def step_shares(steps: StepModel | TokenSteps, shape: StepShape) -> Shares:
     """Return the sensitivity of one step's time to each class of step time; the sensitivities add up to 1.
 
-    CPU and GPU work overlap, so a sensitivity is not a fraction of the step's time: only excess CPU time adds to the
-    step, but this excess depends on all CPU time. For norm(a, b) = (a**p + b**p)**(1/p) the sensitivity to a is (a /
-    norm)**p.
+    CPU and GPU work overlap, so a sensitivity is not a fraction of the step's time: only CPU time in excess of GPU time
+    adds to the step. For norm(a, b) = (a**p + b**p)**(1/p) the sensitivity to a is (a / norm)**p.
     """
     cost, host = steps.step_cost(shape), steps.host
     seconds = class_shares(cost)
@@ -123,12 +121,12 @@ def step_shares(steps: StepModel | TokenSteps, shape: StepShape) -> Shares:
 
 
 def _tpot_amplification(resolved: ResolvedPool, load: ObservedLoad, times: PhaseTimes) -> float:
-    """Return the factor by which open-loop arrivals amplify the effect of slower steps on TPOT: slower steps have
-    larger batches, which make them slower again.
+    """Return the factor by which open-loop arrivals amplify the effect of step times on TPOT, because slower steps have
+    larger batches, which make them still slower.
 
-    A step of b sequences takes a + c·b seconds, b grows in proportion to that time, and prefills take the fraction p
-    of all time. The factor is 1 / (1 - p) / (1 - g), where g is the fraction of the step that grows with b. It is 1
-    for a closed loop.
+    A step of b sequences takes a + c·b seconds, b is proportional to this time, and prefills take the fraction p of all
+    time. The factor is 1 / (1 - p) / (1 - g), where g is the fraction of the step proportional to b; 1 for a closed
+    loop.
     """
     decode = times.decode_shape
     batch = decode.decode_sequences
@@ -146,7 +144,7 @@ def _tpot_amplification(resolved: ResolvedPool, load: ObservedLoad, times: Phase
 
 
 def _closed_form(resolved: ResolvedPool, load: ObservedLoad) -> PhaseTimes:
-    """Return closed-form times of a closed loop with similar steps and as many requests per rank as this load."""
+    """Return closed-form times of a closed loop with as many requests per rank as this load."""
     streams = min(resolved.pool.pipeline_parallel_size, max(round(load.in_flight), 1))
     most = resolved.max_num_seqs * resolved.pool.data_parallel_size
     running = max(min(load.in_flight, most), 1.0)

@@ -1,4 +1,4 @@
-"""A load on one engine with queueing: a simulated run of the traffic, and its means.
+"""Simulate a load with queueing on one engine, and return its means.
 
 `estimate`, `explain` and all other callers that need client latencies at a concurrency or a rate use this module, so
 that they agree with `simulate`.
@@ -29,11 +29,11 @@ MAX_PROMPTS = 50_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """Metrics of a load that its clients see.
+    """Metrics of a load as its clients see them.
 
-    `steady`: means over the steady part of the run; None without one (the verdict explains why). `whole`: means over
-    all `num_prompts` requests, warm-up and drain included, as in `vllm bench serve`; None if the simulated concurrency
-    was lower than the requested one. `load`: the load to which the cost refers; None if nothing was served.
+    `steady`: means over the steady part of the run; None if there is none (`verdict` explains why). `whole`: means over
+    all `num_prompts` requests, including warm-up and drain, as in `vllm bench serve`; None if fewer concurrent requests
+    were simulated than requested. `load`: the load that the cost refers to; None if no request completed.
     """
 
     verdict: Verdict
@@ -44,7 +44,7 @@ class Served:
 
 
 def serve_load(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
-    """Return the simulated load of `traffic` on one engine, which runs about `slots` requests; the others wait.
+    """Return the simulated load of `traffic` on one engine, which runs about `slots` requests at a time.
 
     Raises InvalidInput for traffic that cannot be simulated.
     """
@@ -69,7 +69,7 @@ def serve_load(resolved: ResolvedPool, traffic: Traffic, slots: int) -> Served:
 
 
 def _means_with_queue(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
-    """Return the means of a full engine with `in_flight` requests: additional ones only wait, so TPOT is unchanged."""
+    """Return the means of a full engine with `in_flight` requests; additional requests only wait."""
     if means is None:
         return None
     more_s = in_flight / means.requests_per_s - means.e2e_s
@@ -83,7 +83,7 @@ def _means_with_queue(means: LoadMeans | None, in_flight: int) -> LoadMeans | No
 
 
 def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Verdict, Workload]:
-    """Return a run, its verdict and requests; long enough for a steady state unless the traffic sets its length."""
+    """Return a run, its verdict and its requests: enough for a steady state unless the traffic sets their number."""
     num_prompts = traffic.num_prompts
     if num_prompts is not None or traffic.arrivals != "steady":
         return _run_requests(resolved, traffic, num_prompts)
@@ -99,7 +99,7 @@ def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Ve
 
 
 def prompts_for_steady_state(run: SimulationResult, traffic: Traffic) -> int:
-    """Return how many requests a steady state needs: the arrivals within several median E2E latencies."""
+    """Return the number of requests that a steady state needs: the arrivals within several median E2E latencies."""
     latency = run.summary.e2el_ms
     if latency is None or traffic.request_rate is None or math.isinf(traffic.request_rate):
         return 0
@@ -111,7 +111,7 @@ def prompts_for_steady_state(run: SimulationResult, traffic: Traffic) -> int:
 
 
 def name_longer_run(verdict: Verdict, run: SimulationResult, requests: Workload, traffic: Traffic) -> Verdict:
-    """Return the verdict; if the run is too short for one, its reason names a sufficient `--num-prompts` or trace."""
+    """Return the verdict. If the run was too short, its reason names a sufficient `--num-prompts` or trace."""
     at_once = not requests.is_closed_loop and math.isinf(requests.offered_per_s)
     if verdict.verdict != TOO_SHORT or at_once or run.summary.e2el_ms is None:
         return verdict
@@ -127,7 +127,7 @@ def name_longer_run(verdict: Verdict, run: SimulationResult, requests: Workload,
 
 
 def with_enough_prompts(traffic: Traffic) -> Traffic:
-    """Return the traffic with enough requests for the steady state of a closed loop, unless their number is given."""
+    """Return the traffic with enough requests for a steady state, if it is a closed loop without `num_prompts`."""
     if traffic.num_prompts is not None or traffic.trace is not None or traffic.concurrency is None:
         return traffic
     wanted = min(max(DEFAULT_NUM_PROMPTS, REQUESTS_PER_USER * traffic.concurrency), MAX_PROMPTS)

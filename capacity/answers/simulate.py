@@ -1,8 +1,7 @@
 """`simulate`: the latencies that users of a deployment see, from a step-by-step simulation of its engines."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +22,7 @@ from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP, SCHEDULER
 from capacity.base.keywords import document_options, split
-from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, make_deployment
+from capacity.deployment import Cost, Deployment, DeploymentFile, Pool, Service, Traffic, make_deployment
 from capacity.deployment.routing import Router
 from capacity.deployment.use_cases import service_levels
 from capacity.hardware.pricing import price_cautions
@@ -36,11 +35,11 @@ from capacity.simulator.installed_vllm.policy import scheduler_label
 from capacity.simulator.levels import check_window, evaluate_slos_in_windows
 from capacity.simulator.levels import goodput as goodput_of
 from capacity.simulator.metrics import LatencySummary
-from capacity.simulator.replications import replication_seeds, summarize_runs
+from capacity.simulator.replications import Replications, replication_seeds, summarize_runs
 from capacity.simulator.schedulers import Policy
 from capacity.simulator.time_parts import time_parts
 from capacity.simulator.timeline import Timeline
-from capacity.workload import Workload, parse_slos, write_for_client
+from capacity.workload import Slo, Workload, parse_slos, write_for_client
 
 
 @document_options(Pool, Traffic, Service, Cost)
@@ -70,44 +69,26 @@ def simulate(
 ) -> Simulation:
     """Replay a trace, or requests generated from `traffic` keywords, through the engine's scheduler step by step.
 
-    `workload` replays your own Workload. `goodput` gives SLOs as `vllm bench serve` does ("ttft:500", in ms). `slo`
-    gives the SLOs that the run must meet ("ttft:p95:500ms"), in the worst `slo_window` of a longer run; without `slo`
-    and `goodput`, those of the use case. `other_pools` are further pools behind the router. `save_trace` writes the
-    requests as a file that a benchmark client replays, and notes how: `save_trace_for` vllm (`vllm bench serve`),
-    aiperf, sglang or guidellm. `replications` repeats the run with seeds that depend on `seed` alone, and returns
-    every metric's mean over the runs with its interval; the rest of the answer is the first run's. `sample_interval_s`
-    adds the time series `run.series`.
+    `workload`: your own requests to replay. `goodput`: limits per request in the form of `vllm bench serve`
+    ("ttft:500", in ms). `slo`: SLOs that the run must meet ("ttft:p95:500ms"), in the worst `slo_window` of a longer
+    run; default: without `goodput`, those of the use case. `other_pools`: further pools behind the router.
+    `save_trace`: file to which the requests are written for a benchmark client, `save_trace_for` vllm (`vllm bench
+    serve`), aiperf, sglang or guidellm; a note has the command that replays it. `replications`: number of runs with
+    seeds that depend only on `seed`; the answer then has the mean of every metric over the runs with its interval, and
+    is otherwise that of the first run. `sample_interval_s`: interval of the series `run.series`; default: none.
 
-    `router` and `policy` (of all pools) are names or your own classes, and `admission` your own rules. `observer` sees
-    every step of every engine (`simulator.Timeline` stores those of one engine). An own policy or an observer requires
-    the Python engines, `engine_loop` "events"; "core" are the compiled ones, which give the same results faster, and
-    "auto" uses those if possible. `scheduler` lets the scheduler of a vLLM on this machine decide: "installed" in this
-    environment, the folder of an unpacked wheel or of a checkout, or a Python that has it. `progress(done, total)` is
-    called as requests complete.
+    `router` and `policy` (of all pools) are names or your own classes, and `admission` your own rules. `observer`
+    receives every step of every engine (`simulator.Timeline` stores the steps of one engine). `engine_loop`: "events"
+    are the engines in Python, which your own policy or an observer requires; "core" are the compiled engines, which
+    give the same results faster; "auto" uses "core" if possible. `scheduler`: schedule with the code of a vLLM on this
+    machine: "installed" (in this environment), the folder of an unpacked wheel or of a checkout, or a Python that has
+    vLLM. `progress(done, total)` is called as requests complete.
 
-    An interrupt ends the run early: `run.status` reports it, and the results so far are kept. Raises DoesNotFit, or
-    InvalidInput and its subclasses.
+    An interrupt ends the run early: `run.status` is then "interrupted", and the answer has the results so far. Raises
+    DoesNotFit, or InvalidInput and its subclasses.
     """
-    if isinstance(router, str):
-        options["router"] = router
-    if isinstance(observer, type):
-        raise InvalidInput(f"observer is the class {observer.__name__}: pass an object of it")
-    if policy is not None and scheduler is not None:
-        raise InvalidInput("policy and scheduler both choose the scheduler: leave out one of them")
-    pool, traffic_fields, service_fields, cost_fields = split(options, Pool, Traffic, Service, Cost)
-    deployment = make_deployment(
-        model,
-        pool=pool,
-        traffic=traffic_fields,
-        service=service_fields,
-        cost=cost_fields,
-        question="simulate",
-        trace=workload,
-        **{"replicas": 1 + len(other_pools)} if other_pools else {},
-    )
-    traffic, service = deployment.traffic, deployment.service
-    if isinstance(router, type):  # not a value of a deployment file, so it is not validated as one
-        service = service.model_copy(update={"router": router})
+    _check_keywords(observer, policy, scheduler)
+    deployment = _deployment_of(model, options, router, workload, num_pools=1 + len(other_pools))
     pools = [
         replace(
             resolve(pool.model or deployment.model, pool, profiles=profiles, download=download),
@@ -116,56 +97,159 @@ def simulate(
         )
         for pool in (*deployment.pools, *other_pools)
     ]
-    _check(pools, None if workload is not None else traffic)
-    levels = parse_slos(() if goodput and not slo else service_levels(slo or (), traffic))
-    check_window(slo_window, levels)
-    prices = deployment_prices(pools, service, deployment.cost)
-    requests = requests_of(traffic, workload, _longest_request(pools))
-    for each in pools:
-        check_output_len(each, int(requests.output_tokens.max(initial=1)))
-    saved = []
-    if save_trace is not None:
-        saved = [f"replay with: {write_for_client(requests, save_trace, save_trace_for)}"]
-    seeds = _replication_seeds(traffic, service, replications, drawn=workload is None)
-    run_again = partial(
-        run_service,
+    levels = parse_slos(() if goodput and not slo else service_levels(slo or (), deployment.traffic))
+    inputs = _inputs_of(
+        deployment,
         pools,
-        service,
-        scheduling=traffic.scheduling,
+        workload,
+        levels,
+        slo_window=slo_window,
         goodput=goodput or (),
         engine_loop=engine_loop,
         admission=admission,
     )
-    run = run_again(
-        requests,
-        seed=traffic.seed,
+    saved = []
+    if save_trace is not None:
+        saved = [f"replay with: {write_for_client(inputs.requests, save_trace, save_trace_for)}"]
+    seeds = _replication_seeds(inputs, replications)
+    run = inputs.run(
+        inputs.requests,
+        inputs.traffic.seed,
         observer=observer,
         sample_interval_s=sample_interval_s,
         keep_work=True,
         keep_interrupted=True,
         progress=progress,
     )
+    replicated = _replicate(inputs, run, seeds)
+    answer = _answer_of(inputs, run)
+    readable = engine_loop == "auto" and scheduler is None and not isinstance(observer, Timeline)
+    notes = (*(_loop_notes(run) if readable else ()), *_price_notes(inputs.prices), *saved)
+    return replace(answer, replications=replicated, warnings=(*answer.warnings, *notes))
 
-    def further_summary(seed: int) -> LatencySummary:
-        drawn = requests_of(traffic.model_copy(update={"seed": seed}), workload, _longest_request(pools))
-        return run_again(drawn, seed=seed).summary
 
-    replicated = None
-    if len(seeds) > 1 and run.status != "interrupted":
-        replicated = summarize_runs(seeds, [run.summary, *map(further_summary, seeds[1:])])
-    verdict = verdict_on(
-        run, pools, service, requests, scheduling=traffic.scheduling, engine_loop=engine_loop
+@dataclass(frozen=True, kw_only=True)
+class _Inputs:
+    """Validated inputs of a simulation. `generated`: whether `requests` were generated or read from a trace."""
+
+    pools: Sequence[ResolvedPool]
+    traffic: Traffic
+    service: Service
+    prices: Prices | None
+    requests: Workload
+    generated: bool
+    levels: tuple[Slo, ...]
+    slo_window: str
+    goodput: Sequence[str]
+    engine_loop: str
+    admission: Admission | Sequence[Admission]
+
+    def run(self, requests: Workload, seed: int, **keywords: Any) -> SimulationResult:
+        """Simulate `requests` on the deployment; `keywords` are those of `run_service`."""
+        return run_service(
+            self.pools,
+            self.service,
+            requests,
+            seed=seed,
+            scheduling=self.traffic.scheduling,
+            goodput=self.goodput,
+            engine_loop=self.engine_loop,
+            admission=self.admission,
+            **keywords,
+        )
+
+
+def _check_keywords(observer: object, policy: object, scheduler: str | None) -> None:
+    if isinstance(observer, type):
+        raise InvalidInput(f"observer is the class {observer.__name__}: pass an object of it")
+    if policy is not None and scheduler is not None:
+        raise InvalidInput("policy and scheduler both choose the scheduler: leave out one of them")
+
+
+def _deployment_of(
+    model: str | Path | ModelSpec | DeploymentFile,
+    options: Mapping[str, object],
+    router: str | type[Router] | None,
+    workload: Workload | None,
+    *,
+    num_pools: int,
+) -> Deployment:
+    named = {"router": router} if isinstance(router, str) else {}
+    pool, traffic, service, cost = split({**options, **named}, Pool, Traffic, Service, Cost)
+    deployment = make_deployment(
+        model,
+        pool=pool,
+        traffic=traffic,
+        service=service,
+        cost=cost,
+        question="simulate",
+        trace=workload,
+        **{"replicas": num_pools} if num_pools > 1 else {},
     )
-    if verdict is not None and workload is None:
+    if isinstance(router, type):  # not a value of a deployment file, so it is not validated as one
+        return replace(deployment, service=deployment.service.model_copy(update={"router": router}))
+    return deployment
+
+
+def _inputs_of(
+    deployment: Deployment,
+    pools: Sequence[ResolvedPool],
+    workload: Workload | None,
+    levels: tuple[Slo, ...],
+    **settings: Any,
+) -> _Inputs:
+    """Return the inputs of a simulation of `workload`, else of the deployment's traffic; `settings`: other fields.
+
+    Raises DoesNotFit for a model that does not fit, or InvalidInput for requests that the pools cannot serve.
+    """
+    traffic = deployment.traffic
+    _check(pools, None if workload is not None else traffic)
+    check_window(settings["slo_window"], levels)
+    prices = deployment_prices(pools, deployment.service, deployment.cost)
+    requests = requests_of(traffic, workload, _longest_request(pools))
+    for pool in pools:
+        check_output_len(pool, int(requests.output_tokens.max(initial=1)))
+    return _Inputs(
+        pools=pools,
+        traffic=traffic,
+        service=deployment.service,
+        prices=prices,
+        requests=requests,
+        generated=workload is None,
+        levels=levels,
+        **settings,
+    )
+
+
+def _replicate(inputs: _Inputs, run: SimulationResult, seeds: Sequence[int]) -> Replications | None:
+    """Return the summary of `run` and of runs with the other `seeds`; None for one seed or an interrupted run."""
+    if len(seeds) < 2 or run.status == "interrupted":
+        return None
+
+    def summary_of(seed: int) -> LatencySummary:
+        if not inputs.generated:
+            return inputs.run(inputs.requests, seed).summary
+        traffic = inputs.traffic.model_copy(update={"seed": seed})
+        return inputs.run(requests_of(traffic, None, _longest_request(inputs.pools)), seed).summary
+
+    return summarize_runs(seeds, [run.summary, *map(summary_of, seeds[1:])])
+
+
+def _answer_of(inputs: _Inputs, run: SimulationResult) -> Simulation:
+    pools, traffic, requests, prices = inputs.pools, inputs.traffic, inputs.requests, inputs.prices
+    verdict = verdict_on(
+        run, pools, inputs.service, requests, scheduling=traffic.scheduling, engine_loop=inputs.engine_loop
+    )
+    if verdict is not None and inputs.generated:
         verdict = name_longer_run(verdict, run, requests, traffic)
     steady = verdict is not None and verdict.is_stable
-    limits, seen = parse_slos(goodput or ()), isinstance(observer, Timeline)
     answer = _simulation_of(pools[0], requests, run)
-    counted = [(pool, pool.pool.replicas) for pool in with_roles(pools, service)]
+    counted = [(pool, pool.pool.replicas) for pool in with_roles(pools, inputs.service)]
     load = steady_load(run.records, verdict, requests, counted) if run.records.completed.any() else None
     held, window = evaluate_slos_in_windows(
-        levels, requests, run.records, run.summary, slo_window, steady=steady
+        inputs.levels, requests, run.records, run.summary, inputs.slo_window, steady=steady
     )
+    limits = parse_slos(inputs.goodput)
     return replace(
         answer,
         pools=pool_runs(pools, run, prices) if len(pools) > 1 else (),
@@ -175,7 +259,6 @@ def simulate(
         as_found_rates=predicted_rates(pools, requests, run, verdict, as_found=True),
         cost=None if load is None else cost_of(prices, counted, load),
         drawn_energy=drawn_energy(counted, load) if load is not None and load.requests_per_s else None,
-        replications=replicated,
         priorities=priority_classes(requests, run.records),
         verdict=verdict,
         slos=held,
@@ -183,12 +266,9 @@ def simulate(
         goodput=goodput_of(limits, run.records, run.summary, steady=steady) if limits else None,
         warnings=(
             *answer.warnings,
-            *(() if workload is not None else equal_length_notes(traffic)),
-            *_run_notes(run, pools, traffic, service, prices),
-            *_scheduler_notes(scheduler, policy, pools),
-            *(_loop_notes(run) if engine_loop == "auto" and not seen and scheduler is None else ()),
-            *(caution for price in (prices or {}).values() for caution in price_cautions(price)),
-            *saved,
+            *(equal_length_notes(traffic) if inputs.generated else ()),
+            *_run_notes(inputs, run),
+            *_scheduler_notes(pools),
         ),
     )
 
@@ -200,20 +280,19 @@ def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
     if traffic is not None:
         check_routed_traffic(pools, traffic)
     if traffic is not None and traffic.input_len and traffic.output_len:
-        images = traffic.images_per_prompt * (traffic.image_tokens or 0) + (traffic.audio_tokens or 0)
+        tokens = traffic.input_len + traffic.encoded_tokens + traffic.output_len
         for pool in pools:
             if pool.pool.route_up_to_tokens is None:  # a pool for short requests gets no others
-                check_length(pool, traffic.input_len + images + traffic.output_len)
+                check_length(pool, tokens)
 
 
 def _longest_request(pools: Sequence[ResolvedPool]) -> int:
-    """Return the tokens of the longest request that every pool accepts. Pools for short requests do not count."""
+    """Return the tokens of the longest request that every pool accepts, except pools for short requests."""
     limits = [pool.max_model_len for pool in pools if pool.pool.route_up_to_tokens is None]
     return min(limits or [pool.max_model_len for pool in pools])
 
 
 def _simulation_of(resolved: ResolvedPool, requests: Workload, run: SimulationResult) -> Simulation:
-    """Return the answer for a run: the run, its engine, and the time attribution of its steps."""
     plan = memory_with_draft(resolved)
     return Simulation(
         model=model_summary(resolved),
@@ -246,45 +325,41 @@ def _simulation_of(resolved: ResolvedPool, requests: Workload, run: SimulationRe
     )
 
 
-def _replication_seeds(traffic: Traffic, service: Service, count: int, *, drawn: bool) -> tuple[int, ...]:
-    """Return the seeds of `count` runs. Raises InvalidInput if all these runs would be identical because nothing is
-    random."""
-    seeds = replication_seeds(traffic.seed, count)
-    chance = (drawn and traffic.trace is None) or service.mean_time_between_failures_s is not None
-    if count > 1 and not chance:
+def _replication_seeds(inputs: _Inputs, count: int) -> tuple[int, ...]:
+    """Return the seeds of `count` runs. Raises InvalidInput if nothing is random, so that all runs are identical."""
+    seeds = replication_seeds(inputs.traffic.seed, count)
+    drawn = inputs.generated and inputs.traffic.trace is None
+    if count > 1 and not drawn and inputs.service.mean_time_between_failures_s is None:
         raise InvalidInput(
             "all --replications of a trace are identical: leave --replications out, or generate the requests"
         )
     return seeds
 
 
-def _run_notes(
-    run: SimulationResult,
-    pools: Sequence[ResolvedPool],
-    traffic: Traffic,
-    service: Service,
-    prices: Prices | None,
-) -> Iterator[str]:
-    """Yield notes on limits of the verdict and the cost, on routing, and on settings that the engines ignore."""
-    if service.mean_time_between_failures_s is not None:
+def _run_notes(inputs: _Inputs, run: SimulationResult) -> Iterator[str]:
+    if inputs.service.mean_time_between_failures_s is not None:
         yield "The capacity in the verdict assumes that no replica fails; it is lower while a replica is lost."
-    if prices is not None and len(prices) > 1:
+    if inputs.prices is not None and len(inputs.prices) > 1:
         yield (
             "The split of the cost into input and output tokens assumes an equal load on every replica of these "
             "different pools; the bill and the cost per request do not depend on it."
         )
-    yield from route_notes(pools, run)
-    yield from ignored_setting_notes(pools, traffic)
+    yield from route_notes(inputs.pools, run)
+    yield from ignored_setting_notes(inputs.pools, inputs.traffic)
 
 
-def _scheduler_notes(
-    source: str | None, policy: str | type[Policy] | None, pools: Sequence[ResolvedPool]
-) -> Iterator[str]:
+def _scheduler_notes(pools: Sequence[ResolvedPool]) -> Iterator[str]:
+    source, policy = pools[0].vllm_scheduler, pools[0].policy
     if source is None and policy is None:
         return
     label = policy.__name__ if isinstance(policy, type) else policy or scheduler_label(str(source))
     engines = " and ".join(dict.fromkeys(pool.engine.label for pool in pools))
     yield f"Scheduled by {label}; step times, memory and defaults are those of {engines}."
+
+
+def _price_notes(prices: Prices | None) -> Iterator[str]:
+    for price in (prices or {}).values():
+        yield from price_cautions(price)
 
 
 def _loop_notes(run: SimulationResult) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Start-up time of a replica until its first request, from the times in public start-up logs."""
+"""Start-up time of a replica until its first request, from times in published start-up logs."""
 
 import math
 import tomllib
@@ -15,9 +15,9 @@ ENGINES_WITH_LOGS = ("vllm", "sglang")
 
 
 def startup_of(resolved: ResolvedPool) -> StartUp | None:
-    """Return the start-up time of a replica with nothing cached; None for engines and platforms without logs (AMD).
+    """Return the start-up time of a replica without caches; None for engines and platforms without logs (AMD).
 
-    The parts are independent: the standard deviation of the total is the square root of the sum of squared deviations.
+    The parts are independent, so the variance of the total is the sum of their variances.
     """
     engine = resolved.engine
     if engine.name not in ENGINES_WITH_LOGS or resolved.profile.platform != "cuda":
@@ -37,9 +37,9 @@ def startup_of(resolved: ResolvedPool) -> StartUp | None:
 
 @lru_cache(maxsize=8)
 def startup_part(name: str) -> Quantity:
-    """Return the geometric mean of one start-up log table, with the 90 % prediction interval for a further log.
+    """Return the geometric mean of one table of times in logs, with the 90 % prediction interval for a further log.
 
-    The standard deviation is that of the logarithms, pooled over all tables of times, because some tables are short.
+    The standard deviation of the logarithms is pooled over all tables, because some tables are short.
     """
     logs = tomllib.loads(LOGS.read_text(encoding="utf-8"))
     tables = {key: [math.log(value) for value in table.values()] for key, table in logs.items()}

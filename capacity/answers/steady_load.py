@@ -1,4 +1,4 @@
-"""Steady-state load of a run, without warm-up and drain: the load to which the cost of the run refers."""
+"""Steady-state load of a run, without warm-up and drain, which the cost of the run refers to."""
 
 import math
 
@@ -16,7 +16,7 @@ def steady_load(
     """Return the load of `workload` that `pools` serve in the long run, from the `records` of a run and its verdict.
 
     Lengths are means over the completed requests. For generated open-loop arrivals, lengths and rate are the means of
-    the distributions, because a run of a few requests is only a sample. Raises InvalidInput if nothing was served.
+    their distributions, because the requests of a run are only a sample. Raises InvalidInput if no request completed.
     """
     done = records.completed
     if not done.any():
@@ -38,11 +38,11 @@ def steady_load(
 def long_run_rate(
     records: RequestTable, verdict: Verdict | None, workload: Workload, *, most_per_s: float = math.inf
 ) -> float:
-    """Return the long-run rate at which requests are completed, in requests per second.
+    """Return the long-run rate of completed requests, in requests per second.
 
-    In an open loop this is the arrival rate less the requests that are not completed. For an overloaded deployment it
-    is the completion rate, measured during a backlog or else derived from the growth of the queue, at most
-    `most_per_s`. In a closed loop it is the rate of the steady part, or of the whole run if there is no steady part.
+    In an open loop this is the arrival rate minus the rate of requests that are not completed. For an overloaded
+    deployment it is the completion rate, at most `most_per_s`, measured during a backlog or else derived from the
+    growth of the queue. In a closed loop it is the rate of the steady part, else of the whole run.
     """
     if workload.is_closed_loop:
         steady = None if verdict is None else verdict.steady

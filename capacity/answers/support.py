@@ -32,11 +32,11 @@ FORMATS: dict[FormatFamily, str] = {  # each family of weight formats with its r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupportCell:
-    """One engine on one accelerator with weights of one format family, and the reason for its status.
+    """One engine on one accelerator with one family of weight formats, and the reason for its status.
 
-    measured: whole servers of this engine on this GPU were measured, and its GEMM kernels are fitted on this GPU.
-    fitted: its GEMM kernels are fitted on this GPU. assumed: they are those of another GPU or engine, third-party
-    numbers, or rooflines. impossible: the engine does not run on this GPU, or does not load such weights on it.
+    measured: servers with this engine on this GPU were measured, and the GEMM kernels are fitted on this GPU. fitted:
+    the GEMM kernels are fitted on this GPU. assumed: the GEMM kernels are those of another GPU, engine or third party,
+    or computed from rooflines. impossible: the engine does not run on this GPU, or does not load such weights on it.
     """
 
     gpu: str
@@ -58,7 +58,7 @@ class SupportMatrix(AnswerRecord):
     rows: tuple[SupportCell, ...]
 
     def status(self, gpu: str, engine: str, weight_format: FormatFamily) -> Status:
-        """Return the status of one cell; `engine` is a name without a version."""
+        """Return the status of a cell; `engine` is a name without a version."""
         wanted = (gpu, engine, weight_format)
         cells = ((cell.gpu, cell.engine.partition("@")[0], cell.weight_format) for cell in self.rows)
         return next(cell.status for cell, place in zip(self.rows, cells, strict=True) if place == wanted)
@@ -66,8 +66,7 @@ class SupportMatrix(AnswerRecord):
 
 @validate_arguments
 def gpu_support(*, gpus: Sequence[str] | None = None, profiles: str | Path | None = None) -> SupportMatrix:
-    """Return the evidence for `gpus` (None: every profile) under each engine in each weight format. Raises
-    UnknownName."""
+    """Return the status of `gpus` (None: every profile) with each engine and weight format. Raises UnknownName."""
     directories = [profiles] if profiles else []
     chosen = profile_names(directories) if gpus is None else gpus
     engines = [engine for engine in map(find_engine, engine_names()) if not engine.baseline]
@@ -116,7 +115,7 @@ def _device_name(profile: HardwareProfile, engine: EngineSpec) -> str:
 
 
 def _kernel_support(profile: HardwareProfile, engine: EngineSpec, kernel: Kernel) -> tuple[Status, str]:
-    """Return the status on this GPU of an engine's GEMM kernel (known for at least one GPU), and the reason."""
+    """Return status and reason for an engine's GEMM kernel on this GPU; some GPU must have constants for it."""
     lookup = KernelLookup(coefficient_sources(profile), engine.kernel_family)
     lookup.kernel("gemm", kernel)
     step_time = profile.step_time

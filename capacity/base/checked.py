@@ -19,7 +19,7 @@ _MODULES = re.compile(r"\b(\w+\.)+(?=\w)")
 
 
 def validate_arguments(function: Function) -> Function:
-    """Make a function raise InvalidInput for arguments that are missing, unknown, or of a wrong type."""
+    """Return the function with a check that raises InvalidInput for missing, unknown or wrong arguments."""
     raw = signature(function)
     named = {
         name

@@ -1,8 +1,8 @@
-"""Range of simulated time: one limit for arrivals, think times, patience and all other times of a run."""
+"""Largest simulated time, which limits arrivals, think times, client timeouts and all other times of a run."""
 
 from capacity.base.errors import InvalidInput
 
-# 12.7 days. The compiled engines' clock, 2^60 ps, holds 13.3; the rest is left for serving what has come by then.
+# 12.7 days. The compiled engines' clock, 2^60 ps, holds 13.3 days; the difference is left for requests still running.
 LATEST_S = 1.1e6
 
 

@@ -4,12 +4,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-LINE = 96  # characters of a command before it is broken into a flag a line
+LINE = 96  # longest command in characters; a longer one has one flag per line
 
 
 def command_line(verb: str, model: str | Sequence[str], options: Mapping[str, Any]) -> str:
-    """Return `capacity VERB MODEL --flags` for options with the names of Python keywords; options of None are left
-    out. `model` may be several files."""
+    """Return the command `capacity VERB MODEL --flags`. `options` maps Python keywords to values; values of None are
+    left out. `model` is a name, or several deployment files."""
     things = [model] if isinstance(model, str) else model
     lines = [
         " ".join(["capacity", verb.replace("_", "-"), *map(shlex.quote, things)]),
@@ -20,7 +20,7 @@ def command_line(verb: str, model: str | Sequence[str], options: Mapping[str, An
 
 
 def flag_texts(options: Mapping[str, Any]) -> list[str]:
-    """Return the text of each option's flag with its value, quoted for a shell."""
+    """Return a text such as `--gpu h100` for each option, quoted for a shell."""
     return [" ".join(words) for name, value in options.items() for words in _flag(name, value)]
 
 
@@ -38,7 +38,7 @@ def _flag(name: str, value: Any) -> list[list[str]]:
 
 
 def _text(value: Any) -> str:
-    """Return a value as the text that a flag takes. None in a list means the engine's default."""
+    """Return a value as the text that its flag accepts. None, as an item of a list, becomes `default`."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

@@ -1,5 +1,5 @@
-"""Data files of the package, and the folders of the user's own files. Data files are TOML, or JSON if every command
-reads them, because JSON is parsed 20 times as fast."""
+"""Read data files of this package, and find the folders of the user's own files. Data files are TOML, or JSON if every
+command reads them, because JSON is parsed 20 times as fast."""
 
 import os
 import sys
@@ -13,11 +13,11 @@ from capacity.base.fields import parse_json_object
 
 Row = TypeVar("Row")
 Table: TypeAlias = Mapping[str, Any]
-"""Plain values of a file by their keys, before they become a record."""
+"""A table of a data file: plain values by key."""
 
 
 def read_data(path: Path) -> Table:
-    """Return the file as plain values, with lists as tuples. Raises MalformedFile."""
+    """Return the content of a TOML or JSON file as plain values, with lists as tuples. Raises MalformedFile."""
     try:
         raw = path.read_bytes()
         table = parse_json_object(raw, path) if path.suffix == ".json" else tomllib.loads(raw.decode())
@@ -29,8 +29,8 @@ def read_data(path: Path) -> Table:
 
 
 def read_rows(path: Path, make: Callable[..., Row], *, named: bool = True) -> dict[str, Row]:
-    """Return a mapping from name to record for the tables of a file. `make` builds a record from the keys of a table,
-    and from the table's name if `named`. Raises MalformedFile."""
+    """Return a record for each table of a file, by the name of the table. `make` builds the record from the keys of the
+    table; with `named`, it also gets the name of the table as `name`. Raises MalformedFile."""
     tables = read_data(path)
     return {
         name: make_row(path, name, make, {"name": name, **row} if named else row)

@@ -5,8 +5,8 @@ CapacityError               exit code 2
 │   ├── UnknownName         no such model, GPU, engine or format, with the nearest known names
 │   ├── UnsupportedModel    a model architecture without a formula, with the missing part
 │   ├── MalformedFile       a file that cannot be read, with its path, the line or field, and the problem
-│   ├── OverLimit           a computation that exceeds a limit of time, memory or queue of a server
-│   └── OutsideValidity     input outside the range of the evidence, which is never extrapolated silently
+│   ├── OverLimit           a computation that exceeds a server's limit of time, memory or queued requests
+│   └── OutsideValidity     input outside the range of measurements, which is never extrapolated silently
 └── DoesNotFit              exit code 1: the model, or one request, is larger than the memory
 """
 
@@ -19,9 +19,9 @@ LONGEST_PATH = 300  # longest path that an error shows in full
 
 
 class CapacityError(Exception):
-    """Base of all errors of this package. `str(error)` is one line; `exit_code` is what the command line returns.
+    """Base of all errors of this package. `str(error)` is one line; `exit_code` is the exit code of the command line.
 
-    Text and attributes are pickled independently of the constructors, so errors of worker processes arrive complete.
+    Text and attributes are pickled without calling the constructor, so errors arrive complete from worker processes.
     """
 
     exit_code = 2
@@ -99,7 +99,7 @@ class DoesNotFit(CapacityError):
 def _restore_error(
     kind: type[CapacityError], args: tuple[object, ...], attributes: dict[str, object]
 ) -> CapacityError:
-    """Return an error with the arguments and attributes that it had before pickling."""
+    """Return an unpickled error with the arguments and attributes that it had in the other process."""
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(attributes)

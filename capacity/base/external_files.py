@@ -1,7 +1,7 @@
-"""Reader for files from outside, with limits of size, time and depth.
+"""Read files from outside of this package, with limits of size, time and depth.
 
 A pipe (`--trace <(zcat t.gz)`) or a device may be read, but only for a limited time. Unreadable or invalid content
-raises a `MalformedFile` with one line.
+raises MalformedFile, whose message is one line.
 """
 
 import gzip
@@ -59,12 +59,11 @@ MAX_BYTES: Mapping[FileKind, int] = {  # uncompressed; several times the largest
     "a watch state": 1 << 24,
     "a launch file": 1_000_000,
 }
-MAX_YAML_NODES = (
-    50_000  # with the nodes that aliases repeat; `helm template` of a large chart has some 10,000
-)
+# with the nodes that aliases repeat; `helm template` of a large chart has some 10,000
+MAX_YAML_NODES = 50_000
 MAX_YAML_DEPTH = 100
 READABLE_VARIABLE = "CAPACITY_READABLE_FOLDERS"
-"""Environment variable with the only folders whose files are read, such as in a worker process of the service."""
+"""Environment variable with the only folders from which files may be read; the service sets it for its workers."""
 _HIDDEN = Path(os.devnull, "not-readable-here")  # never exists
 PIPE_TIMEOUT_S = 10.0  # longest time without data from a pipe
 GZIP_MAGIC = b"\x1f\x8b"
@@ -73,7 +72,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 def outside_path(name: str | os.PathLike[str]) -> Path:
     """Return the user's path with `~` expanded. Raises MalformedFile for an impossible file name.
 
-    If only some folders may be read, every other path becomes a path that does not exist.
+    If the environment limits reading to some folders, a path outside of them is replaced by one that does not exist.
     """
     path = Path(name)
     try:
@@ -102,7 +101,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_inside(path: Path, folder: Path) -> bool:
-    """Return whether a path, with its links followed, is below `folder`."""
+    """Return whether a path is below `folder`, after links are resolved."""
     return outside_path(path).resolve().is_relative_to(folder.resolve())
 
 
@@ -133,8 +132,8 @@ def open_outside(name: str | os.PathLike[str], *, pipes: bool = True) -> io.Buff
 
 
 def read_bytes(name: str | os.PathLike[str], kind: FileKind, *, cut: bool = False) -> bytes:
-    """Return all bytes of a file, decompressed if it is gzip. A file above the size limit of its kind is truncated
-    with `cut`, else rejected. Pipes and devices are read, except as a launch file."""
+    """Return all bytes of a file, decompressed if it is gzip. A file above the size limit of its `kind` is truncated if
+    `cut`, else rejected. Pipes and devices can be read, except as a launch file."""
     most = MAX_BYTES[kind]
     try:
         with open_outside(name, pipes=kind != "a launch file") as file:
@@ -166,7 +165,7 @@ def read_toml(name: str | os.PathLike[str], kind: FileKind) -> dict[str, Any]:
 
 
 def parse_toml(text: str, origin: object) -> dict[str, Any]:
-    """Return the tables of TOML text, with printable texts.
+    """Return the tables of TOML text; hidden characters in texts are escaped.
 
     Raises MalformedFile for invalid TOML, excessive nesting, or too long numbers.
     """
@@ -181,9 +180,9 @@ def parse_toml(text: str, origin: object) -> dict[str, Any]:
 
 
 def parse_json(text: str, origin: object, **hooks: Any) -> Any:
-    """Return a JSON value with printable texts.
+    """Return the value of JSON text; hidden characters in texts are escaped.
 
-    Raises MalformedFile for invalid JSON, excessive nesting, or too long numbers. `hooks` are those of `json.loads`.
+    Raises MalformedFile for invalid JSON, excessive nesting, or too long numbers. `hooks` are passed to `json.loads`.
     """
     try:
         return printable_values(json.loads(text, **hooks))
@@ -198,7 +197,7 @@ def parse_json(text: str, origin: object, **hooks: Any) -> Any:
 
 
 def parse_yaml(text: str, origin: object) -> list[Any]:
-    """Return the documents of YAML text, with printable texts and the scalars of YAML 1.2 (`yes` and `1:30` are text).
+    """Return the documents of YAML 1.2 text (`yes` and `1:30` are text); hidden characters in texts are escaped.
 
     Raises MalformedFile for invalid YAML, merge keys, excessive nesting, and more than `MAX_YAML_NODES` nodes.
     """
@@ -221,7 +220,7 @@ def parse_yaml(text: str, origin: object) -> list[Any]:
 
 
 def _check_yaml_nodes(text: str, origin: object) -> None:
-    """Raise MalformedFile if the nodes of YAML text, counted again at each alias, exceed a limit."""
+    """Raise MalformedFile if YAML text has too many nodes; an alias counts all nodes of its anchor."""
     import yaml
 
     sizes: dict[str, int] = {}  # nodes of an anchor's value
@@ -255,7 +254,7 @@ def _check_yaml_nodes(text: str, origin: object) -> None:
 
 @cache
 def _yaml_loader() -> Any:
-    """Return a loader of plain data whose scalars are those of the YAML 1.2 core schema."""
+    """Return a YAML loader for plain data, with the scalars of the YAML 1.2 core schema."""
     import yaml
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Typed access to the fields of a configuration. Every error names the file, the field and the value."""
+"""Typed access to the fields of a model configuration. Every error names the file, the field and the value."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +25,8 @@ class Fields:
     def count(
         self, *keys: str, default: int | None = None, minimum: int = 1, maximum: int = MAX_COUNT
     ) -> int:
-        """Return the value of the first present key, a whole number from `minimum` to `maximum`; else `default`."""
+        """Return the value of the first of `keys` that is present, a whole number from `minimum` to `maximum`;
+        `default` if none is present."""
         value = self.optional_count(*keys, minimum=minimum, maximum=maximum)
         if value is not None:
             return value
@@ -55,7 +56,7 @@ class Fields:
         return default if value is None else value
 
     def text(self, *keys: str, default: str = "") -> str:
-        """Return the value of the first of `keys` that is present, a string; else `default`."""
+        """Return the value of the first of `keys` that is present, a string; `default` if none is present."""
         _, value = self._first(keys, str, "text")
         return default if value is None else value
 
@@ -65,13 +66,13 @@ class Fields:
         return value  # type: ignore[no-any-return]
 
     def section(self, *keys: str) -> "Fields | None":
-        """Return the value of the first of `keys` that is present, an object, as `Fields`; None if none is present."""
+        """Return the JSON object of the first of `keys` that is present, as `Fields`; None if none is present."""
         key, value = self._first(keys, dict, "an object")
         return None if value is None else Fields(value, self.origin, prefix=f"{self.prefix}{key}.")
 
     def _first(self, keys: tuple[str, ...], kind: type | tuple[type, ...], what: str) -> tuple[str, Any]:
-        """Return the first key present and its value; "" and None without one. Raises MalformedFile for another
-        type."""
+        """Return the first of `keys` that is present, with its value; "" and None if none is present. Raises
+        MalformedFile if the value is not of type `kind`."""
         for key in keys:
             value = self.values.get(key)
             if value is None:
@@ -86,7 +87,7 @@ class Fields:
         return Fields({**self.values, **values}, self.origin, prefix=self.prefix)
 
     def entry_of_layer(self, key: str, layer: int) -> Any:
-        """Return the layer's entry in the list `key` (one entry per layer); None without a list or an entry."""
+        """Return entry `layer` of the list `key` (one entry per layer); None if the list or the entry is missing."""
         entries = self.items(key) or []
         return entries[layer] if layer < len(entries) else None
 
@@ -96,7 +97,7 @@ class Fields:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in `path` as plain data. Raises MalformedFile for other content or above 1 MB."""
+    """Return the JSON object in the file `path`. Raises MalformedFile for other content or more than 1 MB."""
     return parse_json_object(read_bytes(path, "a model configuration"), path)
 
 

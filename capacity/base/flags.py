@@ -1,4 +1,4 @@
-"""Command-line flags of a function's keywords, as metadata of `Annotated`: each keyword is declared once."""
+"""Declaration of command-line flags in the annotations of a function: `Annotated[type, Flag(...)]`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,17 +13,18 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """Help and flags of a keyword. Without `spelled`, the keyword has a flag with its own name or is positional."""
+    """Help and names of the flag of a keyword. If `spelled` is empty, the flag is the name of the keyword, or the
+    keyword is a positional argument."""
 
     help: str
-    spelled: str = ""  # flags separated by spaces; errors show the last one
+    spelled: str = ""  # names of the flag, separated by spaces; errors show the last one
     least: int | None = None
     milliseconds: bool = False  # the keyword is in seconds
     by_commas: bool = False  # a sequence of texts is separated by commas instead of repeating the flag
 
 
 def with_flags(function: Function) -> Function:
-    """Add the flags of its keywords to a function's annotations, from `flags.json` in the folder of its module."""
+    """Add a `Flag` to the annotations of a function's keywords, from `flags.json` in the folder of its module."""
     path = Path(function.__code__.co_filename).with_name("flags.json")
     for name, row in _rows(path)[function.__name__].items():
         hint: Any = function.__annotations__[name]
@@ -37,7 +38,7 @@ def _rows(path: Path) -> Table:
 
 
 class Kind(NamedTuple):
-    """Type of a keyword's value: `of`, or a sequence of `of` if `many`. `choices`: the allowed values, if limited."""
+    """Type of a keyword's value: `of`, or a sequence of `of` if `many`. `choices`: accepted values; empty: all."""
 
     of: type[bool | int | float | str]
     many: bool
@@ -53,26 +54,26 @@ def kind_of_annotation(hint: Any) -> Kind:
 
 
 def _types(hint: Any) -> Iterator[Any]:
-    """Yield each type in an annotation; a Literal is one type."""
+    """Yield each type that an annotation contains; a Literal counts as one type."""
     origin, inner = get_origin(hint), get_args(hint)
     yield hint if origin is None or origin is Literal else origin
     for each in () if origin is Literal else inner[:1] if origin is Annotated else inner:
         yield from _types(each)
 
 
-ENGINE_LOOP = Flag(  # of every question that simulates
+ENGINE_LOOP = Flag(  # of every verb that simulates
     "Simulation engine: core (compiled), events (readable Python with the same results, hundreds of times slower), or "
     "auto (core if it supports the simulation).",
     "--engine-loop",
 )
 
 SCHEDULER = Flag(  # of `simulate` and `schedule`
-    "Let the scheduler of a vLLM on this machine decide: installed, a folder (an unpacked wheel or a checkout), or a "
-    "Python that has it.",
+    "Schedule with the code of a vLLM on this machine: installed (vLLM of this Python), the folder of an unpacked "
+    "wheel or checkout, or the path of a Python that has vLLM.",
     "--scheduler",
 )
 
-CLUSTER = Flag(  # of every question that distributes its simulations
-    "Address of a Dask scheduler, tcp://host:port, that replaces local workers; results are bit-identical.",
+CLUSTER = Flag(  # of every verb that distributes its simulations
+    "Address of a Dask scheduler, tcp://host:port, whose workers replace local processes; results are bit-identical.",
     "--cluster",
 )

@@ -1,27 +1,13 @@
-"""Pages, tables and lists in HTML. The functions escape the texts that they receive."""
+"""HTML pages, tables and lists. All functions escape texts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import repeat
+from pathlib import Path
 
 from capacity.base.untrusted_text import printable
 
-STYLE = """
-:root { color-scheme: light; font-family: system-ui, sans-serif; color: #1c2733; background: #fff; }
-body { max-width: 62rem; margin: 2rem auto; padding: 0 1rem; line-height: 1.45; }
-h1 { font-size: 1.6rem; line-height: 1.2; margin-bottom: .3rem; } h2 { font-size: 1.15rem; margin: 1.6rem 0 .4rem; }
-table { border-collapse: collapse; margin: .8rem 0; font-size: .92rem; }
-th, td { padding: .25rem .7rem; border-bottom: 1px solid #dde3ea; vertical-align: top; text-align: left; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
-pre { overflow-x: auto; padding: .8rem; background: #f3f5f8; white-space: pre-wrap; overflow-wrap: anywhere; }
-figure { margin: 1rem 0; } svg { max-width: 100%; height: auto; display: block; } .faint { color: #55606e; }
-.bad { color: #a52222; } .good { color: #17693b; } .odd { color: #7a5200; } .wide { overflow-x: auto; }
-@page { margin: 14mm; }
-@media print {
-  body { margin: 0; max-width: none; padding: 0; font-size: 10pt; } h2 { break-after: avoid; }
-  figure, tr, pre { break-inside: avoid; } pre { border: 1px solid #dde3ea; } .wide { overflow: visible; }
-}
-"""
+STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 VIEWPORT = '<meta name="viewport" content="width=device-width, initial-scale=1">'
 
 
@@ -34,7 +20,7 @@ def page_html(title: str, body: str, *, style: str = "") -> str:
 
 
 def records_html(records: Sequence[Mapping[str, object]]) -> str:
-    """Return records as an HTML table with a column for each key; an empty text without records."""
+    """Return records as an HTML table with a column for each key; an empty string without records."""
     if not records:
         return ""
     names = list(dict.fromkeys(name for record in records for name in record))
@@ -61,7 +47,7 @@ def table_html(
     scope: str = ' scope="col"',
     columns: Iterable[str] = (),
 ) -> str:
-    """Return an HTML table; `heads` None: without headings. `columns`: HTML attributes of each column's cells."""
+    """Return an HTML table, without headings if `heads` is None. `columns`: HTML attributes of each column's cells."""
     own = tuple(columns)
     head = "" if heads is None else _row("th", scope, heads, own)
     return f"<table>{head}{''.join(_row('td', '', row, own) for row in rows)}</table>"

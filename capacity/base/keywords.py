@@ -1,4 +1,4 @@
-"""Keywords and flags of functions, derived from the fields of Pool, Traffic and Cost, which are declared only once."""
+"""Keywords and flags of functions, derived from the fields of specs such as Pool and Traffic."""
 
 import difflib
 import inspect
@@ -19,16 +19,16 @@ def fields_of(*specs: type[Spec]) -> dict[str, FieldInfo]:
 
 
 def flags_of(field: FieldInfo) -> list[str]:
-    """Return the command-line spellings of a field in addition to its own name."""
+    """Return the additional command-line names of a field, which is also a flag under its own name."""
     extra = field.json_schema_extra
     flags = extra.get("flags", []) if isinstance(extra, dict) else []
     return [str(flag) for flag in flags] if isinstance(flags, list) else []
 
 
 def split(options: Mapping[str, object], *specs: type[Spec]) -> tuple[dict[str, object], ...]:
-    """Return the options of each spec: every option is assigned to the specs that declare it.
+    """Return one mapping for each spec, with the options that are fields of this spec.
 
-    Raises InvalidInput for an option that no spec declares, with the nearest declared option.
+    Raises InvalidInput, with the most similar option, for an option that is a field of no spec.
     """
     known = fields_of(*specs)
     for name in options:
@@ -38,7 +38,7 @@ def split(options: Mapping[str, object], *specs: type[Spec]) -> tuple[dict[str, 
 
 
 def unknown_option(name: str, known: Iterable[str]) -> InvalidInput:
-    """Return the error for an option that does not exist, with the nearest option or the first ones."""
+    """Return the error for an unknown option, which names the most similar option, else the first 12 options."""
     options = list(known)
     close = difflib.get_close_matches(name, options, n=1)
     others = f" and {len(options) - 12} others" if len(options) > 12 else ""

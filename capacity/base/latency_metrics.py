@@ -1,23 +1,24 @@
-"""The latency metrics of a request. Summaries, SLOs, schemas, tables and charts all read this list.
+"""Latency metrics of a request. Summaries, SLOs, schemas, tables and charts all use this list.
 
-To add a metric, see CONTRIBUTING.md.
+CONTRIBUTING.md describes how to add a metric.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-ErrorKind = Literal["ttft", "tpot", "e2e"]  # the latencies of which the prediction error was measured
+ErrorKind = Literal["ttft", "tpot", "e2e"]  # latencies whose prediction error was measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyMetric:
-    """One latency metric; if `vllm bench serve` has it, the definition is the same.
+    """One latency metric. If `vllm bench serve` reports the metric, the definition is the same.
 
     `key` is its name in SLOs and in JSON keys (`p99_e2el_ms`), `label` its name in tables and `title` its name in
     charts. `error`: the metric whose prediction error sets its interval. `span` takes completed requests (a
-    `RequestTable`) and returns a time and a divisor for each. The metric is time over divisor, undefined for 0. `span`
-    is None for gaps between token deliveries. `from_arrival`: the metric includes the queue.
+    `RequestTable`) and returns a time and a divisor for each request. The metric is the time divided by the divisor; it
+    is undefined if the divisor is 0. `span` is None for ITL, which is measured between token deliveries.
+    `from_arrival`: whether the metric includes the time in the queue.
     """
 
     key: str
@@ -60,10 +61,10 @@ METRICS: Mapping[str, LatencyMetric] = {
 }
 REQUEST_METRICS = tuple(key for key, metric in METRICS.items() if metric.span is not None)
 FURTHER_METRICS = tuple(key for key in REQUEST_METRICS if key not in ("ttft", "tpot", "e2el"))
-"""Metrics that an estimate does not predict but computes from TTFT and E2E."""
+"""Metrics that `estimate` computes from TTFT and E2E."""
 ALIASES = {alias: metric.key for metric in METRICS.values() for alias in metric.aliases}
-# Names of the same in an engine's /metrics, without its prefix; the first that it has. vLLM 0.6 to 0.33,
-# v1/metrics/loggers.py; SGLang 0.4 to 0.5, srt/observability/metrics_collector.py
+# Names of the metrics in an engine's /metrics, without the engine's prefix; the first one present is read. vLLM 0.6 to
+# 0.33, v1/metrics/loggers.py; SGLang 0.4 to 0.5, srt/observability/metrics_collector.py
 HISTOGRAMS: Mapping[str, tuple[str, ...]] = {
     "ttft": ("time_to_first_token_seconds",),
     "tpot": ("request_time_per_output_token_seconds",),  # not in SGLang

@@ -1,4 +1,4 @@
-"""Files that the package writes: each is complete, or as it was before."""
+"""Write files completely or not at all."""
 
 import os
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from capacity.base.errors import InvalidInput
 
 @contextmanager
 def replaced_file(path: str | Path, advice: str = "") -> Iterator[Path]:
-    """Yield the path of a new file, which replaces `path` at the end; after an error, `path` is as before.
+    """Yield the path of a temporary file that replaces `path` when the block ends; after an error, `path` is unchanged.
 
-    A device, a pipe, and a file in a folder that does not accept new files are written directly. Raises InvalidInput
-    with `advice` if the file cannot be written.
+    A device, a pipe, and a file in a folder that does not accept new files are written directly. Raises InvalidInput,
+    whose text ends with `advice`, if the file cannot be written.
     """
     if "\0" in str(path):
         raise InvalidInput(f"cannot write {str(path)!r}: it contains a null character{advice}")
@@ -36,6 +36,6 @@ def replaced_file(path: str | Path, advice: str = "") -> Iterator[Path]:
 
 
 def write_file(path: str | Path, content: str | bytes, advice: str = "") -> None:
-    """Write a file completely, or leave it as it was. Raises InvalidInput with `advice` if it cannot be written."""
+    """Write a file completely, or leave it unchanged. Raises InvalidInput with `advice` if it cannot be written."""
     with replaced_file(path, advice) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -1,4 +1,4 @@
-"""Programming platform of an accelerator, which decides which engines run on it."""
+"""Programming platforms of accelerators, which determine the engines that run on them."""
 
 from typing import Literal
 

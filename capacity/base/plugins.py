@@ -2,7 +2,7 @@
 
 A package names them as entry points of the groups `capacity.routers`, ..., `capacity.verbs` in its pyproject.toml.
 Entry points are read only if a name is not built in or a list of names is requested, and a plug-in is imported only
-when it is used. Built-in names take precedence. `docs/template` is such a package.
+when it is used. Built-in names take precedence. `docs/template` is an example.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def plugin_names(group: str) -> tuple[str, ...]:
 
 
 def plugin_package(group: str, name: str) -> str:
-    """Return name and version of the package that provides a plug-in; of several packages, each."""
+    """Return the name and version of the package that provides a plug-in; several packages are joined by "and"."""
     packages = (point.dist for point in _entry_points(group)[name])
     return " and ".join(f"{package.name} {package.version}" for package in packages if package is not None)
 
@@ -51,8 +51,8 @@ def plugin_package(group: str, name: str) -> str:
 def load_plugin(group: str, name: str, needed: str, accepts: Callable[[Any], bool]) -> Any:
     """Return the object of a plug-in, or None if no package provides the name.
 
-    `needed` describes what `accepts` accepts. Raises InvalidInput, with the name of the package, for a plug-in that
-    cannot be imported or is something else, and for a name that several packages provide.
+    Raises InvalidInput, with the name of the package, if the plug-in cannot be imported, if `accepts` returns False for
+    its object, or if several packages provide the name. `needed` describes the accepted objects in the error.
     """
     found = _entry_points(group).get(name)
     if found is None:
@@ -71,6 +71,6 @@ def load_plugin(group: str, name: str, needed: str, accepts: Callable[[Any], boo
 
 
 def plugin_file(group: str, name: str) -> Path | None:
-    """Return the file of a plug-in that is a path, or None if no package provides the name. Raises InvalidInput."""
+    """Return the path of a plug-in that is a file, or None if no package provides the name. Raises InvalidInput."""
     path = load_plugin(group, name, "a str or pathlib.Path of a file", lambda it: isinstance(it, (str, Path)))
     return None if path is None else Path(path)

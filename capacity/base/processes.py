@@ -1,4 +1,4 @@
-"""Local worker processes: Ctrl-C ends them without output, and none outlives its parent."""
+"""Local worker processes, which end without output after Ctrl-C and never outlive their parent."""
 
 import os
 import signal
@@ -31,9 +31,8 @@ def local_workers(
 ) -> Iterator[ProcessPoolExecutor]:
     """Yield an executor of `count` processes; each calls `initializer(*initargs)` first.
 
-    A terminal sends Ctrl-C to all processes: a worker exits silently or is ended by the parent, which raises
-    KeyboardInterrupt. Interrupts are deferred until a worker has started, because Python's own handler would print a
-    traceback.
+    A terminal sends Ctrl-C to all processes. A worker then exits silently or is ended by the parent, which raises
+    KeyboardInterrupt. Interrupts are deferred until a worker has started, because Python would print a traceback.
     """
     import multiprocessing
 
@@ -61,9 +60,9 @@ def check_workers(count: int) -> None:
 
 
 def end_with_parent(end: Callable[[], object] | None = None) -> None:
-    """End this process when its parent ends for any reason, including a kill.
+    """End this process when its parent ends, also if the parent is killed.
 
-    If given, `end` is called in place of an immediate exit.
+    Calls `end`, if given, in place of an immediate exit.
     """
     threading.Thread(target=_watch_parent, args=(end or _exit_now, os.getppid()), daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""A predicted number and its interval; the text of a number of bytes."""
+"""Predicted numbers with their intervals, and numbers of bytes as text."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def sum_if_known(values: Sequence[float | None]) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """A predicted number with its 90 % interval; an end is None if no evidence gives one."""
+    """A predicted number with its 90 % interval; an interval end is None if it is unknown."""
 
     value: float
     low: float | None = None
     high: float | None = None
 
     def scale(self, factor: float) -> Quantity:
-        """Return the prediction and its interval times `factor`, for example in another unit."""
+        """Return the number and its interval multiplied by `factor`, for example to change the unit."""
         return Quantity(
             value=self.value * factor,
             low=None if self.low is None else self.low * factor,
@@ -40,8 +40,8 @@ class Quantity:
         )
 
     def cover(self, *others: Quantity | None) -> Quantity:
-        """Return the same value with an interval extended to include the intervals of `others`. An end is None if it
-        is None in any of them."""
+        """Return the same number with an interval that includes the intervals of `others`. An interval end is None if
+        it is None in any of them."""
         spans = [self, *(other for other in others if other is not None)]
         lows, highs = [each.low for each in spans], [each.high for each in spans]
         return Quantity(
@@ -51,7 +51,7 @@ class Quantity:
         )
 
     def inverse(self, numerator: float) -> Quantity:
-        """Return `numerator` divided by this quantity. The interval ends swap; a lower end of 0 gives no upper end."""
+        """Return `numerator` divided by this number. The interval ends swap; a lower end of 0 becomes None."""
         return Quantity(
             value=numerator / self.value,
             low=None if self.high is None else numerator / self.high,

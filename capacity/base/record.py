@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 Record = TypeVar("Record")
-NOT_WRITTEN: Mapping[str, bool] = {"written": False}  # the metadata of a field that is left out
+NOT_WRITTEN: Mapping[str, bool] = {"written": False}  # metadata of a field that is not in the JSON
 
 
 @lru_cache(maxsize=256)
 def written_names(kind: type) -> tuple[str, ...] | None:
-    """Return the names of a record's JSON values in order: fields and some properties; None for other types."""
+    """Return the names of a record type's JSON values (fields and some properties) in order; None for other types."""
     if not is_dataclass(kind):
         return None
     own = (field.name for field in fields(kind) if field.metadata.get("written", True))
@@ -33,9 +33,9 @@ def written_names(kind: type) -> tuple[str, ...] | None:
 
 
 def to_plain_values(value: Any) -> Any:
-    """Return a frozen record as plain values. Only containers are copied (four times as fast as `asdict`).
+    """Return a frozen record as plain values. Only containers are copied, which is four times as fast as `asdict`.
 
-    A user's spec contains only the fields that differ from their defaults.
+    Of a spec, only the fields that differ from their defaults are included.
     """
     kind: Any = type(value)
     names = written_names(kind)
@@ -49,9 +49,9 @@ def to_plain_values(value: Any) -> Any:
 
 
 def make_from(kind: type[Record], /, *sources: object, **own: Any) -> Record:
-    """Return a record of `kind` with the field values `own`; other fields are read from `sources` by their names.
+    """Return a record of type `kind`. The value of a field is in `own`, else it is an attribute of one of `sources`.
 
-    If several sources have an attribute of that name, the first one is used.
+    If several sources have the attribute, the first one is used.
     """
     names = [field.name for field in fields(cast(Any, kind)) if field.name not in own]
     for source in reversed(sources):
@@ -68,7 +68,6 @@ class WrittenRecord:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return the pydantic schema of the values in the JSON."""
         if not (cls.FIRST or cls.LAST):
             return handler(source)
         from pydantic import create_model
@@ -80,7 +79,6 @@ class WrittenRecord:
 
 
 def _hint(kind: type, name: str, hints: Mapping[str, object]) -> object:
-    """Return the type of a field, or the return type of a property, by its name."""
     attribute = getattr(kind, name, None)
     if isinstance(attribute, property):
         return get_type_hints(attribute.fget, include_extras=True)["return"]
@@ -90,15 +88,15 @@ def _hint(kind: type, name: str, hints: Mapping[str, object]) -> object:
 class AnswerRecord(WrittenRecord):
     """Base of the answers of commands, with `to_dict()`; `SCHEMA` names the version of the JSON schema.
 
-    `repr`, `str`, notebooks and `plot()` show the answer's view, by functions of `report.python_display`.
+    `repr`, `str`, `plot()` and notebooks display an answer with functions of `report.python_display`.
     """
 
     __slots__ = ()
     SCHEMA: ClassVar[str]
-    ROWS: ClassVar[str] = "rows"  # the field that holds the answer's rows, where it has any
+    ROWS: ClassVar[str] = "rows"  # name of the field with the answer's rows, if any
 
     def __init_subclass__(cls) -> None:
-        """Keep `__repr__` below, because a dataclass would write one with all fields."""
+        """Set `__repr__` to the one below, because a dataclass would generate one with all fields."""
         cls.__repr__ = AnswerRecord.__repr__  # type: ignore[method-assign]
 
     def __repr__(self) -> str:
@@ -110,19 +108,19 @@ class AnswerRecord(WrittenRecord):
         return str(_display("text")(self))
 
     def _repr_html_(self) -> str:
-        """Return the same tables as an HTML fragment, which notebooks show."""
+        """Return the tables as an HTML fragment, which notebooks show."""
         return str(_display("html")(self))
 
     def plot(self, name: str | None = None) -> Any:
-        """Return the `report.figures.Chart` of this name, or the first one, with `svg()` and `png()`.
+        """Return the `report.figures.Chart` with this name, or the first one; it has `svg()` and `png()`.
 
-        Notebooks show it. Raises InvalidInput without matplotlib or without charts, and UnknownName for another name.
+        Raises InvalidInput without matplotlib or if the answer has no charts, and UnknownName for an unknown name.
         """
         return _display("plot")(self, name)
 
     @classmethod
     def schema_name(cls) -> str:
-        """Return the name of the record in its schema: `fit` for `capacity/fit/v1`."""
+        """Return the name in the schema of the record, such as `fit` of `capacity/fit/v1`."""
         return cls.SCHEMA.split("/")[1]
 
     def to_dict(self) -> dict[str, Any]:
@@ -144,5 +142,5 @@ class AnswerRecord(WrittenRecord):
 
 
 def _display(name: str) -> Any:
-    """Return a function of the package's display of answers, which is above this room and loaded when it is used."""
+    """Return a function of `report.python_display`, imported on use because `report` depends on this package."""
     return resolve_name(f"capacity.report.python_display:{name}")

@@ -1,8 +1,8 @@
-"""Registry of all verbs (commands): Python function, answers, schemas, tables, charts and help of each.
+"""Registry of all verbs (commands): the Python function, answers, schemas, tables, charts and help of each verb.
 
-The entries are in `verbs.json`, which every command reads. This module imports nothing of the package: functions,
-records and specs are named as `module:name` and imported on first use. A new verb needs one entry there, the function
-with its record, and the functions that display it.
+The entries are in `verbs.json`, which every command reads. To keep start-up fast, this module imports no other part of
+the package: functions, records and specs are named as `module:name` and imported on first use. A new verb needs an
+entry in `verbs.json`, the function with its record, and the functions that display it.
 """
 
 import json
@@ -15,10 +15,10 @@ STORED = ("deployment", "from_launch")
 
 
 class Answer(NamedTuple):
-    """A record that a verb returns, its name in the schema (`capacity/NAME/v1`) and the functions that display it.
+    """A record that a verb returns, its name in the schema (`capacity/NAME/v1`) and the function that displays it.
 
-    `view`: the function that declares what every output format shows; without one, fields are listed by their names.
-    `question`: the heading of the HTML page. `unbounded`: the record may contain infinite numbers, written as null.
+    `view`: the function that declares the content of every output format; if empty, fields are listed by name.
+    `question`: the heading of the HTML page. `unbounded`: whether it may contain infinite numbers, written as null.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Answer(NamedTuple):
 
 
 class Alternative(NamedTuple):
-    """A second function of a verb, selected by a switch such as --support."""
+    """A second function of a verb, which a flag such as --support selects."""
 
     flag: str
     function: str
@@ -41,14 +41,13 @@ class Verb(NamedTuple):
     """A verb of the command line and of the Python API.
 
     `function` returns the answer in Python; `further` are additional public Python names of the verb. `command` is the
-    command-line function of a verb that prints its answer itself. `shared`: the names of options that the verb has in
-    common with other verbs (`SHARED_OPTIONS`), or that are keywords with a `Flag` of `flags`, by default of
-    `function`. If `command` and `shared` are empty, the flags are all keywords with a `Flag` and the fields of the
-    function's specs. `specs`: records whose fields are flags. `traffic_fields`: only these fields of Traffic are
-    flags. `without`: fields that are not flags of this verb. `progress`: the unit that the function's progress counts.
-    `unmet`: the property of the answer that, if false, gives exit code 1. `reads`: the parts of a deployment that
-    change the answer (`deployment.reading`). `first`: the flags of the first help page. `options`: for each parameter
-    of the command, its help or a table of parser settings.
+    command-line function of a verb that prints its answer itself. `shared`: names of flags that are declared in
+    `SHARED_OPTIONS`, or as keywords with a `Flag` of the function `flags` (default: `function`). If `command` and
+    `shared` are empty, the flags are all keywords with a `Flag` and the fields of the function's specs. `specs`:
+    records whose fields are flags. `traffic_fields`: only these fields of Traffic are flags. `without`: fields that are
+    not flags of this verb. `progress`: the unit of the progress bar. `unmet`: a property of the answer; if it is false,
+    the exit code is 1. `reads`: the parts of a deployment that change the answer (`deployment.reading`). `first`: the
+    flags on the first help page. `options`: the help or the parser settings of each parameter of the command.
     """
 
     name: str
@@ -75,7 +74,7 @@ _FILE = json.loads(Path(__file__).with_name("verbs.json").read_bytes())
 
 
 def _fill_placeholders(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the texts with placeholders filled in; `+NAME` is replaced by the list NAME in `verbs.json`."""
+    """Return the texts with `{name}` replaced by the word in `verbs.json`, and `+NAME` by the list NAME."""
     found: list[str] = []
     for text in texts:
         found += (
@@ -99,7 +98,8 @@ def _verb(name: str, row: Mapping[str, Any]) -> Verb:
 
 
 SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = _FILE["shared_options"]
-"""Options that many verbs share: their parser settings, the `kind` of value, and the `keyword` that each becomes."""
+"""Flags that many verbs share: parser settings, the `kind` of value, and the Python `keyword` that receives the
+value."""
 VERBS = tuple(_verb(name, row) for name, row in _FILE["verbs"].items())
 GROUPS: dict[str, tuple[str, ...]] = {name: tuple(verbs.split()) for name, verbs in _FILE["groups"].items()}
 BY_NAME = {verb.name: verb for verb in VERBS}  # and verbs of plug-ins that are in use
@@ -111,9 +111,9 @@ ANSWERS = {
 
 
 def find_verb(name: str) -> Verb | None:
-    """Return a verb by its name, or None. A plug-in's verb joins `BY_NAME` and `ANSWERS` when it is first used.
+    """Return the verb with this name, or None. A verb of a plug-in is added to `BY_NAME` and `ANSWERS` on first use.
 
-    Raises InvalidInput for a broken plug-in.
+    Raises InvalidInput for a plug-in that cannot be loaded.
     """
     if name not in BY_NAME:
         from capacity.base.plugins import load_plugin
@@ -129,12 +129,12 @@ def find_verb(name: str) -> Verb | None:
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """Return the module and the name of `module:name`."""
+    """Split `module:name` into module and name."""
     module, _, name = path.partition(":")
     return module, name
 
 
 def public_names() -> dict[str, str]:
-    """Return the public Python names of the verbs, each with its module."""
+    """Return a mapping from the public Python names of the verbs to their modules."""
     paths = [path for verb in VERBS for path in (verb.function, *verb.further) if path]
     return {name: module for module, name in map(split_path, paths)}

@@ -12,7 +12,7 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def flatten(record: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
-    """Return the record with nested mappings as dotted names on one level. Lists become JSON text."""
+    """Return the record with one level of keys: nested mappings become dotted names, and lists become JSON text."""
     flat: dict[str, object] = {}
     for name, value in record.items():
         if isinstance(value, Mapping):
@@ -34,8 +34,8 @@ def to_csv(rows: Iterable[Mapping[str, object]]) -> str:
 
 
 def guarded_cell(text: str) -> str:
-    """Return the text; with a leading apostrophe if it begins with =, +, -, @, tab or return, which a spreadsheet
-    would read as a formula."""
+    """Return the text, with a leading apostrophe if a spreadsheet would read it as a formula (it begins with =, +, -,
+    @, a tab or a carriage return)."""
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 

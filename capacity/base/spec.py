@@ -33,7 +33,7 @@ class Spec(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _parse_short_counts(cls, value: Any, info: ValidationInfo) -> Any:
-        """Return vLLM's short form of a whole number (1k) as a number. Other text is left to the integer parser."""
+        """Convert the short form of a whole number (1k); other texts are left to the integer parser."""
         if isinstance(value, str) and info.field_name is not None and _is_count_field(cls, info.field_name):
             return short_count(value)
         return value
@@ -47,7 +47,7 @@ def _takes_booleans(spec: type[Spec], name: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_count_field(spec: type[Spec], name: str) -> bool:
-    """Return whether a field takes whole numbers and no text, so that `1k` is a short form."""
+    """Return whether a field accepts whole numbers and no text, so that `1k` is a number."""
     annotation = spec.model_fields[name].annotation
     kinds = {getattr(kind, "__origin__", kind) for kind in (annotation, *get_args(annotation))}
     return int in kinds and str not in kinds

@@ -1,4 +1,4 @@
-"""Values as TOML text, because the standard library reads TOML but does not write it."""
+"""Write values as TOML text, because the standard library only reads TOML."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ def toml_key(key: str) -> str:
 
 
 def toml_value(value: object) -> str:
-    """Return a value as TOML on one line; mappings as inline tables without None entries. Floats read back equal."""
+    """Return a value as TOML on one line; mappings become inline tables without None. Floats are restored exactly."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

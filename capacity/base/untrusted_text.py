@@ -1,4 +1,4 @@
-"""Sanitising of text from outside, so that it cannot move the cursor, change the text direction or end a line."""
+"""Escape hidden characters in text from outside, which could move the cursor, reverse the text or end a line."""
 
 import re
 from typing import Any
@@ -15,7 +15,7 @@ MAX_DEPTH = 200  # nested lists; parsers accept fewer
 
 
 def printable(text: str, *, colours: bool = False) -> str:
-    r"""Return the text with hidden characters replaced by escapes such as `\x1b`; `colours`: keep colour codes."""
+    r"""Return the text with hidden characters as escapes such as `\x1b`; `colours`: whether to keep colour codes."""
     if text.isprintable() or not (HIDDEN_CHARACTERS.search(text) or _has_unknown_characters(text)):
         return text
     parts = COLOUR.split(text) if colours else [text]
@@ -23,7 +23,6 @@ def printable(text: str, *, colours: bool = False) -> str:
 
 
 def _has_unknown_characters(text: str) -> bool:
-    """Return whether the text contains an unassigned or private-use character."""
     return any(
         category(c) in UNASSIGNED_CATEGORIES
         for line in text.splitlines()
@@ -45,7 +44,7 @@ def one_line(text: str) -> str:
 
 
 def shorten_text(text: str) -> str:
-    """Return one line, with the middle of a very long text left out."""
+    """Return the text on one line; the middle of a text above `MAX_MESSAGE_LENGTH` characters is replaced by "..."."""
     line = one_line(text)
     return (
         line
@@ -55,7 +54,7 @@ def shorten_text(text: str) -> str:
 
 
 def printable_values(value: Any, depth: int = 0) -> Any:
-    """Return parsed data in which all texts and keys are printable."""
+    """Return parsed data with hidden characters escaped in all texts and keys."""
     if isinstance(value, str):
         return printable(value)
     if depth > MAX_DEPTH:

@@ -79,7 +79,7 @@ def explain(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Argument(help="With a term: the model whose numbers illustrate it.", show_default=False),
+        typer.Argument(help="With a term: model whose numbers illustrate it.", show_default=False),
     ] = None,
     interval: bool = False,
     evidence: bool = False,
@@ -177,7 +177,7 @@ def _exit_as(answer: capacity.Simulation) -> None:
 
 
 def schedule(
-    file: Annotated[str, typer.Argument(help="A scenario (JSON), or many (JSON lines), plain or gzipped.")],
+    file: Annotated[str, typer.Argument(help="File of scenarios (JSON or JSON lines), plain or gzipped.")],
     policy: str | None = None,
     engine: str | None = None,
     format: str = "jsonl",

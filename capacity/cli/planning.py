@@ -308,7 +308,7 @@ def _over_deployment(question: Question, path: str) -> "SweepSpec":
 
 def from_launch(
     command: Annotated[
-        str, typer.Argument(help="Launch command of a server, in quotes, or a file with one.")
+        str, typer.Argument(help="Launch command of a server in quotes, or a file that contains it.")
     ],
     gpu: str | None = None,
     output: str | None = None,

@@ -43,7 +43,7 @@ def config(
     settings: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME=VALUE]...", help="Defaults to store; NAME= removes one.", show_default=False
+            metavar="[NAME=VALUE]...", help="Values to store; NAME= removes the value.", show_default=False
         ),
     ] = None,
 ) -> None:

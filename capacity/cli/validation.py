@@ -115,7 +115,7 @@ def calibrate(
         list[str] | None,
         typer.Argument(
             help="Benchmark results, engine logs, scrapes of /metrics (files or http addresses), or measurements of "
-            "`capacity validate`; with --suggest the MODEL.",
+            "`capacity validate`; with --suggest, the model.",
             show_default=False,
         ),
     ] = None,

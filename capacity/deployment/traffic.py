@@ -119,6 +119,11 @@ class Traffic(FlagSpec):
             self.__dict__[name] = value
         return self
 
+    @property
+    def encoded_tokens(self) -> int:
+        """Return the image and audio tokens of each generated prompt."""
+        return self.images_per_prompt * (self.image_tokens or 0) + (self.audio_tokens or 0)
+
 
 def parse_priority_shares(text: str) -> dict[int, float]:
     """Return the fraction of requests of each priority; the sum is 1. Raises ValueError with a one-line message."""

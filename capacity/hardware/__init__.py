@@ -1,8 +1,8 @@
 """GPU data: datasheet values, fitted coefficients, prediction error spreads and rental prices.
 
 Input: one TOML file per GPU (`hardware_profiles/` or the user's own) in which every value has a source, a date and a
-basis, plus the tables of prices and spreads next to the modules. Output: `HardwareProfile` with its
-`StepCoefficients`, `Price`, and error intervals. This package knows neither models nor engine schedulers. Start with
+basis, plus the tables of prices and spreads next to the modules. Output: `HardwareProfile` with its `StepCoefficients`,
+`Price`, and spreads of prediction errors. This package does not depend on models or engine schedulers. Start with
 `profile`, then `coefficients`.
 """
 

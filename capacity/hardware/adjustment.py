@@ -1,19 +1,19 @@
 """Corrections to the step model's constants, calibrated on the user's own benchmark runs.
 
-Kernels, hosts and API servers differ between machines, releases and benchmark clients. A parameter vector `theta`
-carries most of the difference; 0 leaves the profile unchanged. Most parameters are the logarithm of a factor on a
-*time* (0.1: 10 % slower). `front_end` is in seconds and `kv_overhead` in bytes. `experts_tilt` is an exponent on the
-number of tokens in a step, because expert kernels use different tiles, and routers select different experts, with few
-tokens than with many. `capacity calibrate` computes the posterior from measured runs and writes it to `GPU@mine.toml`
-as the table `[adjustment]`. Without that table the means are 0 and each standard deviation is the parameter's
-`deviation`.
+Kernels, hosts and API servers differ between machines, releases and benchmark clients. The parameters, as a vector
+`theta`, describe most of these differences; a value of 0 leaves the profile unchanged. Most parameters are the
+logarithm of a factor on a *time* (0.1: 10 % slower). `front_end` is in seconds and `kv_overhead` in bytes.
+`experts_tilt` is an exponent on the number of tokens in a step, because expert kernels select tiles, and routers select
+experts, differently with few tokens than with many. `capacity calibrate` computes the posterior from measured runs and
+writes it to `GPU@mine.toml` as the table `[adjustment]`. Without that table the means are 0 and each standard deviation
+is the parameter's `deviation`.
 
-The factors are applied when constants are looked up to build a step model (`KernelLookup`, `StepSetting.host_time`,
-the memory plan, the engine's latencies), so every step time includes them. A fraction of a peak is limited to 1,
-because a kernel cannot be faster than the roofline (`KernelLookup.capped` reports it). Kernels that `capacity validate`
-measured on the GPU have factors of their own in addition (`kernels`). `ttft` and `tpot` do not change constants: they
-are the error that all TTFTs or TPOTs of a deployment share and that no constant explains. Predictions for that model
-and engine are corrected by them when the interval is computed.
+The factors are applied when constants are looked up to build a step model (`KernelLookup`, `StepSetting.host_time`, the
+memory plan, the engine's latencies), so every step time includes them. A fraction of a peak is limited to 1, because a
+kernel cannot be faster than the roofline (`KernelLookup.capped` reports it). Kernels that `capacity validate` measured
+on the GPU have additional factors (`kernels`). `ttft` and `tpot` do not change constants. They are the errors that all
+TTFTs or TPOTs of a deployment share and that no constant explains. They correct the predictions for that model and
+engine when the interval is computed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ROOFLINE_TOLERANCE = 0.03  # of a peak: GPUs exceed the clocks of their datashee
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """Adjustment parameter with its prior standard deviation; empty `unit`: the logarithm of a time factor."""
+    """Adjustment parameter and its prior standard deviation; without `unit`, the logarithm of a time factor."""
 
     name: str
     title: str
@@ -57,22 +57,22 @@ class Parameter:
 
 PARAMETERS = tuple(read_rows(Path(__file__).with_name("adjustment_parameters.toml"), Parameter).values())
 NAMES = tuple(parameter.name for parameter in PARAMETERS)
-EARLIER_PARAMETER_COUNTS = (
-    10,
-)  # numbers of parameters in earlier versions; new parameters are added at the end
+# numbers of parameters in earlier versions; new parameters are added at the end
+EARLIER_PARAMETER_COUNTS = (10,)
 
 _KERNEL_PARAMETERS = {"moe": "experts", "all_reduce": "all_reduce", "nccl": "all_reduce"}
-"""One factor for all constants of these kernels; others use "compute" for the compute fraction, else "memory"."""
+"""The parameter that applies to all constants of an operator. For other operators, "compute" applies to the compute
+fraction and "memory" to all other constants."""
 
 
 def kernel_parameters(operator: str) -> tuple[str, ...]:
-    """Return the names of the parameters that apply to the constants of an operator's kernels."""
+    """Return the names of the parameters that apply to the kernel constants of an operator."""
     whole = _KERNEL_PARAMETERS.get(operator)
     return ("memory", "compute") if whole is None else (whole,)
 
 
 def _time_exponent(field: str) -> int:
-    """Return the power of a time factor on constant `field`: 1 for times, -1 for fractions of a peak, else 0."""
+    """Return the exponent of a time factor on the constant `field`: 1 for times, -1 for fractions of a peak, else 0."""
     return field.endswith("_s") - field.endswith("_fraction")
 
 
@@ -86,10 +86,10 @@ def prior_covariance() -> FloatMatrix:
 class Adjustment(Spec):
     """Posterior distribution of the adjustment parameters: means, and covariance in the order of `PARAMETERS`.
 
-    `rows` is the number of measured values used; `models` and `engines` name the measured deployments. `kernels`: by
-    operator and kernel ("gemm bf16") and by parameter, the logarithm of measured over predicted times of the `cases`
-    that `capacity validate` measured on this GPU. `kernel_deviations`: by parameter, the factor on its prior standard
-    deviation after these measurements. `loads`: the loads of the calibration runs.
+    `rows`: number of measured values used. `models` and `engines`: the measured deployments. `kernels`: logarithm of
+    measured over predicted times of the `cases` that `capacity validate` measured on this GPU, by kernel ("gemm bf16")
+    and parameter. `kernel_deviations`: factor on the prior standard deviation of a parameter after these measurements.
+    `loads`: the loads of the calibration runs.
     """
 
     means: dict[str, float] = Field(default_factory=dict)
@@ -107,7 +107,7 @@ class Adjustment(Spec):
     @model_validator(mode="before")
     @classmethod
     def _extend_covariance(cls, fields: Any) -> Any:
-        """Add prior variances to a covariance matrix that was written before the newest parameters existed."""
+        """Extend the covariance matrix of an earlier version with the prior variances of parameters added since."""
         rows = fields.get("covariance") if isinstance(fields, Mapping) else None
         if not isinstance(rows, list | tuple) or len(rows) not in EARLIER_PARAMETER_COUNTS:
             return fields
@@ -149,8 +149,8 @@ class Adjustment(Spec):
         return math.exp(self.mean(name))
 
     def kernel_ratio(self, operator: str, kernel: str, name: str) -> float:
-        """Return the measured logarithm of the factor on the times of a kernel, or of another kernel of the same
-        operator, in addition to parameter `name`; 0 if none was measured."""
+        """Return ln(measured / predicted time) of a kernel after parameter `name` is applied; if it was not measured,
+        that of another kernel of the operator, else 0."""
         own = self.kernels.get(f"{operator} {kernel}".strip())
         same = (ratios for label, ratios in self.kernels.items() if label.split()[0] == operator)
         ratios = own if own is not None else next(same, None)
@@ -162,11 +162,11 @@ class Adjustment(Spec):
         return operators >= {"gemm", "decode_attention", *(["moe"] if is_moe else [])}
 
     def loads_of(self, deployment: str) -> tuple[MeasuredLoad, ...]:
-        """Return the measured loads of a deployment, named as by `ResolvedPool.deployment_name`."""
+        """Return the measured loads of the deployment with this `ResolvedPool.deployment_name`."""
         return tuple(load for load in self.loads if load.deployment == deployment)
 
     def keep_kernels(self, other: Adjustment) -> Adjustment:
-        """Return a copy with the kernel measurements of `other`."""
+        """Return a copy whose kernel measurements are replaced by those of `other`."""
         kept = ("kernels", "kernel_deviations", "cases")
         return self.model_copy(update={name: getattr(other, name) for name in kept})
 
@@ -178,18 +178,18 @@ class Adjustment(Spec):
 
     @property
     def covariance_matrix(self) -> FloatMatrix:
-        """Return the covariance of theta in the order of `PARAMETERS`; the prior covariance if there are no runs."""
+        """Return the covariance of theta in the order of `PARAMETERS`; before calibration, the prior covariance."""
         import numpy as np
 
         return np.array(self.covariance, dtype=np.float64) if self.covariance else prior_covariance()
 
     def variance(self, weights: Mapping[str, float]) -> float:
-        """Return the variance of a weighted sum of parameters; `weights` maps parameter names to weights."""
+        """Return the variance of the weighted sum of parameters; `weights` maps parameter names to weights."""
         places = [(NAMES.index(name), weight) for name, weight in weights.items() if name in NAMES]
         return sum(self.covariance[i][j] * of_i * of_j for i, of_i in places for j, of_j in places)
 
     def shift_means(self, shift: Mapping[str, float]) -> Adjustment:
-        """Return a copy whose means have `shift` added, in each parameter's unit."""
+        """Return a copy with `shift` added to the means, by parameter and in the parameter's unit."""
         moved = {name: self.mean(name) + shift.get(name, 0.0) for name in NAMES}
         return self.model_copy(update={"means": {name: value for name, value in moved.items() if value}})
 
@@ -198,7 +198,7 @@ class Adjustment(Spec):
         return model in self.models and engine in self.engines
 
     def calibration_notes(self, model: str, engine: str) -> tuple[str, ...]:
-        """Return the notes for an answer: the calibration data, and whether it covers this model and engine."""
+        """Return notes for an answer: the data of the calibration, and whether they include this model and engine."""
         notes = (
             (
                 f"kernel times scaled to {self.cases} cases that capacity validate measured on this GPU "
@@ -219,10 +219,10 @@ class Adjustment(Spec):
     def adjust(
         self, operator: str, constants: Constants, kernel: str = ""
     ) -> tuple[Constants, tuple[str, ...]]:
-        """Return a kernel's constants with the factors applied, and the names of parameters whose factor is too large.
+        """Return a kernel's constants with the factors applied, and the names of parameters with too large a factor.
 
-        `operator`: as in `KernelFamily`, or "nccl"; `kernel`: its key there, or the kind of collective. A fraction of a
-        peak is limited to 1. The names are those of parameters whose factor would raise a fraction well above 1.
+        `operator`: a field of `KernelFamily`, or "nccl"; `kernel`: the kernel's key in that field, or the kind of
+        collective. A factor is too large if it raises a fraction of a peak well above 1, its limit.
         """
         values: dict[str, float] = {}
         capped = []
@@ -270,12 +270,12 @@ def _check_covariance(rows: Sequence[Sequence[float]]) -> None:
     size = len(NAMES)
     if len(rows) != size or any(len(row) != size for row in rows):
         raise ValueError(
-            f"covariance is not {size} rows of {size} numbers, one for each of {', '.join(NAMES)}"
+            f"covariance must be {size} rows of {size} numbers, one for each of {', '.join(NAMES)}"
         )
     matrix: Any = np.array(rows, dtype=np.float64)
     scale = np.sqrt(np.abs(np.diag(matrix)))
     if not np.all(scale > 0):
-        raise ValueError("covariance has a variance of 0; every variance must be positive")
+        raise ValueError("covariance has a variance of 0; every variance must be above 0")
     correlations = matrix / np.outer(scale, scale)
     if not np.allclose(correlations, correlations.T, atol=SYMMETRY_TOLERANCE):
         raise ValueError("covariance is not symmetric")

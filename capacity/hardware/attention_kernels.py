@@ -1,4 +1,4 @@
-"""Named attention kernels, with their published slowdown relative to the fitted kernel on each GPU architecture."""
+"""Attention kernels by name, with their published slowdown relative to the GPU's fitted kernel, by GPU architecture."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -14,11 +14,10 @@ TABLE = Path(__file__).with_name("attention_kernels.toml")
 
 
 class AttentionKernel(Spec):
-    """One attention kernel; `prefill_slowdown` maps GPU architectures to prefill time / that of the fitted kernel.
+    """One attention kernel; `prefill_slowdown` maps a GPU architecture to prefill time over the fitted kernel's time.
 
-    In nine cases of ten, measured times are within `error_factor` of predicted ones, up or down. With `scores_in_hbm`
-    the time comes from a formula and not from a slowdown. `split_decode`: whether the context of a decode is split
-    over several thread blocks.
+    90 % of measured times are within a factor of `error_factor` of predicted times. With `scores_in_hbm`, a formula
+    replaces the slowdown. `split_decode`: whether several thread blocks share the context of a decode.
     """
 
     title: str

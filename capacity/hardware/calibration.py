@@ -1,8 +1,8 @@
 """Fit the step model's constants to measured kernels, and report the remaining error.
 
-Robust least squares (soft L1) on the logarithm of predicted over measured time: relative errors count equally for
-microsecond and millisecond kernels, and outliers count little. `benchmarks/pooled_fits.py` uses it to fit many tables
-at once.
+The fit is robust least squares (soft L1) on the logarithm of predicted over measured time. Relative errors count
+equally for microsecond and millisecond kernels, and outliers count little. `benchmarks/pooled_fits.py` uses this module
+to fit many tables at once.
 """
 
 import math
@@ -19,7 +19,7 @@ Constants = Mapping[str, float]
 Predict = Callable[[Constants, Row], float]
 FloatArray = np.ndarray[tuple[int], np.dtype[np.float64]]
 
-ROBUST_SCALE = 0.1  # log residuals beyond this count linearly: about the reproducibility of the tables
+ROBUST_SCALE = 0.1  # larger log residuals count linearly; about the reproducibility of the tables
 MIN_ROWS_PER_PARAMETER = 2
 
 
@@ -41,7 +41,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement(Generic[Row]):
-    """One measured kernel run: inputs, measured seconds, and a group of runs that is held out of a fit as a whole."""
+    """One measured kernel run: inputs, measured seconds, and its group, which is held out of a fit as a whole."""
 
     row: Row
     seconds: float
@@ -61,13 +61,13 @@ class ErrorSummary:
     log_ratios: tuple[float, ...]
 
     def quantile(self, fraction: float) -> float:
-        """Return measured / predicted - 1 at a quantile of the held-out rows."""
+        """Return the quantile `fraction` of measured / predicted - 1."""
         return math.exp(float(np.quantile(self.log_ratios, fraction))) - 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective(Generic[Row]):
-    """Objective function of a fit: log residuals of the measurements, and the pull towards `centre` if it is given."""
+    """Objective function of a fit: log residuals of the measurements, and the pull towards `centre` if given."""
 
     predict: Predict[Row]
     measurements: Sequence[Measurement[Row]]
@@ -75,8 +75,8 @@ class Objective(Generic[Row]):
     centre: Constants | None = None
 
     def residuals(self, constants: Constants) -> list[float]:
-        """Return ln(predicted / measured) of each row, then ln(constant / centre) x robust scale / spread of each
-        constant."""
+        """Return ln(predicted / measured) of each row. With `centre`, also return ln(constant / centre) x robust scale
+        / spread of each constant that has a spread."""
         errors = [math.log(self.predict(constants, m.row) / m.seconds) for m in self.measurements]
         if self.centre is None:
             return errors
@@ -102,9 +102,9 @@ def fit_constants(
     *,
     centre: Constants | None = None,
 ) -> dict[str, float]:
-    """Return the constants that minimise the soft-L1 loss, pulled towards `centre` if it is given.
+    """Return the constants that minimise the soft-L1 loss, pulled towards `centre` if given.
 
-    Raises OutsideValidity for fewer than two measurements per constant if there is no `centre`.
+    Raises OutsideValidity for fewer than two measurements per constant without `centre`.
     """
     from scipy.optimize import least_squares
 

@@ -120,8 +120,7 @@ class AllReduceCoefficients(Coefficients):
 class CollectiveCoefficients(Coefficients):
     """Time of an NCCL collective: `norm(fixed + per_rank·(n-1), V/(bandwidth·link))`, n: ranks, V: bytes a rank sends.
 
-    A sharpness below 1 models bandwidth that rises slowly through NCCL's protocols: at medium sizes the time exceeds
-    the sum of both terms.
+    A sharpness below 1 (more than the sum of both terms) models the low bandwidth of NCCL at medium sizes.
     """
 
     fixed_s: Seconds
@@ -150,7 +149,7 @@ class KernelFamily(Spec):
     elementwise: ElementwiseCoefficients | None = None  # only if different from the GPU's
 
     def without_copies(self, other: KernelFamily | None) -> KernelFamily:
-        """Return the family without the kernels that have the same constants in `other`, the family of another GPU."""
+        """Return the family without the kernels whose constants are equal in `other`, the family of another GPU."""
         kept: dict[str, object] = {}
         for name in type(self).model_fields if other is not None else ():
             mine, its = getattr(self, name), getattr(other, name)
@@ -170,7 +169,7 @@ class Residuals(Spec):
     fit: Fit
 
     def widen(self, factor: float) -> Residuals:
-        """Return the interval widened by `factor` up and down; its basis is "assumed" unless `factor` is 1."""
+        """Return the interval, wider by `factor` in both directions; basis "assumed" unless `factor` is 1."""
         if factor == 1.0:
             return self
         return Residuals(
@@ -186,7 +185,7 @@ class ChipShare(Coefficients):
     share: Fraction
 
     def convert_constants(self, constants: Coefficients) -> Coefficients:
-        """Return the other chip's constants of one kernel, converted to this chip."""
+        """Return the constants of one kernel on the other chip, converted to this chip."""
         found: dict[str, object] = {}
         for name, value in constants:
             if name.endswith("_fraction") and value is not None:
@@ -199,11 +198,10 @@ class ChipShare(Coefficients):
 class StepCoefficients(Spec):
     """The `[step_time]` tables of one hardware profile.
 
-    `gpu` names the profile that the tables were fitted for; a profile with another name rejects them. Constants that
-    are missing are taken from the profile `transferred_from` and count as assumed. `chip_share` corrects those
-    constants; it is fitted on requests served on this chip. `error_factor`, for a chip without measured kernels: nine
-    of ten measured step times are within this factor of predicted ones, up or down. `ttft_error_factor`: the same for
-    TTFT, if it differs.
+    `gpu` names the profile that the tables were fitted for; a profile with another name rejects them. Missing constants
+    are those of the profile `transferred_from` and count as assumed. `chip_share` corrects those constants; it is
+    fitted on requests served on this chip. `error_factor`, for a chip without measured kernels: 90 % of measured step
+    times are within this factor of predicted times. `ttft_error_factor`: the same for TTFT, if it differs.
     """
 
     gpu: str | None = None
@@ -219,7 +217,7 @@ class StepCoefficients(Spec):
 
     def without_copies(self, other: StepCoefficients) -> StepCoefficients:
         """Return a copy without the constants that are equal in `other`. If no constants remain, error intervals that
-        are equal in `other` are removed too."""
+        are equal in `other` are also removed."""
         its, bands = other.families, self.residuals
         families = {name: family.without_copies(its.get(name)) for name, family in self.families.items()}
         own = {name: family for name, family in families.items() if family != KernelFamily()}
@@ -241,7 +239,7 @@ class StepCoefficients(Spec):
 
 
 TRANSFER_WIDENING = 1.5
-"""Factor that widens a step's error interval if another GPU's constants are used: assumed, 2026-11-21."""
+"""Factor by which a step's error interval is wider with the constants of another GPU: assumed, 2026-11-21."""
 
 UNIVERSAL = Path(__file__).with_name("universal.toml")
 
@@ -255,7 +253,6 @@ def universal() -> StepCoefficients:
 
 
 def _with_fit(table: Table, fit: Table) -> Table:
-    """Return the table with `fit` added to all constants that have no `fit` of their own."""
     if all(isinstance(value, dict) for value in table.values()):
         return {key: _with_fit(value, fit) for key, value in table.items()}
     return {"fit": fit, **table}

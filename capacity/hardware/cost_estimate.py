@@ -1,4 +1,4 @@
-"""Convert $ per hour to $ per request and per token; whole instances are billed."""
+"""Convert $ per hour to $ per request and per token. The bill covers whole instances."""
 
 import math
 from collections.abc import Mapping
@@ -26,8 +26,8 @@ class CostEstimate:
     """Cost of one deployment at the load that it serves, in $.
 
     usd_per_request = input_tokens x input price + output_tokens x output price. `num_gpus` are in use; the bill covers
-    `billed_gpus`, because some GPUs are only sold in whole instances. Input tokens pay the share `prefill_share` of
-    the bill. With several kinds of GPU, `usd_per_gpu_hour` is the mean over the billed GPUs.
+    `billed_gpus`, because some GPUs are only sold in whole instances. Input tokens pay the fraction `prefill_share` of
+    the bill, output tokens the remainder. `usd_per_gpu_hour` is the mean over the billed GPUs.
     """
 
     tier: str
@@ -49,7 +49,7 @@ class CostEstimate:
 
 TOKEN_PRICE_RULE = (
     "input tokens pay for the share of GPU time that prefill takes at full load, "
-    "output tokens for that of decode"
+    "output tokens for the share that decode takes"
 )
 
 
@@ -63,7 +63,7 @@ def cost_estimate(
 ) -> CostEstimate:
     """Return the cost of a deployment that serves `requests_per_s` with these mean request lengths.
 
-    `gpus`: price and number of each kind of GPU; `prefill_share`: part of busy GPU time that prefill takes. Raises
+    `gpus`: price and number of GPUs of each type; `prefill_share`: fraction of busy GPU time that prefill takes. Raises
     InvalidInput for a rate or a length that is not positive.
     """
     rates = {"requests_per_s": requests_per_s, "input_tokens": input_tokens, "output_tokens": output_tokens}
@@ -115,7 +115,7 @@ def unit_costs(
 
 
 def joules_per_token(system_watts_per_gpu: float, num_gpus: int, tokens_per_s: float) -> float:
-    """Return the joules per token: `system_watts_per_gpu` (facility watts) times the GPUs, over tokens per second."""
+    """Return `system_watts_per_gpu` (GPU, host and cooling) x number of GPUs / tokens per second, in joules."""
     if not tokens_per_s > 0:
         raise InvalidInput(f"tokens_per_s is {tokens_per_s}, must be above 0")
     return system_watts_per_gpu * num_gpus / tokens_per_s

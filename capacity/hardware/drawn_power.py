@@ -5,11 +5,10 @@ A GPU whose engine runs steps in the fraction `duty` of the time draws
     idle + duty * (limit - idle) * (1 - exp(-(busy * kernels + memory * bytes/s / HBM + compute * FLOP/s / peak)))
 
 on average. `idle` and `limit` are shares of the TDP, `kernels` is the fraction of the steps' time in which kernels run,
-and `peak` is the dense 16-bit rate. Each use draws a part of the power that remains to the limit, because clocks fall
-as the power approaches it. `benchmarks/fit_drawn_power.py` fits busy, memory and compute for each measured GPU and
-writes `drawn_power.toml`. Other GPUs have the constants of the same architecture or of all measured GPUs, scaled by the
-TDP, with a wider interval. In all published sweeps of power caps, a GPU whose steps would draw more than the cap draws
-the cap.
+and `peak` is the dense 16-bit rate. The power approaches the limit exponentially, because clocks fall near it.
+`benchmarks/fit_drawn_power.py` fits busy, memory and compute for each measured GPU and writes `drawn_power.toml`. Other
+GPUs use the constants of their architecture, else of all measured GPUs, scaled by the TDP, with a wider interval. In
+all published sweeps of power caps, a GPU whose steps would draw more than the cap draws the cap.
 """
 
 import math
@@ -35,9 +34,9 @@ Factor = Annotated[float, Field(gt=0, le=10)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUse:
-    """Mean use of a GPU: `duty` is the fraction of time in which steps run; the other fields apply while they run.
+    """Mean use of a GPU. `duty` is the fraction of time in which steps run; the other fields are means while steps run.
 
-    `kernel_fraction`: fraction of the time in which kernels run. `bytes_per_s` of HBM, and `flops_per_s`.
+    `kernel_fraction`: fraction of the time in which kernels run. `bytes_per_s`: HBM traffic.
     """
 
     duty: float
@@ -63,9 +62,10 @@ class PowerInterval(Spec):
 
 
 class DrawnPowerTable(Spec):
-    """Contents of `drawn_power.toml`: shares of the TDP, constants of each measured GPU and of all, and intervals.
+    """Contents of `drawn_power.toml`: shares of the TDP, constants of each measured GPU, and intervals.
 
-    `measured` is the interval of GPUs with their own constants, `transferred` that of others.
+    `gpus` also has constants fitted on all measured GPUs together. `measured` is the interval of GPUs with their own
+    constants, `transferred` that of other GPUs.
     """
 
     idle_share: Fraction
@@ -75,8 +75,8 @@ class DrawnPowerTable(Spec):
     gpus: dict[str, DrawnPowerConstants]
 
     def constants(self, profile: HardwareProfile) -> DrawnPowerConstants:
-        """Return the constants of a GPU: its own, else those of its architecture, else those of all GPUs; the basis is
-        "assumed" unless they are its own."""
+        """Return the constants of a GPU, else of its architecture, else of all measured GPUs. The basis is "assumed"
+        unless they are the constants of the GPU."""
         own = self.gpus.get(profile.name)
         if own is not None:
             return own
@@ -85,11 +85,11 @@ class DrawnPowerTable(Spec):
         return nearest.mark_assumed(f"architecture: {nearest.architecture}, scaled by the TDP")
 
     def interval(self, profile: HardwareProfile) -> PowerInterval:
-        """Return the interval of a GPU: wider without its own constants."""
+        """Return the interval of measured / predicted power, which is wider for a GPU without its own constants."""
         return self.measured if profile.name in self.gpus else self.transferred
 
     def watts(self, profile: HardwareProfile, use: GpuUse) -> float:
-        """Return the mean watts of one GPU: by the formula above, and at most its power cap while steps run."""
+        """Return the mean watts of one GPU by the formula of this module; while steps run, at most the power cap."""
         watts = self.uncapped_watts(profile, use)
         if profile.power_cap_watts is None:
             return watts
@@ -117,8 +117,7 @@ def drawn_power_table() -> DrawnPowerTable:
 
 
 def drawn_watts(profile: HardwareProfile, use: GpuUse) -> Quantity:
-    """Return the mean watts that one GPU draws, without its host, with the 90 % interval, which ends at the TDP or the
-    power cap."""
+    """Return the mean watts that one GPU draws, with the 90 % interval, which ends at the TDP or the power cap."""
     table = drawn_power_table()
     watts, ends = table.watts(profile, use), table.interval(profile)
     return Quantity(

@@ -14,7 +14,7 @@ TABLE = Path(__file__).with_name("grid_carbon.toml")
 
 
 class GridCarbon(Provenance):
-    """g CO2 equivalents per kWh by country, with one source for all."""
+    """Carbon intensity in g CO2 equivalents per kWh by country, all from one source."""
 
     g_per_kwh: dict[str, Annotated[float, Field(gt=0)]]
 

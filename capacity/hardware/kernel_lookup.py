@@ -1,5 +1,5 @@
-"""Look up the constants of kernels on one GPU: from the engine's fit, from the fit of the nearest kernel, or from the
-set that applies to any GPU."""
+"""Look up the constants of kernels on one GPU: the engine's fit, else the nearest kernel's, else universal
+constants."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
@@ -41,18 +41,18 @@ NEAREST_KERNEL: Mapping[str, tuple[str, ...]] = {
 
 MARLIN_FAMILIES = ("vllm", "sglang")
 MARLIN_SLOWDOWN: Mapping[str, float] = {"w4a16": 1.3, "w8a16": 1.5}
-"""Time of large GEMMs with Marlin over 16-bit time; tensor cores wait for dequantization.
+"""Time of large GEMMs with Marlin over their time in 16 bit; tensor cores wait for dequantization.
 
-Chosen on one A100, Qwen3-8B under vLLM 0.9.2: int4 (GPTQ, AWQ) reaches 8,070 to 8,150 total tokens/s, bf16 10,340 and
-int8 7,120 (gpustack performance-lab, 2025). Longer prompts of Qwen2.5-7B under 0.6.3 agree: 1.1 to 1.6 for int4 and
-1.6 for int8 (Qwen speed benchmark, 2024-11).
+Fitted on one A100, Qwen3-8B under vLLM 0.9.2: int4 (GPTQ, AWQ) reaches 8,070 to 8,150 total tokens/s, bf16 10,340 and
+int8 7,120 (gpustack performance-lab, 2025). Longer prompts of Qwen2.5-7B under 0.6.3 agree: 1.1 to 1.6 for int4 and 1.6
+for int8 (Qwen speed benchmark, 2024-11).
 """
 
 Found = TypeVar("Found", bound=Coefficients)
 
 
 class StepConversion(Protocol):
-    """Function that converts constants fitted on short runs of a kernel (operator, key) to whole engine steps."""
+    """Function that converts constants of a `kernel` (operator, key) fitted on short runs to whole engine steps."""
 
     def __call__(self, constants: Found, *, kernel: tuple[str, str] | None) -> Found: ...
 
@@ -61,14 +61,12 @@ AttentionOperator = Literal["prefill_attention", "decode_attention", "mla_prefil
 
 
 class KernelLookup:
-    """Looks up the constants of kernels: in the engine's own family, else in other families, else in the universal
-    set.
+    """Lookup of kernel constants: in the engine's kernel family, else in other families, else in the universal family.
 
     The factors of `adjustment` are applied. `assumed` lists the kernels whose constants come from another kernel,
-    engine or GPU, for warnings and wider intervals. `capped` lists (adjustment parameter, operator) where the adjusted
-    time would be below the roofline time. `on_this_card` converts another card's constants to this card, for example
-    for a lower power limit. `in_steps` converts constants fitted on short kernel runs to engine steps; None leaves
-    them unchanged.
+    engine or GPU, for notes and wider intervals. `capped` lists (adjustment parameter, operator) where the adjusted
+    time would be below the roofline time. `on_this_card` converts another GPU's constants to this GPU. `in_steps`
+    converts constants fitted on short kernel runs to engine steps; None leaves them unchanged.
     """
 
     def __init__(
@@ -96,8 +94,8 @@ class KernelLookup:
     def families(self) -> Iterator[tuple[KernelFamily, bool, bool]]:
         """Yield (family, own, transferred) in order of preference.
 
-        `own`: whether the family is fitted on this GPU for this engine. `transferred`: whether it comes from another
-        card, or is the universal one of a card that names no other.
+        `own`: whether the family was fitted on this GPU for this engine. `transferred`: whether the family was fitted
+        on another GPU; the universal family counts as transferred only if the profile names no other GPU.
         """
         for position, source in enumerate(self._sources):
             if self._family in source.families:
@@ -121,10 +119,9 @@ class KernelLookup:
     def kernel(self, operator: str, key: str) -> Coefficients: ...
 
     def kernel(self, operator: str, key: str) -> Coefficients:
-        """Return the coefficients of `operator` (a field of `KernelFamily`) for kernel `key`, or of the nearest
-        kernel.
+        """Return the constants of the kernel `key` of `operator` (a field of `KernelFamily`), or of the nearest kernel.
 
-        Raises InvalidInput for a kernel without constants in this GPU's profile and in the universal set.
+        Raises InvalidInput if neither this GPU's profile nor the universal family has constants.
         """
         key = "bf16" if key == "fp16" else key  # the same kernels at the same rates
         for name in (key, *NEAREST_KERNEL.get(key, ())):
@@ -148,7 +145,7 @@ class KernelLookup:
         )
 
     def _slow_down_to_marlin(self, constants: Coefficients, key: str) -> Coefficients:
-        """Return another engine's GEMM constants with a compute fraction of at most that of Marlin in large GEMMs."""
+        """Return another engine's GEMM constants, with at most the compute fraction of Marlin in large GEMMs."""
         sixteen = next(f.gemm["bf16"] for f, *_ in self.families() if "bf16" in f.gemm).compute_fraction
         if self._family not in MARLIN_FAMILIES or not isinstance(constants, GemmCoefficients):
             return constants
@@ -168,7 +165,7 @@ class KernelLookup:
         raise AssertionError("the default kernel family must include an all-reduce")
 
     def elementwise(self) -> ElementwiseCoefficients:
-        """Return the elementwise constants of the engine's family; if it has none, those of the GPU."""
+        """Return the elementwise constants of the engine's kernel family, else of the GPU."""
         own = (s.families[self._family].elementwise for s in self._sources if self._family in s.families)
         fitted = (s.elementwise for s in self._sources_with_universal())
         found = next(entry for entry in chain(own, fitted) if entry is not None)
@@ -181,7 +178,7 @@ class KernelLookup:
         return self.adjust("nccl", found, kind)
 
     def adjust(self, operator: str, constants: Found, kernel: str = "") -> Found:
-        """Apply the adjustment's factors to the constants of a kernel of an operator."""
+        """Return the constants with the factors of `adjustment` applied, and record factors that are too large."""
         values, capped = self._adjustment.adjust(operator, constants, kernel)
         self.capped += [(name, operator) for name in capped]
         return values

@@ -1,8 +1,8 @@
-"""Loads at which a deployment was measured: the error left there, and what it says about other loads.
+"""Loads at which a deployment was measured, and the prediction error at a load that remains after calibration.
 
-After calibration a run is still off by what no constant explains. That error is taken as a smooth function of the load
-(requests in flight, prompt and output lengths): known where a run measured it, to the scatter of repeated runs, and as
-unknown as before far away (a Gaussian process on the logarithms).
+Calibration corrects the error that all loads share. The error that remains is modelled as a smooth function of the load
+(requests in flight, prompt and output lengths), by a Gaussian process on the logarithms. Near a measured load it is
+known up to the scatter of repeated runs; far from all measured loads it is as uncertain as before.
 """
 
 import math
@@ -18,18 +18,19 @@ Positive = Annotated[float, Field(gt=0)]
 
 REACH = 0.5
 """Distance of two loads, as a logarithm (a factor of 1.6), at which the correlation of their errors falls to 0.6; at
-twice the concurrency it is 0.38. Among public runs of one deployment whose loads differ by a factor of 1.4 to 2, it is
-0.64 for TPOT (273 pairs, by medians) and 0.57 for TTFT; kept below both, 2026-11-28."""
+twice the concurrency the correlation is 0.38. In public runs of one deployment whose loads differ by a factor of 1.4 to
+2, the correlation is 0.64 for TPOT (273 pairs, by medians) and 0.57 for TTFT. The constant is chosen to stay below
+both, 2026-11-28."""
 REPEATED: Mapping[LoadMetric, float] = {"ttft": 0.05, "tpot": 0.02}
 """Standard deviation of the logarithm of a mean between repeated runs of one server at one load. Of 41 public pairs of
-runs at one load, 90 % differ by less than 0.5 % in TPOT and 5 % in TTFT; larger, for other hours and clients. Assumed,
-2026-11-28."""
+runs at one load, 90 % differ by less than 0.5 % in TPOT and 5 % in TTFT; the values here are larger, because hours and
+clients differ. Assumed, 2026-11-28."""
 
 
 class MeasuredLoad(Spec):
-    """A load at which a deployment was measured: mean requests in flight, mean lengths in tokens, and `errors`, the
-    logarithms of measured over predicted mean TTFT and TPOT after calibration. `scatter`: their standard deviations
-    between repeated runs."""
+    """A load at which a deployment was measured: mean requests in flight and mean lengths in tokens. `errors`:
+    logarithms of measured over predicted mean TTFT and TPOT after calibration. `scatter`: standard deviations of these
+    errors between repeated runs."""
 
     deployment: str
     in_flight: Positive
@@ -39,7 +40,7 @@ class MeasuredLoad(Spec):
     scatter: dict[LoadMetric, Positive]
 
     def correlation(self, place: Sequence[float]) -> float:
-        """Return the correlation of this load's error with that of the load (in flight, input, output) `place`."""
+        """Return the correlation of the errors at this load and at `place` (requests in flight, lengths)."""
         apart = sum(math.log(a / b) ** 2 for a, b in zip(self.place, place, strict=True))
         return math.exp(-apart / (2 * REACH**2))
 
@@ -51,9 +52,9 @@ class MeasuredLoad(Spec):
 def remaining_error(
     loads: Sequence[MeasuredLoad], metric: LoadMetric, place: Sequence[float], deviation: float
 ) -> tuple[float, float]:
-    """Return the expected error of a metric at a load, and the standard deviation that is left over `deviation`.
+    """Return the expected error (logarithm) of a metric at a load, and the fraction of `deviation` that remains.
 
-    `deviation`: standard deviation of the logarithm of the error without these loads. (0, 1) if none is near.
+    `deviation`: standard deviation of the error (logarithm) without measured loads. (0, 1) without measurements.
     """
     import numpy as np
 

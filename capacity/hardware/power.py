@@ -1,5 +1,4 @@
-"""Effect of a power limit on a card's clock while its tensor cores are busy, compared with another card of the same
-chip.
+"""Effect of a power limit on the clock of a card with busy tensor cores, relative to another card of the same chip.
 
 A card of the same chip under a lower limit (A100 PCIe at 300 W, H100 PCIe at 350 W, H100 NVL at 400 W, L4 at 72 W)
 runs the same kernels, but cannot sustain the clock while its tensor cores are busy. Dynamic power is utilisation x SMs
@@ -7,11 +6,11 @@ x clock x voltage², and the voltage falls with the clock:
 
     limit = static + u·D·x·(1 - s·(1 - x))²        x: clock over the source card's datasheet clock
 
-u is the utilisation, s the slope of the voltage, and D follows from the source card's own limit. Memory-bound kernels
-keep their times: HBM has its own clock, and its power is in the static part. Under loads that mix prefill with decode
-the mean power determines the clock; this module treats each kernel as if it ran continuously. A cap that the user sets
-on a card (`nvidia-smi -pl`) is in `power_cap.py`; cards sold with a lower limit are other specimens, with a higher
-voltage.
+u is the utilisation, s the slope of the voltage, and D follows from the source card's limit. Memory-bound kernels keep
+their times: HBM has its own clock, and its power is in the static part. Under loads that mix prefill with decode the
+mean power determines the clock; here each kernel is treated as if it ran continuously. A cap that the user sets
+(`nvidia-smi -pl`) is modelled in `power_cap.py` with other constants, because cards sold with a lower limit run at a
+higher voltage.
 """
 
 from pathlib import Path
@@ -46,42 +45,43 @@ HALVED_NOTE = "tensor cores at half rate (capacity/hardware/power.py)"
 POWER_NOTE = "scaled to a power limit of {:.0f} W ({}: {:.0f} W; capacity/hardware/power.py)"
 
 
-def sustained_share(card: HardwareProfile, sister: HardwareProfile, utilisation: float) -> float:
-    """Return the sustained clock of `card` divided by that of `sister`, each relative to its datasheet clock; at most
-    1.
+def sustained_share(card: HardwareProfile, source_card: HardwareProfile, utilisation: float) -> float:
+    """Return the ratio, at most 1, of the sustained clocks of two cards, each relative to its datasheet clock.
 
     `utilisation` is a kernel's fraction of peak FLOP/s. The result is 1 if the chips (compute capabilities) differ,
-    because the energy per FLOP of the other chip has not been measured.
+    because the energy per FLOP of the chip of `card` has not been measured.
     """
-    if not same_chip(card, sister):
+    if not same_chip(card, source_card):
         return 1.0
-    here, there = _sustained_clock(card, sister, utilisation), _sustained_clock(sister, sister, utilisation)
+    here, there = (
+        _sustained_clock(card, source_card, utilisation),
+        _sustained_clock(source_card, source_card, utilisation),
+    )
     return min(1.0, here / there)
 
 
-def same_chip(card: HardwareProfile, sister: HardwareProfile) -> bool:
-    """Return whether two cards differ only in clocks, memory and limits."""
+def same_chip(card: HardwareProfile, source_card: HardwareProfile) -> bool:
+    """Return whether two cards have the same chip, so that they differ only in clocks, memory and limits."""
     return (
         card.compute_capability is not None
-        and card.compute_capability == sister.compute_capability
+        and card.compute_capability == source_card.compute_capability
         and "bf16" in card.dense_flops_per_s
-        and "bf16" in sister.dense_flops_per_s
+        and "bf16" in source_card.dense_flops_per_s
     )
 
 
-def _sustained_clock(card: HardwareProfile, sister: HardwareProfile, utilisation: float) -> float:
+def _sustained_clock(card: HardwareProfile, source_card: HardwareProfile, utilisation: float) -> float:
     """Return the sustained clock of `card` relative to its datasheet clock, at most 1."""
     busy = min(utilisation / POWER.saturated, 1.0)
     per_sm = (
-        sister.tdp_watts
+        source_card.tdp_watts
         * (1 - POWER.static_share)
-        / (sister.sm_count * _dynamic_power(POWER.sustained_clock, POWER.voltage_slope))
+        / (source_card.sm_count * _dynamic_power(POWER.sustained_clock, POWER.voltage_slope))
     )
-    static = sister.tdp_watts * POWER.static_share * card.sm_count / sister.sm_count
+    static = source_card.tdp_watts * POWER.static_share * card.sm_count / source_card.sm_count
     left = max(card.tdp_watts - static, 0.1 * card.tdp_watts)
-    own, its = (
-        each.dense_flops_per_s["bf16"] / each.sm_count for each in (card, sister)
-    )  # per SM, as its clock
+    # FLOP/s per SM, which are proportional to the clock
+    own, its = (each.dense_flops_per_s["bf16"] / each.sm_count for each in (card, source_card))
     power = left / (busy * per_sm * card.sm_count)
     return min(1.0, clock_for_power(power, POWER.voltage_slope) / (own / its))
 
@@ -91,8 +91,8 @@ def _dynamic_power(clock: float, slope: float, floor: float = 0.0) -> float:
 
 
 def clock_for_power(power: float, slope: float, floor: float = 0.0) -> float:
-    """Return the clock (at most 2) for a dynamic power, both relative to a source. The voltage falls with the clock by
-    `slope`, to `floor` at least."""
+    """Return the clock (at most 2) at which a chip draws the dynamic power `power`, both relative to a reference. The
+    voltage falls with the clock by `slope`, but not below `floor`."""
     low, high = 0.0, 2.0
     for _ in range(40):
         middle = (low + high) / 2
@@ -100,17 +100,19 @@ def clock_for_power(power: float, slope: float, floor: float = 0.0) -> float:
     return low
 
 
-def scale_to_halved_tensor_cores(constants: Found, card: HardwareProfile, sister: HardwareProfile) -> Found:
-    """Return constants for a card whose tensor cores accumulate in FP32 at half rate; unchanged if `sister`'s also do.
+def scale_to_halved_tensor_cores(
+    constants: Found, card: HardwareProfile, source_card: HardwareProfile
+) -> Found:
+    """Return constants for a card whose tensor cores accumulate in FP32 at half rate, if those of `source_card` do not.
 
-    The rest of the chip is not halved: an SM delivers as much data as on `sister`, so the compute fraction rises, up
-    to the limit measured for such tensor cores.
+    Other parts of the chip are not halved: an SM delivers as much data as on `source_card`, so the compute fraction
+    rises, up to the limit measured for such tensor cores.
     """
     fraction: float | None = getattr(constants, "compute_fraction", None)
-    if fraction is None or not _has_halved_tensor_cores(card) or _has_halved_tensor_cores(sister):
+    if fraction is None or not _has_halved_tensor_cores(card) or _has_halved_tensor_cores(source_card):
         return constants
-    peaks = sister.dense_flops_per_s["bf16"] / card.dense_flops_per_s["bf16"]
-    share = max(min(fraction * peaks * card.sm_count / sister.sm_count, POWER.halved_keep), fraction)
+    peaks = source_card.dense_flops_per_s["bf16"] / card.dense_flops_per_s["bf16"]
+    share = max(min(fraction * peaks * card.sm_count / source_card.sm_count, POWER.halved_keep), fraction)
     return constants.mark_assumed(HALVED_NOTE, compute_fraction=share)
 
 
@@ -121,14 +123,14 @@ def _has_halved_tensor_cores(card: HardwareProfile) -> bool:
 
 
 def scale_to_power_limit(
-    constants: Coefficients, card: HardwareProfile, sister: HardwareProfile
+    constants: Coefficients, card: HardwareProfile, source_card: HardwareProfile
 ) -> Coefficients:
     """Return the constants with the compute fraction reduced like the clock under the card's power limit."""
     fraction: float | None = getattr(constants, "compute_fraction", None)
-    share = 1.0 if fraction is None else sustained_share(card, sister, fraction)
+    share = 1.0 if fraction is None else sustained_share(card, source_card, fraction)
     if fraction is None or share == 1.0:
         return constants
-    note = POWER_NOTE.format(card.tdp_watts, sister.name, sister.tdp_watts)
+    note = POWER_NOTE.format(card.tdp_watts, source_card.name, source_card.tdp_watts)
     return constants.mark_assumed(note, compute_fraction=fraction * share)
 
 

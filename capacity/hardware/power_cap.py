@@ -1,6 +1,6 @@
 """Effect of a power cap (`nvidia-smi -pl`) on a GPU: the clock under the cap, and the rates of kernels at this clock.
 
-A kernel that draws `demand` watts without a cap runs under a lower cap at the share x of its clock:
+A kernel that draws `demand` watts without a cap runs under a lower cap at the fraction x of its clock:
 
     cap = static + (demand - static)·x·V²        V = max(voltage_floor, 1 - voltage_slope·(1 - x))
 
@@ -38,9 +38,8 @@ DEFAULT_CAPS = (None, "80%", "65%", "50%")
 class PowerCapConstants(Coefficients):
     """Contents of `power_cap.toml`.
 
-    `static_share_hbm` and `static_share_gddr` are shares of the TDP. In nine cases of ten, measured rates are within
-    exp(error x (1 - cap / TDP)) of predicted ones, up or down. `lowest_share`: lowest cap of
-    the fitted sweeps over the TDP.
+    `static_share_hbm` and `static_share_gddr`: fractions of the TDP. 90 % of measured rates are within a factor of
+    exp(error x (1 - cap / TDP)) of predicted rates. `lowest_share`: lowest cap in the fitted sweeps over the TDP.
     """
 
     static_share_hbm: Fraction
@@ -59,7 +58,7 @@ class PowerCapConstants(Coefficients):
         )
 
     def clock_share(self, cap_watts: float, demand_watts: float, static_watts: float) -> float:
-        """Return the clock under a cap over the clock without one, for a kernel that draws `demand_watts`."""
+        """Return the clock under a cap / without a cap, for a kernel that draws `demand_watts` without one."""
         if demand_watts <= cap_watts:
             return 1.0
         power = max(cap_watts - static_watts, 0.0) / (demand_watts - static_watts)
@@ -85,12 +84,12 @@ def power_cap_constants() -> PowerCapConstants:
 
 @cache
 def power_limits() -> dict[str, PowerLimit]:
-    """Return the known lowest power caps by GPU; `other` is a share of the TDP. Raises MalformedFile."""
+    """Return the lowest power cap of GPUs by name; that of `other` is a fraction of the TDP. Raises MalformedFile."""
     return read_rows(LIMITS, PowerLimit)
 
 
 def lowest_cap(card: HardwareProfile) -> PowerLimit:
-    """Return the lowest power cap of a GPU; that of an unlisted GPU is assumed."""
+    """Return the lowest power cap of a GPU; for a GPU that is not listed, it is assumed."""
     root = card.name.partition("@")[0].partition("+")[0]
     known = power_limits().get(root)
     if known is not None:
@@ -126,7 +125,7 @@ def cap_text(cap: float | str) -> str:
 
 
 def limit_power(card: HardwareProfile, watts: float) -> HardwareProfile:
-    """Return the GPU under a power cap. Provisioned power falls by the GPU's share and its cooling, not the host's."""
+    """Return the GPU under a power cap; provisioned power of GPU and cooling falls, that of the host does not."""
     if watts >= card.tdp_watts:
         return card
     saved = server_power().facility_watts(card.tdp_watts - watts, 0.0)
@@ -161,7 +160,7 @@ def scale_to_power_cap(constants: Found, card: HardwareProfile) -> Found:
 
 
 def power_cap_error(card: HardwareProfile, phase: Literal["prefill", "decode"]) -> float:
-    """Return the factor, up or down, that contains nine of ten ratios of measured to predicted rates under the cap."""
+    """Return the factor of predicted rates under the cap within which 90 % of measured rates lie; 1 without a cap."""
     if card.power_cap_watts is None:
         return 1.0
     import math
@@ -172,7 +171,7 @@ def power_cap_error(card: HardwareProfile, phase: Literal["prefill", "decode"]) 
 
 
 def power_cap_notes(card: HardwareProfile) -> tuple[str, ...]:
-    """Return a note on the evidence for a capped GPU; none without a cap."""
+    """Return a note on the measurements behind the predictions for a capped GPU; empty without a cap."""
     if card.power_cap_watts is None:
         return ()
     known, share = power_cap_constants(), card.power_cap_watts / card.tdp_watts

@@ -1,4 +1,4 @@
-"""The texts of `--price` and `--price-mix`."""
+"""Parse the values of `--price` and `--price-mix`."""
 
 import math
 
@@ -9,8 +9,7 @@ from capacity.hardware import load_profile
 def parse_prices(text: str, *, gpu: str | None = None) -> dict[str | None, float]:
     """Parse `--price`: "2.50" for any GPU (key None), or "h100=2.50,b200=6" by profile name.
 
-    Accepts the name `gpu` even if it has no profile. Raises InvalidInput for malformed text, and UnknownName for an
-    unknown GPU.
+    Accepts the name `gpu` even if it has no profile. Raises InvalidInput, and UnknownName for an unknown GPU.
     """
     prices: dict[str | None, float] = {}
     for item in text.split(","):
@@ -36,7 +35,7 @@ def _parse_usd(amount: str, text: str) -> float:
 
 
 def parse_price_mix(text: str) -> dict[str, float]:
-    """Return the share of each tier in the text of `--price-mix`. Raises InvalidInput unless they add up to 1."""
+    """Return the share of each tier in `--price-mix`. Raises InvalidInput unless the shares add up to 1."""
     shares: dict[str, float] = {}
     for item in text.split(","):
         tier, _, share = (part.strip() for part in item.partition("="))

@@ -1,9 +1,9 @@
 """GPU prices: a dated table with sources, and the selection of a price per GPU-hour.
 
 There is no default price: the user gives a tier or a price. Prices of one chip differ by a factor of 4 to 5 between
-providers, so a price states the number of offers in its median, their range and the dates they were read. The price of
-a tier with too few providers has a warning. Input and output tokens share the bill in proportion to the GPU time of
-prefill and decode, not to the numbers of tokens.
+providers, so a price states the number of offers in its median, their range and the dates on which they were read. A
+price of a tier with too few providers has a warning. Input and output tokens share the bill in proportion to the GPU
+time of prefill and decode, not to the numbers of tokens.
 """
 
 import csv
@@ -30,7 +30,7 @@ Priced = TypeVar("Priced")
 def read_price_rows(
     path: str | Path, columns: Sequence[str], price: Callable[[Row, str], Priced]
 ) -> tuple[Priced, ...]:
-    """Return `price(row, "line N")` of each CSV row. Raises MalformedFile if one of `columns` is missing."""
+    """Return `price(row, "line N")` for each row of a CSV file. Raises MalformedFile if one of `columns` is missing."""
     text = read_text(path, "a list of prices")
     try:
         lines = csv.DictReader([printable(line) for line in text.splitlines()], strict=True)
@@ -65,8 +65,7 @@ def price_text(usd: float) -> str:
 class Price:
     """Price of one product, or median price of a tier, in $ per GPU-hour.
 
-    `gpus_per_instance`: GPUs of the smallest instance that can be rented. `tier` is "given" for the user's own price,
-    unless it is that of owned GPUs.
+    `gpus_per_instance`: GPUs of the smallest instance that can be rented. `tier`: "given" for the price of `--price`.
     `market`: the offers in a tier's median; None for one product.
     """
 
@@ -97,7 +96,7 @@ class Price:
 
     @property
     def quote(self) -> str:
-        """Return the price in one line, with the warning if there is one."""
+        """Return the price, its description and its warning, if any, in one line."""
         quote = (
             f"{self.gpu}: {price_text(self.usd_per_gpu_hour)} per GPU-hour, {self.tier}, {self.description}"
         )
@@ -122,7 +121,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Market:
-    """Offers in a tier's median price; `picked`: the user chose them by provider or with a price file."""
+    """Offers in the median price of a tier; `picked`: whether the user chose the offers by provider or price file."""
 
     offers: int
     providers: tuple[str, ...]
@@ -176,7 +175,7 @@ def _parse_price_row(row: Mapping[str, str | None], path: str | Path, where: str
 
 
 def find_price_for_cost(gpu: str, cost: Cost) -> Price | None:
-    """Return the price per GPU-hour of `gpu` that `cost` specifies, or None. Raises like `find_price`."""
+    """Return the price per GPU-hour of `gpu` that the options `cost` set, or None. Raises like `find_price`."""
     table = None
     if cost.owned_cost is not None:
         return _owned_price(gpu, cost)
@@ -197,7 +196,7 @@ def find_price_for_cost(gpu: str, cost: Cost) -> Price | None:
 
 
 def _mixed_price(gpu: str, cost: Cost, table: tuple[Price, ...] | None) -> Price:
-    """Return the mean price of `--price-mix`, by the shares of its tiers. Raises InvalidInput or UnknownName."""
+    """Return the price of `--price-mix`: the mean over tiers, weighted by share. Raises InvalidInput or UnknownName."""
     if cost.price_tier is not None or cost.price is not None:
         raise InvalidInput("--price-mix is a price: remove --price-tier and --price, or remove --price-mix")
     shares = parse_price_mix(cost.price_mix or "")
@@ -220,7 +219,7 @@ def _mixed_price(gpu: str, cost: Cost, table: tuple[Price, ...] | None) -> Price
 
 
 def _owned_price(gpu: str, cost: Cost) -> Price:
-    """Return the price of `--owned-cost`. Raises InvalidInput if another price is given."""
+    """Return the price of `--owned-cost`. Raises InvalidInput if another price option is given."""
     others = (cost.price, cost.price_mix, cost.price_file, cost.price_provider, cost.price_instance)
     if cost.price_tier not in (None, "owned") or any(other is not None for other in others):
         raise InvalidInput(
@@ -245,7 +244,7 @@ def _user_price(gpu: str, usd: float, source: str, *, tier: PriceTier | Literal[
 
 
 def price_cautions(price: Price | None) -> tuple[str, ...]:
-    """Return the warning about a price, if there is one, as a tuple."""
+    """Return the warning about a price in a tuple; empty without a price or a warning."""
     return () if price is None or price.caution is None else (price.caution,)
 
 
@@ -315,7 +314,7 @@ def _price_from_table(
     of_tier = [price for price in of_gpu if price.tier == tier or price.tier.startswith(f"{tier}-")]
     if not of_tier:
         known = sorted({price.tier for price in of_gpu})
-        have = f"only {', '.join(known)}" if known else "no price of this GPU at all"
+        have = f"only {', '.join(known)}" if known else "no price of this GPU in any tier"
         raise InvalidInput(
             f"the price table has no {tier} price of {name} ({have}); set your own with --price {name}=USD_PER_HOUR"
         )
@@ -334,7 +333,7 @@ def _price_from_table(
 
 
 def _median_price(gpu: str, tier: PriceTier, offers: list[Price], *, picked: bool) -> Price:
-    """Return the median price of the offers; its instance size is the smallest of all offers."""
+    """Return the median price of the offers, with the smallest instance size of all offers."""
     ordered = sorted(offers, key=lambda offer: offer.usd_per_gpu_hour)
     dates = sorted({offer.date for offer in offers})
     providers = tuple(sorted({offer.provider for offer in offers}))
@@ -362,7 +361,7 @@ def _median_price(gpu: str, tier: PriceTier, offers: list[Price], *, picked: boo
 
 
 def _resolve_alias(gpu: str) -> str:
-    """Return the profile name of an alias; a name without a profile on the default path is returned unchanged."""
+    """Return the name of the profile `gpu` (a name or an alias); an unknown name is returned unchanged."""
     try:
         return load_profile(gpu).name
     except UnknownName:

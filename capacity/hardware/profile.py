@@ -1,7 +1,7 @@
 """Hardware profiles: one TOML file per GPU, in which every value has a source, a date and a basis.
 
-A profile has three memory sizes (datasheet, visible to the driver, visible to the engine), dense rates only, and the
-links between the GPUs of a tensor-parallel group. Values are plain numbers; `provenance` maps each to its source.
+A profile has three memory sizes (datasheet, visible to the driver, visible to the engine), dense rates, and the links
+between the GPUs of a tensor-parallel group. Values are plain numbers; `provenance` has the source of each.
 """
 
 import math
@@ -33,11 +33,12 @@ IDENTITY_FIELDS = tuple(_IDENTITY.split())
 FACT_GROUPS = ("dense_flops_per_s", "scale_up", "pcie", "inter_node")
 GROUP_LABELS = ("kind",)
 UNMEASURED_RESIDUALS = Path(__file__).with_name("residuals_elsewhere.toml")
-"""Step errors of unmeasured GPUs: the `[step_time.residuals]` table for profiles without kernel constants."""
+"""Errors of step times on GPUs without measurements: the default `[step_time.residuals]` of profiles without kernel
+constants."""
 
 
 class Provenance(Spec):
-    """Source of a value; the basis `assumed` means that it is neither published nor measured for this GPU."""
+    """Source of a value. The basis `assumed` means that the value is neither published nor measured for this GPU."""
 
     source: Annotated[str, Field(min_length=1)]
     date: Annotated[str, Field(min_length=4)]
@@ -54,12 +55,11 @@ class Link(Spec):
 
 
 class HardwareProfile(Spec):
-    """One accelerator as sold, and its node. Rates are dense, link rates are per direction, units are SI.
+    """One accelerator as sold, and its node. Rates are dense, link rates are per direction, and units are SI.
 
-    `platform` is the programming platform, which determines the engines that run on it; default: ROCm for AMD, CUDA
-    for other vendors. `power_cap_watts`: a limit below the TDP that the user sets; None in profile files. `provenance`
-    maps the dotted name of every number, for example "dense_flops_per_s.bf16", to its
-    source.
+    `platform` is the programming platform, which determines the engines that run on the accelerator; default: ROCm for
+    AMD, CUDA for other vendors. `power_cap_watts`: a limit below the TDP that the user sets; None in profile files.
+    `provenance` has the source of every number by its dotted name, for example "dense_flops_per_s.bf16".
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -114,7 +114,6 @@ class HardwareProfile(Spec):
         return "+" in self.name
 
     def with_adjustment(self, adjustment: Adjustment | None) -> "HardwareProfile":
-        """Return a copy with this adjustment."""
         return self.model_copy(update={"adjustment": adjustment})
 
     def is_at_least_as_fast(self, other: "HardwareProfile") -> bool:
@@ -131,7 +130,7 @@ class HardwareProfile(Spec):
         )
 
     def link_for(self, ranks: int) -> Link:
-        """Return the slowest link within a group of `ranks` GPUs that is packed as densely as possible."""
+        """Return the slowest link that a group of `ranks` GPUs uses: scale-up domain, PCIe or between nodes."""
         if ranks <= self.scale_up.domain_gpus:
             return self.scale_up
         if ranks <= self.gpus_per_node:
@@ -140,7 +139,7 @@ class HardwareProfile(Spec):
 
 
 def read_profile(path: Path) -> HardwareProfile:
-    """Read one profile file; raises MalformedFile for an unknown field or a value without a source."""
+    """Read a profile file. Raises MalformedFile for an unknown field or a value without a source."""
     try:
         stat = path.stat()
     except OSError as error:
@@ -161,7 +160,8 @@ def require_new_profile(name: str, folder: Path) -> None:
 
 
 def write_profile(profile: HardwareProfile, folder: Path, *, flag: str = "--out") -> Path:
-    """Write the profile as TOML in `folder`, created if missing. Raises InvalidInput that names `flag`."""
+    """Write the profile as TOML to `folder`, which is created if missing. Raises InvalidInput, which names the option
+    `flag`."""
     path, advice = folder / f"{profile.name}.toml", f"; name another folder with {flag}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -204,7 +204,7 @@ def dump_profile(profile: HardwareProfile) -> str:
 
 
 def _source_keys(profile: HardwareProfile) -> dict[str, str]:
-    """Return a short key for each source text that several facts share; the result maps source texts to keys."""
+    """Return a short key for each source text that several facts share, by source text."""
     uses = Counter(origin.source for origin in profile.provenance.values())
     keys: dict[str, str] = {}
     for origin in profile.provenance.values():
@@ -226,7 +226,7 @@ def _read_profile(path: Path, modified_ns: int, size_bytes: int) -> HardwareProf
 
 
 def _fill_residuals(document: MutableMapping[str, Any]) -> None:
-    """Add the `residuals` of unmeasured GPUs to a profile document without kernel constants and `residuals`."""
+    """Add default `residuals` to a profile document that has neither kernel constants nor `residuals`."""
     step_time = document.get("step_time")
     if isinstance(step_time, dict) and not {"families", "residuals"} & set(step_time):
         document["step_time"] = {**step_time, "residuals": read_data(UNMEASURED_RESIDUALS)}
@@ -315,7 +315,6 @@ def _fact_toml(profile: HardwareProfile, dotted: str, value: object, keys: Mappi
 
 
 def _toml_lines(values: Mapping[str, Any]) -> list[str]:
-    """Return a line of TOML for each value that is not None."""
     return [f"{toml_key(key)} = {toml_value(value)}" for key, value in values.items() if value is not None]
 
 

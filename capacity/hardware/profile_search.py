@@ -1,4 +1,4 @@
-"""Search for profiles: the folders in search order, and the file for a name or an alias."""
+"""Search hardware profiles: the search path, and the file of a name or alias."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from capacity.base.plugins import plugin_file, plugin_names
 
 PROFILES_VARIABLE = "CAPACITY_PROFILES"
 FIRST_FOLDERS: list[Callable[[], Sequence[Path]]] = []
-"""Functions that return existing folders to search first, such as those of the current session of a server."""
+"""Functions that return folders to search first; a server adds the folders of the current session."""
 _COUNT_PATTERNS = (
     re.compile(r"(?P<count>\d+) ?[xX*] ?(?P<gpu>.+)"),
     re.compile(r"(?P<gpu>.+?) ?[xX*:] ?(?P<count>\d+)"),
@@ -21,12 +21,12 @@ _COUNT_PATTERNS = (
 
 
 def profile_names(directories: Sequence[Path | str] = ()) -> tuple[str, ...]:
-    """Return the sorted names of all profiles on the search path and of plug-ins, with variants (`name@variant`)."""
+    """Return the sorted names of all profiles and variants (`name@variant`), including those of plug-ins."""
     return tuple(sorted({*(path.stem for path in profile_paths(directories)), *plugin_names("profiles")}))
 
 
 def has_profile(name: str) -> bool:
-    """Return whether a profile has this name. Plug-ins are searched last, because finding them takes long."""
+    """Return whether a profile has this name. Plug-ins are searched last, because that takes long."""
     return any(path.stem == name for path in profile_paths()) or name in plugin_names("profiles")
 
 
@@ -64,7 +64,7 @@ def bundled_directory() -> Path:
 
 
 def profile_paths(directories: Sequence[Path | str] = ()) -> list[Path]:
-    """Return the profile files on the search path in search order."""
+    """Return the profile files on the search path, in search order."""
     found = []
     for folder in _search_path(directories):
         with os.scandir(folder) as entries:
@@ -113,7 +113,7 @@ def find_profile(name: str, directories: Sequence[Path | str]) -> Path:
 
 @lru_cache(maxsize=8)
 def _read_aliases(paths: tuple[Path, ...]) -> dict[str, str]:
-    """Return the profile names by alias; only the lines above the first table of each file are parsed."""
+    """Return a mapping from aliases to profile names. Only the lines above the first table of each file are parsed."""
     names: dict[str, str] = {}
     for path in paths:
         if "@" in path.stem:

@@ -1,7 +1,7 @@
 """Power of a server and its building in addition to its GPUs: host, fans, power supplies and cooling.
 
-The factors are in `server_power.toml`, each with its source. None of them was measured for the servers of this library,
-so they are separate from the power of the GPUs.
+The factors are in `server_power.toml`, each with its source. They are reported separately from the power of the GPUs,
+because none of them was measured on the servers of the profiles.
 """
 
 from functools import cache
@@ -24,7 +24,7 @@ class PowerFactor(Provenance):
 
 
 class ServerPower(Spec):
-    """Factors from the power of GPUs to that of their server and building (`server_power.toml`)."""
+    """Factors from the power of GPUs to the power of their server and building (`server_power.toml`)."""
 
     host_share: PowerFactor
     fan_share: PowerFactor
@@ -32,7 +32,7 @@ class ServerPower(Spec):
     pue: PowerFactor
 
     def facility_watts(self, gpu_watts: float, tdp_watts: float) -> float:
-        """Return the watts of the building for GPUs that draw `gpu_watts` and have `tdp_watts` in total."""
+        """Return the watts of GPUs with host and cooling; `gpu_watts` and `tdp_watts` are totals of all GPUs."""
         server = (gpu_watts + self.host_share.value * tdp_watts) * (1 + self.fan_share.value)
         return server / self.power_supply_efficiency.value * self.pue.value
 

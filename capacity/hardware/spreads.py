@@ -1,9 +1,9 @@
-"""Spreads of measured over predicted metrics, from which intervals are computed.
+"""Spreads: standard deviations of measured over predicted metrics, from which intervals are computed.
 
 The logarithm of measured over predicted is modelled as a sum of independent parts: a factor on each class of step time
-(`capacity/step/time_classes.py`), weighted by the metric's sensitivity to it; the remaining difference between
-deployments and between runs; and the effect of unspecified settings. `benchmarks/fit_spreads.py` fits the deviations
-to public served measurements and writes `spreads.toml`; each source is evaluated with the fit to the other sources
+(`capacity/step/time_classes.py`), weighted by the metric's sensitivity to this class; further differences between
+deployments and between runs; and the effect of unspecified settings. `benchmarks/fit_spreads.py` fits the deviations to
+public measurements of servers and writes `spreads.toml`. Each source is evaluated with a fit to the others
 (`held_out_by`).
 """
 
@@ -25,12 +25,11 @@ Deviation = Annotated[float, Field(ge=0, le=5)]
 
 
 class MetricSpread(Spec):
-    """Errors of one predicted metric for dense or for MoE models: standard deviations, and limits of the 90 %
-    interval.
+    """Errors of one predicted metric for dense or MoE models: standard deviations, and limits of the 90 % interval.
 
-    Errors that factors on classes of step time explain are excluded. For E2E the deviations are those of TTFT and
-    TPOT, but the limits were fitted on E2E. `deployment`: standard deviation of the error that all values of a
-    deployment share; `run`: standard deviation between its runs. `low` and `high`: 5 % and 95 % points of the error on
+    Errors that factors on classes of step time explain are excluded. For E2E the deviations are those of TTFT and TPOT,
+    but the limits were fitted on E2E. `deployment`: standard deviation of the error that all values of a deployment
+    share; `run`: standard deviation between runs of a deployment. `low` and `high`: 5 % and 95 % points of the error on
     held-out sources, in units of the total deviation. `learnt_low` and `learnt_high`: the same after calibration on
     runs of the deployment; None: `low` and `high` apply.
     """
@@ -52,7 +51,7 @@ class MetricSpread(Spec):
 
 
 class EvidenceCoverage(Spec):
-    """Factors on TTFT and TPOT errors of an engine with dense or MoE models on one GPU (`gpu` None: other GPUs)."""
+    """Factors on TTFT and TPOT deviations for an engine and kind of model on one GPU (`gpu` None: other GPUs)."""
 
     engine: str
     is_moe: bool
@@ -65,9 +64,8 @@ class EvidenceCoverage(Spec):
 class UnspecifiedSpread(Spec):
     """Standard deviations of the TTFT and TPOT errors due to an unspecified setting whose value is not the default.
 
-    An entry of `beyond_said` describes the error that remains if all settings are unspecified. An entry of
-    `other_machines` describes the error that remains with a known launch command on machines of held-out campaigns.
-    `deployments`: number of deployments in the fit.
+    `Spreads.beyond_said` has the additional error of a server with an unknown launch command, `Spreads.other_machines`
+    that of a server with a known launch command. `deployments`: number of deployments in the fit.
     """
 
     ttft: Deviation
@@ -76,7 +74,7 @@ class UnspecifiedSpread(Spec):
 
 
 class PercentileSpread(Spec):
-    """Standard deviations of the error of percentile / mean, in addition to the error of the mean."""
+    """Standard deviations of the errors of a percentile divided by the mean, in addition to the error of the mean."""
 
     p90: Deviation
     p95: Deviation
@@ -84,7 +82,7 @@ class PercentileSpread(Spec):
 
 
 class IntervalCoverage(Spec):
-    """Share of held-out values in their intervals: of all (`held`), and as a mean over sources (`held_by_source`)."""
+    """Fraction of held-out values in their intervals: over all values, and as a mean over sources."""
 
     figures: int
     sources: int
@@ -111,9 +109,8 @@ class Spreads(Spec):
     unsaid_fit: Fit
     tails: dict[Metric, PercentileSpread]
     tails_fit: Fit
-    unfamiliar: Annotated[
-        float, Field(ge=1)
-    ]  # factor on the deviations of an unseen engine and kind of model
+    # factor on the deviations of an unseen engine and kind of model
+    unfamiliar: Annotated[float, Field(ge=1)]
     transferred: Deviation  # of step times with the constants of another GPU
     transferred_fit: Fit
     other_machines: dict[str, UnspecifiedSpread] = Field(default_factory=dict)  # keys: "dense", "moe"
@@ -123,20 +120,20 @@ class Spreads(Spec):
     held: dict[str, IntervalCoverage] = Field(default_factory=dict)
 
     def kind(self, metric: Metric, *, is_moe: bool, saturated: bool = False) -> MetricSpread:
-        """Return the spread of a metric for dense or MoE models; for E2E of a saturated engine, that of throughput."""
+        """Return the spread of a metric for dense or MoE models; for E2E of a saturated engine, of throughput."""
         what = "saturated" if saturated and metric == "e2e" else metric
         found: MetricSpread = getattr(self, f"{'moe' if is_moe else 'dense'}_{what}")
         return found
 
     def spread_of_unspecified(self, engine: str, setting: str) -> UnspecifiedSpread | None:
-        """Return the error that an unspecified setting causes; for an unseen engine, the largest of any engine."""
+        """Return the spread of an unspecified setting; for an engine without data, the largest of all engines."""
         if engine in self.unsaid:
             return self.unsaid[engine].get(setting)
         known = [settings[setting] for settings in self.unsaid.values() if setting in settings]
         return max(known, key=lambda each: each.ttft, default=None)
 
     def find_evidence(self, engine: str, gpu: str, *, is_moe: bool) -> EvidenceCoverage | None:
-        """Return the error factors for this engine and model type on this GPU, else on other GPUs, else None."""
+        """Return the factors for this engine and kind of model on this GPU, else on other GPUs, else None."""
         known = {each.gpu: each for each in self.familiar if (each.engine, each.is_moe) == (engine, is_moe)}
         return known.get(gpu) or known.get(None)
 
@@ -160,7 +157,7 @@ KV_TOKENS_DEVIATION = 0.003  # rounding of KV tokens to one or two blocks
 
 
 def prior_adjustment(engine: str, gpu: str, *, is_moe: bool, known: Spreads | None = None) -> Adjustment:
-    """Return the prior adjustment for an engine and a GPU (names): means of 0 and the fitted prior variances.
+    """Return the adjustment before calibration for an engine and a GPU (names): means of 0 and the fitted variances.
 
     `known` replaces the bundled spreads, for example in a leave-one-source-out fit.
     """
@@ -182,10 +179,9 @@ def prior_adjustment(engine: str, gpu: str, *, is_moe: bool, known: Spreads | No
 
 
 def metric_deviation(metric: str, *, is_moe: bool, known: Spreads | None = None) -> float:
-    """Return the standard deviation of a metric's log error between runs of one deployment that differ in lengths and
-    load.
+    """Return the standard deviation of a metric's log error between runs of a deployment with different loads.
 
-    The error that the deployment's runs share is excluded, because calibration on its own runs removes it. `metric`:
+    The error that all runs of the deployment share is excluded, because calibration on its runs removes it. `metric`:
     ttft, tpot, itl, e2el, throughput, step or kv_tokens.
     """
     if metric == "kv_tokens":

@@ -1,4 +1,4 @@
-"""GEMM kernels that only third parties measured: constants for each range of row counts, and an error factor."""
+"""GEMM kernels measured only by third parties: constants for each range of row counts, and an error factor."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -14,11 +14,11 @@ TABLE = Path(__file__).with_name("weight_kernels.toml")
 
 
 class DequantizationPass(ElementwiseCoefficients):
-    """A pass over HBM that reads stored weights and writes them in 16 bit."""
+    """A pass over HBM that reads quantized weights and writes them in 16 bit."""
 
     @property
     def as_gemm(self) -> GemmCoefficients:
-        """Return the constants of a GEMM that takes the time of this pass."""
+        """Return the constants of a GEMM that takes as long as this pass."""
         return GemmCoefficients(
             compute_fraction=1.0,
             bandwidth_fraction=self.bandwidth_fraction,
@@ -29,8 +29,8 @@ class DequantizationPass(ElementwiseCoefficients):
 
 
 class KernelPath(Spec):
-    """Constants of a kernel for steps of at least `from_rows` rows: either `gemm`, or the kernel `product`, which
-    multiplies weights that the pass `dequantize` has converted to 16 bits."""
+    """Constants of a kernel for steps of at least `from_rows` rows: `gemm`, or the kernel named `product`, which
+    multiplies weights that the pass `dequantize` has converted to 16 bit."""
 
     from_rows: Annotated[int, Field(ge=1)] = 1
     gemm: GemmCoefficients | None = None
@@ -42,7 +42,7 @@ class KernelPath(Spec):
 class WeightKernel(Spec):
     """One GEMM kernel: its constants by number of rows (`paths`, ascending), and the note for answers that use it.
 
-    In nine cases of ten, measured times are within `error_factor` of predicted ones, up or down.
+    90 % of measured times are within a factor of `error_factor` of predicted times.
     """
 
     title: str

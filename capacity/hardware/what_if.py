@@ -1,4 +1,4 @@
-"""Hypothetical GPUs: another GPU's profile with a few changed facts; all other facts are assumed."""
+"""Hypothetical GPUs: the profile of a GPU with a few changed facts; facts that depend on them become assumed."""
 
 from __future__ import annotations  # `keywords_of` finds flags in annotations as text
 
@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
 
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.external_files import outside_path
-from capacity.base.flags import Flag
+from capacity.base.flags import with_flags
 from capacity.hardware.coefficients import StepCoefficients
 from capacity.hardware.power_cap import limit_power
 from capacity.hardware.profile import HardwareProfile, Provenance, read_profile, write_profile
@@ -37,7 +36,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedGpu:
-    """Result of `capacity gpus add`: the profile, its `given` facts, and those `assumed` from GPU `like`."""
+    """Result of `capacity gpus add`: the profile, its `given` facts, and the facts `assumed` from the GPU `like`."""
 
     name: str
     path: Path
@@ -99,23 +98,17 @@ def load_profile(name: str, directories: Sequence[Path | str] = ()) -> HardwareP
 
 
 @validate_arguments
+@with_flags
 def add_gpu(
     name: str,
     *,
-    like: Annotated[
-        str | None, Flag("With add: GPU from which all other facts are copied as assumptions.")
-    ] = None,
-    memory_gb: Annotated[float | None, Flag("With add: memory in GB.")] = None,
-    hbm_tb_s: Annotated[float | None, Flag("With add: memory bandwidth in TB/s.")] = None,
-    bf16_tflops: Annotated[float | None, Flag("With add: dense BF16 rate in TFLOP/s.")] = None,
-    fp8_tflops: Annotated[
-        float | None, Flag("With add: dense FP8 rate in TFLOP/s; default: scales with the BF16 rate.")
-    ] = None,
-    scale_up_gb_s: Annotated[
-        float | None,
-        Flag("With add: bandwidth of the link between GPUs in GB/s per direction; default: as --like."),
-    ] = None,
-    tdp_watts: Annotated[float | None, Flag("With add: power limit in W; default: as --like.")] = None,
+    like: str | None = None,
+    memory_gb: float | None = None,
+    hbm_tb_s: float | None = None,
+    bf16_tflops: float | None = None,
+    fp8_tflops: float | None = None,
+    scale_up_gb_s: float | None = None,
+    tdp_watts: float | None = None,
     profiles: str | Path | None = None,
 ) -> AddedGpu:
     """Write a profile of a GPU from its datasheet; facts that are not given are assumed from the GPU `like`.
@@ -172,7 +165,7 @@ def _get_fact(profile: HardwareProfile, name: str) -> float:
 def _replace_facts(
     base: HardwareProfile, name: str, facts: Mapping[str, float], origins: Mapping[str, Provenance]
 ) -> HardwareProfile:
-    """Return the profile with other facts; memory and power values scale, and kernel constants are transferred."""
+    """Return the profile with other facts, scaled memory and power values, and transferred kernel constants."""
     whole = type(base).model_fields
     update: dict[str, object] = {"dense_flops_per_s": dict(base.dense_flops_per_s)}
     for fact, value in facts.items():

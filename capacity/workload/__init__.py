@@ -1,8 +1,8 @@
-"""Requests and their arrivals, from distributions, clients and traces, and SLOs.
+"""Requests with arrival times and lengths, from distributions, clients or traces; and SLOs.
 
-Input: traffic as the user described it, a trace file in a format of `traces/formats`, or your own arrays. Output: a
-`Workload` with columns of arrivals (s), lengths (tokens), sessions and contents; and `Slo`s. All random draws use one
-seed. This package does not depend on engines or GPUs. Start with `workload`, then `request_generation`.
+Input: the specification `Traffic`, a trace file in a format of `traces/formats`, or your own arrays. Output: a
+`Workload` with columns of arrivals (s), lengths (tokens), sessions and contents; and `Slo`s. All random numbers depend
+on one seed. This package does not depend on engines or GPUs. Start with `workload`, then `request_generation`.
 """
 
 from capacity.workload.arrivals import (

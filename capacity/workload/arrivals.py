@@ -1,4 +1,4 @@
-"""Arrival processes, which draw the sorted arrival times of a number of requests from a random stream."""
+"""Arrival processes, which draw the sorted arrival times of requests."""
 
 import math
 from dataclasses import dataclass
@@ -34,9 +34,9 @@ class SteadyArrivals:
     """Arrivals at a constant rate with gamma-distributed gaps, like `vllm bench serve --request-rate --burstiness`.
 
     Gaps have coefficient of variation 1/sqrt(burstiness): 1 is a Poisson process, infinity is constant gaps. An
-    infinite rate sends all requests at 0. The first request also waits one gap. As in vLLM's client, times are
-    rescaled so that the last request is sent at exactly count/rate, so every run has the requested rate. Source: vLLM
-    0.33.0, benchmarks/serve.py, get_request.
+    infinite rate sends all requests at 0. The first request also waits one gap. As in vLLM's client, times are rescaled
+    so that the last of `count` requests is sent at exactly count/rate; so every run has the requested rate. Source:
+    vLLM 0.33.0, benchmarks/serve.py, get_request.
     """
 
     rate_per_s: float
@@ -93,7 +93,7 @@ class RampArrivals:
 
 @dataclass(frozen=True, slots=True)
 class PeriodicArrivals:
-    """Arrivals at a periodic rate, constant over each of `durations_s`: on/off traffic, hourly profiles, days."""
+    """Arrivals at a periodic rate, which is constant over each of `durations_s`: on/off traffic, hourly rates, days."""
 
     durations_s: tuple[float, ...]
     rates_per_s: tuple[float, ...]
@@ -133,15 +133,14 @@ class PeriodicArrivals:
 
 @dataclass(frozen=True, slots=True)
 class PartOfArrivals:
-    """Arrivals of `process` without the first `skipped` expected arrivals; time 0 is when the last of those is
-    expected."""
+    """Arrivals of `process` after its first `skipped` expected arrivals, on a clock that starts there at 0."""
 
     process: RampArrivals | PeriodicArrivals
     skipped: float
 
     @property
     def start_s(self) -> float:
-        """Return the time on the clock of `process` at which the part starts."""
+        """Return the start of the part on the clock of `process`, in seconds."""
         return float(self.process.when_s(np.array([self.skipped]))[0])
 
     def times_s(self, count: int, rng: np.random.Generator) -> FloatArray:
@@ -159,7 +158,7 @@ def busiest_part(process: RampArrivals | PeriodicArrivals, within: float, count:
 
 
 def most_arrivals(process: RampArrivals | PeriodicArrivals, within: float, lasts_s: float) -> float:
-    """Return the most expected arrivals in any `lasts_s` seconds, within the first `within` expected arrivals."""
+    """Return the largest expected number of arrivals in `lasts_s` seconds, within the first `within` arrivals."""
     starts = np.linspace(0.0, within, _CELLS_PER_PERIOD + 1)
     times_s = process.when_s(starts)
     return float((np.interp(times_s + lasts_s, times_s, starts) - starts).max())
@@ -180,7 +179,7 @@ def diurnal(
     peak_at_s: float = DAY_S / 2,
     burstiness: float = 1.0,
 ) -> PeriodicArrivals:
-    """Return a daily rate mean·(1 + (peak_to_mean - 1)·cos) with its peak at `peak_at_s`, in 8,640 steps."""
+    """Return a daily rate mean·(1 + (peak_to_mean - 1)·cos) with its peak at `peak_at_s`, in 8,640 constant steps."""
     _check_rate("mean rate", mean_rate_per_s)
     _check_duration("period", period_s)
     if not 1 <= peak_to_mean <= 2:
@@ -199,8 +198,8 @@ def unit_gaps(count: int, burstiness: float, rng: np.random.Generator) -> FloatA
 
 
 def _invert_expected(events: FloatArray, expected: FloatArray, times_s: FloatArray) -> FloatArray:
-    """Return the times at which the number of arrivals reaches each value of `events`, never while the rate is 0.
-    `expected` is the number of arrivals at `times_s`; between these times it is interpolated linearly."""
+    """Return the times at which the expected number of arrivals reaches each value of `events`. `expected` is the
+    number at `times_s`, interpolated linearly between them. No arrival falls in a time with rate 0."""
     cell = np.clip(np.searchsorted(expected, events, side="left") - 1, 0, len(times_s) - 2)
     width = expected[cell + 1] - expected[cell]
     part = np.divide(events - expected[cell], width, out=np.zeros_like(events), where=width > 0)

@@ -1,8 +1,8 @@
 """Traffic of many clients, each with its own rate, bursts and lengths, as in a shared service.
 
-A few clients send most requests and dominate the load: their bursts do not average out, and their lengths differ from
-the overall mean. The composition by client, gamma gaps and exponential outputs follow ServeGen (arXiv 2505.09999, read
-2026-11). The skew of rates and lengths is assumed and can be set.
+A few clients send most requests and dominate the load. Their bursts do not average out, and their lengths differ from
+the overall mean. The split by client, gamma-distributed gaps and exponential outputs follow ServeGen (arXiv 2505.09999,
+read 2026-11). The spread of rates and lengths over clients is assumed and can be set.
 """
 
 import math
@@ -21,8 +21,8 @@ from capacity.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """`count` clients; client k sends a share of requests proportional to k^-zipf (1,000 clients, zipf 1.5: 29 send 88
-    %).
+    """`count` clients; client k sends a share of requests proportional to k^-zipf (with 1,000 clients and zipf 1.5, 29
+    clients send 88 % of the requests).
 
     The gaps of a client have squared coefficient of variation 1/burstiness. Its mean prompt and output lengths are the
     overall means times lognormal factors of mean 1 and coefficient of variation `length_cv`.
@@ -47,7 +47,7 @@ class Clients:
         return rng.multinomial(requests, weights / weights.sum())
 
     def draw_length_factors(self, rng: np.random.Generator) -> FloatArray:
-        """Return a length factor for each client."""
+        """Return a factor on mean lengths for each client."""
         variance = math.log1p(self.length_cv * self.length_cv)
         return rng.lognormal(-variance / 2, math.sqrt(variance), self.count)
 
@@ -63,12 +63,12 @@ def client_mix(
     seed: int = 0,
     name: str = "clients",
 ) -> Workload:
-    """Return requests of many clients that share the arrival process `pace`; each client is one session for a router.
+    """Return requests of many clients at the total rate of the arrival process `pace`; each client is one session.
 
-    Each client's requests are spread over the whole run with gamma gaps from a random phase, so exactly `num_requests`
-    arrive in the time that `pace` needs for this number on average. `prompt` and `output` are drawn per request and
-    multiplied by the client's factors; overall means are preserved, up to rounding. With `client_prompt_tokens`, every
-    prompt of a client also begins with the client's own system prompt of that length. Raises InvalidInput.
+    Each client's requests are spread over the whole run with gamma-distributed gaps from a random phase. So exactly
+    `num_requests` arrive in the time in which `pace` sends this number on average. `prompt` and `output` are drawn per
+    request and multiplied by the client's length factors; the overall means are unchanged, up to rounding. With
+    `client_prompt_tokens`, every prompt also begins with its client's system prompt. Raises InvalidInput.
     """
     check_count("requests", num_requests)
     rng = random_stream(seed, "arrivals")
@@ -119,12 +119,10 @@ def user_loop(
     seed: int = 0,
     name: str = "users",
 ) -> Workload:
-    """Return `num_requests` of `users` users; each user sends the next request a think time after the previous answer.
+    """Return `num_requests` requests of `users` users, who each send the next request a think time after the answer.
 
-    Only think times determine how often each user sends, so all users finish at about the same time.
-
-    The first request of each user also follows a think time, as for users who are already active: with exponential
-    think times, the remaining time is distributed like a whole one. Raises InvalidInput for fewer requests than users.
+    Only think times determine how often a user sends, so all users finish at about the same time. The first request of
+    a user also follows a think time. Raises InvalidInput for fewer requests than users.
     """
     check_count("users", users)
     check_count("requests", num_requests)
@@ -150,7 +148,7 @@ def user_loop(
 def _send_times(
     think_time: ThinkTime, users: int, requests: int, seed: int
 ) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Return think time, send time and user of the first `requests` requests, if answers took no time."""
+    """Return think times, send times and users of the first `requests` requests, as if answers took no time."""
     rounds = -(-requests // users)
     while True:
         think_s = think_time.draw_s(rounds * users, random_stream(seed, "thinking")).reshape(rounds, users)

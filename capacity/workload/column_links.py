@@ -1,4 +1,4 @@
-"""Checks of a workload's columns against each other: links between requests, contents and images."""
+"""Check a workload's columns against each other: links between requests, contents and images."""
 
 from typing import TYPE_CHECKING
 
@@ -35,9 +35,9 @@ def check_links(workload: "Workload") -> None:
 
 
 def relink(after_request: IntArray, rows: IntArray) -> IntArray:
-    """Return the column `after_request` of only the requests `rows`, with row numbers among these requests.
+    """Return the column `after_request` of the requests `rows`, renumbered to their positions in `rows`.
 
-    A request that waited for an omitted request waits for the nearest selected one earlier in the chain.
+    A request that waits for an omitted request waits for the nearest selected request before it in the chain.
     """
     place = np.full(len(after_request), -1, dtype=np.int64)
     place[rows] = np.arange(len(rows))

@@ -1,4 +1,4 @@
-"""Columns of a workload: convert untrusted sequences to validated read-only numpy arrays; errors have one line."""
+"""Convert untrusted sequences to validated read-only numpy arrays, the columns of a workload."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def int_column(
     minimum: int | None = None,
     maximum: int | None = None,
 ) -> IntArray:
-    """Return whole numbers (floats too) within the limits as an int64 column. Raises InvalidInput."""
+    """Return whole numbers within the limits as an int64 column; whole floats are accepted. Raises InvalidInput."""
     raw = _to_vector(name, values, length)
     if raw.dtype.kind == "f":
         _reject_values(name, raw, ~np.isfinite(raw), "is not finite")

@@ -1,9 +1,9 @@
-"""Prompt contents for a prefix cache: which tokens prompts have in common.
+"""Contents of prompts for a prefix cache: the tokens that prompts have in common.
 
 A prompt is a sequence of *segments*. Segment `(id, n)` represents the first n tokens of an infinite text with this id,
-so two prompts share a prefix exactly as far as their segments are equal. A system prompt is one segment at the start
-of many prompts. An answer is also a segment, so a later turn can repeat it. The chained block hashes of a trace are
-segments of one block each.
+so two prompts share a prefix exactly as far as their segments are equal. A system prompt is one segment at the start of
+many prompts. An answer is also a segment, so the prompt of a later turn can repeat it. The chained block hashes of a
+trace are segments of one block each.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ RUN_BITS = 24  # a run of blocks is numbered run << 24 | block: MAX_REQUEST_TOKE
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PromptContent:
-    """Segments of all prompts in sequence: request i has the segments `offsets[i]:offsets[i + 1]`.
+    """Segments of all prompts, concatenated: request i has the segments `offsets[i]:offsets[i + 1]`.
 
-    `answer_ids[i]` is the id of the text that starts with request i's output tokens.
+    `answer_ids[i]` is the id of the text whose first tokens are the output of request i.
     """
 
     offsets: IntArray
@@ -46,7 +46,7 @@ class PromptContent:
         object.__setattr__(self, "answer_ids", int_column("answer_ids", self.answer_ids, length=requests))
 
     def add_salt(self, salt: IntArray) -> PromptContent:
-        """Return the content with other texts for each salt: requests with different salts share no blocks."""
+        """Return the content with other texts for each salt, so that different salts share no blocks."""
         texts, salts = np.concatenate([self.segment_ids, self.answer_ids]), int(salt.max()) + 1
         number = np.unique(texts, return_inverse=True)[1].astype(np.int64)
         own = number * salts + np.concatenate([np.repeat(salt, np.diff(self.offsets)), salt])
@@ -60,7 +60,7 @@ class PromptContent:
         *,
         answer_ids: Sequence[int] | IntArray | None = None,
     ) -> PromptContent:
-        """Return the content of `prompts`, lists of (id, tokens); `answer_ids` None: no answer is repeated."""
+        """Return the content of `prompts`, lists of (id, tokens). `answer_ids` None: no prompt repeats an answer."""
         ids: list[int] = []
         tokens: list[int] = []
         offsets = [0]
@@ -82,7 +82,7 @@ class PromptContent:
 
     @property
     def prompt_tokens(self) -> IntArray:
-        """Return the tokens of each prompt: the sum over its segments."""
+        """Return the number of tokens of each prompt."""
         return np.add.reduceat(self.segment_tokens, self.offsets[:-1]) if len(self) else self.segment_tokens
 
     def request_segments(self, request: int) -> list[tuple[int, int]]:
@@ -103,7 +103,7 @@ class PromptContent:
         )
 
     def clip(self, prompt_tokens: IntArray) -> PromptContent:
-        """Return the content with each prompt i cut to `prompt_tokens[i]` tokens, which must not exceed the prompt."""
+        """Return the content with prompt i shortened to `prompt_tokens[i]` tokens, which must not exceed its length."""
         ends = np.cumsum(self.segment_tokens)
         begins = ends - self.segment_tokens
         counts = np.diff(self.offsets)
@@ -120,10 +120,10 @@ class PromptContent:
     def block_runs(
         self, block_tokens: int, *, output_tokens: IntArray | None = None, partial: bool = False
     ) -> BlockRuns:
-        """Return the identities of the full blocks of `block_tokens` tokens of each prompt.
+        """Return the ids of the full blocks of `block_tokens` tokens of each prompt.
 
         With `output_tokens`, the blocks also cover the answer, as in an engine's cache during decode. With `partial`,
-        an incomplete last block also has an identity: that of its tokens so far.
+        an incomplete last block also has an id, which depends on its tokens so far.
         """
         if not 1 <= block_tokens <= MAX_REQUEST_TOKENS:
             raise InvalidInput(f"block_tokens must be from 1 to {MAX_REQUEST_TOKENS}, not {block_tokens}")
@@ -149,11 +149,10 @@ class PromptContent:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BlockRuns:
-    """Block identities of all prompts: equal ids mean equal tokens from the start of the prompt to the end of this
-    block.
+    """Block ids of all prompts: two blocks have the same id if all tokens up to the end of the block are equal.
 
-    Request i has the runs `offsets[i]:offsets[i + 1]`; run r consists of `counts[r]` blocks with the ids
-    `first_ids[r], first_ids[r] + 1, ...`. Only full blocks have an identity, unless partial ones were requested.
+    Request i has the runs `offsets[i]:offsets[i + 1]`; run r consists of `counts[r]` blocks with the ids `first_ids[r],
+    first_ids[r] + 1, ...`. Only full blocks have an id, unless partial blocks were requested.
     """
 
     block_tokens: int
@@ -162,7 +161,7 @@ class BlockRuns:
     counts: IntArray
 
     def separate_by_adapter(self, adapter: IntArray) -> BlockRuns:
-        """Return the runs with different block ids for each LoRA adapter."""
+        """Return the runs with other block ids for each LoRA adapter, because their KV differs."""
         number, run = (
             np.unique(values, return_inverse=True)[1] for values in (adapter, self.first_ids >> RUN_BITS)
         )
@@ -176,7 +175,7 @@ class BlockRuns:
         return list(zip(self.first_ids[mine].tolist(), self.counts[mine].tolist()))
 
     def request_block_ids(self, request: int) -> list[int]:
-        """Return the identity of each full block of one request."""
+        """Return the id of each block of one request."""
         return [block for first, count in self.request_runs(request) for block in range(first, first + count)]
 
 
@@ -188,11 +187,11 @@ def fresh_ids(used: Iterable[int] | IntArray, count: int) -> IntArray:
 
 
 class _ChainedRuns:
-    """Computes the block runs (`BlockRuns`) of many token sequences together, one segment of each sequence at a time.
+    """Computes the `BlockRuns` of many token sequences at once, one segment of each sequence at a time.
 
-    A run is identified by the block before it, its text and the offset in the text; a block that contains several
-    segments, by the block before it and its pieces of segments. The block before determines how many segments precede
-    the run, so equal runs are found in the same step.
+    A run of blocks is identified by the block before it, its text and its offset in the text; a block that contains
+    several segments, by the block before it and its pieces of segments. Equal runs have the same number of segments
+    before them, so they are found in the same call of `extend`.
     """
 
     def __init__(self, sequences: int, block_tokens: int) -> None:
@@ -229,7 +228,7 @@ class _ChainedRuns:
             self._missing[mine] = self._block_tokens - rest[begun]
 
     def close(self) -> None:
-        """Assign an identity to an incomplete last block of each sequence."""
+        """Assign an id to the incomplete last block of each sequence, if there is one."""
         self._emit(np.flatnonzero(self._missing))
 
     def runs(self) -> BlockRuns:
@@ -248,7 +247,7 @@ class _ChainedRuns:
         )
 
     def _emit(self, rows: IntArray) -> None:
-        """Add the last collected block of each of the sequences `rows` as a run of one block."""
+        """Add the last block, collected from pieces, of each sequence in `rows` as a run of one block."""
         if len(rows):
             first = self._run_ids(self._parent[rows], self._open[rows])
             self._found.append((rows, first, np.ones(len(rows), dtype=np.int64)))
@@ -268,7 +267,7 @@ class _ChainedRuns:
 
 
 def _group_rows(columns: Sequence[IntArray]) -> tuple[IntArray, int]:
-    """Return the group number of each row and the number of groups; equal rows form a group."""
+    """Return the group number of each row of `columns`, and the number of groups; equal rows form a group."""
     group, groups = np.zeros(len(columns[0]), dtype=np.int64), 1
     for column in columns:
         if groups == len(column):

@@ -1,4 +1,4 @@
-"""Write workloads to files for other tools: a plain CSV, and input for benchmark clients."""
+"""Write workloads to files for other tools: CSV, and input files of benchmark clients."""
 
 import csv
 import gzip
@@ -22,9 +22,8 @@ CLIENTS = ("vllm", "aiperf", "sglang", "guidellm")
 def write_csv(workload: Workload, path: str | os.PathLike[str]) -> None:
     """Write `arrival_s,prompt_tokens,output_tokens` and the optional columns to a file (`.gz`: gzipped) or `-`.
 
-    Times are written so that reading them returns the same floats. Prompt content is not included; use
-    `write_timed_trace` for it. Neither format includes the concurrency of a closed loop, which is a property of the
-    run.
+    Times are restored exactly when the file is read. Prompt content is not included; use `write_timed_trace` for it.
+    Neither format includes the concurrency of a closed loop, which is a property of the run.
     """
     names = ("arrival_s", "prompt_tokens", "output_tokens")
     columns = {name: getattr(workload, name) for name in names} | workload.optional_columns
@@ -38,10 +37,9 @@ def write_csv(workload: Workload, path: str | os.PathLike[str]) -> None:
 def write_for_client(workload: Workload, path: str | os.PathLike[str], client: str = "vllm") -> str:
     """Write the workload to a file for a benchmark client (one of `CLIENTS`); return the command that sends it.
 
-    vLLM, AIPerf and SGLang replay every request at its time. AIPerf and SGLang use whole milliseconds, and prompts
-    that share blocks of 512 tokens. GuideLLM cannot replay requests: the file contains a command with the same rate,
-    and with the same means and spreads of lengths, which GuideLLM draws itself. Raises UnknownName, and MalformedFile
-    if the file cannot be written.
+    vLLM, AIPerf and SGLang replay every request at its time. For AIPerf and SGLang, times are whole milliseconds, and
+    prompts share whole blocks of 512 tokens. GuideLLM cannot replay requests, so the file contains a command with the
+    same rate and with the same means and spreads of lengths. Raises UnknownName or MalformedFile.
     """
     if client not in CLIENTS:
         raise UnknownName("benchmark client", client, CLIENTS, aliases=("genai-perf",))
@@ -93,10 +91,9 @@ def write_timed_trace(
 ) -> str:
     """Write a trace for `vllm bench serve --dataset-name timed_trace`; return the arguments that replay it.
 
-    `hash_ids` are the chained blocks of `block_tokens` tokens, so prompts share the same whole blocks as in the
-    workload; if the workload has no content, no two prompts share a block. `whole`: whether to round timestamps to
-    whole units of `seconds_per_unit`. Later turns of a session are sent at their nominal times, because the client
-    does not support think times.
+    `hash_ids` identify blocks of `block_tokens` tokens, so prompts share the same whole blocks as in the workload;
+    without content, they share none. `whole`: whether to round timestamps to whole units of `seconds_per_unit`. Later
+    turns of a session are sent at their nominal times, because the client does not support think times.
     """
     if not 0 < seconds_per_unit < float("inf"):
         raise InvalidInput(f"seconds_per_unit must be finite and above 0, not {seconds_per_unit}")

@@ -1,4 +1,4 @@
-"""Length distributions of prompts and outputs: whole numbers of tokens, at least one."""
+"""Distributions of prompt and output lengths: whole numbers of tokens, at least one."""
 
 import math
 from dataclasses import dataclass
@@ -9,10 +9,8 @@ import numpy as np
 from capacity.base.errors import InvalidInput
 from capacity.workload.columns import MAX_REQUEST_TOKENS, FloatArray, IntArray, token_column
 
-MAX_SCALINGS, MEAN_TOLERANCE = (
-    100,
-    1e-4,
-)  # maximum number of scalings of a sample to its mean, and the tolerance
+MAX_SCALINGS = 100  # of a sample to its mean
+MEAN_TOLERANCE = 1e-4
 
 
 class Lengths(Protocol):
@@ -24,7 +22,7 @@ class Lengths(Protocol):
         ...
 
     def draw(self, count: int, rng: np.random.Generator) -> IntArray:
-        """Return `count` random lengths, drawn independently."""
+        """Return `count` independent random lengths."""
         ...
 
 
@@ -49,8 +47,7 @@ class FixedLengths:
 class UniformLengths:
     """Uniform lengths from floor(L(1 - r)) to ceil(L(1 + r)), as with `vllm bench serve --random-range-ratio r`.
 
-    Both limits are included, and lengths are at least one token. Source: vLLM 0.33.0, benchmarks/datasets,
-    RandomDataset.
+    Both limits are included; the minimum is one token. Source: vLLM 0.33.0, benchmarks/datasets, RandomDataset.
     """
 
     tokens: int
@@ -107,8 +104,7 @@ class _DispersedLengths:
 
 @dataclass(frozen=True, slots=True)
 class LognormalLengths(_DispersedLengths):
-    """Lognormal lengths with this mean and coefficient of variation, rounded, and clipped to the lowest and highest
-    tokens.
+    """Lognormal lengths with this mean and coefficient of variation, rounded and clipped to the limits.
 
     `exact_mean`: whether each sample is scaled so that it has this mean after clipping.
     """
@@ -141,10 +137,10 @@ class GammaLengths(_DispersedLengths):
 def rank_correlated(
     first: IntArray, second: IntArray, *, rank_correlation: float, rng: np.random.Generator
 ) -> tuple[IntArray, IntArray]:
-    """Reorder the values of two columns so that they have this rank (Spearman) correlation, up to sampling error.
+    """Return both columns reordered so that they have this rank (Spearman) correlation, up to sampling error.
 
-    The order is drawn from a Gaussian copula, after Iman and Conover (1982), so both columns keep exactly their
-    values. The normal correlation is 2·sin(pi·rho/6).
+    The order is drawn from a Gaussian copula (Iman and Conover, 1982), so both columns keep exactly their values. The
+    normal correlation is 2·sin(pi·rho/6).
     """
     if not -1 <= rank_correlation <= 1:
         raise InvalidInput(f"the rank correlation must be from -1 to 1, not {rank_correlation}")

@@ -1,4 +1,4 @@
-"""Convert the user's `Traffic` to requests, which are generated or read from a trace."""
+"""Convert the specification `Traffic` to requests, which are generated or read from a trace."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -45,10 +45,10 @@ GENERATED_FIELDS = (  # fields of generated requests, which a trace does not use
 
 
 def workload_of(traffic: Traffic, longest_tokens: int | None = None) -> Workload:
-    """Return the requests that `traffic` describes: a trace, or lengths with arrivals.
+    """Return the requests that `traffic` describes: read from a trace, or generated from lengths and arrivals.
 
-    If the user did not set the variation of lengths, prompt plus output is at most `longest_tokens`. Raises
-    InvalidInput if `traffic` describes no load or two loads, and MalformedFile for a trace that cannot be read.
+    Unless the user sets the variation of lengths, lengths are limited so that prompt plus output is at most
+    `longest_tokens`. Raises InvalidInput for no load or two loads, and MalformedFile for a trace that cannot be read.
     """
     workload = (
         _generate_with_rate(traffic, longest_tokens)
@@ -72,7 +72,7 @@ def workload_of(traffic: Traffic, longest_tokens: int | None = None) -> Workload
 
 
 def _add_expected_lengths(workload: Workload, traffic: Traffic) -> Workload:
-    """Return the workload with `expected_over_mean`: mean of the distribution over mean of the drawn lengths."""
+    """Return the workload with `expected_over_mean`: mean of the length distribution over mean of the drawn lengths."""
     text = _lengths(traffic, traffic.input_len or 0, traffic.input_len_cv, math.inf).mean_tokens
     output = _lengths(traffic, traffic.output_len or 0, traffic.output_len_cv, math.inf).mean_tokens
     prompt = text + traffic.random_prefix_len + float(workload.encoded_tokens[0])  # the same for all requests
@@ -81,7 +81,7 @@ def _add_expected_lengths(workload: Workload, traffic: Traffic) -> Workload:
 
 
 def _generate_with_rate(traffic: Traffic, longest_tokens: int | None) -> Workload:
-    """Generate the requests; record the mean rate and, for a varying rate, the part of its period that they cover."""
+    """Return generated requests with their mean rate and, for a varying rate, the covered part of its period."""
     workload, rate = _generate(traffic, longest_tokens), traffic.request_rate
     if rate is None or math.isinf(rate):
         return workload
@@ -94,7 +94,7 @@ def _generate_with_rate(traffic: Traffic, longest_tokens: int | None) -> Workloa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """The part of a varying rate's period for which `requests` are generated."""
+    """The part of a varying rate's period that `requests` generated requests cover."""
 
     requests: int
     arrivals: PartOfArrivals
@@ -110,11 +110,11 @@ class _Part:
 
 
 def _busiest_part(traffic: Traffic) -> _Part | None:
-    """Return the busiest part of a varying rate; None if a whole period is generated.
+    """Return the busiest part of a varying rate; None if requests are generated for a whole period.
 
-    Without `num_prompts`, a period of up to `MAX_REQUESTS_PER_PERIOD` requests is generated in full; of a longer
-    period, the busiest `WINDOW_S` seconds or `MAX_REQUESTS_PER_PERIOD` requests, the smaller of the two. With
-    `num_prompts`, this many requests of the busiest part are generated.
+    With `num_prompts`, the part has this many requests. Otherwise, a period of up to `MAX_REQUESTS_PER_PERIOD` requests
+    is generated as a whole. Of a longer period, the part is the busiest `WINDOW_S` seconds, limited to
+    `MAX_REQUESTS_PER_PERIOD` requests.
     """
     process = _varying_rate(traffic)
     mean_per_s, period_s = _mean_and_period(process)
@@ -135,14 +135,14 @@ def _busiest_part(traffic: Traffic) -> _Part | None:
 
 
 def _mean_and_period(process: RampArrivals | PeriodicArrivals) -> tuple[float, float]:
-    """Return the mean rate in requests per second and the period in seconds; for a ramp, the period is `ramp_s`."""
+    """Return the mean rate (requests/s) and the period (s); the period of a ramp is `ramp_s`."""
     if isinstance(process, RampArrivals):
         return (process.start_rate_per_s + process.end_rate_per_s) / 2, process.ramp_s
     return process.mean_rate_per_s, sum(process.durations_s)
 
 
 def _assign_adapters(workload: Workload, traffic: Traffic, num_adapters: int) -> Workload:
-    """Assign one of `num_adapters` adapters to each request or session; Zipf popularity, as for system prompts."""
+    """Assign one of `num_adapters` adapters to each request, or to each session, with Zipf popularity."""
     if workload.adapter is not None:
         raise InvalidInput("the trace has the adapter of every request: remove --num-adapters")
     rng = random_stream(traffic.seed, "adapters")
@@ -151,7 +151,7 @@ def _assign_adapters(workload: Workload, traffic: Traffic, num_adapters: int) ->
 
 
 def _assign_priorities(workload: Workload, traffic: Traffic, shares: Mapping[int, float]) -> Workload:
-    """Assign a priority to each request or session; `shares` is the fraction of each priority."""
+    """Assign a priority to each request, or to each session; `shares` is the fraction of each priority."""
     if workload.priority is not None:
         raise InvalidInput("the trace has the priority of every request: remove --priority-shares")
     rng, kinds = random_stream(traffic.seed, "priorities"), np.array(list(shares))
@@ -161,7 +161,7 @@ def _assign_priorities(workload: Workload, traffic: Traffic, shares: Mapping[int
 
 
 def _assign_tenants(workload: Workload, traffic: Traffic, salts: int) -> Workload:
-    """Assign one of `salts` tenants to each request or session; tenants do not share prefixes in the cache."""
+    """Assign one of `salts` tenants to each request, or to each session; tenants share no prefixes in the cache."""
     if workload.content is None:
         raise InvalidInput("--cache-salts has no effect, because no two prompts share a prefix: remove it")
     rng = random_stream(traffic.seed, "salts")
@@ -170,7 +170,6 @@ def _assign_tenants(workload: Workload, traffic: Traffic, salts: int) -> Workloa
 
 
 def _draw_by_session(workload: Workload, draw: Callable[[int], IntArray]) -> IntArray:
-    """Return a random value for each request; all requests of a session have the same value."""
     if workload.session is None:
         return draw(len(workload))
     sessions, session = np.unique(workload.session, return_inverse=True)
@@ -178,7 +177,6 @@ def _draw_by_session(workload: Workload, draw: Callable[[int], IntArray]) -> Int
 
 
 def _add_images(workload: Workload, traffic: Traffic) -> Workload:
-    """Return the workload with images and an audio clip at the start of each prompt, as `traffic` sets them."""
     if traffic.images_per_prompt and traffic.image_tokens is None:
         raise InvalidInput("--images-per-prompt needs --image-tokens, the tokens per image")
     if workload.content is not None or traffic.num_samples > 1:
@@ -191,12 +189,11 @@ def _add_images(workload: Workload, traffic: Traffic) -> Workload:
     if traffic.audio_tokens is not None:
         encoded["audio_tokens"] = traffic.audio_tokens
     columns: Mapping[str, Any] = {name: np.full(len(workload), count) for name, count in encoded.items()}
-    tokens = traffic.images_per_prompt * (traffic.image_tokens or 0) + (traffic.audio_tokens or 0)
-    return replace(workload, prompt_tokens=workload.prompt_tokens + tokens, **columns)
+    return replace(workload, prompt_tokens=workload.prompt_tokens + traffic.encoded_tokens, **columns)
 
 
 def _set_max_tokens(workload: Workload, traffic: Traffic, max_tokens: int) -> Workload:
-    """Set `max_tokens` of each request to about `max_tokens`, but at least to its output length."""
+    """Set `max_tokens` of each request: drawn with the mean `max_tokens`, but at least the output length."""
     if workload.max_tokens is not None:
         raise InvalidInput("the trace has max_tokens of every request: remove --max-tokens")
     kind = GammaLengths if traffic.length_distribution == "gamma" else LognormalLengths
@@ -206,7 +203,6 @@ def _set_max_tokens(workload: Workload, traffic: Traffic, max_tokens: int) -> Wo
 
 
 def _given_flags(traffic: Traffic, names: Iterable[str]) -> list[str]:
-    """Return the flags of those fields among `names` that the user set."""
     return [f"--{name.replace('_', '-')}" for name in names if name in traffic.model_fields_set]
 
 
@@ -248,22 +244,7 @@ def _generate(traffic: Traffic, longest_tokens: int | None) -> Workload:
     if traffic.users is not None and traffic.user_loop == "closed":
         return _make_user_loop(traffic, traffic.users, prompt, output)
     if traffic.turns > 1:
-        if traffic.clients > 1:
-            raise InvalidInput("--turns and --clients exclude each other: remove one")
-        if flags := _given_flags(traffic, ("num_prefixes", "length_correlation")):
-            raise InvalidInput(f"--turns and {flags[0]} exclude each other: remove one")
-        if traffic.concurrency is not None:
-            raise InvalidInput("--turns and --concurrency exclude each other: remove one")
-        return conversations(
-            num_sessions=-(-requests // traffic.turns),
-            arrivals=_arrivals(traffic, per_request=traffic.turns),
-            turns=FixedLengths(traffic.turns),
-            user_tokens=prompt,
-            output=output,
-            think_time=ThinkTime(traffic.think_time_s),
-            system_prompt_tokens=traffic.random_prefix_len,
-            seed=traffic.seed,
-        )
+        return _make_conversations(traffic, requests, prompt, output)
     if traffic.clients > 1:
         return _make_client_mix(traffic, requests, prompt, output)
     shared = None
@@ -282,11 +263,26 @@ def _generate(traffic: Traffic, longest_tokens: int | None) -> Workload:
     )
 
 
-def _num_requests(traffic: Traffic) -> int:
-    """Return the number of requests to generate.
+def _make_conversations(traffic: Traffic, requests: int, prompt: Lengths, output: Lengths) -> Workload:
+    if traffic.clients > 1:
+        raise InvalidInput("--turns and --clients exclude each other: remove one")
+    if flags := _given_flags(traffic, ("num_prefixes", "length_correlation", "concurrency")):
+        raise InvalidInput(f"--turns and {flags[0]} exclude each other: remove one")
+    return conversations(
+        num_sessions=-(-requests // traffic.turns),
+        arrivals=_arrivals(traffic, per_request=traffic.turns),
+        turns=FixedLengths(traffic.turns),
+        user_tokens=prompt,
+        output=output,
+        think_time=ThinkTime(traffic.think_time_s),
+        system_prompt_tokens=traffic.random_prefix_len,
+        seed=traffic.seed,
+    )
 
-    This is the number that the user set; otherwise, for a varying rate, the requests of its period or busiest part.
-    """
+
+def _num_requests(traffic: Traffic) -> int:
+    """Return the number of requests to generate: `num_prompts` if given. Otherwise it is the default or, for a varying
+    rate, the number of requests in its period or busiest part."""
     if traffic.num_prompts is not None:
         return traffic.num_prompts
     if traffic.arrivals == "steady" or traffic.request_rate is None or math.isinf(traffic.request_rate):
@@ -297,7 +293,6 @@ def _num_requests(traffic: Traffic) -> int:
 
 
 def _make_user_loop(traffic: Traffic, users: int, prompt: Lengths, output: Lengths) -> Workload:
-    """Return a closed loop of `users` users, who each send a new request after every answer."""
     if flags := _given_flags(traffic, ("turns", "clients", "random_prefix_len", "arrivals", "request_rate")):
         raise InvalidInput(f"--user-loop closed and {flags[0]} exclude each other: remove one")
     asked = traffic.num_prompts
@@ -331,11 +326,10 @@ def _make_client_mix(traffic: Traffic, requests: int, prompt: Lengths, output: L
 
 
 def _largest_mean_multiple(traffic: Traffic, longest_tokens: int | None) -> float:
-    """Return the largest factor, at least 1, by which mean lengths can grow until a request fills `longest_tokens`."""
+    """Return the largest factor, at least 1, on both mean lengths with which a request fits in `longest_tokens`."""
     if longest_tokens is None:
         return math.inf
-    images = traffic.images_per_prompt * (traffic.image_tokens or 0) + (traffic.audio_tokens or 0)
-    left = (longest_tokens - traffic.random_prefix_len - images) / traffic.turns
+    left = (longest_tokens - traffic.random_prefix_len - traffic.encoded_tokens) / traffic.turns
     return max(left / ((traffic.input_len or 0) + (traffic.output_len or 0)), 1.0)
 
 
@@ -364,7 +358,6 @@ def _arrivals(
 
 
 def _varying_rate(traffic: Traffic, *, per_request: int = 1) -> RampArrivals | PeriodicArrivals:
-    """Return the arrival process of a varying rate; it starts at the beginning of the period."""
     rate = math.inf if traffic.request_rate is None else traffic.request_rate / per_request
     if math.isinf(rate):
         raise InvalidInput(f"--arrivals {traffic.arrivals} needs a --request-rate")

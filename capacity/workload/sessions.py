@@ -1,4 +1,4 @@
-"""Start times of sessions, for traces whose times are only relative to the start of each session."""
+"""Start times of sessions, for traces with times relative to the start of each session."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,10 +12,10 @@ SESSIONS_START_AT_ONCE = "sessions start at once"  # in a reader's notice
 
 
 def start_sessions_at_rate(workload: Workload, sessions_per_s: float, rng: np.random.Generator) -> Workload:
-    """Shift whole sessions so that they start as a Poisson process of this rate, in the same order.
+    """Return the workload with sessions that start as a Poisson process of this rate, in the same order.
 
-    Within a session nothing changes: gaps, prompts that extend earlier ones, and dependencies between requests. Raises
-    InvalidInput if there are no sessions, or for a rate that is not finite and above 0.
+    Gaps and dependencies between the requests of a session are unchanged. Raises InvalidInput if there are no sessions,
+    or for a rate that is not finite and above 0.
     """
     if not 0 < sessions_per_s < float("inf"):
         raise InvalidInput(f"the rate of sessions must be finite and above 0, not {sessions_per_s}")

@@ -1,4 +1,4 @@
-"""SLOs: latency limits of each request, or of a percentile over all requests."""
+"""SLOs: limits of the latency of each request, or of a latency percentile over all requests."""
 
 import math
 import re
@@ -61,27 +61,26 @@ class Slo:
 
     @property
     def applies_to_requests(self) -> bool:
-        """Return whether the metric has one value per request, unlike ITL with one per gap."""
+        """Return whether the metric has one value per request; ITL has one value per gap between tokens."""
         return METRICS[self.metric].span is not None
 
     @property
     def includes_wait(self) -> bool:
-        """Return whether the latency starts when the request arrives, so that it includes queueing."""
+        """Return whether the metric includes the time in the queue."""
         return METRICS[self.metric].from_arrival
 
     def is_met(self, value_s: float | None) -> bool:
         """Return whether a value, of one request or of a percentile, is within the limit.
 
         None meets a TPOT or ITL limit, because an answer of one token has no gap and counts as 0 in vLLM's goodput.
-        None does not meet any other limit, because a request without a first token has failed. NaN does not meet any
-        limit.
+        None meets no other limit, because a request without a first token has failed. NaN meets no limit.
         """
         if value_s is None:
             return not self.includes_wait
         return value_s <= self.limit_s
 
     def value_s(self, values_s: npt.ArrayLike) -> float | None:
-        """Return this SLO's percentile of `values_s`, linearly interpolated as in vLLM; None if empty."""
+        """Return this SLO's percentile of `values_s`, linearly interpolated as in vLLM; None without values."""
         if self.percentile is None:
             raise InvalidInput(f"{self} applies to every request: it has no percentile to compute")
         values = np.asarray(values_s, dtype=np.float64)
@@ -89,7 +88,7 @@ class Slo:
 
 
 def parse_slos(texts: str | Iterable[str]) -> tuple[Slo, ...]:
-    """Parse SLOs from flags; spaces or commas separate several. Raises InvalidInput for duplicates."""
+    """Parse values of `--slo`, separated by spaces or commas. Raises InvalidInput if two limit the same metric."""
     words = [
         word
         for text in ([texts] if isinstance(texts, str) else texts)
@@ -106,7 +105,7 @@ def parse_slos(texts: str | Iterable[str]) -> tuple[Slo, ...]:
 
 
 def parse_goodput_ms(texts: Iterable[str]) -> dict[str, float] | None:
-    """Return the limits of `--goodput` per request, in ms by metric; None if there are none. Raises InvalidInput."""
+    """Return the limits of `--goodput` in ms by metric; None if there are none. Raises InvalidInput."""
     slos = parse_slos(texts)
     for slo in slos:
         if slo.percentile is not None:

@@ -1,4 +1,4 @@
-"""Synthetic workloads from distributions: independent requests, shared system prompts, conversations."""
+"""Synthetic workloads: independent requests, requests with shared system prompts, and conversations."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from capacity.workload.workload import Workload
 class SharedPrefixes:
     """`count` system prompts of `tokens` tokens; each request begins with one of them.
 
-    System prompt k has probability proportional to k^-zipf; if `zipf` is 0, all have the same probability.
+    System prompt k has a probability proportional to k^-zipf; with `zipf` 0, all have the same probability.
     """
 
     tokens: int
@@ -35,7 +35,7 @@ class SharedPrefixes:
             raise InvalidInput(f"the Zipf exponent must be finite and at least 0, not {self.zipf}")
 
     def pick(self, count: int, rng: np.random.Generator) -> IntArray:
-        """Return, for each of `count` requests, the index of the system prompt at its start."""
+        """Return the index of the system prompt of each of `count` requests."""
         weights = np.arange(1, self.count + 1) ** -self.zipf
         return rng.choice(self.count, size=count, p=weights / weights.sum())
 
@@ -52,10 +52,9 @@ def synthetic(
     seed: int = 0,
     name: str = "synthetic",
 ) -> Workload:
-    """Return independent requests; the tokens of a shared prefix are added to the drawn prompt length, as in vLLM.
+    """Return independent requests. The tokens of a shared prefix are added to the drawn prompt length, as in vLLM.
 
-    Arrivals, lengths and prefixes use separate random streams, so changing one does not change the others. Raises
-    InvalidInput.
+    Arrivals, lengths and prefixes have separate random streams, so they change independently. Raises InvalidInput.
     """
     check_count("requests", num_requests)
     prompt_tokens, output_tokens = draw_lengths(prompt, output, num_requests, rank_correlation, seed)
@@ -116,7 +115,7 @@ def random_requests(
 
 @dataclass(frozen=True, slots=True)
 class ThinkTime:
-    """Seconds from an answer to the next request: gamma distribution with mean `mean_s`; `cv` 1: exponential."""
+    """Seconds from an answer to the next request, gamma-distributed with mean `mean_s`; `cv` 1 is exponential."""
 
     mean_s: float
     cv: float = 1.0
@@ -147,10 +146,9 @@ def conversations(
     seed: int = 0,
     name: str = "conversations",
 ) -> Workload:
-    """Return multi-turn sessions; each prompt consists of the system prompt, all earlier turns, and the new user
-    message.
+    """Return multi-turn sessions; each prompt has the system prompt, all earlier turns and the new user message.
 
-    `arrivals` applies to the starts of sessions; turn k + 1 is sent a think time after turn k completes. All sessions
+    `arrivals` are the start times of sessions. Turn k + 1 is sent a think time after turn k completes. All sessions
     have the same system prompt. Raises InvalidInput.
     """
     check_count("sessions", num_sessions)
@@ -183,7 +181,7 @@ def conversations(
 
 
 def _running_sums(values: npt.NDArray[Any], first: IntArray, counts: IntArray) -> npt.NDArray[Any]:
-    """Return the cumulative sum within each session; the sum of a turn includes the turn's own value."""
+    """Return the cumulative sum of the values within each session, including the turn's own value."""
     sums: npt.NDArray[Any] = np.cumsum(values)
     running: npt.NDArray[Any] = sums - np.repeat(sums[first] - values[first], counts)
     return running
@@ -214,7 +212,7 @@ def _conversation_content(
 ) -> PromptContent:
     """Return the content of conversations.
 
-    Text 0 is the system prompt, text 2r + 1 the user message of request r, and text 2r + 2 its answer.
+    Text 0 is the system prompt. Text 2r + 1 is the user message of request r, and text 2r + 2 its answer.
     """
     prompts: list[list[tuple[int, int]]] = []
     opening = [(0, system_prompt_tokens)] if system_prompt_tokens else []
@@ -233,7 +231,7 @@ def _lengths_around(tokens: int, range_ratio: float) -> Lengths:
 
 
 def check_count(what: str, count: int) -> None:
-    """Raise InvalidInput if `count` is not a valid number of `what`, for example of requests."""
+    """Raise InvalidInput unless `count` is a valid number of `what`, such as "requests"."""
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
         raise InvalidInput(f"the number of {what} must be a whole number of at least 1, not {count!r}")
     if count > 20_000_000:

@@ -1,4 +1,4 @@
-"""Time windows of a workload, for the evaluation of SLOs in its busiest window (by offered tokens)."""
+"""Time windows of a workload: SLOs are evaluated in the busiest window, which has the most work (weighted tokens)."""
 
 import math
 import re
@@ -19,7 +19,7 @@ _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The time from `start_s` until before `end_s`; `work`: its prompt tokens plus weighted output tokens."""
+    """The time from `start_s` to before `end_s`. `work`: prompt tokens plus weighted output tokens in it."""
 
     start_s: float
     end_s: float
@@ -48,9 +48,9 @@ class Window:
 
 
 def parse_window_s(text: str) -> float | None:
-    """Return the seconds of a window such as 15m, 1h or 900s; None for `trace`, which means the whole trace.
+    """Return the seconds of a window such as 15m, 1h or 900s; None for `trace`, the whole trace.
 
-    Raises InvalidInput for anything else.
+    Raises InvalidInput for other text.
     """
     word = text.strip().lower()
     if word == "trace":
@@ -66,7 +66,7 @@ def parse_window_s(text: str) -> float | None:
 
 
 def clock_text(seconds: float) -> str:
-    """Return seconds on a workload's clock as HH:MM:SS; after the first day, with the number of days."""
+    """Return seconds on a workload's clock as HH:MM:SS, after the first day with the number of the day."""
     whole = round(seconds)
     days, rest = divmod(whole, 86_400)
     text = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
@@ -74,7 +74,7 @@ def clock_text(seconds: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration in the largest unit that gives at least 1."""
+    """Return a duration as text, in the largest unit that gives at least 1."""
     for unit, size in (("h", 3600.0), ("min", 60.0)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
@@ -82,12 +82,11 @@ def duration_text(seconds: float) -> str:
 
 
 def find_windows(workloads: Sequence[Workload], window_s: float | None) -> tuple[Window, ...]:
-    """Return time windows of `window_s` seconds that cover `workloads`, random draws of the same traffic; most work
-    first.
+    """Return windows of `window_s` seconds, most work first; `workloads` are random draws of the same traffic.
 
-    The busiest window has the most work of all intervals of this length that start at an arrival. The other windows
-    follow each other without gaps before and after it. The result is empty if a workload is no longer than a window,
-    or if it is a closed loop whose requests have no arrival times of their own.
+    The busiest window has the most work of all windows of this length that start at an arrival. The other windows
+    adjoin each other before and after it. The result is empty if a workload is no longer than a window, or if it is a
+    closed loop whose requests have no arrival times of their own.
     """
     if window_s is None or any(w.concurrency is not None or _timed_span_s(w) <= window_s for w in workloads):
         return ()
@@ -117,11 +116,10 @@ def find_windows(workloads: Sequence[Workload], window_s: float | None) -> tuple
 
 
 def evaluated_windows(windows: Sequence[Window]) -> tuple[Window, ...]:
-    """Return the windows in which SLOs must be met: those with at least `MIN_WORK_FRACTION` of the busiest window's
-    work.
+    """Return the windows with at least `MIN_WORK_FRACTION` of the busiest window's work, in which SLOs must be met.
 
-    Lighter windows have fewer requests in flight. If one of them misses an SLO, the cause is the small sample or the
-    lengths, and more replicas would not help.
+    Windows with less work have fewer requests in flight. If one of them misses an SLO, the cause is the small sample or
+    the lengths, so more replicas would not help.
     """
     return tuple(window for window in windows if window.work >= MIN_WORK_FRACTION * windows[0].work)
 
@@ -133,7 +131,7 @@ def window_rows(workload: Workload, window: Window) -> slice:
 
 
 def take_window(workload: Workload, window: Window) -> Workload:
-    """Return the requests that arrive in the window; `offered_per_s` remains the rate of the whole workload."""
+    """Return the requests that arrive in the window. Their `offered_per_s` remains the rate of the whole workload."""
     part = workload.select(np.arange(len(workload))[window_rows(workload, window)])
     return replace(part, asked_per_s=workload.offered_per_s)
 
@@ -143,14 +141,14 @@ def take_busiest_window(
 ) -> tuple[Sequence[Workload], tuple[Window, ...]]:
     """Return the requests of the busiest window of length `slo_window` (such as 15m), and all windows, busiest first.
 
-    If the traffic is not longer than a window, or for `trace`, return all requests and no windows.
+    For `trace`, or if the traffic is not longer than a window, return all requests and no windows.
     """
     windows = find_windows(workloads, parse_window_s(slo_window))
     return ([take_window(w, windows[0]) for w in workloads] if windows else workloads), windows
 
 
 def _timed_span_s(workload: Workload) -> float:
-    """Return the time from the first to the last arrival, over requests that do not wait for another request."""
+    """Return the time from the first to the last arrival of requests that do not wait for another request."""
     after = workload.after_request
     arrival_s = workload.arrival_s if after is None else workload.arrival_s[after < 0]
     return float(arrival_s[-1] - arrival_s[0])

@@ -35,23 +35,23 @@ OPTIONAL: Mapping[str, Check] = {  # optional columns and their checks
 class Workload:
     """Requests sorted by arrival; columns are read-only arrays of equal length.
 
-    *Open loop*: request i is sent at `arrival_s[i]`. *Closed loop*: with `concurrency`, requests are sent in order,
-    each at its arrival or when fewer than `concurrency` are in flight at the client, the later of the two. *Sessions*:
-    if `after_request[i]` is not -1, request i is sent `think_s[i]` after request `after_request[i]` (an earlier row)
-    completes at the client. Its `arrival_s` is then nominal: the time in its trace, or the time without serving time.
-    `session[i]` groups the turns of one conversation, for routers.
+    *Open loop*: request i is sent at `arrival_s[i]`. *Closed loop*: with `concurrency`, requests are sent in order.
+    Each is sent at its arrival, or later when fewer than `concurrency` requests of the client are in flight.
+    *Sessions*: if `after_request[i]` is not -1, request i is sent `think_s[i]` after request `after_request[i]` (an
+    earlier row) completes at the client. Its `arrival_s` is then nominal: the time in the trace, or the time at which
+    it would be sent if answers took no time. `session[i]` groups the turns of one conversation, for routers.
 
-    `max_tokens[i]` is the number of output tokens that the request allows, which some engines reserve; if it is below
-    `output_tokens[i]`, the number that the model generates, engines use the latter. `client_latency_s`: round trip
-    between the client and the engine's API server, half of it in each direction; None: unspecified, and the
-    deployment's traffic sets it. `offline`: whether the engine's own process creates the requests, as in `vllm bench
-    throughput`, so that no API server streams tokens.
+    `max_tokens[i]` is the number of output tokens that the request allows, for which some engines reserve KV. If it is
+    below `output_tokens[i]`, the number of generated tokens, engines reserve `output_tokens[i]`. `client_latency_s`:
+    round trip between the client and the engine's API server, half of it in each direction; None: the value of
+    `Traffic` is used. `offline`: whether the engine's own process creates the requests, as in `vllm bench throughput`,
+    so that no API server streams tokens.
 
-    Equal arrivals keep their order. `content`: which prompts share prefixes; None: none do. `notices`: notes of
-    readers and generators for the report. `asked_per_s`: rate at which arrivals were drawn; None: the rate of these
-    requests. `expected_over_mean`, for prompts and outputs: mean of the length distribution over the mean of these
-    requests; None: unknown. `part`: the part of a varying rate that the requests cover, as text; None: a whole period,
-    or a constant rate. Raises InvalidInput with column, request and value.
+    Equal arrivals keep their order. `content`: the prefixes that prompts share; None: prompts share none. `notices`:
+    notes of trace readers and generators for the answer. `asked_per_s`: rate (requests/s) at which arrivals were drawn;
+    None: the rate of these requests. `expected_over_mean`, for prompts and outputs: mean of the length distribution
+    over the mean of these requests; None: unknown. `part`: the part of a varying rate that the requests cover, as text;
+    None: a whole period, or a constant rate. Raises InvalidInput with column, request and value.
     """
 
     arrival_s: FloatArray
@@ -111,11 +111,9 @@ class Workload:
         remark: bool = True,
         **others: Any,
     ) -> Workload:
-        """Return a workload from requests in any order; they are stably sorted by arrival, with a note if any request
-        moved.
+        """Return a workload from requests in any order; they are stably sorted by arrival.
 
-        `others`: additional columns in the same order as `arrival_s`, and other fields. `remark`: whether to add the
-        note.
+        `others`: columns in the order of `arrival_s`, and other fields. `remark`: whether to note a change of order.
         """
         unsorted = float_column("arrival_s", arrival_s)
         count = len(unsorted)
@@ -165,17 +163,17 @@ class Workload:
 
     @property
     def request_rate_per_s(self) -> float:
-        """Return the arrivals after the first, divided by the time span; infinite if all arrive at once."""
+        """Return the arrivals after the first / span, in requests/s; infinite if all arrive at once."""
         return (len(self) - 1) / self.span_s if self.span_s > 0 else float("inf")
 
     @property
     def offered_per_s(self) -> float:
-        """Return the long-run requests per second: the drawn rate, else the rate of these requests."""
+        """Return the long-run rate (requests/s): that at which arrivals were drawn, else that of these requests."""
         return self.request_rate_per_s if self.asked_per_s is None else self.asked_per_s
 
     @property
     def arrival_cv(self) -> float | None:
-        """Return the coefficient of variation of arrival gaps: 1 for Poisson; None with fewer than two gaps."""
+        """Return the coefficient of variation of arrival gaps (1 for Poisson); None with fewer than two gaps."""
         gaps_s = np.diff(self.arrival_s)
         return float(gaps_s.std() / gaps_s.mean()) if len(gaps_s) > 1 and self.span_s > 0 else None
 
@@ -188,8 +186,8 @@ class Workload:
     def long_run_tokens(self) -> tuple[float, float]:
         """Return the long-run mean prompt and output tokens.
 
-        In an open loop these are the means of the length distributions; in a closed loop they are the means of these
-        requests, because its rate depends on them.
+        In an open loop these are the means of the length distributions. In a closed loop they are the means of these
+        requests, because the request rate depends on their lengths.
         """
         prompt, output = self.mean_prompt_tokens, float(self.output_tokens.mean())
         if self.expected_over_mean is None or self.is_closed_loop:
@@ -198,7 +196,7 @@ class Workload:
 
     @property
     def requested_tokens(self) -> IntArray:
-        """Return prompt plus `max_tokens` of each request; without `max_tokens`, prompt plus output."""
+        """Return prompt tokens plus `max_tokens` of each request; without `max_tokens`, prompt plus output tokens."""
         asked = self.output_tokens if self.max_tokens is None else self.max_tokens
         return self.prompt_tokens + np.maximum(asked, self.output_tokens)
 
@@ -210,14 +208,14 @@ class Workload:
         )
 
     def block_runs(self, block_tokens: int) -> BlockRuns | None:
-        """Return identities of the full KV blocks of each prompt and answer; None if no prompts share content."""
+        """Return the ids of the full KV blocks of each prompt and answer; None if no prompts share content."""
         if self.content is None:
             return None
         runs = self.content.block_runs(block_tokens, output_tokens=self.output_tokens)
         return runs if self.adapter is None else runs.separate_by_adapter(self.adapter)
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 hash of all values that affect a simulation; it is the same on every machine."""
+        """Return the SHA-256 hash of all values that affect a simulation, which is the same on every machine."""
         digest = hashlib.sha256(repr((len(self), self.concurrency)).encode())
         columns = [self.arrival_s, self.prompt_tokens, self.output_tokens, self.priority, self.session]
         columns += [self.after_request, self.think_s]
@@ -253,7 +251,7 @@ class Workload:
         return self if count >= len(self) else self.select(np.arange(count))
 
     def select_between(self, start_s: float, end_s: float) -> Workload:
-        """Return the requests that arrive from `start_s` until before `end_s`; arrival times are unchanged."""
+        """Return the requests that arrive from `start_s` to before `end_s`; arrival times are unchanged."""
         first, last = np.searchsorted(self.arrival_s, [start_s, end_s])
         if not first < last:
             raise InvalidInput(
@@ -265,7 +263,7 @@ class Workload:
     def select(self, rows: IntArray) -> Workload:
         """Return the requests with the row numbers `rows`, which must be in ascending order.
 
-        A request that waited for an omitted request waits for the nearest included one earlier in its chain.
+        A request that waits for an omitted request waits for the nearest selected request before it in the chain.
         """
         rows = np.asarray(rows, dtype=np.int64)
         columns: Mapping[str, Any] = {name: values[rows] for name, values in self.optional_columns.items()}
@@ -285,8 +283,8 @@ class Workload:
     def fit_to(self, max_model_len: int, *, how: Literal["drop", "clip"] = "drop") -> Workload:
         """Return requests of at most `max_model_len` tokens, prompt and output together.
 
-        `drop` omits longer requests. `clip` shortens the output to the remaining tokens, at least one, and then the
-        end of the prompt. Both add the number of affected requests to `notices`.
+        `drop` omits longer requests. `clip` shortens the output, at least to one token, and then the end of the prompt.
+        Both add the number of affected requests to `notices`.
         """
         if max_model_len < 2:
             raise InvalidInput(
@@ -320,7 +318,7 @@ class Workload:
         return replace(self.select(np.flatnonzero(~too_long)), notices=(*self.notices, notice))
 
     def scale_rate(self, factor: float) -> Workload:
-        """Return the requests at `factor` times the rate: shorter gaps, unchanged think times."""
+        """Return the requests at `factor` times the rate: gaps between arrivals are shorter, think times unchanged."""
         if not (0 < factor < float("inf")):
             raise InvalidInput(f"the rate factor must be finite and above 0, not {factor}")
         asked_per_s = None if self.asked_per_s is None else self.asked_per_s * factor
@@ -356,10 +354,9 @@ class Workload:
         return replace(self.all_at_once(), concurrency=concurrency)
 
     def in_session_loop(self) -> Workload:
-        """Return a session loop: a gap between arrivals in a session becomes a think time after the previous
-        completion.
+        """Return a session loop, in which the gap before an arrival becomes a think time after the previous answer.
 
-        The think times are upper bounds, because a trace that has only arrivals does not show which part of a gap was
+        The think times are upper bounds, because a trace without completion times does not show which part of a gap was
         service. Raises InvalidInput if there are no sessions.
         """
         if self.session is None:
@@ -372,7 +369,7 @@ class Workload:
         return replace(self, after_request=after, think_s=np.where(after >= 0, gaps_s, 0.0))
 
     def in_open_loop(self) -> Workload:
-        """Return the workload with every request sent at its (nominal) arrival, independent of completions."""
+        """Return the workload with every request sent at its (nominal) arrival time, independent of completions."""
         return replace(self, after_request=None, think_s=None, concurrency=None)
 
     def spread_within_ticks(self, tick_s: float) -> Workload:

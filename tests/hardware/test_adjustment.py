@@ -114,7 +114,7 @@ def test_without_a_posterior_the_covariance_is_the_prior() -> None:
         ("means = { tensor = 0.1 }", "unknown parameter 'tensor'; use one of memory, compute"),
         ("means = { memory = 9.0 }", "memory is 9; the logarithm of a factor must be within ±3"),
         ("means = { experts_tilt = 2.0 }", "experts_tilt is 2; a token exponent must be within ±1"),
-        ("covariance = [[1.0]]", "covariance is not 11 rows of 11 numbers"),
+        ("covariance = [[1.0]]", "covariance must be 11 rows of 11 numbers"),
         (f"covariance = {[[0.0] * 10] * 10}", "a variance of 0"),
         (f"covariance = {[[1.0] * 9 + [2.0 + 5 * i] for i in range(10)]}", "not symmetric"),
         (

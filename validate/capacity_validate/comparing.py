@@ -47,7 +47,7 @@ def compare(
         str | Path | None, Flag("Engine's start-up log: launch settings and KV cache size.")
     ] = None,
     fit_overheads: Annotated[
-        bool, Flag("Fit additional time per step and per request to every second run.")
+        bool, Flag("Fit an additional time per step and per request to every second run.")
     ] = False,
     profiles: str | Path | None = None,
     download: bool = False,

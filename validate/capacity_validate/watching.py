@@ -69,12 +69,13 @@ def watch(
         str | Path | None, Flag("File with the scrapes so far; written after each scrape.", "--state")
     ] = None,
     changed: Annotated[
-        Sequence[str], Flag("Launch setting to evaluate in addition, such as max-num-seqs=512.", "--try")
+        Sequence[str], Flag("Launch setting whose effect to predict, such as max-num-seqs=512.", "--try")
     ] = (),
     profiles: str | Path | None = None,
     download: bool = False,
     window: Annotated[
-        str, Flag("Least length of a window, such as 3h: the report covers the last 64 windows.", "--window")
+        str,
+        Flag("Minimum length of a window, such as 3h; the report covers the last 64 windows.", "--window"),
     ] = "1s",
     **options: Any,
 ) -> WatchReport:

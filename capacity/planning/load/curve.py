@@ -54,7 +54,7 @@ class RisingLoad(Spec):
         default=0.9,
         ge=0.5,
         lt=1,
-        description="Probability that the SLO is met, given the error of predicted step times.",
+        description="Required probability that the SLO is met, given the prediction error of step times.",
     )
     rates: tuple[Number, ...] | None = Field(
         default=None, description="Request rates to evaluate, such as 1,2,5,10."
@@ -75,7 +75,7 @@ class RisingLoad(Spec):
         default=None, description="24 hourly request rates instead of --peak-rate."
     )
     replications: int = Field(
-        default=3, ge=1, description="Samples of generated traffic, to compute the interval."
+        default=3, ge=1, description="Number of samples of generated traffic, to compute the interval."
     )
 
     @field_validator("rates")

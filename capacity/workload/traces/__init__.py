@@ -24,14 +24,13 @@ def read_trace(
     spread_ticks: bool = False,
     concurrent_sessions: int | None = None,
 ) -> Workload:
-    """Return the requests of a trace file (plain or gzipped; `-` for standard input), or the first `limit` in file
-    order.
+    """Return the requests of a trace file (plain or gzipped; `-`: standard input), or its first `limit` requests.
 
-    Supports all formats of `formats/` and of plug-ins: tables and JSON lines. `block_tokens` and `seconds_per_unit`
-    override the values inferred from block hashes and timestamps. `spread_ticks`: whether to spread requests with the
-    same timestamp of a coarse clock. `concurrent_sessions`: number of users who replay recorded sessions. The file is
-    read line by line: at most 10 million requests, 4 Gi characters, 16 Mi characters per line. Raises MalformedFile,
-    whose message is one line with file, line number, field and value.
+    Supports the formats in `formats/` and those of plug-ins, which are tables and JSON lines. `block_tokens` and
+    `seconds_per_unit` override the values inferred from block hashes and timestamps. `spread_ticks`: whether to spread
+    requests with the same timestamp of a coarse clock. `concurrent_sessions`: number of users who replay recorded
+    sessions. Limits: 10 million requests, 4 Gi characters, and 16 Mi characters per line. Raises MalformedFile, whose
+    message is one line with file, line number, field and value.
     """
     if limit is not None and limit < 1:
         raise InvalidInput(f"the number of requests to read must be at least 1, not {limit}")
@@ -65,7 +64,7 @@ def _all_formats() -> Iterator[TraceFormat]:
 
 
 def trace_titles() -> str:
-    """Return the titles of all trace formats as a list in text."""
+    """Return the titles of all trace formats as one text."""
     titles = sorted(entry.title for entry in trace_formats())
     return f"{', '.join(titles[:-1])} or {titles[-1]}"
 
@@ -84,7 +83,6 @@ def _first_line(lines: TraceLines) -> FirstLine:
 
 
 def _reject_unknown_format(lines: TraceLines, first: FirstLine) -> NoReturn:
-    """Raise MalformedFile for a file of unknown format."""
     if isinstance(first, Table):
         reject_table(
             lines, first, " or ".join(",".join(entry.needed) for entry in trace_formats() if entry.tabular)

@@ -1,4 +1,4 @@
-"""Interface of a trace format: name, reader, and the test whether a file's first line has this format."""
+"""Interface of a trace format: its name, its reader, and a test whether a file has the format."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Table(NamedTuple):
 
 
 class JsonLines(NamedTuple):
-    """The first JSON object of a file and, if the file is one JSON array, its other objects (`rest`)."""
+    """The first JSON object of a file. If the file is one JSON array, `rest` has the other objects."""
 
     record: Mapping[str, object]
     rest: tuple[Mapping[str, object], ...] = ()
@@ -44,7 +44,7 @@ FirstLine = Table | JsonLines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFormat:
-    """One trace format. To add one, write a module with a `FORMAT` in `formats/`, or a table in `tables.toml`."""
+    """One trace format. A new format is a module with a `FORMAT` in `formats/`, or a table in `tables.toml`."""
 
     name: str
     title: str  # name in lists of formats

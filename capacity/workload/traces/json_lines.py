@@ -1,4 +1,4 @@
-"""JSON objects of a trace, one per line, and their fields; error messages have one line."""
+"""Parse the JSON objects of a trace, one per line, and their numbers."""
 
 import json
 from typing import NoReturn
@@ -27,7 +27,7 @@ def _decode(lines: TraceLines, text: str) -> object:
 
 
 def json_document(lines: TraceLines, first: str) -> JsonLines:
-    """Parse the whole file, whose first line is `first`, as one JSON object or array. Raises MalformedFile."""
+    """Parse the whole file as one JSON object or array; `first` is its first line. Raises MalformedFile."""
     texts, characters = [first], len(first)
     for line in lines:
         texts.append(line)

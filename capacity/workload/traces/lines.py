@@ -1,4 +1,4 @@
-"""Lines of a trace file, plain or gzipped, with limits on all sizes; error messages have one line."""
+"""Read the lines of a trace file, plain or gzipped, with size limits, and parse their fields."""
 
 import gzip
 import io
@@ -26,7 +26,7 @@ _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
 class TraceLines:
-    """Iterator over the lines of one open trace; it tracks the current line number for errors.
+    """Iterator over the lines of an open trace; it counts lines for errors.
 
     Raises MalformedFile for damaged compression, invalid text, and lines or files beyond the limits.
     """
@@ -53,9 +53,9 @@ class TraceLines:
                     )
                 yield line
         except EOFError:
-            self.reject("the gzip data end early: the file is truncated")
+            self.reject("the gzip data is truncated")
         except (gzip.BadGzipFile, zlib.error) as error:
-            self.reject(f"the gzip data are damaged: {error}")
+            self.reject(f"the gzip data is damaged: {error}")
         except OSError as error:
             self.reject(f"cannot be read: {error.strerror or error}")
 
@@ -91,7 +91,7 @@ def short_repr(value: object) -> str:
 
 
 def parse_token_count(lines: TraceLines, field: str, text: str) -> tuple[int, bool]:
-    """Return the token count in a field, at least 0, and whether the text contains anything except digits."""
+    """Parse a token count, at least 0; also return whether the text contains anything except digits."""
     text = text.strip()
     if text.isdigit() and text.isascii() and len(text) < 18:
         count, plain = int(text), True
@@ -105,7 +105,7 @@ def parse_token_count(lines: TraceLines, field: str, text: str) -> tuple[int, bo
 
 
 def check_tokens(lines: TraceLines, field: str, count: int, written: object) -> None:
-    """Raise MalformedFile for a token count below 0 or above the limit of any model; the caller must check for 0."""
+    """Raise MalformedFile for a token count below 0 or above the limit; 0 is accepted, and the caller must check it."""
     if count < 0:
         lines.reject(f"{field} {short_repr(written)} is negative; a request has at least 1 token")
     if count > MAX_REQUEST_TOKENS:
@@ -140,7 +140,7 @@ def parse_seconds(lines: TraceLines, field: str, text: str) -> float:
 
 
 def count_from_first(arrival_s: FloatArray, notices: list[str]) -> FloatArray:
-    """Return the arrivals; if they are large enough to be calendar times, subtract the first and add a notice."""
+    """Return the arrivals. If they are large enough to be calendar times, subtract the first one and add a notice."""
     first_s = float(arrival_s.min())
     if first_s < EPOCH_LIKE_S:
         return arrival_s
@@ -153,7 +153,7 @@ def _buffer(stream: IO[bytes]) -> io.BufferedReader:
 
 
 def _decode_text(binary: io.BufferedReader) -> IO[str]:
-    """Return the stream as UTF-8 text, with or without BOM, any line ends; keep invalid bytes for messages."""
+    """Return the stream as UTF-8 text, with or without BOM; invalid bytes are kept for error messages."""
     try:
         compressed = binary.peek(2)[:2] == b"\x1f\x8b"
     except OSError as error:

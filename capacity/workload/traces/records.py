@@ -1,4 +1,4 @@
-"""Read requests from JSON records whose times and token counts have several alternative field names."""
+"""Read requests from JSON records whose fields for times and token counts have several possible names."""
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ def json_records(lines: TraceLines, first: JsonLines) -> Iterator[Record]:
 
 
 def flatten_record(record: Record, prefix: str = "", depth: int = 0) -> dict[str, object]:
-    """Return a record with dotted names for nested fields; OpenTelemetry `attributes` keep their own names."""
+    """Return the record with dotted names for nested fields; the names of OpenTelemetry `attributes` are unchanged."""
     found: dict[str, object] = {}
     for name, value in record.items():
         if name == "attributes":
@@ -43,7 +43,7 @@ def flatten_record(record: Record, prefix: str = "", depth: int = 0) -> dict[str
 
 
 def _attributes(value: object) -> dict[str, object]:
-    """Return OpenTelemetry attributes as a dict; the input is a dict or an OTLP list of keys with typed values."""
+    """Return OpenTelemetry attributes as a dict; they may also be an OTLP list of keys with typed values."""
     if isinstance(value, Mapping):
         return dict(value)
     found: dict[str, object] = {}
@@ -56,7 +56,7 @@ def _attributes(value: object) -> dict[str, object]:
 
 
 def _parse_whole_number(value: object) -> object:
-    """Return the number in an OTLP 64-bit integer, which is written as text; return other values unchanged."""
+    """Return an OTLP 64-bit integer, which is written as text, as a number; other values are unchanged."""
     return (
         int(value)
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20
@@ -66,7 +66,7 @@ def _parse_whole_number(value: object) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """Alternative field names of one format for time, tokens and session; the first present one applies."""
+    """Possible field names of one format for times, tokens and session; the first name that is present is used."""
 
     name: str
     times: tuple[str, ...]
@@ -84,7 +84,7 @@ class Names:
 
 @cache
 def record_names() -> Mapping[str, Names]:
-    """Return the alternative field names of each format. Raises MalformedFile."""
+    """Return the possible field names of each format. Raises MalformedFile."""
     return read_rows(Path(__file__).with_name("formats") / "records.toml", Names)
 
 
@@ -110,7 +110,7 @@ class Requests:
         return len(self.sent_ns)
 
     def add(self, record: Record, time: str, prompt: str, output: str, session: str | None = None) -> None:
-        """Add a request from a record; the arguments are field names. A request without an answer is only counted."""
+        """Add the request of a record; the arguments are field names. Requests without an answer are only counted."""
         lines = self.lines
         output_tokens = json_tokens(lines, output, _parse_whole_number(record[output]))
         prompt_tokens = json_tokens(lines, prompt, _parse_whole_number(record[prompt]))
@@ -125,7 +125,7 @@ class Requests:
         lines.count_row(len(self))
 
     def _nanoseconds(self, field: str, value: object) -> int:
-        """Return nanoseconds since 1970 of a date, or of s, ms, us or ns, inferred from the magnitude."""
+        """Return nanoseconds since 1970 of a date or a number; its unit (s, ms, us, ns) follows from its magnitude."""
         value = _parse_whole_number(value)
         if isinstance(value, str):
             return self.clock.nanoseconds(self.lines, field, value)
@@ -142,7 +142,7 @@ class Requests:
         return ns
 
     def workload(self, name: str, notices: Sequence[str] = ()) -> Workload:
-        """Return the requests as a workload that starts at the first one. Raises MalformedFile if empty."""
+        """Return the requests as a workload that starts at the first one. Raises MalformedFile without requests."""
         if not len(self):
             self.lines.reject("has no request with a time, prompt and output tokens")
         if self.empty:

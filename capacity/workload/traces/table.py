@@ -1,4 +1,4 @@
-"""Read traces from tables: one request per row, columns identified by name."""
+"""Read traces from tables with one request per row; columns are identified by name."""
 
 import csv
 import itertools
@@ -29,7 +29,7 @@ from capacity.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvSchema:
-    """Columns of one kind of table, and the meaning of its timestamps and of 0 tokens."""
+    """Column names of one kind of table, and the meaning of its timestamps and of 0 tokens."""
 
     name: str
     title: str
@@ -61,7 +61,7 @@ _PLAIN_CALENDAR = r"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}{}[0-9]{{2}}:[0-9]{{2}}:[0-9
 
 
 def table_format(schema: CsvSchema) -> TraceFormat:
-    """Return the trace format for one kind of table, which is recognised by its three required columns."""
+    """Return the trace format of one kind of table, which is recognised by three required columns."""
     return TraceFormat(
         name=schema.name,
         title=schema.title,
@@ -89,7 +89,7 @@ def _read(schema: CsvSchema, lines: TraceLines, first: FirstLine, options: Trace
 
 
 def parse_header(lines: TraceLines, first_line: str) -> Table:
-    """Parse the column names, with the delimiter that gives most of them. Raises MalformedFile."""
+    """Parse the column names, with the delimiter that gives the most names. Raises MalformedFile."""
     split: dict[str, list[str]] = {}
     for delimiter in ",;\t":
         try:
@@ -132,7 +132,7 @@ class _Columns:
         return None if column is None else self.index.get(column.casefold())
 
     def read(self, lines: Iterator[str], delimiter: str, limit: int | None) -> None:
-        """Read up to `limit` requests: chunks of plain numbers at once, other lines row by row."""
+        """Read up to `limit` requests. Chunks of plain numbers are parsed at once, other chunks row by row."""
 
         def rows(source: Iterator[str]) -> Iterator[list[str]]:
             return csv.reader(source, delimiter=delimiter, strict=True)
@@ -150,13 +150,13 @@ class _Columns:
         self._read_rows(rows(lines), limit)
 
     def _number_lines(self, chunk: list[str], before: int) -> Iterator[str]:
-        """Yield the lines of a chunk and update the current line number; `before`: line number before the chunk."""
+        """Yield the lines of a chunk and update the line number, which is `before` at the start of the chunk."""
         for place, line in enumerate(chunk, start=before + 1):
             self.lines.number = place
             yield line
 
     def _read_plain(self, chunk: list[str], delimiter: str) -> bool:
-        """Parse all rows of a chunk at once; if a row must be parsed individually, return False and add nothing."""
+        """Parse all rows of a chunk at once. If a row needs its own parsing, return False and add no row."""
         text = "".join(chunk)
         if not text.isascii() or not self.lines.allows_rows(len(self.prompt_tokens) + len(chunk)):
             return False
@@ -256,13 +256,13 @@ class _Columns:
 
 
 class CalendarClock:
-    """Converts dates with times to nanoseconds since 1970; a time without a time zone is UTC."""
+    """Converts dates with times to nanoseconds since 1970; times without a time zone are UTC."""
 
     def __init__(self) -> None:
         self._minutes: dict[tuple[str, str, str | None], int] = {}
 
     def nanoseconds(self, lines: TraceLines, field: str, text: str) -> int:
-        """Return exact nanoseconds since 1970; Azure traces have seven decimals, more than datetime supports."""
+        """Return exact nanoseconds since 1970; datetime has too few decimals for Azure traces."""
         match = _CALENDAR.fullmatch(text.strip())
         if match is None:
             lines.reject(f"{field} {short_repr(text)} is not a time such as 2023-11-16 18:15:46.6805900")
@@ -284,7 +284,7 @@ class CalendarClock:
         return minute_ns + int(second) * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
 
     def plain_nanoseconds(self, lines: TraceLines, field: str, texts: Sequence[str]) -> IntArray | None:
-        """Return nanoseconds since 1970 of times in one format without a zone; None if a text has another format."""
+        """Return nanoseconds since 1970 of texts in one format without time zone; None for other texts."""
         width, form = len(texts[0]), _PLAIN_CALENDAR.format(" T"["T" in texts[0]])
         if not 19 <= width <= 29 or width == 20 or any(len(text) != width for text in texts):
             return None
@@ -300,7 +300,7 @@ class CalendarClock:
 
 
 def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Yield lists of consecutive lines; if reading a line fails, the lines before it are yielded first."""
+    """Yield lists of consecutive lines. If reading a line fails, the lines before it are yielded before the error."""
     chunk, size = list[str](), 0
     try:
         for line in lines:
@@ -318,7 +318,7 @@ def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
 
 
 def _plain_counts(texts: Sequence[str]) -> IntArray | None:
-    """Return token counts if all texts are short, only digits and not 0; otherwise None."""
+    """Return token counts if all texts are short, contain only digits and are not 0; otherwise None."""
     if not "".join(texts).isdigit() or not all(0 < len(text) < 8 for text in texts):
         return None
     counts = np.array(list(map(int, texts)), dtype=np.int64)
@@ -326,7 +326,7 @@ def _plain_counts(texts: Sequence[str]) -> IntArray | None:
 
 
 def _plain_seconds(texts: Sequence[str]) -> FloatArray | None:
-    """Return times in seconds; None if `parse_seconds` would reject one of them, or if one contains whitespace."""
+    """Return times in seconds; None if `parse_seconds` would reject a text, or if a text contains whitespace."""
     if not _PLAIN_NUMBERS.issuperset("".join(texts)):
         return None
     try:
@@ -337,5 +337,4 @@ def _plain_seconds(texts: Sequence[str]) -> FloatArray | None:
 
 
 def as_ints(values: "array[int]") -> IntArray:
-    """Return a numpy view of an array of 64-bit integers."""
     return np.frombuffer(values, dtype=np.int64)

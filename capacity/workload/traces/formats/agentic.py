@@ -1,4 +1,4 @@
-"""Agentic coding sessions, one per line: each request waits for the previous one, and prompts extend earlier ones."""
+"""Agentic coding sessions, one per line; each request waits for the previous one and extends an earlier prompt."""
 
 import heapq
 from array import array
@@ -23,14 +23,13 @@ _COLUMNS = ("t", "in", "out", "prefix_parent", "prefix_blocks", "api_time", "thi
 
 
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
-    """Read sessions as a closed loop: a request is sent a think time after the previous one of its thread completes.
+    """Read sessions as a closed loop: a request follows a think time after the previous request of its thread.
 
-    A subagent's first request follows the latest request of the main thread. Duplicate sessions and requests without
-    an answer are skipped. With `concurrent_sessions`, this many users replay one session after another; the next
-    session is replayed by the user who finished first in the recording. Otherwise all sessions start at 0. Different
-    sessions never have equal block hashes in the recording. It is therefore assumed that sessions with equal
-    `tool_tokens` (and `system_tokens`) share the tools and system prompt at the start of their first large prompt.
-    Raises MalformedFile.
+    A subagent's first request follows the latest request of the main thread. Duplicate sessions and requests without an
+    answer are skipped. With `concurrent_sessions`, this many users replay one session after another; the next session
+    is replayed by the user who finished first in the recording. Otherwise all sessions start at 0. The recording does
+    not show blocks that sessions share. So sessions with equal `tool_tokens` (and `system_tokens`) are assumed to share
+    the tools (and the system prompt) at the start of their first large prompt. Raises MalformedFile.
     """
     assert isinstance(first, JsonLines)
     limit, users = options.limit, options.concurrent_sessions
@@ -67,7 +66,6 @@ class _Sessions:
         return len(self.columns["arrival_s"])
 
     def add(self, record: Mapping[str, object]) -> None:
-        """Add the requests of one session."""
         lines = self.lines
         if missing := [key for key in _KEYS if key not in record]:
             lines.reject(f"has no {missing[0]!r}; it has {short_repr(', '.join(map(str, record)))}")
@@ -127,11 +125,11 @@ class _Sessions:
             heapq.heappush(self.users, (end_s, user, last))
 
     def text_number(self, key: object) -> int:
-        """Return the id of the text with this key; equal keys have equal ids."""
+        """Return the id of the text for this key; equal keys have equal ids."""
         return self.texts.setdefault(key, len(self.texts))
 
     def workload(self, name: str) -> Workload:
-        """Return the requests as a workload, with notices of the skipped requests."""
+        """Return the requests as a workload, with a notice of skipped requests."""
         notices: list[str] = []
         if self.duplicates:
             notices.append(f"{self.duplicates:,} duplicate sessions skipped")
@@ -164,7 +162,7 @@ class _Sessions:
 
 
 class _Session:
-    """Prompts of one session: each starts with part of an earlier one and continues with its own text."""
+    """Prompts of one session. Each starts with a part of an earlier prompt and continues with new text."""
 
     def __init__(self, sessions: _Sessions, record: Mapping[str, object]) -> None:
         self._sessions = sessions
@@ -177,9 +175,9 @@ class _Session:
         self.prompts: list[list[tuple[int, int]]] = []
 
     def add_prompt(self, where: str, tokens: int, parent: object, blocks: object, *, main: bool) -> None:
-        """Add a prompt: the first blocks of its parent, or tools and system prompt, and then new text.
+        """Add a prompt: the first blocks of its parent prompt, or tools and system prompt, followed by new text.
 
-        `where` names the request in errors; `main`: whether it belongs to the main thread and not to a subagent.
+        `where` names the request in errors; `main`: whether the request belongs to the main thread, not to a subagent.
         """
         lines = self._lines
         index = len(self.prompts)

@@ -43,7 +43,7 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
 
 
 def _requests(record: Record) -> Iterator[Record]:
-    """Yield a record, or the spans or log records that it contains, with dotted names for nested fields."""
+    """Yield the record, or the spans or log records in it, with dotted names for nested fields."""
     outer = next((key for key in NESTED if key in record), None)
     if outer is not None:
         scopes, records = NESTED[outer]

@@ -25,9 +25,9 @@ _POSSIBLE_BLOCK_TOKENS = tuple(2**power for power in range(14))
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
     """Read requests with `timestamp`, `input_length`, `output_length`, optional `max_tokens` and `hash_ids`.
 
-    The block size is the one that matches the number of hashes in every row. Timestamps are milliseconds with
-    Mooncake's 512-token blocks and seconds with 16-token blocks; with other blocks, milliseconds if all are whole
-    numbers. Raises MalformedFile.
+    The block size is inferred from the numbers of tokens and hashes of all rows. Timestamps are milliseconds with
+    blocks of 512 tokens (Mooncake) and seconds with blocks of 16 tokens. With other blocks they are milliseconds if all
+    are whole numbers, else seconds. Raises MalformedFile.
     """
     assert isinstance(first, JsonLines)
     block_tokens, seconds_per_unit = options.block_tokens, options.seconds_per_unit
@@ -126,7 +126,7 @@ class _Rows:
         self.session.append(number)
 
     def workload(self, name: str, seconds_per_unit: float | None, *, spread_ticks: bool) -> Workload:
-        """Return the requests as a workload, with notices of the assumptions about units and block size."""
+        """Return the requests as a workload, with notices of the assumed time unit and block size."""
         notices: list[str] = []
         block_tokens = self._block_tokens()
         content = None if block_tokens is None else self._content(block_tokens)
@@ -172,7 +172,7 @@ class _Rows:
 
 
 def _handle_ticks(workload: Workload, *, spread: bool) -> Workload:
-    """Spread requests to which a coarse clock gave the same timestamp; without `spread`, only add a notice."""
+    """Spread requests with the same timestamp of a coarse clock; without `spread`, only add a notice."""
     ticks_s = np.unique(workload.arrival_s)
     if len(ticks_s) < 10 or len(workload) < 3 * len(ticks_s):
         if spread:

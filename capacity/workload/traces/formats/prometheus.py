@@ -23,7 +23,7 @@ MAX_SAMPLES = 5_000_000
 
 
 class Histogram(NamedTuple):
-    """Request counts: a row for each interval between `at_s`, a column per length bucket up to `bounds` tokens."""
+    """Numbers of requests, a row for each interval of `at_s`; `bounds`: upper ends of the length buckets in tokens."""
 
     at_s: FloatArray
     bounds: FloatArray
@@ -31,7 +31,7 @@ class Histogram(NamedTuple):
 
 
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
-    """Generate the counted requests of each interval at random times, with lengths drawn from the buckets.
+    """Generate the requests of each interval at random times, with lengths drawn from the histograms.
 
     Counts of several servers are added up. A counter that decreases was reset. Raises MalformedFile.
     """
@@ -74,7 +74,7 @@ def _series(lines: TraceLines, record: Mapping[str, object]) -> list[Mapping[str
 
 
 def _histogram(lines: TraceLines, series: list[Mapping[str, object]], name: re.Pattern[str]) -> Histogram:
-    """Return the increase of each bucket between consecutive samples of the query, summed over servers."""
+    """Return the increase of each bucket between consecutive samples, summed over servers."""
     rises: dict[float, dict[float, float]] = {}  # by upper bound and time
     samples = 0
     for entry in series:
@@ -126,11 +126,11 @@ def _number(lines: TraceLines, field: str, value: object) -> float:
 
 
 def _draw_lengths(histogram: Histogram, coming: IntArray, rng: np.random.Generator) -> IntArray:
-    """Draw a length for each request of each interval: a bucket in proportion to the counts of the buckets, then a
+    """Draw a length for each request of each interval: a bucket with a probability proportional to its count, then a
     uniform length in the bucket.
 
-    An interval whose buckets are empty uses the totals of all intervals. The last bucket has no upper bound; its width
-    is assumed to be its lower bound.
+    An interval without counts uses the totals of all intervals. The last bucket has no upper bound; its width is
+    assumed to equal its lower bound.
     """
     upper = histogram.bounds.copy()
     upper[-1] = 2 * upper[-2] if len(upper) > 1 else 2.0
