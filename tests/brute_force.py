@@ -32,15 +32,19 @@ def brute_force(
     search = Search(**space, replications=traffic["replications"])
     fields = {name: value for name, value in traffic.items() if name != "replications"}
     workloads = resample_traffic(Traffic(**fields), None, search.replications)
-    arena = EvaluationContext(model=load_model(model), workloads=workloads, goal=Goal(slos=parsed_slos(slo)))
+    context = EvaluationContext(
+        model=load_model(model), workloads=workloads, goal=Goal(slos=parsed_slos(slo))
+    )
     market = Market.look_up(search, Cost(price=PRICES), [])
-    surveyor = CandidateGenerator(arena=arena, search=search, load=Load.average(workloads), market=market)
-    found = look_at_everything(surveyor)
+    generator = CandidateGenerator(
+        context=context, search=search, load=Load.average(workloads), market=market
+    )
+    found = look_at_everything(generator)
     options = {option.candidate_at(0): option for option in found.options}
     best, points, reached = math.inf, 0, set()
-    for candidate in every_candidate(arena, search, market, surveyor):
+    for candidate in every_candidate(context, search, market, generator):
         points += 1
-        if not arena.run(EvaluationRequest(candidate=candidate, confidence=search.confidence)).met:
+        if not context.run(EvaluationRequest(candidate=candidate, confidence=search.confidence)).met:
             continue
         option = options.get(replace(candidate, replicas=0))
         assert option is not None, f"the survey excluded {candidate}, which meets the SLO"
@@ -52,28 +56,28 @@ def brute_force(
     return best, points, reached
 
 
-def look_at_everything(surveyor: CandidateGenerator) -> CandidateRecord:
+def look_at_everything(generator: CandidateGenerator) -> CandidateRecord:
     """All of the space, resolved and bounded."""
-    for prospect in list(surveyor.unresolved_candidates()):
+    for prospect in list(generator.unresolved_candidates()):
         prospect.enter()
-    return surveyor.survey
+    return generator.survey
 
 
 def every_candidate(
-    arena: EvaluationContext, search: Search, market: Market, surveyor: CandidateGenerator
+    context: EvaluationContext, search: Search, market: Market, generator: CandidateGenerator
 ) -> Iterator[Candidate]:
     for gpu in market.quotes:
-        for asked in pools(search, gpu, arena.model):
-            pool = _runs(surveyor, asked)
+        for asked in pools(search, gpu, context.model):
+            pool = _runs(generator, asked)
             if "aggregated" not in search.serving or pool is None:
                 continue
             most = search.max_gpus // pool.num_gpus
             if most:
                 yield Candidate(pool=pool, replicas=1)
-            for replicas, router in itertools.product(range(2, most + 1), surveyor.routers(most)):
+            for replicas, router in itertools.product(range(2, most + 1), generator.routers(most)):
                 yield Candidate(pool=pool, replicas=replicas, router=router)
-        for sides in pairs(search, gpu, arena.model):
-            prefill, decode = (_runs(surveyor, side) for side in sides)
+        for sides in pairs(search, gpu, context.model):
+            prefill, decode = (_runs(generator, side) for side in sides)
             if "disaggregated" not in search.serving or prefill is None or decode is None:
                 continue
             for count in range(1, search.max_gpus // prefill.num_gpus + 1):
@@ -82,12 +86,12 @@ def every_candidate(
                     yield Candidate(pool=decode, replicas=replicas, prefill=prefill, prefill_replicas=count)
 
 
-def _runs(surveyor: CandidateGenerator, asked: Pool) -> Pool | None:
+def _runs(generator: CandidateGenerator, asked: Pool) -> Pool | None:
     """The pool with a context that fits; None where it holds not one request, or cannot run."""
     try:
-        pool, resolved = with_context(surveyor.arena, asked, surveyor.load)
+        pool, resolved = with_context(generator.context, asked, generator.load)
         if not resolved.memory.fits or not setup_of(resolved):
             return None
-        return pool if resolved.concurrent_requests(surveyor.load.longest_request_tokens) else None
+        return pool if resolved.concurrent_requests(generator.load.longest_request_tokens) else None
     except CapacityError:
         return None

@@ -37,11 +37,12 @@ def plan(
     """Find and rank the cheapest deployments that meet the SLO on the traffic, with simulation results and prices.
 
     `slo`: "ttft:p95:500ms" limits a percentile; "ttft:500" limits each request to 500 ms, and the fraction
-    `goodput_target` of the requests must meet it. Without any, the SLO of the `use_case` applies. `workers` processes,
-    including this one, simulate in parallel; a script that uses more than one must guard its own code with `if
-    __name__ == "__main__"`. `cluster` (tcp://host:port) simulates on a Dask cluster and in this process instead.
-    `progress(snapshot)` is called repeatedly during the search. Raises DoesNotFit if the model fits no engine of the
-    search space; a plan without `ranked` reports what prevents an answer.
+    `goodput_target` of the requests must meet it. Without `slo`, the SLO of the `use_case` applies. `workers`
+    processes, including this one, simulate in parallel; a script that uses more than one must guard its own code with
+    `if __name__ == "__main__"`. With `cluster` (tcp://host:port), the workers of this Dask cluster and this process
+    simulate instead. `progress(snapshot)` is called repeatedly during the search. Raises DoesNotFit if the model fits
+    no engine of the search space. If no deployment meets the SLO, `ranked` of the result is empty and `misses` has the
+    cause.
     """
     from capacity.deployment.routers import make_router
     from capacity.planning.search.plan_answer import run_search

@@ -106,8 +106,7 @@ def quality_change(
     *,
     params: float,
 ) -> QualityChange:
-    """Return the quality loss of serving `checkpoint` with weights in `scheme` and this KV cache dtype, as the sum of
-    the losses from each.
+    """Return the quality loss of serving `checkpoint` with weights in `scheme` and this KV dtype: the sum of both.
 
     `params` is the model's number of parameters. The loss from KV eviction is unknown because it depends on task and
     budget.

@@ -33,8 +33,8 @@ KINDS: dict[str, str] = {
     "does not fit": "the weights or a single request exceed the memory",
     "quality": "quality loss above --max-quality-loss",
     "no price": "no price for the GPU in this tier",
-    "limit": "the load needs more than --max-gpus or --budget (bound)",
-    "unmeetable": "an empty engine misses the SLO (bound)",
+    "limit": "a lower bound on its GPUs or cost exceeds --max-gpus or --budget",
+    "unmeetable": "misses the SLO even on an empty engine",
     "slo": "misses the SLO in simulation",
     "costlier": "dominated by the best candidate of its GPU and format",
     "unresolved": "not evaluated before the search ended",
@@ -78,8 +78,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRejection(Rejection):
-    """Rejected pair of prefill engine `prefill` and decode engine `pool`; `prefill_replicas` None: rejected with any
-    number of prefill replicas."""
+    """Rejected pair of prefill engine `prefill` and decode engine `pool`; `prefill_replicas` None: with any number."""
 
     prefill: Pool
     prefill_replicas: int | None
@@ -104,11 +103,11 @@ class LaunchLine:
 class Ranked(WrittenRecord):
     """Deployment that meets the SLO.
 
-    `trial` is the evaluation with step times at the required confidence, `predicted` that with predicted step times
-    (None if not run). `launch` has a command for each kind of server; it is empty if the engine is only a baseline
-    that cannot be launched. `watts` and `joules_per_output_token` are provisioned, `drawn` is the power drawn at the
-    served load. `confidence` is the highest tested level of `step_error.LEVELS` at which the SLO is still
-    met.
+    `trial` is the simulation result with step times that are not exceeded at the required confidence, `predicted` the
+    one with predicted step times (None if not run). `launch` has a command for each kind of server; it is empty if the
+    engine is only a baseline that cannot be launched. `watts` and `joules_per_output_token` count every GPU at full
+    power; `drawn` is the power drawn at the served load. `confidence` is the highest tested level of
+    `step_error.LEVELS` at which the SLO is still met.
     """
 
     FIRST: ClassVar[tuple[str, ...]] = ("label", "pools", "pool", "replicas", "router")
@@ -133,12 +132,10 @@ class Ranked(WrittenRecord):
 
     @property
     def tokens_per_s_per_gpu(self) -> float:
-        """Return the output tokens/s per GPU in the trial."""
         return self.trial.output_tokens_per_s / self.num_gpus
 
     @property
     def label(self) -> str:
-        """Return the one-line label of the deployment."""
         return self.candidate.label
 
     @property
@@ -160,7 +157,8 @@ class Ranked(WrittenRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditional(WrittenRecord):
-    """Deployment with a lower objective than the recommendation, and the conditions that the user has to accept."""
+    """Deployment with a lower objective than the recommended one, and the conditions that the user has to accept:
+    formats that lose quality, or drafts not measured for the model."""
 
     conditions: tuple[str, ...]
     answer: Ranked
@@ -181,7 +179,7 @@ class Point:
 
     @property
     def worst_ratio(self) -> float:
-        """Return the highest ratio of latency to limit of all SLOs."""
+        """Return the highest ratio of latency to limit over all SLOs."""
         return max((level.ratio for level in self.levels), default=0.0)
 
 
@@ -210,10 +208,11 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearestMiss(WrittenRecord):
-    """Simulated deployment within the limits of the search that is nearest to the SLO, which it misses.
+    """Deployment within the limits of the search that comes closest to meeting the SLO but misses it.
 
-    `trial` is the evaluation with step times at the required confidence, `predicted` that with predicted step times
-    (None if not run). `reason` is the bound that excludes the deployment; None if the search simulated it.
+    `trial` is the simulation result with step times that are not exceeded at the required confidence, `predicted` the
+    one with predicted step times (None if not run). `reason` states the bound by which the search excluded the
+    deployment; None if the search simulated it.
     """
 
     FIRST: ClassVar[tuple[str, ...]] = ("label", "pools")
@@ -227,7 +226,6 @@ class NearestMiss(WrittenRecord):
 
     @property
     def label(self) -> str:
-        """Return the one-line label of the deployment."""
         return self.candidate.label
 
     @property
@@ -255,7 +253,6 @@ class SearchCounts(WrittenRecord):
 
     @property
     def simulated_fraction(self) -> float:
-        """Return the fraction of `points` that was simulated."""
         return self.simulated / self.points if self.points else 0.0
 
 
@@ -311,11 +308,15 @@ class Plan(AnswerRecord):
 
     @property
     def proof(self) -> str:
-        """Return a sentence that states whether the best deployment is proved to be the best, and if not, why."""
+        """Return text that states whether no better deployment can exist, and if not proved, why."""
         if self.proved:
             return "every cheaper candidate was excluded by a bound or simulated"
         unresolved = self.counts.unresolved
-        what = f"{unresolved} engines not evaluated" if unresolved else "answers not simulated in full"
+        what = (
+            f"{unresolved} engines were not evaluated"
+            if unresolved
+            else "some deployments were not simulated in full"
+        )
         if self.ended == "interrupted":
             return f"the search was interrupted: {what}"
         return f"the time limit ended the search: {what} (--time-limit-s 0: no limit)"

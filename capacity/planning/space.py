@@ -37,7 +37,7 @@ def as_list(value: Any) -> Any:
 
 
 def _listed_or_default(value: Any) -> Any:
-    """Return the value as in `as_list`, with None for words that mean the default (none, checkpoint, auto)."""
+    """Return the value as `as_list` does, with None for words that mean the default (none, checkpoint, auto)."""
     listed = as_list(value)
     if not isinstance(listed, (tuple, list)):
         return listed
@@ -45,7 +45,7 @@ def _listed_or_default(value: Any) -> Any:
 
 
 def _listed_caps(value: Any) -> Any:
-    """Return the caps of a list; `auto` means `DEFAULT_CAPS`, `none` no cap. Raises ValueError."""
+    """Return a list of power caps as a tuple; `auto` means `DEFAULT_CAPS`, `none` means no cap."""
     listed = as_list(value)
     if not isinstance(listed, (tuple, list)):
         return listed
@@ -85,7 +85,7 @@ DRAFT_MODEL = "draft-model"
 
 
 class Axes(FlagSpec):
-    """Axes that `plan` searches, with lists as `a,b,c`; `default` in a list is the engine's own choice."""
+    """Axes that `plan` searches, each a list such as `a,b,c`; `default` in a list means the engine's default."""
 
     gpus: Names = ()
     power_cap: Caps = (None,)
@@ -125,8 +125,8 @@ class Axes(FlagSpec):
 
     @property
     def co2_g_per_kwh(self) -> float | None:
-        """Return the carbon intensity of the region, for the objective carbon by default that of the world; else None.
-        Raises UnknownName."""
+        """Return the carbon intensity of `grid_region` in g/kWh; without a region, that of the world for the objective
+        `carbon` and None for other objectives. Raises UnknownName."""
         region = self.grid_region or ("world" if self.objective == "carbon" else None)
         return None if region is None else co2_g_per_kwh(region)
 
@@ -208,7 +208,7 @@ class Candidate:
 
     @property
     def engine_label(self) -> str:
-        """Return the engine with the settings that distinguish it, without its replicas."""
+        """Return the label without the number of replicas."""
         return ", ".join([self.engine, *_settings(self.pool, self.router)])
 
 
@@ -252,17 +252,17 @@ SHARED_FIELDS = (
     "draft",
 )  # settings that prefill and decode engines of a pair share  # fmt: skip
 DISAGGREGATED_ENGINES = ("vllm", "sglang", "tensorrt-llm")  # that support disaggregated prefill and decode
-DRAFTS, DISAGGREGATED_PENALTY, ROUTED = 4, 8, 2  # their contributions to oddness; any other setting counts 1
+DRAFTS, DISAGGREGATED_PENALTY, ROUTED = 4, 8, 2  # in `complexity_penalty`; another setting counts 1
 
 
-def complexity_penalty(pool: Pool, *, apart: bool = False, router: str = ROUND_ROBIN) -> int:
-    """Return the number of settings that differ from the engine's defaults; drafts, separate prefill and a router
-    count more than 1. Among equal objectives, the smallest number is preferred."""
+def complexity_penalty(pool: Pool, *, disaggregated: bool = False, router: str = ROUND_ROBIN) -> int:
+    """Return the number of settings that differ from the engine's defaults; drafts, separate prefill and a router count
+    more than 1. Of candidates with equal objectives, the search prefers the one with the smallest number."""
     changed = sum(bool(getattr(pool, name) != Pool.model_fields[name].default) for name in SETTINGS)
     return (
         changed
         + DRAFTS * (pool.speculator is not None)
-        + DISAGGREGATED_PENALTY * apart
+        + DISAGGREGATED_PENALTY * disaggregated
         + ROUTED * (router != ROUND_ROBIN)
     )
 
@@ -312,8 +312,8 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
 
 
 def _formats(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
-    """Return the weight formats to search. If None (the checkpoint's format) is listed, a name for this format is
-    removed.
+    """Return the weight formats to search. If the list contains None (the checkpoint's format), names of this same
+    format are removed.
 
     By default, a 16-bit checkpoint may be quantized; a checkpoint published in fewer bits is served unchanged.
     """
@@ -356,7 +356,7 @@ def _drafts(search: Search, model: ModelSpec) -> Iterator[Fields]:
 
 
 def _parallelisms(search: Search, *, has_experts: bool) -> Iterator[Fields]:
-    """Yield parallelism settings; without experts no data parallelism, which would be the same as replicas."""
+    """Yield parallelism settings; without experts no data-parallel ranks, because they are the same as replicas."""
     names = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel")
     axes = itertools.product(
         search.tensor_parallel_sizes,

@@ -254,7 +254,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _scenario(name: str, served: Served, rate_per_s: float) -> Scenario:
-    runs = RateRuns(served=served, crew=None, progress=None)
+    runs = RateRuns(served=served, worker_pool=None, progress=None)
     highest, unlimited = runs.highest(rate_per_s * served.replicas, CONFIDENCE)
     if highest is None:
         raise InvalidInput(f"the SLO is met at any rate: {unlimited[0]}")

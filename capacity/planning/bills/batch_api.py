@@ -1,8 +1,7 @@
-"""Cost of a job that can wait: on a provider's batch API, on GPUs rented for the job, or in idle hours of your own
-GPUs.
+"""Cost of a job that can wait, on a batch API, on GPUs rented for the job, or in idle hours of your own GPUs.
 
-A batch API is cheaper because its answers may arrive hours later, so the provider can use idle GPUs. Rented GPUs run
-at full load until the job is done. Your own GPUs are already paid for, so the job adds only energy.
+A batch API is cheaper because its answers may arrive hours later, so the provider can use idle GPUs. Rented GPUs run at
+full load until the job is done. Your own GPUs are already paid for, so the job adds only energy.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ USER_PROVIDER = "user"  # provider of a price given by the user
 
 
 class BatchPrice(Spec):
-    """Discount of a batch API: a request costs `multiple` times the regular price, answered within `window_hours`."""
+    """Batch discount: a request costs `multiple` times the regular price and is answered within `window_hours`
+    hours."""
 
     name: str
     provider: str
@@ -44,7 +44,7 @@ class BatchPrice(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchApiCost:
-    """Cost of a job on a batch API; `own_usd_per_document` is the cost on GPUs rented for the job.
+    """Cost of a batch job on a provider's batch API, and on GPUs rented for the job (`own_usd_per_document`).
 
     `in_time`: the API's completion window is at most the deadline. `break_even_utilization`: fraction of full load
     above which rented GPUs are cheaper than the API; None if they are more expensive even at full load.
@@ -104,11 +104,11 @@ def batch_api_costs(
 ) -> tuple[BatchApiCost, ...]:
     """Return the cost of the job for each pair of an API price and a discount that applies to it, the cheapest first.
 
-    A price from the price list gets only the discounts of its provider; a price given by flags gets every discount
-    that the user names. Prompt-cache discounts are ignored because a provider may not combine them with the batch
-    discount. `full_ends`: 90 % interval of measured / predicted time of a request at full load.
+    A price from the price list gets only the discounts of its provider; a price given by flags gets every discount that
+    the user names. Prompt-cache discounts are ignored because a provider may not combine them with the batch discount.
+    `full_ends`: lower and upper end of the 90 % interval of measured / predicted request time at full load.
 
-    Raises InvalidInput without an API price, and for `all` discounts with only a price given by flags.
+    Raises InvalidInput if there is no API price, and for `all` discounts if the only API price is given by flags.
     """
     if billing.batch_api is None or job is None:
         return ()
@@ -146,7 +146,8 @@ def batch_api_costs(
 
 
 def idle_job(billing: Billing, full: Rates, *, watts: float, usd_per_hour: float) -> IdleJob | None:
-    """Return the time and energy of the batch job in the replicas' idle hours; None without idle hours or a job."""
+    """Return the time and energy of the batch job in idle hours of the replicas; None if one of the two is not
+    given."""
     if billing.idle_hours_per_day is None or billing.documents is None or billing.deadline_hours is None:
         return None
     hours_per_day, hours = billing.idle_hours_per_day, billing.documents / full.requests_per_s / 3600

@@ -1,9 +1,9 @@
-"""Bill of a deployment at the served load and at full load; comparisons with APIs, spot capacity and batch jobs.
+"""Bill of a deployment at the served load and at full load, and comparisons with APIs, spot capacity and batch jobs.
 
-All values follow from a price, a request rate and request lengths. Whole instances are billed, idle or not; a month
-has 730 hours. Input and output tokens share the bill in proportion to the GPU time of prefill and decode
+All values follow from a price, a request rate and request lengths. Whole instances are billed, idle or not; a month has
+730 hours. Input and output tokens share the bill in proportion to the GPU time of prefill and decode
 (`cost_estimate.TOKEN_PRICE_RULE`). Power and energy are provisioned: each GPU counts at full power plus host and
-cooling, idle or not. `drawn` has the predicted power at the load.
+cooling, idle or not. Fields named `drawn` hold the power that the GPUs are predicted to draw at the load instead.
 """
 
 import math
@@ -16,12 +16,20 @@ from capacity.answers.drawn_energy import JOULES_PER_KWH, DrawnEnergy
 from capacity.answers.records import ReplicasNeeded
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord, make_from
-from capacity.deployment import Billing
+from capacity.deployment import Billing, Cost
 from capacity.hardware.cost_estimate import MILLION, TOKEN_PRICE_RULE, unit_costs
-from capacity.hardware.pricing import HOURS_PER_MONTH, SECONDS_PER_HOUR, Price, billed_gpus, usd_per_hour
+from capacity.hardware.pricing import (
+    HOURS_PER_MONTH,
+    SECONDS_PER_HOUR,
+    Price,
+    billed_gpus,
+    find_price_for_cost,
+    usd_per_hour,
+)
 from capacity.planning.bills.batch_api import BatchApiCost, IdleJob, batch_api_costs, idle_job
 from capacity.planning.bills.growth import GrowthMonth, growth_months
 from capacity.planning.bills.hosted_prices import ApiPrice
+from capacity.pool.resolve import ResolvedPool
 from capacity.simulator.levels import SloLevel
 from capacity.simulator.verdict import Judgement
 from capacity.workload.windows import Window
@@ -35,8 +43,8 @@ NO_PRICE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Load in requests per second with mean lengths; `prefill_share` is the prefill fraction of busy GPU time, `drawn`
-    the power drawn at this load."""
+    """Load in requests per second, with the mean tokens of a request; `prefill_share` is the prefill fraction of busy
+    GPU time, `drawn` the power drawn at this load."""
 
     requests_per_s: float
     input_tokens: float
@@ -78,8 +86,7 @@ class LoadCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakEven:
-    """Monthly bills of your own GPUs and of an API at the offered load, and the break-even load, at which they are
-    equal.
+    """Monthly bills of your own GPUs and of an API at the offered load, and the load at which they would be equal.
 
     If the billed replicas cannot serve the offered load, `own_usd_per_month` is the bill of enough replicas to serve
     it. `possible`: whether the replicas billed in `own_usd_per_month` can serve the break-even load. `api` names the
@@ -126,10 +133,10 @@ class Bill(AnswerRecord):
     """Cost of a deployment.
 
     `served`, `verdict`, `offered_requests_per_s`, `needed` and `utilization` are None if no load is given;
-    `offered_requests_per_s` is also None for a closed loop. If more requests arrive than can be served, `served`
-    equals `full`. `levels` are the service levels of the simulated run at predicted step times; for traffic longer
-    than `slo_window`, they describe its worst window, given in `slo_window`. `break_even` uses the API price given by
-    flags, `apis` the prices of the price list.
+    `offered_requests_per_s` is also None for a closed loop. If more requests arrive than can be served, `served` equals
+    `full`. `levels` compare a simulation at predicted step times with each SLO. If the traffic is longer than the
+    `slo_window` that the user asks for, they describe the worst window, which is the field `slo_window`. `break_even`
+    uses the API price given by flags, `apis` the prices of the price list.
     """
 
     SCHEMA: ClassVar[str] = "capacity/cost/v1"
@@ -205,26 +212,21 @@ def make_bill(
     full_ends: tuple[float, float] = (1.0, 1.0),
     warnings: tuple[str, ...] = (),
 ) -> Bill:
-    """Return the bill of `billing.replicas` engines; `full` and `served` are total loads over all these engines.
+    """Return the bill of `billing.replicas` replicas of an engine.
 
-    `full_ends`: 90 % interval of measured / predicted time of a request at full load.
+    `full` is the highest load that these replicas can serve together, `served` the load that they do serve.
+    `full_ends`: lower and upper end of the 90 % interval of measured / predicted request time at full load.
     """
     gpus = gpus_per_replica * billing.replicas
     billed = billed_gpus(price, gpus)
     hourly = usd_per_hour(price, billed)
     watts = watts_per_gpu * gpus
-    own = own_api(billing)
+    own = api_price_from_flags(billing)
 
-    asked, able, bill = served or full, full, hourly
-    if run.verdict == "overloaded" and run.offered_requests_per_s is not None:
-        asked = replace(asked, requests_per_s=run.offered_requests_per_s)
-        count = None if needed is None else needed.needed or needed.stable
-        if count is not None and count.usd_per_hour is not None:
-            able = replace(full, requests_per_s=full.requests_per_s * count.replicas / billing.replicas)
-            bill = count.usd_per_hour
+    offered, highest, bill = _loads_to_compare(billing, hourly, full, served, run, needed)
 
     def break_even_with(api: ApiPrice) -> BreakEven:
-        return break_even(bill, asked, able, api, cached_fraction=billing.api_cached_fraction)
+        return break_even(bill, offered, highest, api, cached_fraction=billing.api_cached_fraction)
 
     job = batch_job(price, billing, gpus_per_replica, full)
     listed = [*apis, *(() if own is None else (own,))]
@@ -255,6 +257,36 @@ def make_bill(
         rule=TOKEN_PRICE_RULE,
         warnings=warnings,
     )
+
+
+def _loads_to_compare(
+    billing: Billing,
+    hourly_usd: float,
+    full: Rates,
+    served: Rates | None,
+    run: ServedRun,
+    needed: ReplicasNeeded | None,
+) -> tuple[Rates, Rates, float]:
+    """Return the offered load, the highest load that the GPUs can serve, and their bill in $/h, to compare with APIs.
+
+    If the billed replicas are overloaded, the GPUs are those of enough replicas to serve the offered load.
+    """
+    offered, highest, bill = served or full, full, hourly_usd
+    if run.verdict == "overloaded" and run.offered_requests_per_s is not None:
+        offered = replace(offered, requests_per_s=run.offered_requests_per_s)
+        count = None if needed is None else needed.needed or needed.stable
+        if count is not None and count.usd_per_hour is not None:
+            highest = replace(full, requests_per_s=full.requests_per_s * count.replicas / billing.replicas)
+            bill = count.usd_per_hour
+    return offered, highest, bill
+
+
+def required_price(resolved: ResolvedPool, cost: Cost) -> Price:
+    """Return the price of the pool's GPU. Raises InvalidInput if there is none."""
+    price = find_price_for_cost(resolved.profile.name, cost)
+    if price is None:
+        raise InvalidInput(NO_PRICE)
+    return price
 
 
 def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -> LoadCost:
@@ -289,8 +321,9 @@ def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -
     )
 
 
-def own_api(billing: Billing) -> ApiPrice | None:
-    """Return the API price given by flags; None if no price flag is set. Raises InvalidInput if only one is set."""
+def api_price_from_flags(billing: Billing) -> ApiPrice | None:
+    """Return the API price given by flags; None without one. Raises InvalidInput if only one of its two flags is
+    set."""
     if billing.api_input_price is None and billing.api_output_price is None:
         return None
     if billing.api_input_price is None or billing.api_output_price is None:
@@ -308,7 +341,10 @@ def own_api(billing: Billing) -> ApiPrice | None:
 def break_even(
     hourly_usd: float, rates: Rates, full: Rates, api: ApiPrice, *, cached_fraction: float = 0.0
 ) -> BreakEven:
-    """Return the load above which the GPUs, whose bill is fixed, are cheaper than the API, which charges per token."""
+    """Return the load above which the GPUs, whose bill is fixed, are cheaper than the API, which charges per token.
+
+    `rates` is the offered load, `full` the highest load that the GPUs can serve. Raises InvalidInput for a free API.
+    """
     each = api.usd_per_request(rates.input_tokens, rates.output_tokens, cached_fraction)
     if each == 0:
         raise InvalidInput("a free API has no break-even: give prices above 0")
@@ -327,8 +363,7 @@ def break_even(
 
 
 def spot_cost(price: Price, billing: Billing, gpus_per_replica: int) -> SpotCost | None:
-    """Return the cost of interruptible replicas, which restart after each interruption; None if no interruptions are
-    given.
+    """Return the cost of replicas that restart after each interruption; None if no interruptions are given.
 
     The useful fraction is 1 / (1 + interruptions per hour x restart hours).
     """

@@ -1,7 +1,7 @@
 """Bill of one deployment at the served load and at full load."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,9 @@ from capacity.base.record import make_from
 from capacity.deployment import Billing, Cost, DeploymentFile, Pool, Service, Traffic, build, make_deployment
 from capacity.deployment.use_cases import filled_notes, service_levels
 from capacity.hardware.grid_carbon import co2_g_per_kwh
-from capacity.hardware.pricing import Price, find_price_for_cost, price_cautions
+from capacity.hardware.pricing import Price, price_cautions
 from capacity.model import ModelSpec
-from capacity.planning.bills.billing import NO_PRICE, NOTHING_SERVED, Bill, Rates, ServedRun, make_bill
+from capacity.planning.bills.billing import NOTHING_SERVED, Bill, Rates, ServedRun, make_bill, required_price
 from capacity.planning.bills.hosted_prices import ApiPrice, find_api_prices, read_api_prices
 from capacity.planning.evaluation.evaluate import deployment_label
 from capacity.planning.sizing.replicas_needed import replicas_needed
@@ -64,25 +64,12 @@ def cost(
     slos = parse_slos(service_levels(slo, deployment.traffic))
     check_window(slo_window, slos)
     pool = deployment.pool
-    billing: Billing = build(Billing, {**billing_fields, "replicas": pool.replicas})
-    if grid_region is not None:
-        if billing.co2_g_per_kwh is not None:
-            raise InvalidInput("--grid-region and --co2-g-per-kwh both set the carbon intensity: give one")
-        billing = billing.model_copy(update={"co2_g_per_kwh": co2_g_per_kwh(grid_region)})
+    billing = _billing({**billing_fields, "replicas": pool.replicas}, grid_region)
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
     resolved.memory.require_fit()
-    price = find_price_for_cost(resolved.profile.name, deployment.cost)
-    if price is None:
-        raise InvalidInput(NO_PRICE)
+    price = required_price(resolved, deployment.cost)
     traffic, engines = deployment.traffic, with_replicas(resolved, billing.replicas)
-    asked = (workload, traffic.trace, traffic.request_rate, traffic.concurrency, traffic.users)
-    has_load = any(each is not None for each in asked)
-    if not has_load and slo:
-        raise InvalidInput("--slo needs a load: give --request-rate, --users, --concurrency or --trace")
-    if not has_load and (traffic.input_len is None or traffic.output_len is None):
-        raise InvalidInput(
-            "no load: give --trace, or --input-len, --output-len and --request-rate or --concurrency"
-        )
+    has_load = _has_load(traffic, workload, slo)
     drawn = with_enough_prompts(traffic) if has_load else traffic.model_copy(update={"request_rate": 1.0})
     requests = requests_of(drawn, workload, resolved.max_model_len)
     run, needed = NOTHING_SERVED, None
@@ -98,6 +85,8 @@ def cost(
             profiles=profiles,
         )
     full, full_ends = full_load(engines, requests, run.load)
+    load = None if run.load is None else run.load.limited_to_rate(full.requests_per_s)
+    served = None if load is None else _rates_of(engines, load, billing)
     apis, api_notes = _apis(resolved.model.name, billing)
     return make_bill(
         price,
@@ -106,9 +95,7 @@ def cost(
         gpus_per_replica=pool.num_gpus,
         watts_per_gpu=resolved.profile.system_watts_per_gpu,
         full=_rates_of(engines, full, billing),
-        served=None
-        if run.load is None
-        else _rates_of(engines, run.load.limited_to_rate(full.requests_per_s), billing),
+        served=served,
         run=run,
         needed=needed,
         apis=apis,
@@ -125,8 +112,31 @@ def cost(
     )
 
 
+def _billing(fields: Mapping[str, Any], grid_region: str | None) -> Billing:
+    """Return the billing settings, with the carbon intensity of `grid_region` if it is given."""
+    billing: Billing = build(Billing, fields)
+    if grid_region is None:
+        return billing
+    if billing.co2_g_per_kwh is not None:
+        raise InvalidInput("--grid-region and --co2-g-per-kwh both set the carbon intensity: give one")
+    return billing.model_copy(update={"co2_g_per_kwh": co2_g_per_kwh(grid_region)})
+
+
+def _has_load(traffic: Traffic, workload: Workload | None, slo: Sequence[str] | str) -> bool:
+    """Return whether a load is given. Raises InvalidInput if an SLO or the full load needs more settings."""
+    given = (workload, traffic.trace, traffic.request_rate, traffic.concurrency, traffic.users)
+    if any(each is not None for each in given):
+        return True
+    if slo:
+        raise InvalidInput("--slo needs a load: give --request-rate, --users, --concurrency or --trace")
+    if traffic.input_len is None or traffic.output_len is None:
+        raise InvalidInput(
+            "no load: give --trace, or --input-len, --output-len and --request-rate or --concurrency"
+        )
+    return False
+
+
 def _rates_of(engines: ResolvedPool, load: ServedLoad, billing: Billing) -> Rates:
-    """Return the rates of a served load, with the prefill fraction of busy GPU time and the power drawn."""
     pools = [(engines, engines.pool.replicas)]
     drawn = drawn_energy(pools, load).with_carbon(billing.co2_g_per_kwh)
     return make_from(Rates, load, prefill_share=prefill_share(pools, load), drawn=drawn)

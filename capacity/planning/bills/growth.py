@@ -9,7 +9,7 @@ from capacity.deployment import Billing
 from capacity.hardware.pricing import HOURS_PER_MONTH, Price, billed_gpus, usd_per_hour
 
 GROWTH_RULE = (
-    "each month needs at least the replicas that keep the load per replica at that of the replicas needed now; "
+    "the number of replicas grows with the load, so the load per replica stays at most that of today; "
     "a month has 730 h at today's price"
 )
 
@@ -29,7 +29,7 @@ class GrowthMonth:
 def growth_months(
     price: Price, billing: Billing, needed: ReplicasNeeded | None, gpus_per_replica: int
 ) -> tuple[GrowthMonth, ...]:
-    """Return the months of `--growth`, empty without it.
+    """Return the bill of each month while the load grows by `billing.growth` percent a month; empty if it is None.
 
     Replicas of month m: ceil(replicas needed now x (1 + growth)^(m - 1)); see `GROWTH_RULE`. Raises InvalidInput if the
     load has no request rate, or no number of replicas serves it.

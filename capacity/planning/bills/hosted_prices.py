@@ -85,8 +85,8 @@ def _price(row: Mapping[str, str | None], path: str | Path, where: str) -> ApiPr
 def find_api_prices(
     model: str, providers: str, *, table: tuple[ApiPrice, ...] | None = None
 ) -> tuple[ApiPrice, ...]:
-    """Return the prices of `model` from comma-separated providers ("DeepInfra,SambaNova"), or from `all` providers,
-    which may have none.
+    """Return the prices of `model` from comma-separated providers ("DeepInfra,SambaNova"); `all` means every provider
+    that has a price of the model, possibly none.
 
     Raises InvalidInput if providers are named but the list has no price of the model, and UnknownName if a named
     provider has none but other providers do.

@@ -35,7 +35,7 @@ class Cache:
 
     @property
     def embedding(self) -> Quantity:
-        """Return the cost of embedding one prompt on the embedder's engines at scale, in $; 0 without an embedder."""
+        """Return the cost in $ of embedding one prompt, without rounding to whole engines; 0 without an embedder."""
         return _exact_quantity(0.0) if self.embedder is None else self.embedder.usd_at_scale
 
 
@@ -81,7 +81,7 @@ class Arrangement:
         return [(side, share) for side, share in every if side is not None]
 
     def usd_at_scale(self) -> Quantity:
-        """Return the cost per request in $ at scale, where rounding to whole engines is negligible."""
+        """Return the cost per request in $, without rounding to whole engines."""
         large, *others = (side.usd_at_scale.scale(share) for side, share in self.sides)
         return _sum_quantities([large, _exact_quantity(self._overhead_usd), *others])
 
@@ -141,28 +141,25 @@ class Arrangement:
         return first, last
 
     def _distance(self, asked: tuple[AnswerTimes, ...]) -> tuple[Stage, ...]:
-        """Return a constant stage that brings the client round trips in the `asked` times to one; empty if all are
-        from APIs."""
+        """Return a stage that corrects the times of the `asked` tiers to one client round trip; empty if all are
+        APIs."""
         counted = sum(waits.client_s for waits in asked)
         more = self.client_s - counted
         return (Stage.constant(more),) if more and (counted or not asked) else ()
 
     def with_escalation(self, escalation_rate: float) -> Arrangement:
-        """Return a copy with `escalation_rate`."""
         return replace(self, escalation_rate=escalation_rate)
 
     def with_hit_rate(self, hit_rate: float) -> Arrangement:
-        """Return a copy whose cache has `hit_rate`."""
         assert self.cache is not None
         return replace(self, cache=replace(self.cache, hit_rate=hit_rate))
 
     @property
     def large_model_only(self) -> Arrangement:
-        """Return the arrangement with only the large model, for comparison."""
         return Arrangement(requests_per_s=self.requests_per_s, large=self.large, client_s=self.client_s)
 
     def break_even_escalation(self) -> Quantity | None:
-        """Return the highest escalation rate at which the cascade costs no more than the large model alone, at scale.
+        """Return the highest escalation rate at which the cascade saves money, without rounding to whole engines.
 
         None if the cascade costs more even at rate 0. The interval combines the highest cost of the small model with
         the lowest cost of the large one, and the reverse.
@@ -196,10 +193,9 @@ class Arrangement:
         return _last_rate_within(lambda rate: self.with_escalation(rate).usd_per_hour().value, most)
 
     def break_even_hits(self) -> Quantity | None:
-        """Return the hit rate above which the cache saves money at scale: cost per lookup and storage divided by cost
-        of a miss.
+        """Return the hit rate above which the cache saves money, without rounding to whole engines.
 
-        None if no hit rate is high enough.
+        It is the cost of a lookup, with storage, divided by the cost of a miss. None if no hit rate is high enough.
         """
         assert self.cache is not None
         missed = replace(self, cache=None).usd_at_scale()

@@ -15,20 +15,17 @@ from capacity.base.keywords import document_options, split
 from capacity.base.record import make_from
 from capacity.deployment import ESTIMATE_TRAFFIC, Cascade, Cost, Pool, Traffic, build, make_deployment
 from capacity.deployment.used_fields import reject_unused_fields
-from capacity.hardware.pricing import HOURS_PER_MONTH, find_price_for_cost
+from capacity.hardware.pricing import HOURS_PER_MONTH
 from capacity.model import ModelSpec
-from capacity.planning.bills.billing import NO_PRICE
+from capacity.planning.bills.billing import required_price
 from capacity.planning.bills.hosted_prices import ApiPrice, find_api_prices, read_api_prices
 from capacity.planning.cascades.arrangement import Arrangement, Cache
 from capacity.planning.cascades.cascade_answer import CascadeAnswer, cascade_answer, run_cascade
 from capacity.planning.cascades.tiers import HostedSide, OwnSide, Side
 from capacity.pool.resolve import resolve
 
-UNSUPPORTED_TRAFFIC = (
-    "batch_size",
-    "concurrency",
-    "burstiness",
-)  # thinning a Poisson process gives a Poisson process
+# the requests that reach a tier are again a Poisson process only if all arrivals are one
+UNSUPPORTED_TRAFFIC = ("batch_size", "concurrency", "burstiness")
 CASCADE_TRAFFIC = tuple(name for name in ESTIMATE_TRAFFIC if name not in UNSUPPORTED_TRAFFIC)
 PREFIX_FIELDS = ("enable_prefix_caching", "kv_offloading_size")
 
@@ -159,9 +156,7 @@ class Sides:
             size = None if resolved.memory.fits else resolved.smallest_tensor_parallel_size
             resolved = resolved if size is None else resolved.change({"tensor_parallel_size": size})
         resolved.memory.require_fit()
-        price = find_price_for_cost(resolved.profile.name, self.cost)
-        if price is None:
-            raise InvalidInput(NO_PRICE)
+        price = required_price(resolved, self.cost)
         output = output_len or self._output_len(small)
         check_length(resolved, (self.traffic.input_len or 1) + output)
         traffic = build(Traffic, {**self.traffic.model_dump(exclude_unset=True), "output_len": output})
@@ -187,7 +182,7 @@ class Sides:
         return self.own_side(asked.small, build(Pool, fields), small=True)
 
     def embedder(self, large: Side, small: Side | None) -> OwnSide | None:
-        """Return the engines that embed prompts; None without an embedding model. Raises as `own_side`."""
+        """Return the engines that embed prompts; None without an embedding model. Raises what `own_side` raises."""
         asked = self.asked
         if asked.embedding_model is None:
             return None

@@ -1,5 +1,4 @@
-"""Latency distribution of requests that follow different paths; each path is a sequence of stages and has a share of
-the requests.
+"""Latency distribution of requests that follow different paths; a path is a sequence of stages.
 
 Stage times of a path are assumed to be independent. Errors of the stages may have the same sign, so the 90 % interval
 of the result is computed with all stages at the low end of their interval and with all at the high end.
@@ -43,7 +42,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestPath:
-    """Path that a share of the requests follows: stages in sequence."""
+    """Stages that a share of the requests passes through in sequence."""
 
     share: float
     stages: tuple[Stage, ...]

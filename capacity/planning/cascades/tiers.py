@@ -5,7 +5,6 @@ full load, as in `capacity cost`. Their latency is that of one simulated engine 
 """
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -40,43 +39,9 @@ class AnswerTimes(NamedTuple):
     client_s: float = 0.0
 
 
-class Side(ABC):
-    """Tier that processes requests: cost per request at scale, hourly cost at a request rate, and latency."""
-
-    @property
-    @abstractmethod
-    def usd_at_scale(self) -> Quantity:
-        """Return the cost per request in $ with many engines, each at the target fraction of its full load."""
-
-    @property
-    @abstractmethod
-    def place(self) -> str:
-        """Return a short description of the API or of the GPUs and engine."""
-
-    def engines(self, _: float, /) -> int | None:
-        """Return the number of engines that this request rate needs; None for an API."""
-        return None
-
-    def billed_gpus(self, _: float, /) -> int | None:
-        """Return the number of GPUs billed at this request rate; None for an API."""
-        return None
-
-    def utilization(self, _: float, /) -> float | None:
-        """Return the load of the engines at this request rate as a fraction of full load; None for an API."""
-        return None
-
-    @abstractmethod
-    def usd_per_hour(self, requests_per_s: float, /) -> Quantity:
-        """Return the cost per hour in $ at this request rate."""
-
-    @abstractmethod
-    def waits(self, requests_per_s: float, /) -> AnswerTimes | None:
-        """Return the times to the first and last token at this request rate; None for an API of unknown latency."""
-
-
 @dataclass(frozen=True)
-class HostedSide(Side):
-    """Tier on an API that charges per token; the user gives its latencies."""
+class HostedSide:
+    """Tier on an API that charges per token and has no engines; the user gives its latencies."""
 
     price: ApiPrice
     input_tokens: float
@@ -93,10 +58,16 @@ class HostedSide(Side):
         usd = self.price.usd_per_request(self.input_tokens, self.output_tokens, 0.0)
         return Quantity(value=usd, low=usd, high=usd)
 
+    def engines(self, _: float, /) -> None:
+        return None
+
+    billed_gpus = utilization = engines
+
     def usd_per_hour(self, requests_per_s: float, /) -> Quantity:
         return self.usd_at_scale.scale(requests_per_s * SECONDS_PER_HOUR)
 
     def waits(self, _: float, /) -> AnswerTimes | None:
+        """Return the times to the first and last token; None if the user gave no latency."""
         if self.ttft_s is None:
             return None
         e2e_s = self.ttft_s + (self.output_tokens - 1) * (self.tpot_s or 0.0)
@@ -104,7 +75,7 @@ class HostedSide(Side):
 
 
 @dataclass(frozen=True)
-class OwnSide(Side):
+class OwnSide:
     """Tier on engines of one pool, each at fraction `target` of its full load; the rate in `traffic` is unused."""
 
     resolved: ResolvedPool
@@ -118,9 +89,8 @@ class OwnSide(Side):
         return f"{gpus} x {self.resolved.profile.name}, {self.resolved.engine.label}"
 
     def _traffic_at(self, requests_per_s: float) -> Traffic:
-        """Return the traffic of this tier at a given request rate."""
-        said = {name: getattr(self.traffic, name) for name in self.traffic.model_fields_set - RATES}
-        return build(Traffic, {**said, "request_rate": requests_per_s})
+        fields = {name: getattr(self.traffic, name) for name in self.traffic.model_fields_set - RATES}
+        return build(Traffic, {**fields, "request_rate": requests_per_s})
 
     @cached_property
     def capacity_per_s(self) -> Quantity:
@@ -133,6 +103,7 @@ class OwnSide(Side):
 
     @property
     def usd_at_scale(self) -> Quantity:
+        """Return the cost per request in $ without rounding to whole engines."""
         usd_per_engine_hour = usd_per_hour(self.price, self.resolved.pool.num_gpus)
         return self.capacity_per_s.inverse(usd_per_engine_hour / SECONDS_PER_HOUR / self.target)
 
@@ -152,6 +123,7 @@ class OwnSide(Side):
         return billed_gpus(self.price, self.engines(requests_per_s) * self.resolved.pool.num_gpus)
 
     def utilization(self, requests_per_s: float, /) -> float | None:
+        """Return the load of the engines at this request rate as a fraction of full load."""
         engines = self.engines(requests_per_s)
         return requests_per_s / (engines * self.capacity_per_s.value) if engines else None
 
@@ -177,6 +149,9 @@ class OwnSide(Side):
 
 # traffic fields that set the rate
 RATES = {"request_rate", "requests_per_day", "users", "think_time_s", "response_s", "user_loop"}
+
+
+Side = HostedSide | OwnSide
 
 
 def answer_times(answer: Simulation) -> AnswerTimes:

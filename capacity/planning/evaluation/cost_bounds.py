@@ -1,8 +1,8 @@
 """Lower bounds on the replicas and latencies of an engine for a workload, without simulation.
 
-The bounds use the step times of the simulation, so an error of the step model affects both equally. `SLACK` covers the
-approximations of the bounds (mean contexts and prompt lengths). A candidate that a bound excludes cannot meet the SLO
-under any schedule.
+The bounds use the step times of the simulation, so an error of the step model affects bounds and simulation equally.
+`SLACK` covers the approximations of the bounds (mean contexts and prompt lengths). A candidate that a bound excludes
+cannot meet the SLO under any schedule.
 """
 
 import math
@@ -22,7 +22,7 @@ from capacity.step.closed_form import prefill_steps
 from capacity.workload import Slo, Workload
 
 SLACK = 0.10  # fraction by which a bound must exceed its limit
-MEAN_VALID_SHARE = 0.9
+MEAN_VALID_SHARE = 0.9  # from this percentile on, a request gets about the mean tokens per step
 StepSeconds = Callable[[StepShape], float]
 
 
@@ -52,7 +52,7 @@ class Load:
 
     @classmethod
     def average(cls, workloads: Sequence[Workload], *, endless: bool = False) -> "Load":
-        """Return the totals of one traffic, averaged over its draws `workloads`."""
+        """Return the totals and means over `workloads`, which are draws of one traffic with different seeds."""
         prompts = np.concatenate([w.prompt_tokens for w in workloads])
         outputs = np.concatenate([w.output_tokens for w in workloads])
         contexts = prompts + (outputs + 1) / 2
@@ -91,7 +91,7 @@ def _unshared_tokens(workload: Workload) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """Bounds of an engine before simulation.
+    """Lower bounds of one engine, computed without simulation.
 
     `min_replicas`: fewer replicas cannot serve the load. `reason`: why no number of replicas can meet the SLO; None if
     one might. `ratio`: the highest ratio of a latency on an empty engine to its limit. `work_s`: engine time of one
@@ -106,7 +106,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafting:
-    """Speculative decoding step: draft tokens per request (`rows`), and mean and maximum of the tokens it yields."""
+    """Speculative decoding step: draft tokens of a request (`rows`), and mean and maximum of the tokens it yields."""
 
     rows: int = 0
     tokens: float = 1.0
@@ -167,8 +167,8 @@ def _least_replicas(load: Load, goal: Goal, fast_s: float, any_s: float, in_flig
 
     At the last deadline, each request must have its first token, and at most `in_flight` requests per replica may be
     unfinished. Requests that must meet the TPOT limit take `fast_s` of engine time each, in batches small enough to
-    meet it; the others take `any_s`. Endless traffic has no last deadline, so replicas must also keep up with the
-    arrival rate.
+    meet it; all other requests take `any_s`. Endless traffic has no last deadline, so replicas must also keep up with
+    the arrival rate.
     """
     waits = [slo for slo in goal.slos if slo.includes_wait]
     if not waits:
@@ -191,8 +191,7 @@ def _share(percentile: float | None, goal: Goal) -> float:
 
 
 class _Batches:
-    """Engine time of one request, prefill included, at each decode batch size; and latencies of a request on an empty
-    engine."""
+    """Engine time of a request by decode batch size, prefill included, and its latencies on an empty engine."""
 
     def __init__(
         self, resolved: ResolvedPool, step_seconds: StepSeconds, load: Load, role: Role, drafting: Drafting
@@ -220,8 +219,7 @@ class _Batches:
         self._times = [self._time(batch) for batch in sorted(sizes)]
 
     def request_s(self, gap_s: float) -> float:
-        """Return the lowest engine time of a request over the batch sizes whose mean time between tokens is at most
-        `gap_s`.
+        """Return the lowest engine time of a request at batch sizes with a mean time between tokens of at most `gap_s`.
 
         If no batch size is that fast, return the time at batch size 1; the latency bound then rejects the engine.
         """

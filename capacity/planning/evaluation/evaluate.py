@@ -7,6 +7,7 @@ always simulates all replicas.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -48,8 +49,7 @@ class EngineGroup:
     made: EngineSetup | None = None
 
     def setup(self) -> EngineSetup:
-        """Return the simulator setup of one engine."""
-        made = self.made or stretch_steps(self.resolved, self.factors)
+        made = self.made or scaled_setup(self.resolved, self.factors)
         return made if made.role == self.role else replace(made, role=self.role)
 
 
@@ -61,14 +61,14 @@ def deployment_label(resolved: ResolvedPool) -> str:
     return f"{resolved.model.name} on {gpus}, {resolved.engine.label}"
 
 
-def stretch_steps(resolved: ResolvedPool, factors: Factors) -> EngineSetup:
+def scaled_setup(resolved: ResolvedPool, factors: Factors) -> EngineSetup:
     """Return the simulator setup of one engine with step times scaled by `factors`. Raises InvalidInput."""
     setup = setup_of(resolved)
     return replace(setup, step_times=ScaledSteps(setup.step_times, factors))
 
 
 def most_replicas(workload: Workload) -> int:
-    """Return the largest number of replicas among which every replica receives a request."""
+    """Return the largest number of replicas that can each receive a request; more would leave some idle."""
     if workload.concurrency is not None:
         return min(workload.concurrency, len(workload))
     return len(workload) if workload.session is None else len(np.unique(workload.session))
@@ -77,7 +77,7 @@ def most_replicas(workload: Workload) -> int:
 def run_engines(
     engines: Sequence[EngineGroup], workload: Workload, *, router: str = "round-robin", check: Check = None
 ) -> SimulationResult:
-    """Simulate the whole deployment on `workload`; an exception that `check` raises ends it. Raises InvalidInput."""
+    """Simulate the deployment on `workload`; an exception that `check` raises ends it. Raises InvalidInput."""
     apart = any(pool.role != "both" for pool in engines)
     link = kv_link([pool.resolved for pool in engines], Service()) if apart else None
     setups = [setup for pool in engines for setup in [pool.setup()] * pool.replicas]
@@ -104,14 +104,13 @@ def evaluate_engines(
     check: Check = None,
     begun: list[SimulationResult] | None = None,
 ) -> Evaluation:
-    """Simulate the deployment on each of `workloads` (draws of one traffic) and compare all requests together with the
-    SLO.
+    """Simulate the deployment on `workloads` (draws of one traffic) and compare all requests with the SLO.
 
     `give_up`: stop once the requests so far make a miss certain (`cannot_meet_slo`), or in long runs very likely
     (`projected_miss_ratio`). `sample`: in a long run, simulate one replica to represent all if they do not affect each
-    other. `first_draw`: in a short run, the first of `workloads` suffices if it meets the SLO. A deployment that
-    stalls misses the SLO. `begun`: existing runs of the first workloads; runs that a later evaluation can reuse are
-    added to it. `check` is called repeatedly; an exception that it raises ends the evaluation.
+    other. `first_draw`: in a short run, the first of `workloads` suffices if it meets the SLO. A deployment that stalls
+    misses the SLO. `begun`: existing runs of the first workloads; runs that a later evaluation can reuse are added to
+    it. `check` is called repeatedly; an exception that it raises ends the evaluation.
     """
     first, total = workloads[0], sum(len(workload) for workload in workloads)
     # number of independent replicas, each with the same number of requests
@@ -127,14 +126,9 @@ def evaluate_engines(
         return run_engines(engines, workload, router=router, check=check)
 
     if give_up and is_long and not first.is_closed_loop and len(part) >= MAX_STRETCHES * MIN_STRETCH_REQUESTS:
-        looks: list[SimulationResult] = []
-        for stretch in _busiest_first(part)[:MAX_STRETCHES]:
-            looks.append(run(one, stretch))
-            ahead = projected_miss_ratio(looks, goal, total, share=len(part) / total, alone=sampled)
-            if ahead > 1:
-                return evaluate_slos(looks, goal, seen="given up")
-            if ahead * len(part) <= sum(len(look.records) for look in looks):
-                break  # at this rate it may meet the SLO
+        looks = _stretches_that_miss(part, partial(run, one), goal, total, alone=sampled)
+        if looks is not None:
+            return evaluate_slos(looks, goal, seen="given up")
     if sampled and alike * len(workloads) > 1:
         return evaluate_slos([run(one, part)], goal, seen="sample", replicas=alike, users=users)
     begun = [] if begun is None else begun
@@ -154,6 +148,29 @@ def evaluate_engines(
         if give_up and cannot_meet_slo(seen, goal, total, share=share, parts=number):
             return evaluate_slos(seen, goal, seen="given up", users=users)
     return evaluate_slos(runs, goal, seen="all", intervals=intervals, users=users)
+
+
+def _stretches_that_miss(
+    part: Workload,
+    simulate_part: Callable[[Workload], SimulationResult],
+    goal: Goal,
+    total: int,
+    *,
+    alone: bool,
+) -> list[SimulationResult] | None:
+    """Simulate the busiest stretches of `part`; return the results once a miss of the SLO is very likely, else None.
+
+    `total` and `alone` are those of `projected_miss_ratio`.
+    """
+    looks: list[SimulationResult] = []
+    for stretch in _busiest_first(part)[:MAX_STRETCHES]:
+        looks.append(simulate_part(stretch))
+        ahead = projected_miss_ratio(looks, goal, total, share=len(part) / total, alone=alone)
+        if ahead > 1:
+            return looks
+        if ahead * len(part) <= sum(len(look.records) for look in looks):
+            break  # at this rate it may meet the SLO
+    return None
 
 
 def _busiest_first(workload: Workload) -> list[Workload]:

@@ -19,7 +19,7 @@ from capacity.planning.evaluation.evaluate import (
     EngineGroup,
     evaluate_engines,
     run_engines,
-    stretch_steps,
+    scaled_setup,
 )
 from capacity.planning.evaluation.resampling import SteadyTraffic
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, evaluate_windows
@@ -61,8 +61,7 @@ def first_request(candidate: Candidate, confidence: float | None) -> EvaluationR
 
 @dataclass(kw_only=True)
 class EvaluationContext:
-    """Model, draws of the traffic, and SLO for the evaluation of candidates; resolved pools and step models are
-    cached.
+    """Model, draws of the traffic, and SLO to evaluate candidates; resolved pools and step models are cached.
 
     With `windows` (busiest first), `workloads` holds the requests of the busiest window and `whole` all requests. With
     `steady` traffic, a candidate for which these draws are too short is evaluated on longer ones.
@@ -117,7 +116,7 @@ class EvaluationContext:
         self._share_steps(resolved)
 
     def resolve_pool(self, pool: Pool) -> ResolvedPool:
-        """Return the resolved pool, from the cache if possible. Raises as `resolve`."""
+        """Return the resolved pool, from the cache if possible. Raises what `resolve` raises."""
         resolved = self._resolved.get(pool)
         if resolved is None:
             resolved = self._resolved[pool] = resolve(self.model, pool, profiles=self.profiles)
@@ -144,13 +143,12 @@ class EvaluationContext:
         setup = self._setups.get((pool, confidence))
         if setup is None:
             resolved = self.resolve_pool(pool)
-            setup = stretch_steps(resolved, factors_at(resolved, confidence))
+            setup = scaled_setup(resolved, factors_at(resolved, confidence))
             self._setups[pool, confidence] = setup
         return setup
 
     def context_of(self, candidate: Candidate, *, check: Check = None) -> EvaluationContext:
-        """Return the context in which to evaluate a candidate: this one, or one with longer draws if these are too
-        short.
+        """Return the context to evaluate a candidate: this one, or one with longer draws if these are too short.
 
         The choice depends only on the traffic, the SLO and the candidate, not on other candidates. A candidate that
         clearly misses the SLO needs no longer draws.
@@ -171,7 +169,7 @@ class EvaluationContext:
         return self._longer[requests].context_of(candidate, check=check)
 
     def run(self, task: EvaluationRequest, *, check: Check = None) -> Evaluation:
-        """Simulate one candidate on draws that are long enough for it; an exception that `check` raises ends it."""
+        """Simulate a candidate on draws that are long enough for it; an exception that `check` raises ends the run."""
         if task.first_tokens:
             return self._run(task, check)
         context = self.context_of(task.candidate, check=check)
@@ -230,7 +228,7 @@ class EvaluationContext:
 
 
 def run_task(
-    arena: EvaluationContext, task: EvaluationRequest, left_s: float = math.inf
+    context: EvaluationContext, task: EvaluationRequest, left_s: float = math.inf
 ) -> Evaluation | None:
     """Run an evaluation on a worker; return None if it takes more than `left_s` seconds on the worker's clock."""
     until_s = time.monotonic() + left_s
@@ -242,6 +240,6 @@ def run_task(
 
     try:
         check()
-        return arena.run(task, check=check)
+        return context.run(task, check=check)
     except OutOfTime:
         return None

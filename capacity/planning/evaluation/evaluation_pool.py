@@ -25,7 +25,7 @@ from capacity.planning.workers.worker_pool import NotDone, WorkerPool, open_pool
 
 WORKERS_AFTER_S = 0.7  # time to start a process: shorter searches start no workers
 WORKERS_FOR_S = 5.0  # least time left: on a busy machine a start takes this long
-LOOK_S = 0.2  # between two checks of the clock while workers run
+LOOK_S = 0.2  # seconds between two checks of the clock while workers run
 
 
 Ahead = Callable[[], Sequence[EvaluationRequest]]
@@ -33,13 +33,14 @@ Ahead = Callable[[], Sequence[EvaluationRequest]]
 
 @dataclass(kw_only=True)
 class EvaluationPool:
-    """Runner of trials (evaluations); raises OutOfTime at `until_s` on `time.monotonic`; `tick` is called repeatedly.
+    """Runner of evaluations (trials) of candidates; raises OutOfTime at `until_s` on `time.monotonic`.
 
     `workers` is the number of processes, including this one and those of a Dask `cluster`. `named`: GPU profiles,
-    models and files that trials look up by name. `trials`: requested trials with results, `seconds`: their durations.
+    models and files that trials look up by name. `tick` is called repeatedly. `trials`: results by request, `seconds`:
+    their durations.
     """
 
-    arena: EvaluationContext
+    context: EvaluationContext
     intervals: bool = True  # sampling intervals around the levels of a full trial
     workers: int = 1
     cluster: str | None = None
@@ -51,7 +52,7 @@ class EvaluationPool:
     _found: dict[EvaluationRequest, Evaluation] = field(default_factory=dict, repr=False)
     _futures: dict[EvaluationRequest, Future[Evaluation | None]] = field(default_factory=dict, repr=False)
     _stack: ExitStack = field(default_factory=ExitStack, repr=False)
-    _crew: WorkerPool | None = field(default=None, repr=False)
+    _worker_pool: WorkerPool | None = field(default=None, repr=False)
     _begun_s: float = field(default_factory=time.monotonic, repr=False)
 
     def __post_init__(self) -> None:
@@ -67,29 +68,28 @@ class EvaluationPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop the workers, also in the middle of a trial."""
-        self._crew = None
+        self._worker_pool = None
         self._stack.__exit__(OutOfTime, OutOfTime(), None)
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Return notes about workers that were lost or failed."""
-        return () if self._crew is None else self._crew.remarks
+        return () if self._worker_pool is None else self._worker_pool.remarks
 
     def check(self) -> None:
-        """Raise OutOfTime if the time limit is reached."""
         if time.monotonic() > self.until_s:
             raise OutOfTime
         if self.tick is not None:
             self.tick()
 
     def best_known(self, ask: EvaluationRequest) -> Evaluation | None:
-        """Return the most complete result that exists for the candidate of `ask`, or None."""
+        """Return the most complete of the results so far for the candidate of `ask`; None if there are none."""
         full = ask._replace(sample=False, first_draw=False)
         whole = self.trials.get(full._replace(whole=True))
         return whole or self.trials.get(full) or self.trials.get(ask)
 
     def trial(self, ask: EvaluationRequest, ahead: Ahead = tuple) -> Evaluation:
-        """Return the result of `ask`; idle workers run the next requests expected by `ahead()`. Raises OutOfTime."""
+        """Return the result of `ask`; idle workers run the next requests, returned by `ahead()`. Raises OutOfTime."""
         self.check()
         known = self.best_known(ask)
         if known is not None:
@@ -112,7 +112,7 @@ class EvaluationPool:
             try:
                 self.check()
                 found = None if future is None or self._take_back(future) else self._result(future)
-                trials.append(found or self.arena.run(task, check=self.check))
+                trials.append(found or self.context.run(task, check=self.check))
             except OutOfTime:
                 trials.append(None)
             except KeyboardInterrupt:
@@ -122,7 +122,7 @@ class EvaluationPool:
 
     def _run(self, ask: EvaluationRequest) -> Evaluation:
         begun_s = time.monotonic()
-        trial = self._found[ask] = self.arena.run(self._with_intervals(ask), check=self.check)
+        trial = self._found[ask] = self.context.run(self._with_intervals(ask), check=self.check)
         self.seconds[ask] = time.monotonic() - begun_s
         return trial
 
@@ -133,26 +133,26 @@ class EvaluationPool:
         """Return whether workers are available; start them if the search has run long enough."""
         now_s = time.monotonic()
         worth_it = now_s - self._begun_s > WORKERS_AFTER_S and self.until_s - now_s > WORKERS_FOR_S
-        if self._crew is None and self.workers > 1 and worth_it:
+        if self._worker_pool is None and self.workers > 1 and worth_it:
             self._open()
-        return self._crew is not None and not self._crew.is_lost
+        return self._worker_pool is not None and not self._worker_pool.is_lost
 
     def _open(self) -> WorkerPool:
-        crew = open_pool(self.workers - 1, self.cluster, common=(self.arena,), named=self.named)
-        self._crew = self._stack.enter_context(crew)
-        return self._crew
+        worker_pool = open_pool(self.workers - 1, self.cluster, common=(self.context,), named=self.named)
+        self._worker_pool = self._stack.enter_context(worker_pool)
+        return self._worker_pool
 
     def _take_back(self, future: Future[Evaluation | None]) -> bool:
-        return self._crew is not None and self._crew.take_back(future)
+        return self._worker_pool is not None and self._worker_pool.take_back(future)
 
     def _submit(self, task: EvaluationRequest) -> Future[Evaluation | None] | None:
         if not self._has_workers():
             return None
-        assert self._crew is not None
-        return self._crew.submit(run_task, task, self.until_s - time.monotonic())
+        assert self._worker_pool is not None
+        return self._worker_pool.submit(run_task, task, self.until_s - time.monotonic())
 
     def _send(self, ask: EvaluationRequest, ahead: Ahead) -> None:
-        """Submit the trials that will probably follow `ask` to idle workers."""
+        """Submit the requests that will probably follow `ask` to idle workers."""
         self._collect()
         for other in ahead():
             if len(self._futures) >= self.workers:
@@ -163,7 +163,8 @@ class EvaluationPool:
                     self._futures[other] = future
 
     def _run_another(self, ahead: Ahead) -> None:
-        """Run another probable trial in this process while a worker runs the requested one; wait if there is none."""
+        """Run another request of `ahead()` in this process while a worker runs the needed one; wait if there is
+        none."""
         self.check()
         other = next((ask for ask in ahead() if ask not in self._found and ask not in self._futures), None)
         if other is None:
@@ -182,12 +183,12 @@ class EvaluationPool:
 
     def _result(self, future: Future[Evaluation | None]) -> Evaluation | None:
         """Return a worker's result; None if it ran out of time or died, so that the trial runs in this process."""
-        assert self._crew is not None
+        assert self._worker_pool is not None
         while not future.done():
             self.check()
             wait([future], timeout=LOOK_S)
         try:
-            trial: Evaluation | None = self._crew.result(future)
+            trial: Evaluation | None = self._worker_pool.result(future)
         except NotDone:
             return None
         return trial

@@ -17,7 +17,7 @@ SHORTEST_RUN = 5  # in mean end-to-end latencies: a shorter run is mostly warm-u
 def resample_traffic(
     traffic: Traffic, workload: Workload | None, count: int, max_model_len: int | None = None
 ) -> tuple[Workload, ...]:
-    """Return the traffic drawn with `count` seeds; one draw for a trace or a given workload. Raises InvalidInput."""
+    """Return `count` workloads drawn with different seeds; one for a trace or a given workload. Raises InvalidInput."""
     check_replications(count)
     if workload is not None:
         return (requests_of(traffic, workload),)
@@ -30,7 +30,7 @@ def resample_traffic(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyTraffic:
-    """Traffic at a constant mean rate without a fixed number of requests; each draw is a sample of it.
+    """Traffic at a constant mean rate without a fixed number of requests; a draw is a sample of this traffic.
 
     The number of requests that a sample needs depends on the deployment's end-to-end latency, with step times that are
     not exceeded with probability `confidence`.
@@ -44,7 +44,8 @@ class SteadyTraffic:
     def from_traffic(
         cls, traffic: Traffic, workload: Workload | None, max_model_len: int, confidence: float
     ) -> "SteadyTraffic | None":
-        """Return the traffic; None if its length is fixed: closed loop, trace, day, `num_prompts` or `workload`."""
+        """Return the steady traffic; None for a closed loop, a load that varies over the day, or a fixed number of
+        requests (trace, `num_prompts`, `workload`)."""
         rate, has_length = traffic.request_rate, traffic.num_prompts is not None or traffic.trace is not None
         endless = rate is not None and 0 < rate < math.inf and not has_length and traffic.arrivals == "steady"
         if workload is not None or not endless:

@@ -43,7 +43,7 @@ class Level:
     `value_s` is the latency at the SLO's percentile; None for a limit on each request. `good_fraction` is the fraction
     of requests within the limit. `ratio` is latency divided by limit (above 1: missed). For a limit on each request,
     this latency is that of the slowest of the `required_fraction` fastest requests. `low_s` to `high_s` is the 90 %
-    interval of `value_s` from resampling blocks of time; None if not requested.
+    interval of `value_s` from a bootstrap over blocks of consecutive requests; None if not requested.
     """
 
     slo: str
@@ -123,8 +123,8 @@ def evaluate_slos(
 ) -> Evaluation:
     """Return the evaluation of `runs`; one run represents `replicas` replicas, so throughputs are multiplied.
 
-    `users`: the runs are closed loops of users with think times. Throughput is then that of steady state, from the
-    middle of the requests sent, because the last responses of a loop take long.
+    `users`: the runs are closed loops of users with think times. Throughput is then computed from the middle 80 % of
+    the requests sent, because the last responses of a closed loop take long.
     """
     tables = [run.records for run in runs]
     tpot = latencies_s(tables, "tpot")
@@ -162,7 +162,7 @@ def evaluate_slos(
 
 
 def _steady_span_s(table: RequestTable) -> float:
-    """Return the seconds in which all requests would be sent at the rate of the middle 80 % of them."""
+    """Return the seconds in which all requests would be sent at the rate of the middle 80 % of the requests."""
     low, high = np.quantile(table.arrival_ps, (0.1, 0.9))
     return float(high - low) / 0.8 / PS_PER_S
 
@@ -206,8 +206,11 @@ def evaluate_windows(
 def _levels(
     runs: Sequence[SimulationResult], goal: Goal, *, intervals: bool
 ) -> tuple[tuple[Level, ...], float]:
-    """Return the result of each SLO, and one ratio for all SLOs without a percentile: each request's highest ratio of
-    latency to limit, at the quantile `goal.goodput_target`."""
+    """Return the result of each SLO, and the joint ratio of all SLOs without a percentile.
+
+    Each request's highest ratio of latency to limit is computed; the joint ratio is the `goal.goodput_target` quantile
+    of these values over the requests.
+    """
     tables = [run.records for run in runs]
     each = {slo: _ratios_of_requests(tables, slo) for slo in goal.slos if slo.percentile is None}
     joint = _ratio_at(np.max(list(each.values()), axis=0), goal.goodput_target) if each else 0.0
@@ -221,8 +224,8 @@ def _levels(
 
 
 def _ratios_of_requests(tables: Sequence[RequestTable], slo: Slo) -> Floats:
-    """Return each request's latency divided by the limit; a failed request has latency `FAILED_LATENCY_S`, TPOT of one
-    output token is 0."""
+    """Return each request's latency divided by the limit; a failed request has latency `FAILED_LATENCY_S`, a request
+    with one output token has TPOT 0."""
     ratios = []
     for table in tables:
         time_ps, parts = table.span_ps(slo.metric)
@@ -293,7 +296,7 @@ def _interval(runs: Sequence[Floats], percentile: float) -> tuple[float, float]:
 
 
 def percentiles_of_draws(blocks: Sequence[Floats], draws: npt.NDArray[np.int64], share: float) -> Floats:
-    """Return `np.quantile(np.concatenate([blocks[i] for i in draw]), share)` for every draw; values are sorted once."""
+    """Return `np.quantile(np.concatenate([blocks[i] for i in draw]), share)` of each draw; values are sorted once."""
     lengths = np.array([len(block) for block in blocks])
     values = np.concatenate(blocks)
     order = np.argsort(values, kind="stable")
@@ -311,7 +314,7 @@ def percentiles_of_draws(blocks: Sequence[Floats], draws: npt.NDArray[np.int64],
 def _index_of_rank(
     reached: npt.NDArray[np.int64], times: npt.NDArray[np.int64], ranks: npt.NDArray[Any]
 ) -> npt.NDArray[np.int64]:
-    """Return, for each resample of the blocks, the index in the sorted values of all blocks that has the given rank."""
+    """Return the position, in the sorted values of all blocks, of the value with the given rank of each resample."""
     low = np.zeros(len(times), dtype=np.int64)
     high = np.full(len(times), len(reached) - 1)
     while (low < high).any():
@@ -340,7 +343,7 @@ def projected_miss_ratio(
 def cannot_meet_slo(
     runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: float, parts: int
 ) -> bool:
-    """Return whether the number of requests that exceed a limit is already too high for the SLO to be met.
+    """Return whether the SLO cannot be met because too many requests exceed a limit.
 
     With `share` 1, a miss is certain: more requests exceed the limit than are permitted among all `total` requests.
     Below 1, `share` is the fraction of requests simulated so far (`parts` equal draws), and the other requests are
@@ -359,7 +362,7 @@ def _misses(runs: Sequence[SimulationResult], goal: Goal) -> Iterator[tuple[int,
 
 
 def latencies_s(tables: Iterable[RequestTable], metric: str) -> Floats:
-    """Return one latency of each request (TPOT: if it has two or more output tokens); `FAILED_LATENCY_S` if failed."""
+    """Return the latency of each request (TPOT: with two or more output tokens); `FAILED_LATENCY_S` if it failed."""
     columns = [_column(table, metric) for table in tables]
     return np.concatenate(columns) if columns else np.empty(0)
 

@@ -32,7 +32,7 @@ class Factors:
 
 
 def factors_at(resolved: ResolvedPool, confidence: float | None) -> Factors:
-    """Return the factors on step times that are not exceeded with probability `confidence`; None: as predicted."""
+    """Return factors with which step times are not exceeded with probability `confidence`; None: as predicted."""
     if confidence is None:
         return Factors()
     bands = _reference_bands(resolved)
@@ -58,8 +58,8 @@ def _reference_bands(resolved: ResolvedPool) -> LoadBands:
 class ScaledSteps:
     """Step times multiplied by one factor for steps with prefill tokens and by another for pure decode steps.
 
-    Times of steps that verify drafts are interpolated linearly in the context length between two knots, as the step
-    model does for plain decode steps, so most are looked up and not computed.
+    Times of steps that verify drafts are interpolated linearly between two context lengths (knots), as the step model
+    does for plain decode steps, so most steps need no computation of the model.
     """
 
     def __init__(self, steps: StepTimes, factors: Factors) -> None:
@@ -69,7 +69,6 @@ class ScaledSteps:
         self._drafted: dict[tuple[int, int, int], tuple[float, float]] = {}
 
     def step_seconds(self, shape: StepShape) -> float:
-        """Return the scaled time of a step in seconds."""
         factor = self._factors.prefill if shape.prefill_tokens else self._factors.decode
         if isinstance(self._steps, StepModel):
             return self._steps.step_seconds(shape) * factor
@@ -97,7 +96,7 @@ class ScaledSteps:
         return ScaledData(inner=self._steps, prefill=self._factors.prefill, decode=self._factors.decode)
 
     def joint_ps(self, shapes: Sequence[StepShape]) -> int:
-        """Return the time of a joint step of data-parallel ranks in ps; the prefill factor applies if any rank
+        """Return the time in ps of a synchronised step of data-parallel ranks, scaled as prefill if any rank
         prefills."""
         factor = self._factors.prefill if any(shape[1] for shape in shapes) else self._factors.decode
         return max(1, round(cast("JointStepTimes", self._steps).joint_ps(shapes) * factor))

@@ -1,5 +1,4 @@
-"""`fleet`: find the cheapest pools of different GPUs behind a router that splits requests by length, and the
-thresholds.
+"""`fleet`: find the cheapest pools behind a router that splits requests by length, and its thresholds.
 
 Pools behind such a router do not affect each other. Each pool is planned separately on exactly the requests that the
 router sends to it. The cheapest pools for every threshold are compared with one pool for all requests. The misses
@@ -69,8 +68,8 @@ def fleet(
     requests; with `max_pools` above 2, all combinations of several thresholds as well. For traffic longer than
     `slo_window`, each pool must meet the SLO in its own busiest window, as in `plan`, and all pools together in the
     busiest window of all requests. `spare_replicas` and `availability` add spare replicas to each pool, included in
-    the cost. `peak_to_mean` adds the bill of a day. `workers` as for `plan`. Raises DoesNotFit if the model fits no
-    engine, and InvalidInput.
+    the cost. `peak_to_mean` adds the bill of a day. `workers` processes simulate in parallel, as in `plan`. Raises
+    DoesNotFit if the model fits no engine, and InvalidInput.
     """
     search, traffic, cost, split_fields = split(options, Search, Traffic, Cost, Split)
     ways: Split = build(Split, split_fields)
@@ -92,9 +91,9 @@ def fleet(
     thresholds = ways.split_at or usual_thresholds(lengths_of(asked.workloads[0], ways.split_by))
     layouts = Layouts(pools=pools, thresholds=thresholds)
     layouts.try_layouts(ways.max_pools)
-    arena = asked.arena()
-    best, proof = _best_proved(layouts, arena)
-    return _plan(layouts, arena.windows, best, proof)
+    context = asked.context()
+    best, proof = _best_proved(layouts, context)
+    return _plan(layouts, context.windows, best, proof)
 
 
 def _check_pools(ways: Split) -> None:
@@ -102,9 +101,9 @@ def _check_pools(ways: Split) -> None:
     if ways.max_pools > 1:
         return
     ways_out = {"split_at": "leave it out", "short_gpus": "give --gpus", "long_gpus": "give --gpus"}
-    if said := next((name for name in ways_out if getattr(ways, name)), None):
+    if unused := next((name for name in ways_out if getattr(ways, name)), None):
         raise InvalidInput(
-            f"--{said.replace('_', '-')} needs several pools, but --max-pools is 1: {ways_out[said]}, or give "
+            f"--{unused.replace('_', '-')} needs several pools, but --max-pools is 1: {ways_out[unused]}, or give "
             "--max-pools 2"
         )
 
@@ -117,7 +116,9 @@ def _search(fields: Mapping[str, Any], ways: Split) -> Search:
             "decode on the same GPUs): leave it out"
         )
     if fields.get("grid_region") is not None:
-        raise InvalidInput("--grid-region is not supported by fleet, which states no carbon: leave it out")
+        raise InvalidInput(
+            "--grid-region is not supported by fleet, which computes no carbon emissions: leave it out"
+        )
     both = tuple(dict.fromkeys((*ways.short_gpus, *ways.long_gpus)))
     search: Search = build(Search, {"gpus": both, **fields})
     if search.objective not in ("cost", "gpus"):
@@ -128,7 +129,6 @@ def _search(fields: Mapping[str, Any], ways: Split) -> Search:
 def _plan(
     layouts: Layouts, windows: "Sequence[Window]", best: Layout | None, proof: FleetProof | None
 ) -> FleetPlan:
-    """Return the answer of `fleet`, with the bill of a day if requested."""
     pools, asked, ways = layouts.pools, layouts.pools.asked, layouts.pools.ways
     first = asked.workloads[0]
     return make_from(
@@ -155,8 +155,10 @@ def _plan(
 
 
 def _conditional(layouts: Layouts, best: Layout | None) -> "dict[str, tuple[Conditional, ...]]":
-    """Return a dictionary from pool label to the alternatives with conditions, for each pool of the best layout;
-    without a best layout, for one pool of all requests."""
+    """Return, by pool label, the cheaper alternatives to each pool of the best layout that have conditions.
+
+    Without a best layout, they are alternatives to one pool for all requests.
+    """
     sides = layouts.sides.get(() if best is None else best.thresholds_tokens, ())
     labels = ["all"] if best is None else [pool.label for pool in best.pools]
     return {
@@ -176,11 +178,12 @@ def _day(layouts: Layouts, best: Layout | None) -> FleetDay | None:
         return None
     shares = [rate / ways.peak_to_mean for rate in day_of(1.0, ways.peak_to_mean)]  # fractions of the peak
     sides = layouts.sides[best.thresholds_tokens]
-    arenas = [replace(asked, workloads=side.part, goal=side.goal).arena() for side in sides]
+    arenas = [replace(asked, workloads=side.part, goal=side.goal).context() for side in sides]
     both = list(zip(best.pools, arenas, strict=True))
     needed = [_replicas_by_share(*each, asked.search.confidence, sorted(set(shares))) for each in both]
     peak_per_s = sum(
-        arena.windows[0].requests_per_s if arena.windows else pool.requests_per_s for pool, arena in both
+        context.windows[0].requests_per_s if context.windows else pool.requests_per_s
+        for pool, context in both
     )
     prices = [find_price_for_cost(pool.pool.gpu, asked.cost) for pool in best.pools]
     hours = []
@@ -217,37 +220,39 @@ def _warnings(layouts: Layouts, best: Layout | None) -> tuple[str, ...]:
 
 
 def _router(layout: Layout, ways: Split) -> str:
-    """Return the name of the fleet's router: by length, or for a single pool the router within it."""
+    """Return the router of the fleet: by length for several pools, otherwise the router within the only pool."""
     return ROUTERS[ways.split_by] if len(layout.pools) > 1 else layout.pools[0].router
 
 
-def _best_proved(layouts: Layouts, arena: EvaluationContext) -> tuple[Layout | None, FleetProof | None]:
-    """Return the best layout whose pools together meet the SLO in simulation; reject better layouts that miss it."""
+def _best_proved(layouts: Layouts, context: EvaluationContext) -> tuple[Layout | None, FleetProof | None]:
+    """Return the best layout whose pools together meet the SLO, and this simulation; reject layouts that miss it."""
     while (best := layouts.best) is not None:
-        proof = _proof(best, layouts.pools, arena)
+        proof = _proof(best, layouts.pools, context)
         if proof.met:
             return best, proof
         layouts.reject(best, "all pools together miss the SLO")
     return None, None
 
 
-def _proof(best: Layout, pools: PoolPlanner, arena: EvaluationContext) -> FleetProof:
+def _proof(best: Layout, pools: PoolPlanner, context: EvaluationContext) -> FleetProof:
     """Simulate all pools behind their router on all requests, with step times at the requested confidence."""
     asked = pools.asked
     engines = []
     for place, pool in enumerate(best.pools):
         made = replace(
-            arena.setup(pool.pool, asked.search.confidence), takes=PoolLimits(place, pool.up_to_tokens)
+            context.setup(pool.pool, asked.search.confidence), takes=PoolLimits(place, pool.up_to_tokens)
         )
-        engines.append(EngineGroup(resolved=arena.resolve_pool(pool.pool), replicas=pool.replicas, made=made))
+        engines.append(
+            EngineGroup(resolved=context.resolve_pool(pool.pool), replicas=pool.replicas, made=made)
+        )
     router = _router(best, pools.ways)
-    trial = evaluate_engines(engines, arena.workloads, asked.goal, router=router, give_up=False)
-    trial = arena.evaluate_whole(engines, trial, asked.goal, router=router)
+    trial = evaluate_engines(engines, context.workloads, asked.goal, router=router, give_up=False)
+    trial = context.evaluate_whole(engines, trial, asked.goal, router=router)
     return make_from(FleetProof, trial, requests=sum(map(len, asked.workloads)))
 
 
 def _replicas_by_share(
-    pool: FleetPool, arena: EvaluationContext, confidence: float, shares: Sequence[float]
+    pool: FleetPool, context: EvaluationContext, confidence: float, shares: Sequence[float]
 ) -> dict[float, int]:
     """Return the fewest replicas that meet the SLO at each load in `shares`, given as fractions of the peak load.
 
@@ -258,8 +263,8 @@ def _replicas_by_share(
     replicas = 1
     for share in shares:
         if share > 0 and share < 1:
-            slowed = [each.set_rate(each.request_rate_per_s * share) for each in arena.workloads]
-            slower = replace(arena, workloads=slowed)
+            slowed = [each.set_rate(each.request_rate_per_s * share) for each in context.workloads]
+            slower = replace(context, workloads=slowed)
             while replicas < pool.replicas:
                 candidate = Candidate(pool=pool.pool, replicas=replicas, router=pool.router)
                 if slower.run(EvaluationRequest(candidate=candidate, confidence=confidence)).met:

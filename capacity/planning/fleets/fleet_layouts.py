@@ -48,7 +48,6 @@ class Layouts:
 
     @property
     def best(self) -> Layout | None:
-        """Return the best layout so far; None if no layout meets the SLO."""
         return best_of(self.tried)
 
     def reject(self, layout: Layout, reason: str) -> None:
@@ -61,7 +60,7 @@ class Layouts:
                 self.tried[place] = self._layout_at(other.threshold_tokens)
 
     def _runs(self, most_pools: int) -> int:
-        """Return the maximum number of plans: 2 for a single pool (2 routers), plus 1 per length range and goal."""
+        """Return the maximum number of plans: one per router for a single pool, and one per length range and goal."""
         count = len(self.thresholds)
         each = 1 if self.pools.ways.slo_of == "pool" else 1 + len(LONG_SHARES)
         between = math.comb(count, 2) if most_pools > 2 else 0
@@ -106,7 +105,7 @@ class Layouts:
         return _layout(thresholds, sides), sides
 
     def _goals(self, longest: Span) -> Sequence[tuple[Goal, Goal]]:
-        """Return pairs of goals to try: one for every pool of shorter requests, and one for the pool of the longest
+        """Return pairs of goals to try: for every pool of shorter requests, and for the pool of the longest
         requests."""
         goal = self.pools.asked.goal
         if self.pools.ways.slo_of == "pool":
@@ -115,7 +114,7 @@ class Layouts:
         return goals_of_pools(goal, share) if share else []
 
     def _layout_of_count(self, count: int) -> Layout:
-        """Return the cheapest layout of `count` pools; a rejected one if the best layout so far costs no more."""
+        """Return the cheapest layout of `count` pools; without pools if the best layout so far costs no more."""
         leader, sides = self.best, self._cheapest_of(count)
         thresholds = tuple(side.span.up_to for side in sides if side.span.up_to is not None)
         proved = all(side.proved for side in self.pools.sides)
@@ -191,11 +190,10 @@ class Partition(NamedTuple):
 def cheapest_partition(
     places: int, parts: int, cost_of: CostOf, *, floor: float = 0.0, below: float = math.inf
 ) -> Partition | None:
-    """Return the cheapest division of the positions 0 to `places` into `parts` parts; None if none costs less than
-    `below`.
+    """Return the cheapest division of the positions 0 to `places` into `parts` parts; None if none is below `below`.
 
-    `cost_of(start, end)` is the cost of one part; it does not depend on the other parts, so the cheapest division up
-    to a position remains optimal (dynamic programming over positions). No part costs less than `floor`, which avoids
+    `cost_of(start, end)` is the cost of one part; it does not depend on the other parts, so the cheapest division up to
+    a position remains optimal (dynamic programming over positions). No part costs less than `floor`, which avoids
     computing costs that cannot improve the result. Of equal costs, the division with the earliest cuts is returned.
     """
     reached = {0: Partition(0.0, ())}

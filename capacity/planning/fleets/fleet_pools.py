@@ -31,15 +31,14 @@ QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.98)  # quantiles of the lengths to tr
 ROUND_TOKENS = 64  # thresholds are rounded up to a multiple
 # fractions of the permitted misses for the longest requests, in addition to equal goals
 LONG_SHARES = (0.5, 0.9)
-MAX_MISSED_PERCENT = (
-    50.0  # percent of a pool's requests; above it, even a queue that grows without bound could pass
-)
+# percent of a pool's requests that may miss: above it, even a queue that grows without bound could pass
+MAX_MISSED_PERCENT = 50.0
 POOL_ROUTER = "least-outstanding"  # router within a pool, as in the routers by length
 NOT_EVALUATED = "not evaluated before the search was stopped"
 
 
 class Span(NamedTuple):
-    """Range of request lengths in tokens: more than `above` and at most `up_to`; a limit of None does not apply."""
+    """Range of request lengths in tokens: more than `above` and at most `up_to`; None means no limit."""
 
     above: int | None = None
     up_to: int | None = None
@@ -63,7 +62,7 @@ class PoolPlan:
 
 @dataclass(kw_only=True)
 class PoolPlanner:
-    """Planner that plans each pair of a length range and a goal once, with 1/`runs_left` of the remaining time."""
+    """Planner of a pool for each length range and goal, once, in 1/`runs_left` of the remaining time."""
 
     asked: PlanRequest
     ways: Split
@@ -92,7 +91,6 @@ class PoolPlanner:
 
     @property
     def sides(self) -> tuple[PoolPlan, ...]:
-        """Return the plans of all pools tried."""
         return tuple(self._sides.values())
 
     def lowest_cost(self) -> float:
@@ -108,7 +106,7 @@ class PoolPlanner:
         part = part_of(self.asked.workloads, span, self.ways.split_by)
         side = PoolPlan(span=span, part=part, goal=goal, outcome="no answer")
         if not part:
-            return replace(side, reason="no requests in some samples of the traffic")
+            return replace(side, reason="the pool has no requests in some samples of the traffic")
         name = name_of(span)
         try:
             plan = self._cheapest(side)
@@ -134,7 +132,8 @@ class PoolPlanner:
         )
 
     def conditional(self, side: PoolPlan) -> tuple[Conditional, ...]:
-        """Return alternatives to this pool that have conditions but a lower objective; both include spare replicas."""
+        """Return alternatives to this pool that have a lower objective but lose quality or use drafts not measured for
+        the model. The objectives include spare replicas."""
         asked = self._request(side, POOL_ROUTER if side.pool is None else side.pool.router, runs=1)
         if asked is None or not side.part:
             return ()
@@ -236,7 +235,8 @@ def name_of(span: Span) -> str:
 
 
 def lengths_of(workload: Workload, split_by: str) -> IntArray:
-    """Return the length of each request in tokens that the router compares with the thresholds (`split_by`)."""
+    """Return the tokens of each request that the router compares with the thresholds: those of the prompt, or with
+    `split_by` request also the requested output tokens."""
     return workload.prompt_tokens if split_by == "prompt" else workload.requested_tokens
 
 
@@ -247,7 +247,7 @@ def usual_thresholds(lengths: IntArray) -> tuple[int, ...]:
 
 
 def spans_of(workloads: Sequence[Workload], threshold: int, split_by: str) -> tuple[Span, ...]:
-    """Return the spans up to the threshold and above it; one span for all requests if either of them has none.
+    """Return the spans up to the threshold and above it; one span for all requests if one of the two has no requests.
 
     Raises InvalidInput if a span has requests in only some of the draws.
     """

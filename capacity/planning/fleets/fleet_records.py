@@ -132,11 +132,10 @@ class FleetDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPlan(AnswerRecord):
-    """Cheapest fleet; `layouts` are one pool, two pools for each threshold in ascending order, and the best of more
-    pools.
+    """Cheapest fleet; `layouts` are one pool, two pools for each threshold in order, and the best of more pools.
 
-    `conditional` are alternatives to each pool of the best layout (without one, to a single pool), by label. Their
-    objective is lower, but formats lose quality or drafts are not measured for this model.
+    `conditional` are alternatives to each pool of the best layout, by label; without a best layout, alternatives to a
+    single pool. Their objective is lower, but they lose quality or use drafts not measured for this model.
 
     `best` is the layout with the lowest objective (ties: fewest pools), None if no layout meets the SLO; `one_pool` is
     the layout of one pool. `saved` is the fraction of the objective of `one_pool` that `best` saves.
@@ -170,7 +169,6 @@ class FleetPlan(AnswerRecord):
 
     @property
     def best(self) -> Layout | None:
-        """Return the best layout; None if no layout meets the SLO."""
         return best_of(self.layouts)
 
     @property
@@ -200,8 +198,7 @@ def best_of(layouts: tuple[Layout, ...] | list[Layout]) -> Layout | None:
 def deployment_of_fleet(
     answer: FleetPlan, model: "str | Path | ModelSpec", options: Mapping[str, Any]
 ) -> DeploymentFile:
-    """Return the best fleet as a deployment for `simulate`, with spare replicas and with traffic and prices of
-    `options`.
+    """Return the best fleet as a deployment with spare replicas, and with the traffic and prices of `options`.
 
     Raises InvalidInput if no fleet meets the SLO.
     """

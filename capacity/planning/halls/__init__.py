@@ -1,1 +1,1 @@
-"""Several models in one hall within a power budget."""
+"""Several models in one hall of a data centre, within a power budget."""

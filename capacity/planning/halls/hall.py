@@ -46,8 +46,8 @@ def plan_hall(
     `models`: a TOML file with a table [[models]] for each model, or these tables: `model`, `slo`, and fields of the
     traffic (with a request rate), search and prices. `options` and `slo` apply to models that do not set them.
     `power_budget`: provisioned watts of the facility, or text with a unit, such as "2MW". Without `objective`, the
-    least provisioned power is chosen. `progress(done, total)` is called for each option. Raises InvalidInput if a model
-    has no request rate, or if no option meets its SLO.
+    least provisioned power is chosen. `progress(done, total)` counts pairs of a GPU and a cap. Raises InvalidInput if a
+    model has no request rate, or if no option meets its SLO.
     """
     budget = parse_power(power_budget)
     tables = _read_models(models)
@@ -61,8 +61,8 @@ def plan_hall(
     total, found = sum(request.num_options for request in requests), list[list[FoundOption]]()
     for request in requests:
         before = sum(map(len, found))
-        told = None if progress is None else partial(_report, progress, before, total)
-        found.append(request.options(prune=objective == "power", told=told))
+        report = None if progress is None else partial(_report, progress, before, total)
+        found.append(request.options(prune=objective == "power", report=report))
     for request, each in zip(requests, found, strict=True):
         if not any(option.cell for option in each):
             raise InvalidInput(f"{request.model}: {each[0].reason}")
@@ -89,7 +89,7 @@ def parse_power(value: float | str) -> float:
 
 
 def _read_models(models: str | Path | Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """Return the tables of the models. Raises MalformedFile for a file without them, and InvalidInput."""
+    """Return a table for each model. Raises MalformedFile for invalid TOML, and InvalidInput without models."""
     if isinstance(models, (str, Path)):
         document = read_toml(models, "a hall")
         if wrong := next((name for name in document if name != "models"), None):
@@ -101,17 +101,17 @@ def _read_models(models: str | Path | Sequence[Mapping[str, Any]]) -> Sequence[M
         or not all(isinstance(each, Mapping) for each in models)
     ):
         raise InvalidInput(
-            "a hall has no models: add a table [[models]] with model, slo and request_rate for each"
+            "the hall has no models: add a table [[models]] with model, slo and request_rate for each"
         )
     return models
 
 
 def _objective(options: MutableMapping[str, object]) -> HallObjective:
-    """Return the objective and remove it from `options`. Raises InvalidInput for one that a hall does not have."""
+    """Return the objective and remove it from `options`. Raises InvalidInput if a hall does not support it."""
     objective = options.pop("objective", "power")
     if objective not in get_args(HallObjective):
         raise InvalidInput(
-            f"--objective {objective} has no meaning for a hall: use cost, gpus, energy or carbon"
+            f"--objective {objective} is not supported by a hall: use power, cost, gpus, energy or carbon"
         )
     return cast(HallObjective, objective)
 
@@ -121,8 +121,8 @@ def _choose(
 ) -> tuple[list[FoundOption], float]:
     """Return an option for each model, and the share of the traffic that the budget serves (above 1: headroom).
 
-    The options minimize the sum of the objective within the budget: sums that need more power and have no lower
-    objective are left out after each model. If all sums exceed the budget, they minimize the power.
+    The options minimize the summed objective within the budget. After each model, a partial sum is dropped if another
+    one needs no more power and has no higher objective. If all sums exceed the budget, the options minimize the power.
     """
     sums: list[tuple[float, float, list[FoundOption]]] = [(0.0, 0.0, [])]
     for options in found:
@@ -143,7 +143,8 @@ def _choose(
 
 
 def _replicas_within(chosen: Sequence[FoundOption], share: float, budget: float) -> list[int]:
-    """Return the replicas of each model: all, or those of its share, and further ones while the budget allows."""
+    """Return the replicas of each model. If the budget serves only a `share` of the traffic, each model gets this share
+    of its replicas, rounded down, and one more while the budget allows."""
     if share >= 1:
         return [option.replicas for option in chosen]
     counts = [math.floor(share * option.replicas) for option in chosen]
@@ -165,7 +166,7 @@ def _replicas_within(chosen: Sequence[FoundOption], share: float, budget: float)
 def _model_record(
     request: ModelRequest, option: FoundOption, replicas: int, found: Sequence[FoundOption]
 ) -> HallModel:
-    """Return the deployment of one model with this number of replicas, which share the served traffic equally."""
+    """Return the deployment of one model with `replicas` replicas; the served traffic is reduced in proportion."""
     cell, energy = option.found
     share = replicas / option.replicas
     scale = option.cells * share
@@ -227,7 +228,7 @@ def _answer(
 
 
 def _sum(values: Sequence[Quantity]) -> Quantity:
-    """Return the sum of quantities whose errors are equal, as those of all GPUs are assumed to be."""
+    """Return the sum of quantities, with fully correlated errors, as assumed for the power of GPUs."""
     ends = (math.fsum(end if end is not None else each.value for each, end in zip(values, side, strict=True))
             for side in ([v.low for v in values], [v.high for v in values]))  # fmt: skip
     low, high = ends

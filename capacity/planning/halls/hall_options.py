@@ -2,7 +2,7 @@
 
 A hall serves thousands of requests per second. The traffic of a model is divided into equal cells of about
 `CELL_REPLICAS` replicas, each an independent deployment behind its own router. `plan` finds the deployment of one cell;
-all cells of a model are equal. A model whose traffic needs one cell has the deployment of `plan`.
+all cells of a model are equal. A model whose traffic needs one cell has the same deployment as from `plan`.
 """
 
 import math
@@ -67,7 +67,6 @@ class FoundOption:
 
     @property
     def replicas(self) -> int:
-        """Return the replicas of all cells."""
         return self.found[0].replicas * self.cells
 
     @property
@@ -104,13 +103,13 @@ class FoundOption:
                 return self.provisioned_watts
 
     def record(self, chosen: "FoundOption") -> HallOption:
-        """Return the option's record; `chosen` is the option of the answer."""
+        """Return the record of this option; `chosen` is the option that the hall uses for the model."""
         found = self.cell is not None
         own = self is chosen
         reason = self.reason
         if found and not own:
             ratio = self.provisioned_watts / chosen.provisioned_watts
-            reason = f"{ratio:.2f} x the provisioned power" if ratio > 1 else "costlier by the objective"
+            reason = f"{ratio:.2f} x the provisioned power" if ratio > 1 else "higher objective"
         return HallOption(
             gpu=self.profile.name,
             power_cap_watts=self.profile.power_cap_watts,
@@ -167,7 +166,7 @@ class ModelRequest:
 
     @property
     def requests_per_s(self) -> float:
-        """Return the request rate of all of the model's traffic; 0 without one."""
+        """Return the request rate of the model's whole traffic; 0 if none is given."""
         return self.traffic.request_rate or 0.0
 
     @property
@@ -175,7 +174,7 @@ class ModelRequest:
         return self.cost.is_given
 
     def plan_request(self, requests_per_s: float, **search: Any) -> PlanRequest:
-        """Return the request of a plan for a part of the traffic. Raises InvalidInput."""
+        """Return the plan request at this request rate, with the `search` settings replaced. Raises InvalidInput."""
         return PlanRequest.build(
             self.model,
             self.search.model_copy(update=search),
@@ -189,24 +188,24 @@ class ModelRequest:
 
     @property
     def num_options(self) -> int:
-        """Return the number of GPUs times caps."""
+        """Return the number of options: GPUs times power caps."""
         return len(self.search.power_cap) * len(self._gpus)
 
     @property
     def _gpus(self) -> tuple[str, ...]:
         return gpu_names(self.search, [str(self.profiles)] if self.profiles else [])
 
-    def options(self, *, prune: bool, told: Callable[[int], None] | None = None) -> list[FoundOption]:
+    def options(self, *, prune: bool, report: Callable[[int], None] | None = None) -> list[FoundOption]:
         """Return all options, each with the deployment of a cell or the reason why there is none.
 
-        With `prune`, options whose least power is not below the best option's are not simulated. `told` is called with
-        the number of options so far.
+        With `prune`, options are not simulated if the lower bound on their power is not below the power of the best
+        option. `report` is called with the number of options so far.
         """
         known = sorted(self._lower_bounds(), key=lambda option: option.least_watts)
         best, found = math.inf, list[FoundOption]()
         for option in known:
-            if told is not None:
-                told(len(found))
+            if report is not None:
+                report(len(found))
             if option.reason or (prune and option.least_watts >= best):
                 least = f"needs at least {option.least_watts / 1e6:.3g} MW"
                 found.append(option if option.reason else replace(option, reason=f"{least} for all requests"))
@@ -233,7 +232,8 @@ class ModelRequest:
     def _lower_bound(
         self, asked: PlanRequest, capped: HardwareProfile, gpu: str, cap: float | str | None
     ) -> FoundOption:
-        """Return the least power by the closed-form throughput of the best engine, without an SLO."""
+        """Return the option with a lower bound on its provisioned power: that of the engine with the least power per
+        request at its closed-form throughput, without an SLO."""
         load = ServedLoad(
             requests_per_s=math.inf,
             input_tokens=asked.load.computed_input_tokens,

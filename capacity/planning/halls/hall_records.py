@@ -60,7 +60,6 @@ class HallModel:
 
     @property
     def served_share(self) -> float:
-        """Return the share of the model's requests that is served."""
         return self.served_requests_per_s / self.requests_per_s
 
 
@@ -68,9 +67,10 @@ class HallModel:
 class HallPlan(AnswerRecord):
     """Result of `plan_hall`: a deployment for each model, together within `power_budget_watts` of provisioned power.
 
-    `served_share`: smallest share of a model's traffic that is served; the same for all models but for whole replicas.
-    `headroom`: traffic that the rest of the budget serves in the same mix, relative to the given traffic; 0 if a part
-    is not served. `limit`: what limits the served traffic; None if all of it is served.
+    `served_share`: smallest share of a model's traffic that is served; all models have the same share, except for
+    rounding to whole replicas. `headroom`: traffic that the unused budget could serve in the same mix, relative to the
+    given traffic; 0 if a part is not served. `limit`: resource that limits the served traffic; None if all of it is
+    served.
     """
 
     SCHEMA: ClassVar[str] = "capacity/hall/v1"

@@ -87,7 +87,7 @@ class RisingLoad(Spec):
 
     @property
     def day_rates_per_s(self) -> tuple[float, ...] | None:
-        """Return 24 hourly request rates, given or computed from `peak_rate`; None if neither is set."""
+        """Return the 24 hourly request rates, given or computed from `peak_rate`; None if neither is set."""
         if self.hourly_rates is not None:
             return self.hourly_rates
         if self.peak_rate is None:
@@ -152,8 +152,7 @@ def curve(
     download: bool = False,
     **options: Any,
 ) -> Curve:
-    """Compute latency by request rate, the knee, the highest rate that meets the SLO, and the number of users it
-    serves.
+    """Compute latency by request rate, the knee, the highest rate that meets the SLO, and its number of users.
 
     The rate of the given traffic is ignored because its arrival times are scaled to each rate. Traffic longer than
     `slo_window` is reduced to its busiest window. `hourly_rates` (24, requests/s), or a `peak_rate` with
@@ -216,22 +215,21 @@ def _curve(
 ) -> Curve:
     """Return the curve of a deployment, at the given rates or around the highest rate that meets the SLO.
 
-    The points use the first workload; the others, draws of the same traffic, only contribute to the sampling interval.
-    `progress(done, total)` counts simulations; `total` is an estimate.
+    The points use the first workload. The other workloads are draws of the same traffic and contribute only to the
+    sampling interval. `progress(done, total)` counts simulations; `total` is an estimate.
     """
     resolved, workloads, goal, replicas = served.resolved, served.workloads, served.goal, served.replicas
     if any(workload.is_closed_loop for workload in workloads):
         raise InvalidInput("a curve needs open-loop arrivals: leave out --concurrency and sessions")
-    day_rates_per_s = load.day_rates_per_s
-    with nullcontext() if cluster is None else open_pool(1, cluster, common=(served,)) as crew:
-        runs = RateRuns(served=served, crew=crew, progress=progress)
+    with nullcontext() if cluster is None else open_pool(1, cluster, common=(served,)) as worker_pool:
+        runs = RateRuns(served=served, worker_pool=worker_pool, progress=progress)
         runs.expected = len(load.rates or SHARES) + (9 * (3 + len(workloads)) if goal.slos else 0)
         guess = _bound_rate(resolved, workloads[:1], goal) * replicas
         highest, rate_notes = runs.highest(guess, load.confidence) if goal.slos else (None, ())
         around = highest.predicted if highest is not None and highest.predicted > 0 else guess
         rates = sorted(load.rates) if load.rates else [share * around for share in SHARES]
         trials = runs.evaluate_all(rates)
-        remarks = () if crew is None else crew.remarks
+        remarks = () if worker_pool is None else worker_pool.remarks
     capacity = measured_capacity([with_replicas(resolved, replicas)], workloads[0])
     points = tuple(
         _point(rate, trial, price, [(resolved, replicas)], workloads[0], capacity)
@@ -240,10 +238,6 @@ def _curve(
     best = max(range(len(points)), key=lambda at: points[at].power)
     each = load.requests_per_user_hour
     usable = None if highest is None else highest.at_confidence
-    day = None
-    if day_rates_per_s is not None:
-        gpus = resolved.pool.num_gpus
-        day = replicas_by_hour(day_rates_per_s, usable, replicas=replicas, gpus_per_replica=gpus, price=price)
     return Curve(
         deployment=deployment_label(resolved),
         workload=workloads[0].name,
@@ -253,7 +247,7 @@ def _curve(
         highest=highest,
         requests_per_user_hour=each,
         users=None if each is None or usable is None else usable * 3600 / each,
-        day=day,
+        day=_day(load, served, usable, price),
         warnings=(
             *notes,
             *rate_notes,
@@ -263,6 +257,16 @@ def _curve(
             *workloads[0].notices,
             *remarks,
         ),
+    )
+
+
+def _day(load: RisingLoad, served: Served, usable_per_s: float | None, price: Price | None) -> Day | None:
+    rates_per_s = load.day_rates_per_s
+    if rates_per_s is None:
+        return None
+    gpus = served.resolved.pool.num_gpus
+    return replicas_by_hour(
+        rates_per_s, usable_per_s, replicas=served.replicas, gpus_per_replica=gpus, price=price
     )
 
 
@@ -281,7 +285,7 @@ def _point(
     workload: Workload,
     capacity: Capacity | None,
 ) -> CurvePoint:
-    """Return one point of the curve; the served load is that of steady state, without warm-up and drain."""
+    """Return one point of the curve; the served load is that of the steady state, without warm-up and drain."""
     most = None if capacity is None else capacity.requests_per_s
     load = served_load_of(pools, trial, workload, offered_per_s=rate, capacity_per_s=most)
     served = 0.0 if load is None else load.requests_per_s

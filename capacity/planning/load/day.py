@@ -1,4 +1,4 @@
-"""Replicas needed in each hour of a day, and their cost compared with a fixed number for the peak."""
+"""Replicas needed in each hour of a day, and their cost compared with the replicas that the peak needs."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class Hour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Day:
-    """Replicas needed in each hour of a day, compared with a fixed number for the peak."""
+    """Replicas needed in each hour of a day, compared with the fixed number of replicas that the peak needs."""
 
     hours: tuple[Hour, ...]
     peak_replicas: int
@@ -56,7 +56,9 @@ def replicas_by_hour(
             "--slo, and increase --num-prompts"
         )
     if len(rates_per_s) != HOURS or not all(math.isfinite(rate) and rate >= 0 for rate in rates_per_s):
-        raise InvalidInput(f"a day needs {HOURS} finite hourly rates of at least 0, not {len(rates_per_s)}")
+        raise InvalidInput(
+            f"{len(rates_per_s)} hourly rates are given: a day needs {HOURS}, each finite and at least 0"
+        )
     each = usable_per_s / replicas
     hours = tuple(
         Hour(hour=hour, request_rate_per_s=rate, replicas=max(1, math.ceil(rate / each - 1e-9)))

@@ -74,10 +74,11 @@ class Served:
 
 @dataclass(kw_only=True)
 class RateRuns:
-    """Runner of simulations at different rates that reports progress; one bisection takes about nine simulations."""
+    """Simulations of a deployment at different rates, in parallel if `worker_pool` is given, with progress reports; one
+    bisection takes about nine simulations."""
 
     served: Served
-    crew: WorkerPool | None
+    worker_pool: WorkerPool | None
     progress: Callable[[int, int], None] | None
     expected: int = 0
     done: int = 0
@@ -89,11 +90,15 @@ class RateRuns:
 
     def _run_chains(self, chains: Sequence[Generator[RatePoint, Evaluation, Value]]) -> list[Value]:
         return run_in_parallel(
-            chains, self.served.trial, crew=self.crew, function=Served.trial, told=self._report_progress
+            chains,
+            self.served.trial,
+            worker_pool=self.worker_pool,
+            function=Served.trial,
+            on_answer=self._report_progress,
         )
 
     def evaluate_all(self, rates: Sequence[float]) -> list[Evaluation]:
-        """Return the evaluations at these rates, each simulated to its end."""
+        """Return the evaluations at these rates; each simulation runs to its end."""
         chains: list[Generator[RatePoint, Evaluation, Evaluation]] = [
             single_request(RatePoint(rate)) for rate in rates
         ]

@@ -23,8 +23,7 @@ Accept = Callable[[Evaluation], bool]
 
 @dataclass(eq=False)
 class BestFirstSearch:
-    """Search for the best accepted candidate among the entries `start`; `improved` is called with each better
-    candidate.
+    """Search for the best accepted candidate among `start`; `improved` is called with each better candidate.
 
     `full`: simulate all replicas in every evaluation; otherwise one replica may represent all until the final
     verification. `below`: search only for candidates with a sort key below this one. `whole`: the best candidate must
@@ -32,7 +31,7 @@ class BestFirstSearch:
     """
 
     start: InitVar[Iterable[Entry]]
-    bench: EvaluationPool
+    evaluator: EvaluationPool
     _: KW_ONLY
     accept: Accept = lambda trial: trial.met
     improved: Callable[[EvaluatedCandidate], None] | None = None
@@ -45,7 +44,7 @@ class BestFirstSearch:
     _owner: ReplicaSearch | None = None  # search that found the best
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _heap: list[tuple[tuple[int, Order], int, Entry]] = field(default_factory=list)
-    # no request left, unless the best is retracted
+    # entries without a further request, unless the best candidate is retracted
     _aside: list[tuple[int, Entry]] = field(default_factory=list)
 
     def __post_init__(self, start: Iterable[Entry]) -> None:
@@ -87,12 +86,13 @@ class BestFirstSearch:
         return trial.seen != "sample" and (not self.whole or trial.window is not None)
 
     def verify(self) -> None:
-        """Simulate all replicas of the best candidate; if rejected, continue with the next. Raises OutOfTime."""
+        """Simulate all replicas of the best candidate; continue with the next if it misses the SLO. Raises
+        OutOfTime."""
         while not self.verified:
             self._verify()
 
     def replace_best(self, fewer: EvaluatedCandidate) -> None:
-        """Replace the best candidate with `fewer`, the same engine with fewer replicas."""
+        """Replace the best candidate with `fewer`, which has fewer replicas of the same engine."""
         assert self._owner is not None
         self._owner.met.append(fewer)
         self._owner.high = fewer.replicas
@@ -144,7 +144,7 @@ class BestFirstSearch:
         number, entry = numbered
         if isinstance(entry, UnresolvedCandidate):
             try:
-                self.bench.check()
+                self.evaluator.check()
             except OutOfTime:
                 self._push(entry, number)
                 raise
@@ -154,7 +154,7 @@ class BestFirstSearch:
         try:
             ask = self._ask(entry)
             assert ask is not None
-            trial = self.bench.trial(ask, self._ahead)
+            trial = self.evaluator.trial(ask, self._ahead)
             tried = entry.learn(ask, trial, self.accept(trial))
         finally:
             self._push(entry, number)
@@ -164,7 +164,7 @@ class BestFirstSearch:
     def _ahead(self) -> Sequence[EvaluationRequest]:
         """Return the evaluation requests that will probably follow if the best candidate does not change."""
         asks = []
-        for _, _, entry in heapq.nsmallest(2 * self.bench.workers, self._heap):
+        for _, _, entry in heapq.nsmallest(2 * self.evaluator.workers, self._heap):
             if self._limit is not None and entry.order >= self._limit:
                 continue
             for contender in entry.look() if isinstance(entry, UnresolvedCandidate) else (entry,):
@@ -182,7 +182,6 @@ class BestFirstSearch:
             self.improved(tried)
 
     def _rekey(self) -> None:
-        """Rebuild the queue after sort keys have changed."""
         self._heap = [(self._key(entry), number, entry) for _, number, entry in self._heap]
         heapq.heapify(self._heap)
 
@@ -197,7 +196,7 @@ class BestFirstSearch:
         assert self.best is not None
         assert self._owner is not None
         confidence = self.best.option.search.confidence
-        trial = self.bench.trial(EvaluationRequest(self.best.candidate, confidence, whole=self.whole))
+        trial = self.evaluator.trial(EvaluationRequest(self.best.candidate, confidence, whole=self.whole))
         tried, owner = self.best._replace(trial=trial), self._owner
         if self.accept(trial):
             owner.met = [other for other in owner.met if other[:2] != tried[:2]] + [tried]
@@ -219,7 +218,7 @@ class LeastLatencySearch:
     `ratio` is the lowest latency found, as a fraction of the SLO limits; its initial value is the one to improve on.
     """
 
-    bench: EvaluationPool
+    evaluator: EvaluationPool
     ratio: float = math.inf
 
     def simulate_candidates(self, contenders: Sequence[ReplicaSearch]) -> None:
@@ -240,7 +239,7 @@ class LeastLatencySearch:
         def ahead() -> list[EvaluationRequest]:
             return [_full(other) for other in rest if other.bound.ratio < self.ratio]
 
-        trial = self.bench.trial(_full(option), ahead)
+        trial = self.evaluator.trial(_full(option), ahead)
         if trial.met:
             self.ratio = min(self.ratio, trial.ratio)
         return trial

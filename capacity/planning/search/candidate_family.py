@@ -13,7 +13,7 @@ from capacity.planning.quality import QualityChange
 from capacity.planning.records import Kind, Rejection
 from capacity.planning.space import ROUND_ROBIN, Candidate, Objective, Search
 
-Order = tuple[float, ...]  # lowest first: objective, quality loss, oddness, replicas
+Order = tuple[float, ...]  # lowest first: objective, quality loss, complexity penalty, replicas
 
 
 def objective_of(search: Search, price: Price | None, gpus: int, drawn: Callable[[], float]) -> float:
@@ -44,9 +44,8 @@ class CandidateFamily(Side):
     """Engine with the range of replica counts, `least` to `most`, that its bounds and the limits allow.
 
     With `prefill`, the engine only decodes, and `prefill_replicas` replicas of the engine `prefill` compute the
-    prompts; each number of prefill replicas is a separate family. `oddness` is the distance from the engine's
-    defaults. `drawn` returns the energy or carbon per output token for a number of
-    replicas.
+    prompts; each number of prefill replicas is a separate family. `complexity` is the engine's `complexity_penalty`.
+    `drawn` returns the energy or carbon per output token for a number of replicas.
     """
 
     price: Price | None
@@ -57,7 +56,7 @@ class CandidateFamily(Side):
     prefill: Pool | None = None
     prefill_replicas: int = 0
     router: str = ROUND_ROBIN
-    oddness: int = 0
+    complexity: int = 0
 
     @property
     def family(self) -> tuple[str, str | None]:
@@ -71,7 +70,6 @@ class CandidateFamily(Side):
         return 1.0 if loss is None else loss
 
     def gpus(self, replicas: int) -> int:
-        """Return the number of GPUs in use with this many replicas."""
         prefill = 0 if self.prefill is None else self.prefill.num_gpus * self.prefill_replicas
         return self.pool.num_gpus * replicas + prefill
 
@@ -85,7 +83,6 @@ class CandidateFamily(Side):
         return None if self.price is None else usd_per_hour(self.price, self.billed_gpus(replicas))
 
     def watts(self, replicas: int) -> float:
-        """Return the provisioned power of all GPUs in watts."""
         return self.watts_per_gpu * self.gpus(replicas)
 
     def objective(self, replicas: int) -> float:
@@ -93,8 +90,8 @@ class CandidateFamily(Side):
         return objective_of(self.search, self.price, self.gpus(replicas), lambda: self.drawn(replicas))
 
     def order(self, replicas: int) -> Order:
-        """Return the sort key among answers: objective, published quality loss, distance from defaults, replicas."""
-        return (self.objective(replicas), self.loss, self.oddness, replicas)
+        """Return the sort key among answers: objective, published quality loss, complexity penalty, replicas."""
+        return (self.objective(replicas), self.loss, self.complexity, replicas)
 
     def most_below(self, order: Order) -> int:
         """Return the largest allowed number of replicas whose sort key is before `order`; 0 if there is none."""
@@ -105,7 +102,6 @@ class CandidateFamily(Side):
         return 0 if low < self.least else low
 
     def candidate_at(self, replicas: int) -> Candidate:
-        """Return the candidate with this number of replicas."""
         return Candidate(
             pool=self.pool,
             replicas=replicas,
@@ -148,7 +144,7 @@ class EvaluatedCandidate(NamedTuple):
 
     @property
     def order(self) -> Order:
-        """Return the key by which answers are sorted."""
+        """Return the sort key of the candidate; the best candidate has the lowest."""
         return self.option.order(self.replicas)
 
 
@@ -164,7 +160,7 @@ class CandidateRecord:
     nearest: dict[Kind, tuple[float, Candidate, str]] = field(default_factory=dict)
 
     def reject(self, candidate: Candidate, why: Exclusion, *, recommendable: bool = True) -> None:
-        """Record the rejection of an engine or of a prefill-decode pair; `recommendable`: it has no conditions."""
+        """Record the rejection of an engine or a prefill-decode pair; `recommendable`: `conditions_of` is empty."""
         self.rejected.append(Rejection.from_candidate(candidate, why.kind, why.reason, replicas=None))
         known = self.nearest.get(why.kind)
         if recommendable and why.ratio is not None and (known is None or why.ratio < known[0]):
@@ -172,7 +168,7 @@ class CandidateRecord:
 
 
 def format_objective(objective: Objective, value: float) -> str:
-    """Format the value of an objective with its unit ($/h, J, g CO2 or GPUs, which also `latency` minimises)."""
+    """Format the value of an objective with its unit: $/h, J, g CO2 or, also for `latency`, GPUs."""
     match objective:
         case "cost":
             return f"${value:,.2f}/h"

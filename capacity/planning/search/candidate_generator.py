@@ -1,4 +1,4 @@
-"""Generate the candidates that need a simulation: reject the others by exact checks, then by bounds."""
+"""Generate the candidates that need a simulation; reject all others by exact checks, then by bounds."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -52,7 +52,7 @@ from capacity.step import PS_PER_S, StepShape
 class CandidateGenerator:
     """Generator of candidates and rejections from the search space; `survey` records those examined so far."""
 
-    arena: EvaluationContext
+    context: EvaluationContext
     search: Search
     load: Load
     market: Market
@@ -62,7 +62,7 @@ class CandidateGenerator:
 
     def unresolved_candidates(self) -> Iterator[UnresolvedCandidate]:
         """Yield each engine and prefill-decode pair as an unresolved candidate; reject GPUs that lack a price."""
-        model, serving = self.arena.model, self.search.serving
+        model, serving = self.context.model, self.search.serving
         for gpu in self.market.quotes:
             if gpu in self.market.unpriced:
                 candidate = Candidate(pool=Pool(gpu=gpu), replicas=1)
@@ -89,16 +89,16 @@ class CandidateGenerator:
             gpus,
             lambda: idle_per_token(self._profile(pool.gpu), gpus, self.load, self._co2_g_per_kwh),
         )
-        odd = complexity_penalty(pool, apart=candidate.prefill is not None)
-        return UnresolvedCandidate(candidate, (objective, 0.0, odd, 1), look, self._record_candidate)
+        complexity = complexity_penalty(pool, disaggregated=candidate.prefill is not None)
+        return UnresolvedCandidate(candidate, (objective, 0.0, complexity, 1), look, self._record_candidate)
 
     @property
     def _co2_g_per_kwh(self) -> float | None:
-        """Return the carbon intensity for the objective carbon; None for other objectives."""
+        """Return the carbon intensity if the objective is `carbon`; None for other objectives."""
         return self.search.co2_g_per_kwh if self.search.objective == "carbon" else None
 
     def _profile(self, gpu: str) -> HardwareProfile:
-        folders = [] if self.arena.profiles is None else [str(self.arena.profiles)]
+        folders = [] if self.context.profiles is None else [str(self.context.profiles)]
         return load_profile(gpu, folders)
 
     def _record_candidate(
@@ -109,7 +109,7 @@ class CandidateGenerator:
         if not isinstance(seen, Exclusion):
             survey.options += [option for contender in seen for option in contender.options]
             return
-        conditions = conditions_of(self.search, self.arena.model, candidate.pool)
+        conditions = conditions_of(self.search, self.context.model, candidate.pool)
         survey.reject(candidate, seen, recommendable=not conditions)
         if seen.kind not in ("unmeetable", "limit"):
             survey.points -= self._points(candidate)
@@ -186,12 +186,12 @@ class CandidateGenerator:
     def _candidate_family(self, side: Side, prefill: Side | None = None, **own: Any) -> CandidateFamily:
         """Return the candidate family of an engine in one role; `prefill` is the prefill engine of a pair."""
         router, ratios = own.get("router", ROUND_ROBIN), [side.bound.ratio]
-        engine = self.arena.resolve_pool(side.pool)
+        engine = self.context.resolve_pool(side.pool)
         others = []
         if prefill is not None:
             own["prefill"] = prefill.pool
             ratios.append(prefill.bound.ratio)
-            others.append((self.arena.resolve_pool(prefill.pool), own["prefill_replicas"]))
+            others.append((self.context.resolve_pool(prefill.pool), own["prefill_replicas"]))
         return make_from(
             CandidateFamily,
             side,
@@ -200,11 +200,11 @@ class CandidateGenerator:
             search=self.search,
             drawn=EnergyObjective(
                 lambda replicas: [*others, (engine, replicas)],
-                planned_load(engine, self.load, self.arena.workloads[0]),
+                planned_load(engine, self.load, self.context.workloads[0]),
                 own["least"],
                 self._co2_g_per_kwh,
             ),
-            oddness=complexity_penalty(side.pool, apart=prefill is not None, router=router),
+            complexity=complexity_penalty(side.pool, disaggregated=prefill is not None, router=router),
             **own,
         )
 
@@ -257,10 +257,10 @@ class CandidateGenerator:
         return side
 
     def _resolve_side(self, pool: Pool, role: Role) -> Side | Exclusion:
-        """Return an engine in one role with its bounds, or the reason for its exclusion."""
+        """Return the engine in one role with its bounds and quality loss, or the reason for its exclusion."""
         try:
-            pool, resolved = with_context(self.arena, pool, self.load)
-            quality = quality_of(resolved, self.arena.model)
+            pool, resolved = with_context(self.context, pool, self.load)
+            quality = quality_of(resolved, self.context.model)
             if not quality.is_within(self.search.max_quality_loss):
                 loss = quality.worst_loss_fraction
                 if loss is None:
@@ -274,7 +274,7 @@ class CandidateGenerator:
             tokens = self.load.longest_request_tokens
             if resolved.concurrent_requests(tokens) < 1:
                 return Exclusion("does not fit", f"one request of {tokens:,} tokens exceeds the KV cache")
-            setup = self.arena.setup(pool, self.search.confidence)
+            setup = self.context.setup(pool, self.search.confidence)
         except CapacityError as error:
             return Exclusion("impossible", str(error))
         steps = setup.step_times
@@ -283,7 +283,7 @@ class CandidateGenerator:
             resolved,
             steps.step_seconds,
             self.load,
-            self.arena.goal,
+            self.context.goal,
             role=role,
             drafting=_drafting_of(setup),
             alone_seconds=_one_rank(steps, resolved.lockstep_ranks),
@@ -303,7 +303,6 @@ def _one_rank(steps: ScaledSteps, ranks: int) -> StepSeconds | None:
 
 
 def _drafting_of(setup: EngineSetup) -> Drafting:
-    """Return the draft tokens of a speculative decoding step, and the mean and maximum number of tokens it yields."""
     speculation = setup.speculation
     if not isinstance(speculation, DrawnSpeculation):
         return NO_DRAFTING
@@ -311,10 +310,10 @@ def _drafting_of(setup: EngineSetup) -> Drafting:
     return Drafting(rows=speculation.k, tokens=expected_tokens_by_position(rates), most_tokens=len(rates) + 1)
 
 
-def with_context(arena: EvaluationContext, pool: Pool, load: Load) -> tuple[Pool, ResolvedPool]:
-    """Return the pool and its resolution. If the model's full context does not fit but a context for the longest
-    request does, the pool gets the shorter context."""
-    resolved = arena.resolve_pool(pool)
+def with_context(context: EvaluationContext, pool: Pool, load: Load) -> tuple[Pool, ResolvedPool]:
+    """Return the pool and the resolved pool. If the model's full context does not fit but a context for the longest
+    request does, both have the shorter context."""
+    resolved = context.resolve_pool(pool)
     shorter = rounded_context(load.longest_request_tokens)
     if (
         pool.max_model_len is not None
@@ -323,5 +322,5 @@ def with_context(arena: EvaluationContext, pool: Pool, load: Load) -> tuple[Pool
     ):
         return pool, resolved
     trimmed = pool.model_copy(update={"max_model_len": shorter})
-    retried = arena.resolve_pool(trimmed)
+    retried = context.resolve_pool(trimmed)
     return (trimmed, retried) if retried.memory_without_advice.fits else (pool, resolved)

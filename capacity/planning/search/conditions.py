@@ -1,4 +1,4 @@
-"""Conditions that keep a deployment from being recommended: formats that lose quality, and drafts without evidence.
+"""Conditions that keep a deployment from being recommended: formats that lose quality, and unmeasured drafts.
 
 The recommended deployment runs exactly as the printed launch command and loses no quality that evaluations can detect.
 Formats and draft methods that the user names (`--quantizations`, `--kv-cache-dtypes`, `--max-quality-loss`,

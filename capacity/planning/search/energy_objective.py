@@ -1,4 +1,4 @@
-"""Objectives `energy` and `carbon`: drawn by a deployment per output token under the planned traffic.
+"""Objectives `energy` and `carbon`: energy drawn or CO2 emitted per output token under the planned traffic.
 
 `energy` is in joules of the GPUs, `carbon` in g CO2 of the whole facility per million tokens. The value is computed
 from step times, without simulation, so the search can order candidates by it. An open loop has its mean rate; in a
@@ -25,7 +25,7 @@ BELOW_ROUNDING = 1 - 1e-9
 
 @dataclass(eq=False)
 class EnergyObjective:
-    """Energy or carbon by the number of replicas, at least `least`; `pools_of` returns the deployment.
+    """Function from a number of replicas, at least `least`, to energy or carbon; `pools_of` returns the deployment.
 
     `co2_g_per_kwh`: carbon intensity for grams per million output tokens; None for joules per output token.
 
@@ -39,7 +39,6 @@ class EnergyObjective:
     _known: list[float] = field(default_factory=list, repr=False)
 
     def __call__(self, replicas: int) -> float:
-        """Return the energy or carbon per output token of this many replicas."""
         while len(self._known) <= replicas - self.least:
             pools = self.pools_of(self.least + len(self._known))
             own = per_token(pools, self.load, self.co2_g_per_kwh)
@@ -57,7 +56,7 @@ def per_token(pools: Pools, load: ServedLoad, co2_g_per_kwh: float | None = None
 def idle_per_token(
     profile: HardwareProfile, gpus: int, load: Load, co2_g_per_kwh: float | None = None
 ) -> float:
-    """Return a lower bound of `per_token`: the GPUs idle. It is 0 for a closed loop, whose rate is unknown."""
+    """Return a lower bound of `per_token`, with all GPUs idle; 0 for a closed loop, whose rate is unknown."""
     if load.offered_per_s is None:
         return 0.0
     tdp_watts = profile.tdp_watts * gpus

@@ -1,4 +1,4 @@
-"""Check neighbouring numbers of replicas if a percentile of the SLO rests on few requests.
+"""Check neighbouring numbers of replicas if a percentile of the SLO depends on few requests.
 
 The search assumes that an engine never performs worse with more replicas. That was true in every case tried if at
 least `SPARSE_TAIL_REQUESTS` requests exceed the percentile (48 loads of lognormal prompts, p90 to p99, one and three
@@ -21,7 +21,7 @@ NEIGHBOURS = 4  # numbers of replicas tried below and above the answer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FewRequestsLevel:
-    """SLO whose percentile rests on the fewest requests; the fraction `may_miss` of `requests` may miss it."""
+    """SLO whose percentile depends on the fewest requests; the fraction `may_miss` of `requests` may miss it."""
 
     slo: str
     may_miss: float
@@ -39,7 +39,7 @@ class FewRequestsLevel:
 
 
 def few_requests_level(goal: Goal, requests: int) -> FewRequestsLevel | None:
-    """Return the SLO whose percentile rests on the fewest requests; None if all SLOs limit gaps between tokens."""
+    """Return the SLO whose percentile depends on the fewest requests; None if all SLOs limit gaps between tokens."""
     levels = [slo for slo in goal.slos if slo.applies_to_requests]
     if not levels:
         return None
@@ -48,38 +48,38 @@ def few_requests_level(goal: Goal, requests: int) -> FewRequestsLevel | None:
 
 
 def check_neighbours(
-    best: EvaluatedCandidate, bench: EvaluationPool
+    best: EvaluatedCandidate, evaluator: EvaluationPool
 ) -> tuple[EvaluatedCandidate | None, tuple[str, ...]]:
-    """Return `best` with fewer replicas if those also meet the SLO, and a note if more replicas can perform worse.
+    """Return `best` with fewer replicas if these also meet the SLO, else None; and a note if more replicas may miss it.
 
-    Return `(None, ())` if the percentile rests on enough requests, and for prefill-decode deployments, whose
+    Return `(None, ())` if the percentile depends on enough requests, and for prefill-decode deployments, whose
     neighbours are not simulated.
     """
-    judged_on = bench.arena.context_of(best.candidate, check=bench.check).workloads
-    what = few_requests_level(bench.arena.goal, sum(map(len, judged_on)))
+    judged_on = evaluator.context.context_of(best.candidate, check=evaluator.check).workloads
+    what = few_requests_level(evaluator.context.goal, sum(map(len, judged_on)))
     if what is None or what.beyond >= SPARSE_TAIL_REQUESTS or best.option.prefill is not None:
         return None, ()
-    trials = _neighbours(best, bench)
+    trials = _neighbours(best, evaluator)
     met = {count: trial.met for count, trial in sorted(trials.items())}
     least = min(count for count, does in met.items() if does)
     fewer = EvaluatedCandidate(best.option, least, trials[least]) if least < best.replicas else None
     return fewer, (uneven_note(what, met, best.option.candidate_at(1).engine),) if is_uneven(met) else ()
 
 
-def _neighbours(best: EvaluatedCandidate, bench: EvaluationPool) -> dict[int, Evaluation]:
+def _neighbours(best: EvaluatedCandidate, evaluator: EvaluationPool) -> dict[int, Evaluation]:
     """Return the evaluations of the engine by number of replicas, including those of the search.
 
     Simulate up to `NEIGHBOURS` numbers of replicas below that of `best`, and as many above it until one meets the SLO.
     """
     option, replicas = best.option, best.replicas
     trials = {replicas: best.trial}
-    for ask, trial in bench.trials.items():
+    for ask, trial in evaluator.trials.items():
         if not ask.first_tokens and ask.candidate == option.candidate_at(ask.candidate.replicas):
-            trials[ask.candidate.replicas] = bench.best_known(ask) or trial
+            trials[ask.candidate.replicas] = evaluator.best_known(ask) or trial
 
     def does(count: int) -> bool:
         if count not in trials:
-            (found,) = bench.run_all(
+            (found,) = evaluator.run_all(
                 [EvaluationRequest(option.candidate_at(count), option.search.confidence)]
             )
             if found is None:

@@ -1,4 +1,4 @@
-"""Search without an answer: the deployment that is nearest to the SLO, and the changes with which the SLO is met.
+"""Results if no deployment meets the SLO: the nearest deployment, and changes with which the SLO is met.
 
 Every change is verified by simulation: more GPUs by a second search without the limits, a lower confidence and a lower
 request rate by further evaluations of the nearest deployment.
@@ -22,8 +22,9 @@ from capacity.planning.search.replica_search import ReplicaSearch
 from capacity.planning.space import Candidate
 from capacity.planning.workers.worker_pool import run_in_parallel
 
-MORE_GPUS = 16  # times --max-gpus, and
-TIMES_BOUND = 4  # times the GPUs that the bounds require, at most, in the search for more GPUs
+# the search for more GPUs allows MORE_GPUS times --max-gpus, or TIMES_BOUND times the lower bound if that is more
+MORE_GPUS = 16
+TIMES_BOUND = 4
 MORE_GPUS_S = 30.0  # longest search for more GPUs
 LOWEST_RATE = 1e-3  # fraction of the request rate at which requests no longer queue
 
@@ -33,7 +34,7 @@ def nearest_miss(state: PlanSearch) -> NearestMiss | None:
 
     None if the limits permit no deployment, or if the time limit or Ctrl-C prevents its simulation.
     """
-    required, whole = state.search.confidence, bool(state.arena.windows)
+    required, whole = state.search.confidence, bool(state.context.windows)
     tried = _nearest_candidates(state)
     if not tried:
         return None
@@ -42,13 +43,13 @@ def nearest_miss(state: PlanSearch) -> NearestMiss | None:
     tasks = [EvaluationRequest(each, required, give_up=False, whole=whole) for each in candidates]
     simulated = [
         (found, candidate)
-        for trial, candidate in zip(state.bench.run_all(tasks), candidates, strict=True)
+        for trial, candidate in zip(state.evaluator.run_all(tasks), candidates, strict=True)
         if isinstance(found := trial or tried[candidate], Evaluation) and not found.met
     ]
     if not simulated:
         return None
     trial, candidate = min(simulated, key=lambda each: each[0].ratio)
-    (predicted,) = state.bench.run_all([EvaluationRequest(candidate, None, give_up=False, whole=whole)])
+    (predicted,) = state.evaluator.run_all([EvaluationRequest(candidate, None, give_up=False, whole=whole)])
     own = _deployment(state, candidate)
     excluded = tried[candidate]
     reason = excluded if isinstance(excluded, str) else None
@@ -58,7 +59,7 @@ def nearest_miss(state: PlanSearch) -> NearestMiss | None:
 def remedies(state: PlanSearch, nearest: NearestMiss | None) -> tuple[Remedy, ...]:
     """Return changes with which the SLO is met, as far as the time limit and Ctrl-C permit.
 
-    First those that change only the limits of the search; a higher latency limit only if nothing else suffices.
+    More GPUs, a lower confidence or a lower request rate are tried first; a higher latency limit only if none suffices.
     """
     found: list[Remedy] = []
     try:
@@ -90,26 +91,25 @@ def _nearest_candidates(state: PlanSearch) -> dict[Candidate, Evaluation | str]:
     if missed:
         nearest = min(missed, key=lambda tried: tried.trial.ratio)
         return {nearest.candidate: nearest.trial}
-    surveyor = state.surveyor
+    generator = state.generator
     found: dict[Candidate, Evaluation | str] = {}
-    for _, candidate, reason in surveyor.survey.nearest.values():
-        pools = [with_context(state.arena, pool, surveyor.load)[0] for pool, _, _ in candidate.parts]
+    for _, candidate, reason in generator.survey.nearest.values():
+        pools = [with_context(state.context, pool, generator.load)[0] for pool, _, _ in candidate.parts]
         prefill = pools[0] if candidate.prefill is not None else None
-        most = 1 if prefill is not None else surveyor.most_replicas(pools[-1])
-        within = candidate.num_gpus <= surveyor.most_gpus(candidate.pool.gpu)
+        most = 1 if prefill is not None else generator.most_replicas(pools[-1])
+        within = candidate.num_gpus <= generator.most_gpus(candidate.pool.gpu)
         if most and within:
             found[replace(candidate, pool=pools[-1], prefill=prefill, replicas=most)] = reason
     return found
 
 
 def _missed_candidates(state: PlanSearch) -> list[EvaluatedCandidate]:
-    """Return the candidates that miss the SLO in simulation."""
     contenders = (entry for entry in state.all_entries if isinstance(entry, ReplicaSearch))
     return [tried for contender in contenders for tried in contender.missed]
 
 
 def _remedies(state: PlanSearch, nearest: NearestMiss | None) -> Iterator[Remedy]:
-    reasons = {rejection.kind for rejection in state.surveyor.survey.rejected}
+    reasons = {rejection.kind for rejection in state.generator.survey.rejected}
     if "limit" in reasons or _missed_candidates(state):
         yield from _more_gpus(state)
     if nearest is None:
@@ -118,8 +118,8 @@ def _remedies(state: PlanSearch, nearest: NearestMiss | None) -> Iterator[Remedy
     own = _deployment(state, candidate)
     if predicted is not None and predicted.met:
         for confidence in (level for level in reversed(LEVELS) if level < state.search.confidence):
-            ask = EvaluationRequest(candidate, confidence, whole=bool(state.arena.windows))
-            if state.bench.trial(ask).met:
+            ask = EvaluationRequest(candidate, confidence, whole=bool(state.context.windows))
+            if state.evaluator.trial(ask).met:
                 yield make_from(Remedy, own, change={"confidence": confidence})
                 break
     rate = _lower_rate(state, candidate)
@@ -128,7 +128,7 @@ def _remedies(state: PlanSearch, nearest: NearestMiss | None) -> Iterator[Remedy
 
 
 def _relaxed_slo(trial: Evaluation) -> str | None:
-    """Return the SLO with every missed limit raised to the simulated latency, rounded up to two digits.
+    """Return the SLO with every missed limit raised to the simulated latency, rounded up to two significant digits.
 
     None if requests fail, or if an SLO limits each request.
     """
@@ -145,9 +145,9 @@ def _relaxed_slo(trial: Evaluation) -> str | None:
 
 
 def _more_gpus(state: PlanSearch) -> Iterator[Remedy]:
-    """Yield the best deployment that the search finds without its limits on GPUs and money."""
-    search, surveyor = state.search, state.surveyor
-    bound = surveyor.survey.nearest.get("limit")
+    """Yield the best deployment that the search finds without the limits --max-gpus and --budget."""
+    search, generator = state.search, state.generator
+    bound = generator.survey.nearest.get("limit")
     most = search.max_gpus * max(MORE_GPUS, math.ceil(TIMES_BOUND * (1.0 if bound is None else bound[0])))
     now_s = time.monotonic()
     left_s = min(state.until_s - now_s, MORE_GPUS_S)
@@ -165,15 +165,15 @@ def _more_gpus(state: PlanSearch) -> Iterator[Remedy]:
     larger = PlanSearch(
         search=wider,
         load=state.load,
-        surveyor=CandidateGenerator(
-            arena=state.arena, search=wider, load=surveyor.load, market=surveyor.market
+        generator=CandidateGenerator(
+            context=state.context, search=wider, load=generator.load, market=generator.market
         ),
-        bench=state.bench,
+        evaluator=state.evaluator,
         progress=None,
         started_s=now_s,
     )
     larger.run()
-    state.bench.until_s = state.until_s
+    state.evaluator.until_s = state.until_s
     best, found = larger.best, larger.all
     if best is None or found is None or not found.verified:
         return
@@ -188,12 +188,12 @@ def _more_gpus(state: PlanSearch) -> Iterator[Remedy]:
 
 
 def _lower_rate(state: PlanSearch, candidate: Candidate) -> float | None:
-    """Return the highest request rate at which the candidate meets the SLO, rounded down to three digits.
+    """Return the highest request rate at which the candidate meets the SLO, rounded down to three significant digits.
 
     None if it misses the SLO without queueing, and for traffic without a constant mean rate.
     """
-    arena = state.arena
-    drawn = arena.whole or arena.workloads
+    context = state.context
+    drawn = context.whole or context.workloads
     rate = drawn[0].asked_per_s
     if rate is None or drawn[0].is_closed_loop or drawn[0].part is not None:
         return None
@@ -201,14 +201,14 @@ def _lower_rate(state: PlanSearch, candidate: Candidate) -> float | None:
     def meets(fraction: float) -> bool:
         if fraction >= 1:
             return False
-        state.bench.check()
-        slower = replace(arena, steady=None).for_workloads([each.scale_rate(fraction) for each in drawn])
+        state.evaluator.check()
+        slower = replace(context, steady=None).for_workloads([each.scale_rate(fraction) for each in drawn])
         ask = EvaluationRequest(candidate, state.search.confidence, whole=bool(slower.windows))
-        return slower.run(ask, check=state.bench.check).met
+        return slower.run(ask, check=state.evaluator.check).met
 
     if not meets(LOWEST_RATE):
         return None
-    (fraction,) = run_in_parallel([highest_rate(0.5)], meets, crew=None, function=meets)
+    (fraction,) = run_in_parallel([highest_rate(0.5)], meets, worker_pool=None, function=meets)
     highest = _round_to(math.floor, rate * fraction, 3)
     while not meets(highest / rate):  # latency may fall with the rate in a short sample
         highest = _round_to(math.floor, highest * (1 - TOLERANCE), 3)
@@ -223,12 +223,12 @@ def _round_to(rounded: Callable[[float], int], value: float, digits: int) -> flo
 
 def _deployment(state: PlanSearch, candidate: Candidate) -> Remedy:
     """Return a remedy without a change: the deployment with its GPUs and price."""
-    usd_per_hour = state.surveyor.market.usd_per_hour(candidate.pool.gpu, candidate.num_gpus)
+    usd_per_hour = state.generator.market.usd_per_hour(candidate.pool.gpu, candidate.num_gpus)
     return make_from(Remedy, candidate, change={}, usd_per_hour=usd_per_hour)
 
 
 def _bound_misses(survey: CandidateRecord) -> tuple[Miss, ...]:
-    """Return the miss of a search without simulations: the latency bound closest to its limit, else the GPU limit."""
+    """Return the miss if nothing was simulated: of the latency bound closest to its limit, or else of the GPU limit."""
     unmeetable = survey.nearest.get("unmeetable")
     if unmeetable is not None:
         ratio, candidate, reason = unmeetable

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from capacity.base.record import make_from
 from capacity.planning.evaluation.cost_bounds import Load
-from capacity.planning.evaluation.evaluation_context import EvaluationRequest
+from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationRequest
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.evaluation.slo_evaluation import Evaluation
-from capacity.planning.records import Conditional, Kind, Plan, Point, Ranked, SearchCounts
+from capacity.planning.records import Conditional, Kind, Plan, Point, Ranked, Rejection, SearchCounts
 from capacity.planning.search.candidate_family import CandidateFamily
 from capacity.planning.search.candidate_generator import CandidateGenerator
 from capacity.planning.search.conditions import conditions_of
@@ -33,11 +33,8 @@ from capacity.planning.space import Candidate
 from capacity.planning.workers.environment_fingerprint import NamedInputs
 from capacity.workload import Workload
 
-CLOSER_EVALUATIONS = {
-    "done": 4,
-    "time limit": 1,
-    "interrupted": 0,
-}  # answers evaluated again in full, with intervals
+# answers evaluated again in full, with intervals
+CLOSER_EVALUATIONS = {"done": 4, "time limit": 1, "interrupted": 0}
 EXCLUDED: tuple[Kind, ...] = ("impossible", "does not fit", "quality", "no price", "conditional")
 BOUNDED: tuple[Kind, ...] = ("unmeetable", "limit", "costlier")
 
@@ -51,11 +48,11 @@ def run_search(
     started_s: float | None = None,
     explain: bool = True,
 ) -> Plan:
-    """Run the search that `asked` describes and return the plan; with `explain`, a plan without an answer has the
-    nearest miss.
+    """Run the search that `asked` describes and return the plan.
 
-    Raises DoesNotFit if the model fits no engine, and InvalidInput if no engine can run or `cluster` does not exist.
-    Ctrl-C ends the search early, like the time limit.
+    With `explain`, a plan in which no deployment meets the SLO has the nearest miss and remedies. Raises DoesNotFit if
+    the model fits no engine, and InvalidInput if no engine can run or `cluster` does not exist. Ctrl-C ends the search
+    early, like the time limit.
     """
     with _opened_search(asked, workers, cluster, progress, started_s) as state:
         state.run()
@@ -65,7 +62,7 @@ def run_search(
 def find_conditional(
     asked: PlanRequest, *, least: float, workers: int = 1, progress: Progress | None = None
 ) -> tuple[Conditional, ...]:
-    """Return deployments that a plan does not recommend because of conditions, with an objective below `least`.
+    """Return deployments with conditions (`conditions_of`) and an objective below `least`.
 
     If the time limit or Ctrl-C ends the search, return those found so far.
     """
@@ -78,18 +75,18 @@ def find_conditional(
 def _opened_search(
     asked: PlanRequest, workers: int, cluster: str | None, progress: Progress | None, started_s: float | None
 ) -> Iterator[PlanSearch]:
-    search, arena, load, market = asked.search, asked.arena(), asked.load, asked.market()
+    search, context, load, market = asked.search, asked.context(), asked.load, asked.market()
     named = NamedInputs(
         profiles=None if asked.profiles is None else str(asked.profiles),
         models=() if search.draft is None else (search.draft,),
     )
-    with EvaluationPool(arena=arena, workers=workers, cluster=cluster, named=named) as bench:
-        busy_load = arena.busy_load(load)
+    with EvaluationPool(context=context, workers=workers, cluster=cluster, named=named) as evaluator:
+        busy_load = context.busy_load(load)
         yield PlanSearch(
             search=search,
             load=load,
-            surveyor=CandidateGenerator(arena=arena, search=search, load=busy_load, market=market),
-            bench=bench,
+            generator=CandidateGenerator(context=context, search=search, load=busy_load, market=market),
+            evaluator=evaluator,
             progress=progress,
             started_s=time.monotonic() if started_s is None else started_s,
         )
@@ -98,7 +95,7 @@ def _opened_search(
 def _conditional(state: PlanSearch, ranking: Ranking) -> tuple[Conditional, ...]:
     return tuple(
         Conditional(
-            conditions=conditions_of(state.search, state.arena.model, tried.option.pool), answer=answer
+            conditions=conditions_of(state.search, state.context.model, tried.option.pool), answer=answer
         )
         for tried in state.savings.values()
         for answer in ranking.rank((), (tried,), closer=0)
@@ -106,75 +103,92 @@ def _conditional(state: PlanSearch, ranking: Ranking) -> tuple[Conditional, ...]
 
 
 def _plan(state: PlanSearch, *, explain: bool) -> Plan:
-    """Build the plan, with closer evaluation of the best answers as time allows. Load values of the plan, such as the
-    request rate, are those of the requests on which the best answer was evaluated."""
-    search, bench, best, load = state.search, state.bench, state.best, state.load
-    arena = state.arena if best is None else state.arena.context_of(best.candidate)
-    if arena is not state.arena:
-        load = Load.average(arena.whole or arena.workloads, endless=load.endless)
-    survey, market, entries = state.surveyor.survey, state.surveyor.market, state.all_entries
-    contenders = [entry for entry in entries if isinstance(entry, ReplicaSearch)]
+    """Build the plan, with closer evaluation of the best answers as time allows.
+
+    The load in the plan, such as the request rate, is that of the requests on which the best answer was evaluated.
+    """
+    search, best, load = state.search, state.best, state.load
+    context = state.context if best is None else state.context.context_of(best.candidate)
+    if context is not state.context:
+        load = Load.average(context.whole or context.workloads, endless=load.endless)
+    survey, market = state.generator.survey, state.generator.market
     if state.ended == "done":
-        require_options(survey, arena)
-    ranking = make_from(Ranking, state, arena=arena, load=load)
-    leaders = [*([] if best is None else [best]), *state.leaders.values()]
-    ranked = ranking.rank(contenders, leaders, closer=CLOSER_EVALUATIONS[state.ended])
-    points = points_of(bench.trials, survey.options)
-    rejected = (
-        *survey.rejected,
-        *rejections(entries, best, state.leaders, state.ratio_limit),
-        *not_recommended(state.conditional),
-    )
-    kinds = Counter(rejection.kind for rejection in rejected)
-    counts = make_from(
-        SearchCounts,
-        survey,
-        state,
-        excluded=sum(kinds[kind] for kind in EXCLUDED),
-        bounded=sum(kinds[kind] for kind in BOUNDED),
-        unresolved=kinds["unresolved"],
-    )
-    conditional = _conditional(state, ranking)
+        require_options(survey, context)
+    ranking = make_from(Ranking, state, context=context, load=load)
+    ranked = _rank_answers(state, ranking)
+    points = points_of(state.evaluator.trials, survey.options)
+    rejected = _all_rejections(state)
     unanswered = not ranked and state.ended != "interrupted"
     nearest = nearest_miss(state) if explain and unanswered else None  # simulates more deployments
-    first = arena.workloads[0]
+    first = context.workloads[0]
     return make_from(
         Plan,
         state,
         load,
         search,
-        model=arena.model.name,
+        model=context.model.name,
         workload=first.name,
         requests_per_s=_requests_per_s(load, first, ranked),
         concurrency=first.concurrency,
-        slos=tuple(str(slo) for slo in arena.goal.slos),
-        slo_window=search.slo_window if arena.windows else "trace",
-        busiest_window=arena.windows[0] if arena.windows else None,
+        slos=tuple(str(slo) for slo in context.goal.slos),
+        slo_window=search.slo_window if context.windows else "trace",
+        busiest_window=context.windows[0] if context.windows else None,
         ranked=ranked,
         misses=misses_of(nearest, survey) if unanswered else (),
         nearest=nearest,
         remedies=remedies(state, nearest) if explain and unanswered else (),
-        conditional=conditional,
+        conditional=_conditional(state, ranking),
         rejected=rejected,
         speed_front=speed_front(points),
         cost_front=cost_front(points),
-        counts=counts,
+        counts=_counts(state, rejected),
         proved=state.all is not None and state.all.done and not state.cut,
         prices=tuple(price.quote for price in market.quotes.values() if price is not None),
-        not_searched=not_searched(search, load, arena.model),
-        warnings=(
-            *(f"{gpu} is left out: {reason}" for gpu, reason in market.unpriced.items()),
-            *state.notes,
-            *lighter_misses(best),
-            *warnings_of(arena, ranked),
-            *response_note(arena, ranked),
-            *bench.remarks,
-        ),
+        not_searched=not_searched(search, load, context.model),
+        warnings=_warnings(state, context, ranked),
+    )
+
+
+def _rank_answers(state: PlanSearch, ranking: Ranking) -> tuple[Ranked, ...]:
+    leaders = [*([] if state.best is None else [state.best]), *state.leaders.values()]
+    contenders = [entry for entry in state.all_entries if isinstance(entry, ReplicaSearch)]
+    return ranking.rank(contenders, leaders, closer=CLOSER_EVALUATIONS[state.ended])
+
+
+def _all_rejections(state: PlanSearch) -> tuple[Rejection, ...]:
+    """Return all rejections: by checks and bounds, by simulation, and because of conditions (`conditions_of`)."""
+    return (
+        *state.generator.survey.rejected,
+        *rejections(state.all_entries, state.best, state.leaders, state.ratio_limit),
+        *not_recommended(state.conditional),
+    )
+
+
+def _counts(state: PlanSearch, rejected: Sequence[Rejection]) -> SearchCounts:
+    kinds = Counter(rejection.kind for rejection in rejected)
+    return make_from(
+        SearchCounts,
+        state.generator.survey,
+        state,
+        excluded=sum(kinds[kind] for kind in EXCLUDED),
+        bounded=sum(kinds[kind] for kind in BOUNDED),
+        unresolved=kinds["unresolved"],
+    )
+
+
+def _warnings(state: PlanSearch, context: EvaluationContext, ranked: Sequence[Ranked]) -> tuple[str, ...]:
+    return (
+        *(f"{gpu} is left out: {reason}" for gpu, reason in state.generator.market.unpriced.items()),
+        *state.notes,
+        *lighter_misses(state.best),
+        *warnings_of(context, ranked),
+        *response_note(context, ranked),
+        *state.evaluator.remarks,
     )
 
 
 def _requests_per_s(load: Load, workload: Workload, ranked: Sequence[Ranked]) -> float:
-    """Return the request rate; for users who wait for responses, the one that the best deployment serves."""
+    """Return the offered request rate; for users who wait for responses, the rate that the best deployment serves."""
     if workload.think_s is not None and ranked:
         return (ranked[0].predicted or ranked[0].trial).requests_per_s
     return load.requests / load.span_s if load.span_s else float("inf")

@@ -20,7 +20,7 @@ from capacity.workload.windows import MIN_WORK_FRACTION
 ROUTER_NOTE = (
     "Replicas share no prefix cache; a router distributes the requests (round robin unless another is named)."
 )
-GPUS_NAMED = 3  # on which a model fits that does not fit on the candidate GPUs
+GPUS_NAMED = 3  # larger GPUs that the error names if the model fits on no candidate GPU
 
 
 def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...
     return tuple(texts)
 
 
-def require_options(survey: CandidateRecord, arena: EvaluationContext) -> None:
+def require_options(survey: CandidateRecord, context: EvaluationContext) -> None:
     """Raise DoesNotFit or InvalidInput if no candidate can run at all, whether or not it meets the SLO."""
     if survey.options:
         return
@@ -66,16 +66,18 @@ def require_options(survey: CandidateRecord, arena: EvaluationContext) -> None:
     for kind in ("does not fit", "quality", "no price", "impossible"):
         rejected = [rejection for rejection in survey.rejected if rejection.kind == kind]
         if rejected:
-            text = f"no engine in the search space can run this model ({len(rejected)}: {kind})."
+            text = f"no engine in the search space can run this model ({len(rejected)} rejected: {kind})."
             if kind == "does not fit":
-                raise _does_not_fit(text, [rejection.pool for rejection in rejected], arena)
+                raise _does_not_fit(text, [rejection.pool for rejection in rejected], context)
             raise InvalidInput(f"{text} Example: {rejected[-1].reason}")
     raise InvalidInput("the search space is empty: give --gpus")
 
 
-def _does_not_fit(text: str, pools: Sequence[Pool], arena: EvaluationContext) -> DoesNotFit:
+def _does_not_fit(text: str, pools: Sequence[Pool], context: EvaluationContext) -> DoesNotFit:
     """Return the error with the engine that lacks the least memory, and GPUs on which this engine fits."""
-    resolved = min(map(arena.resolve_pool, pools), key=lambda each: missing_bytes(each.memory_without_advice))
+    resolved = min(
+        map(context.resolve_pool, pools), key=lambda each: missing_bytes(each.memory_without_advice)
+    )
     plan = resolved.memory_without_advice
     others = [load_profile(name) for name in profile_names() if "@" not in name]
     larger = [
@@ -83,12 +85,12 @@ def _does_not_fit(text: str, pools: Sequence[Pool], arena: EvaluationContext) ->
         for each in sorted(others, key=lambda each: each.memory_engine_bytes)
         if each.memory_engine_bytes > resolved.profile.memory_engine_bytes
         and each.gpus_per_node >= min(resolved.pool.tensor_parallel_size, resolved.profile.gpus_per_node)
-        and _fits_on(each.name, resolved.pool, arena)
+        and _fits_on(each.name, resolved.pool, context)
     ]
     gpus = f"{resolved.pool.num_gpus} x " if resolved.pool.num_gpus > 1 else ""
     fits = f" The same engine fits on {gpus}{', '.join(larger[:GPUS_NAMED])}." if larger else ""
     return DoesNotFit(
-        f"{text} Nearest, {resolved.pool.num_gpus} GPUs: {plan.reason}{fits}",
+        f"{text} The closest, on {resolved.pool.num_gpus} GPUs: {plan.reason}{fits}",
         needed_bytes=plan.needed_bytes,
         usable_bytes=plan.usable_bytes,
     )
@@ -99,39 +101,41 @@ def missing_bytes(plan: MemoryPlan) -> float:
     return plan.needed_bytes - plan.usable_bytes
 
 
-def _fits_on(gpu: str, pool: Pool, arena: EvaluationContext) -> bool:
+def _fits_on(gpu: str, pool: Pool, context: EvaluationContext) -> bool:
     try:
-        return arena.resolve_pool(pool.model_copy(update={"gpu": gpu})).memory_without_advice.fits
+        return context.resolve_pool(pool.model_copy(update={"gpu": gpu})).memory_without_advice.fits
     except CapacityError:
         return False
 
 
-def warnings_of(arena: EvaluationContext, ranked: Sequence[Ranked]) -> tuple[str, ...]:
+def warnings_of(context: EvaluationContext, ranked: Sequence[Ranked]) -> tuple[str, ...]:
     """Return notes on the assumptions behind the ranked deployments."""
-    texts = list(arena.workloads[0].notices)
+    texts = list(context.workloads[0].notices)
     if any(answer.step_error_assumed for answer in ranked):
-        texts.append("For some of these GPUs, the confidence rests on an assumed error of step times.")
+        texts.append(
+            "For some of these GPUs, the error of predicted step times is assumed, so the confidence is uncertain."
+        )
     pools = [answer.candidate.pool for answer in ranked]
-    texts += ranking_notes(arena.resolve_pool(pool).engine for pool in pools)
+    texts += ranking_notes(context.resolve_pool(pool).engine for pool in pools)
     texts += dict.fromkeys(
         f"{pool.quantization or 'the checkpoint'}: {remark}"
         for pool in pools
-        for remark in arena.resolve_pool(pool).step_setting.remarks
+        for remark in context.resolve_pool(pool).step_setting.remarks
     )
     texts += dict.fromkeys(
-        note for pool in pools for note in power_cap_notes(arena.resolve_pool(pool).profile)
+        note for pool in pools for note in power_cap_notes(context.resolve_pool(pool).profile)
     )
     if any(answer.candidate.replicas > 1 for answer in ranked):
         texts.append(ROUTER_NOTE)
     for name in dict.fromkeys(answer.candidate.pool.speculator for answer in ranked):
         if name is not None:
-            texts.append(_acceptance(name, ranked, arena.model))
+            texts.append(_acceptance(name, ranked, context.model))
     return tuple(texts)
 
 
-def response_note(arena: EvaluationContext, ranked: Sequence[Ranked]) -> list[str]:
+def response_note(context: EvaluationContext, ranked: Sequence[Ranked]) -> list[str]:
     """Return a note with the response time of the best deployment, if the request rate of users assumes none."""
-    traffic = None if arena.steady is None else arena.steady.traffic
+    traffic = None if context.steady is None else context.steady.traffic
     predicted = ranked[0].predicted if ranked else None
     if traffic is None or traffic.users is None or traffic.response_s or predicted is None:
         return []

@@ -107,7 +107,7 @@ class PlanRequest:
         """Return the totals and means of the whole traffic, for the bounds."""
         return Load.average(self.workloads, endless=self.steady is not None)
 
-    def arena(self) -> EvaluationContext:
+    def context(self) -> EvaluationContext:
         """Return the context that evaluates candidates on the busiest window, and answers on the whole traffic."""
         return make_from(EvaluationContext, self, slo_window=self.search.slo_window).for_workloads(
             self.workloads

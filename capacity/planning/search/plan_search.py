@@ -25,23 +25,23 @@ from capacity.planning.search.snapshot import Progress, Snapshot
 from capacity.planning.space import Search
 
 GRACE_S = 1.0  # after the time limit, to verify the answer
-FULL_SLOWER = 1.3  # time of a run of all replicas / as many runs of one replica
+FULL_SLOWER = 1.3  # time to simulate n replicas together, relative to n simulations of one replica
 LATENCY_SHARE = 0.6  # of the time limit for the lowest latency; the rest for the fewest GPUs near it
-REPORT_S = 0.2  # between two progress reports
+REPORT_S = 0.2  # seconds between two progress reports
 
 
 @dataclass(kw_only=True)
 class PlanSearch:
-    """State of a search; `surveyor` generates the candidates for `load`, `bench` simulates them."""
+    """State of a search; `generator` generates the candidates for `load`, `evaluator` simulates them."""
 
     search: Search
     load: Load
-    surveyor: CandidateGenerator
-    bench: EvaluationPool
+    generator: CandidateGenerator
+    evaluator: EvaluationPool
     progress: Progress | None
     started_s: float
     stage: str = ""
-    chase: BestFirstSearch | None = None  # of this stage
+    stage_search: BestFirstSearch | None = None  # of this stage
     all: BestFirstSearch | None = None  # over the whole space
     entries: list[Entry] = field(default_factory=list)  # excluded from `all` by latency
     leaders: dict[Family, EvaluatedCandidate] = field(default_factory=dict)
@@ -57,9 +57,8 @@ class PlanSearch:
     _reported_s: float = 0.0
 
     @property
-    def arena(self) -> EvaluationContext:
-        """Return the context in which candidates are evaluated."""
-        return self.bench.arena
+    def context(self) -> EvaluationContext:
+        return self.evaluator.context
 
     @property
     def elapsed_s(self) -> float:
@@ -80,7 +79,7 @@ class PlanSearch:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return notes about unfinished stages, and about percentiles that rest on few requests."""
+        """Return notes about unfinished stages, and about percentiles that depend on few requests."""
         if self.ended == "done" or self.families <= len(self.leaders):
             return self.remarks
         found = f"{len(self.leaders)} of {self.families}"
@@ -91,13 +90,13 @@ class PlanSearch:
 
     @property
     def all_entries(self) -> list[Entry]:
-        """Return entries of the search for deployments without conditions, also those unresolved or not accepted."""
+        """Return all entries of the search without conditions, including unresolved and rejected ones."""
         return [*self.entries, *(() if self.all is None else self.all.entries)]
 
     def run(self, *, savings_below: float | None = None) -> None:
-        """Run all stages until the time limit or Ctrl-C; with `savings_below`, only the search for conditional
-        deployments."""
-        self.bench.tick, self.bench.until_s = self._tick, self.until_s
+        """Run all stages until the time limit or Ctrl-C; with `savings_below`, search only for deployments with
+        conditions and an objective below it."""
+        self.evaluator.tick, self.evaluator.until_s = self._tick, self.until_s
         try:
             if savings_below is not None:
                 self._recommendable()
@@ -110,15 +109,15 @@ class PlanSearch:
             self.ended = "time limit"
         except KeyboardInterrupt:
             self.ended = "interrupted"
-        self.bench.until_s = max(self.until_s, time.monotonic()) + GRACE_S
+        self.evaluator.until_s = max(self.until_s, time.monotonic()) + GRACE_S
         if self.ended == "time limit":
             self._verify()
 
     def _recommendable(self) -> list[UnresolvedCandidate]:
-        """Return candidates without conditions; store the others in `conditional`, grouped by conditions."""
+        """Return candidates without conditions (`conditions_of`); store those with conditions in `conditional`."""
         plain = []
-        for prospect in self.surveyor.unresolved_candidates():
-            conditions = conditions_of(self.search, self.arena.model, prospect.candidate.pool)
+        for prospect in self.generator.unresolved_candidates():
+            conditions = conditions_of(self.search, self.context.model, prospect.candidate.pool)
             if conditions:
                 self.conditional.setdefault(conditions, []).append(prospect)
             else:
@@ -128,12 +127,12 @@ class PlanSearch:
     def _cheapest(self) -> None:
         entries: list[Entry] = list(self._recommendable())
         self.all = BestFirstSearch(
-            entries, self.bench, improved=self._record_improvement, whole=bool(self.arena.windows)
+            entries, self.evaluator, improved=self._record_improvement, whole=bool(self.context.windows)
         )
         self._stage("the cheapest", self.all)
-        self.bench.until_s = self.until_s
+        self.evaluator.until_s = self.until_s
         if self.best is not None:
-            fewer, self.remarks = check_neighbours(self.best, self.bench)
+            fewer, self.remarks = check_neighbours(self.best, self.evaluator)
             if fewer is not None:
                 self.all.replace_best(fewer)
         if self.search.alternatives:
@@ -141,7 +140,7 @@ class PlanSearch:
             self._conditional(math.inf if self.best is None else self.best.objective)
 
     def _conditional(self, least: float) -> None:
-        """Find the best deployment with objective below `least` for each condition alone, then for any conditions."""
+        """Find the best deployment below the objective `least` for each condition alone, then for any conditions."""
         singles = [(what, entries) for what, entries in self.conditional.items() if len(what) == 1]
         several = tuple(dict.fromkeys(one for what in self.conditional for one in what))
         seen = list[Entry]()
@@ -161,40 +160,46 @@ class PlanSearch:
                 for entry in entries
                 for each in (entry.enter() if isinstance(entry, UnresolvedCandidate) else (entry,))
             ]
-            fastest = LeastLatencySearch(self.bench, ratio=least)
+            fastest = LeastLatencySearch(self.evaluator, ratio=least)
             fastest.simulate_candidates(contenders)
             if fastest.ratio >= least:
                 return list(contenders)
-            chase = self._search_fewest_gpus(
+            stage_search = self._search_fewest_gpus(
                 contenders, min(self._limit(fastest), math.nextafter(least, 0.0))
             )
         else:
-            chase = BestFirstSearch(entries, self.bench, below=None if math.isinf(least) else (least, -1.0))
+            stage_search = BestFirstSearch(
+                entries, self.evaluator, below=None if math.isinf(least) else (least, -1.0)
+            )
         try:
-            self._stage(f"with {' or '.join(what)}", chase)
+            self._stage(f"with {' or '.join(what)}", stage_search)
         finally:
-            if chase.best is not None and chase.verified and chase.best.objective < least:
-                self.savings[what] = chase.best
-        return chase.entries
+            if (
+                stage_search.best is not None
+                and stage_search.verified
+                and stage_search.best.objective < least
+            ):
+                self.savings[what] = stage_search.best
+        return stage_search.entries
 
     def _fastest(self) -> None:
         """Find the fewest GPUs with a latency within the tolerance of the lowest possible latency."""
         waiting = sorted(self._recommendable(), key=lambda prospect: not prospect.candidate.is_plain)
-        fastest, contenders = LeastLatencySearch(self.bench), list[ReplicaSearch]()
+        fastest, contenders = LeastLatencySearch(self.evaluator), list[ReplicaSearch]()
         self.stage = "the least latency"
-        self.bench.until_s = self.started_s + self.time_limit_s * LATENCY_SHARE
+        self.evaluator.until_s = self.started_s + self.time_limit_s * LATENCY_SHARE
         try:
             for plain in (True, False):
                 group = list[ReplicaSearch]()
                 while waiting and waiting[0].candidate.is_plain == plain:
-                    self.bench.check()
+                    self.evaluator.check()
                     group += waiting.pop(0).enter()
                 contenders += group
                 fastest.simulate_candidates(group)
         except OutOfTime:
             self.cut = True
         finally:
-            self.bench.until_s = self.until_s
+            self.evaluator.until_s = self.until_s
         self.ratio_limit = limit = self._limit(fastest)
         self.entries = [contender for contender in contenders if contender.option.bound.ratio > limit]
         self.all = self._search_fewest_gpus([*contenders, *waiting], limit, improved=self._record_improvement)
@@ -220,11 +225,11 @@ class PlanSearch:
         ]
         return BestFirstSearch(
             near,
-            self.bench,
+            self.evaluator,
             accept=lambda trial: trial.met and trial.ratio <= limit,
             improved=improved,
             full=True,
-            whole=bool(self.arena.windows),
+            whole=bool(self.context.windows),
         )
 
     def _alternatives(self) -> None:
@@ -242,17 +247,17 @@ class PlanSearch:
             ]:
                 self.leaders[family] = self.best
                 continue
-            chase = BestFirstSearch(entries, self.bench)
+            stage_search = BestFirstSearch(entries, self.evaluator)
             try:
-                self._stage("alternatives", chase)
+                self._stage("alternatives", stage_search)
             finally:
-                self.all.merge(chase)
-                if chase.best is not None:
-                    self.leaders[family] = chase.best
+                self.all.merge(stage_search)
+                if stage_search.best is not None:
+                    self.leaders[family] = stage_search.best
 
-    def _stage(self, name: str, chase: BestFirstSearch) -> None:
-        self.stage, self.chase = name, chase
-        chase.run()
+    def _stage(self, name: str, stage_search: BestFirstSearch) -> None:
+        self.stage, self.stage_search = name, stage_search
+        stage_search.run()
 
     def _record_improvement(self, tried: EvaluatedCandidate) -> None:
         """Record a better answer, and reserve the time to verify it with all replicas."""
@@ -260,14 +265,15 @@ class PlanSearch:
             self.first_answer_s = self.elapsed_s
         if tried.trial.seen == "sample":
             took_s = max(
-                (s for ask, s in self.bench.seconds.items() if ask.candidate == tried.candidate), default=0.0
+                (s for ask, s in self.evaluator.seconds.items() if ask.candidate == tried.candidate),
+                default=0.0,
             )
-            judged_on = self.arena.context_of(tried.candidate, check=self.bench.check)
+            judged_on = self.context.context_of(tried.candidate, check=self.evaluator.check)
             requests = sum(len(workload) for workload in (*judged_on.workloads, *judged_on.whole))
             full_s = FULL_SLOWER * took_s * requests / max(tried.trial.requests, 1)
-            self.bench.until_s = max(self.until_s - full_s, time.monotonic())
+            self.evaluator.until_s = max(self.until_s - full_s, time.monotonic())
         else:
-            self.bench.until_s = self.until_s
+            self.evaluator.until_s = self.until_s
         self._report()
 
     def _verify(self) -> None:
@@ -284,8 +290,7 @@ class PlanSearch:
 
     @property
     def simulated(self) -> int:
-        """Return the number of distinct deployments simulated."""
-        return len({(ask.candidate, ask.first_tokens) for ask in self.bench.trials})
+        return len({(ask.candidate, ask.first_tokens) for ask in self.evaluator.trials})
 
     def _tick(self) -> None:
         if self.progress is not None and time.monotonic() - self._reported_s > REPORT_S:
@@ -295,8 +300,8 @@ class PlanSearch:
         self._reported_s = time.monotonic()
         if self.progress is None:
             return
-        entries = [] if self.chase is None else self.chase.entries
-        best = None if self.chase is None else self.chase.best
+        entries = [] if self.stage_search is None else self.stage_search.entries
+        best = None if self.stage_search is None else self.stage_search.best
         self.progress(
             make_from(
                 Snapshot,

@@ -33,8 +33,8 @@ MEMORY_FLAG = ("vllm", "sglang", "tensorrt-llm")  # engines with a flag for the 
 
 
 class CloserEvaluation(NamedTuple):
-    """Results of the closer evaluation of an answer: its evaluation at the required confidence, that with predicted
-    step times, and the highest confidence at which it meets the SLO."""
+    """Results of the closer evaluation of an answer: `trial` at the required confidence, `predicted` with predicted
+    step times, and the highest confidence at which the SLO is met."""
 
     trial: Evaluation
     predicted: Evaluation | None
@@ -45,10 +45,10 @@ class CloserEvaluation(NamedTuple):
 class Ranking:
     """Ranking of the results of a search; simulates only the best answers again, for closer evaluation."""
 
-    arena: EvaluationContext
+    context: EvaluationContext
     search: Search
     load: Load
-    bench: EvaluationPool
+    evaluator: EvaluationPool
 
     def rank(
         self, contenders: Iterable[ReplicaSearch], leaders: Sequence[EvaluatedCandidate], *, closer: int
@@ -76,7 +76,7 @@ class Ranking:
             looked = EvaluationRequest(candidate, None, sample=not whole, whole=whole)
             tasks.append(looked._replace(give_up=False))
             tasks += [looked._replace(confidence=level) for level in higher]
-        trials = iter(self.bench.run_all(tasks))
+        trials = iter(self.evaluator.run_all(tasks))
         looks = []
         for tried in answers:
             trial = (next(trials) if _wants_intervals(tried.trial) else None) or tried.trial
@@ -92,7 +92,7 @@ class Ranking:
     def _answer(self, tried: EvaluatedCandidate, look: CloserEvaluation, is_best: bool) -> Ranked:
         option, replicas, _ = tried
         trial = look.trial
-        steps = self.arena.resolve_pool(option.pool).step_model
+        steps = self.context.resolve_pool(option.pool).step_model
         watts, output_per_s = option.watts(replicas), trial.output_tokens_per_s
         if self.load.offered_per_s is not None:  # the trial may cover only the busiest window
             output_per_s = min(output_per_s, self.load.offered_per_s * self.load.output_tokens)
@@ -107,20 +107,20 @@ class Ranking:
             **self._cost_and_energy(tried, look.predicted or trial),
             watts=watts,
             joules_per_output_token=watts / output_per_s if output_per_s else None,
-            launch=launch_lines(self.arena, tried.candidate),
+            launch=launch_lines(self.context, tried.candidate),
             basis=steps.basis,
             step_error_assumed=steps.residuals("decode").fit.basis == "assumed",
             best_of_its_kind=is_best,
         )
 
     def _cost_and_energy(self, tried: EvaluatedCandidate, trial: Evaluation) -> dict[str, object]:
-        """Return the cost, with idle time and whole instances included, and the energy drawn, at the served load."""
-        pools = [(self.arena.resolve_pool(pool), pool.replicas) for pool in tried.candidate.pools]
-        workload = self.arena.workloads[0]
+        """Return the cost, idle time and whole instances included, and the drawn energy at the served load."""
+        pools = [(self.context.resolve_pool(pool), pool.replicas) for pool in tried.candidate.pools]
+        workload = self.context.workloads[0]
         load = served_load_of(pools, trial, workload, offered_per_s=self.load.offered_per_s)
-        if load is not None and self.arena.windows:
+        if load is not None and self.context.windows:
             # the trial covers the busiest window, the bill all requests
-            input_tokens, output_tokens = self.arena.whole[0].long_run_tokens
+            input_tokens, output_tokens = self.context.whole[0].long_run_tokens
             load = replace(load, input_tokens=input_tokens, output_tokens=output_tokens)
         if load is None:
             return {"cost": None, "drawn": None}
@@ -181,13 +181,13 @@ def launch_as_planned(model_id: str, resolved: ResolvedPool) -> Launch:
     return replace(launch, words=words, notes=(note, *notes))
 
 
-def launch_lines(arena: EvaluationContext, candidate: Candidate) -> tuple[LaunchLine, ...]:
+def launch_lines(context: EvaluationContext, candidate: Candidate) -> tuple[LaunchLine, ...]:
     """Return the launch line of each kind of server of a deployment; empty if its engine is only a baseline."""
-    lines, model = [], arena.model
+    lines, model = [], context.model
     for pool in candidate.pools:
         if not is_launched(pool.engine):
             return ()
-        launch = launch_as_planned(model.hf_id or model.name, arena.resolve_pool(pool))
+        launch = launch_as_planned(model.hf_id or model.name, context.resolve_pool(pool))
         command, files = shlex.join(launch.words), dict(launch.files)
         lines.append(make_from(LaunchLine, pool, launch, command=command, files=files))
     return tuple(lines)

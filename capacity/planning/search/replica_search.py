@@ -1,9 +1,9 @@
-"""Search for the fewest replicas of an engine or of a prefill-decode pair that meet the SLO: undecided numbers, and
-the number to evaluate next.
+"""Search for the fewest replicas of an engine or of a prefill-decode pair that meet the SLO.
 
-The search assumes that fewer replicas perform worse because each has more work (`few_requests` checks where that is
-false). For prefill-decode pairs it also assumes that TTFT is no better than that of the prefill pool alone, and that
-TPOT does not improve with more prefill and fewer decode replicas.
+A search tracks which numbers of replicas are undecided, and returns the one to evaluate next. It assumes that fewer
+replicas perform worse because each has more work (`few_requests` checks where that is false). For prefill-decode pairs
+it also assumes that TTFT is no better than that of the prefill pool alone, and that TPOT does not improve with more
+prefill and fewer decode replicas.
 """
 
 import math
@@ -37,7 +37,7 @@ class ReplicaSearch:
 
     @property
     def options(self) -> Sequence[CandidateFamily]:
-        """Return the candidate families: one, or for a pair one for each number of prefill replicas."""
+        """Return the candidate families: for a pair, one for each number of prefill replicas; otherwise one."""
         return (self.option,)
 
     @property
@@ -51,8 +51,7 @@ class ReplicaSearch:
         return self.option.order(self.low)
 
     def ask(self, best: Order | None) -> EvaluationRequest | None:
-        """Return the next evaluation request; None if the search is settled or can no longer find a candidate before
-        `best`.
+        """Return the next evaluation request; None if the search is settled or can find none before `best`.
 
         With `best`, try the most replicas that sort before it; without, a growing number of replicas. Once some number
         meets the SLO, bisect.
@@ -107,7 +106,6 @@ class FirstTokenSearch:
         return (self.low + self.high) // 2
 
     def learn(self, count: int, met: bool) -> None:
-        """Record whether `count` replicas meet the TTFT limits."""
         if met:
             self.high = count if self.high is None else min(self.high, count)
         else:
@@ -208,20 +206,20 @@ class PairReplicaSearch(ReplicaSearch):
 class UnresolvedCandidate:
     """Candidate whose engine is not resolved yet; `order` is a lower bound of its sort key.
 
-    `_look` resolves it and computes its bounds; `_hear` receives the result.
+    `_resolve` resolves the engine and computes its bounds; `_record` receives the result.
     """
 
     candidate: Candidate
     order: Order
-    _look: Callable[[], Sequence[ReplicaSearch] | Exclusion]
-    _hear: "Callable[[UnresolvedCandidate, Sequence[ReplicaSearch] | Exclusion], None]"
+    _resolve: Callable[[], Sequence[ReplicaSearch] | Exclusion]
+    _record: "Callable[[UnresolvedCandidate, Sequence[ReplicaSearch] | Exclusion], None]"
     entered: bool = False
     _seen: Sequence[ReplicaSearch] | Exclusion | None = None
 
     def look(self) -> Sequence[ReplicaSearch]:
         """Return the replica searches of the candidate, empty if it is rejected; do not record the result."""
         if self._seen is None:
-            self._seen = self._look()
+            self._seen = self._resolve()
         return () if isinstance(self._seen, Exclusion) else self._seen
 
     def enter(self) -> Sequence[ReplicaSearch]:
@@ -229,5 +227,5 @@ class UnresolvedCandidate:
         contenders = self.look()
         assert self._seen is not None
         self.entered = True
-        self._hear(self, self._seen)
+        self._record(self, self._seen)
         return contenders

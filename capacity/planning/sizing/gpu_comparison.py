@@ -40,8 +40,9 @@ class GpuComparison(AnswerRecord):
     """Results of `estimate` on every GPU, sorted by `order`.
 
     For a request rate, each GPU has the tensor-parallel size and the number of replicas with the lowest bill that meet
-    `slos` (without any, that are stable). For another load, each GPU has the smallest tensor-parallel size that serves
-    it, or the largest if none does. GPUs too small for the model come last, with the reason at their largest size.
+    `slos` or, without SLOs, that are stable. For a batch size or a concurrency, each GPU has the smallest
+    tensor-parallel size that serves it, or the largest if none does. GPUs too small for the model come last; their
+    reason is that of the largest tensor-parallel size.
     """
 
     SCHEMA: ClassVar[str] = "capacity/gpu-comparison/v1"

@@ -39,10 +39,8 @@ from capacity.workload import Workload, parse_slos
 from capacity.workload.windows import WINDOW_S, find_windows
 
 ANY_GPUS = 1_000_000  # no limit on the size of a deployment
-MAX_TIMES_STABLE, MAX_EXTRA_REPLICAS = (
-    4,
-    16,
-)  # limits on replicas tried for an SLO: more barely reduce latency
+# limits on replicas tried for an SLO, relative to the stable number: more barely reduce latency
+MAX_TIMES_STABLE, MAX_EXTRA_REPLICAS = 4, 16
 MORE_REPLICAS = 1.5  # limit on replicas, relative to the busiest window's, if arrivals vary
 
 
@@ -82,32 +80,18 @@ def replicas_needed(
     within, reason, judged_in = None, None, None
     if slos:
         check_goal(slos, first)
-        search = Search(
-            gpus=(engines[0].pool.gpu,),
-            max_gpus=_most_gpus(engines, stable),
-            objective="gpus" if price is None else "cost",
-            confidence=confidence,
-            goodput_target=goodput_target,
-            slo_window=slo_window,
-        )
-        question = PlanRequest(
+        limits = {"confidence": confidence, "goodput_target": goodput_target, "slo_window": slo_window}
+        request = PlanRequest(
             model=engines[0].model,
             workloads=workloads,
             goal=Goal(slos=slos, goodput_target=goodput_target),
-            search=search,
+            search=_search_space(engines, stable, price).model_copy(update=limits),
             cost=Cost(),
             profiles=profiles,
             steady=SteadyTraffic.from_traffic(asked, workload, longest, confidence),
         )
-        arena = question.arena()
-        best, reason = _fewest(engines, question, arena, price)
-        if arena.windows:
-            judged_in = f"the busiest {arena.windows[0].duration} ({arena.windows[0].text})"
-        if best is not None:
-            size = best.option.pool.tensor_parallel_size
-            engine = next(each for each in engines if each.pool.tensor_parallel_size == size)
-            rate = first.offered_per_s if by_clock else best.trial.requests_per_s
-            within = _count(engine, best.replicas, price, rate / best.replicas)
+        rate = first.offered_per_s if by_clock else None
+        within, reason, judged_in = _within_slo(engines, request, rate, price)
     return ReplicasNeeded(
         requests_per_s=first.offered_per_s if by_clock else None,
         busiest_requests_per_s=busiest_per_s,
@@ -151,43 +135,72 @@ def _stable(
     return _count(resolved, replicas, price, capacity.requests_per_s)
 
 
+def _search_space(
+    engines: Sequence[ResolvedPool], stable: ReplicaCount | None, price: Price | None
+) -> Search:
+    return Search(
+        gpus=(engines[0].pool.gpu,),
+        max_gpus=_most_gpus(engines, stable),
+        objective="gpus" if price is None else "cost",
+    )
+
+
 def _most_gpus(engines: Sequence[ResolvedPool], stable: ReplicaCount | None) -> int:
-    """Return the most GPUs to try: a few times those of the stable deployment, with which engines are nearly idle."""
+    """Return the most GPUs to try: several times those of the stable deployment, so that engines are nearly idle."""
     if stable is None:
         return ANY_GPUS
     largest = max(engine.pool.num_gpus for engine in engines)
     return largest * (MAX_TIMES_STABLE * stable.replicas + MAX_EXTRA_REPLICAS)
 
 
+def _within_slo(
+    engines: Sequence[ResolvedPool], request: PlanRequest, rate_per_s: float | None, price: Price | None
+) -> tuple[ReplicaCount | None, str | None, str | None]:
+    """Return the fewest replicas that meet the SLO, the reason if there are none, and the window that was evaluated.
+
+    `rate_per_s` is the offered request rate; None for a closed loop, whose rate is that of the simulation.
+    """
+    context = request.context()
+    best, reason = _fewest(engines, request, context, price)
+    window = context.windows[0] if context.windows else None
+    judged_in = None if window is None else f"the busiest {window.duration} ({window.text})"
+    if best is None:
+        return None, reason, judged_in
+    size = best.option.pool.tensor_parallel_size
+    engine = next(each for each in engines if each.pool.tensor_parallel_size == size)
+    rate = best.trial.requests_per_s if rate_per_s is None else rate_per_s
+    return _count(engine, best.replicas, price, rate / best.replicas), None, judged_in
+
+
 def _fewest(
-    engines: Sequence[ResolvedPool], asked: PlanRequest, arena: EvaluationContext, price: Price | None
+    engines: Sequence[ResolvedPool], asked: PlanRequest, context: EvaluationContext, price: Price | None
 ) -> tuple[EvaluatedCandidate | None, str | None]:
-    """Return the planner's answer among `engines`, or the reason why none meets the SLO."""
+    """Return the deployment that the planner selects among `engines`, or the reason why none meets the SLO."""
     gpu, load = engines[0].pool.gpu, asked.load
     market = Market(quotes={gpu: price}, unpriced={})
-    busy = arena.busy_load(load)
-    surveyor = CandidateGenerator(arena=arena, search=asked.search, load=busy, market=market)
+    busy = context.busy_load(load)
+    generator = CandidateGenerator(context=context, search=asked.search, load=busy, market=market)
     entries: list[Entry] = []
     refused: list[str] = []
     for engine in engines:
-        arena.add(engine)
-        found = surveyor.replica_searches(engine.pool)
+        context.add(engine)
+        found = generator.replica_searches(engine.pool)
         if isinstance(found, Exclusion):
             refused.append(found.reason)
         else:
             entries += found
     if not entries:
         return None, refused[-1]
-    with EvaluationPool(arena=arena, intervals=False) as bench:
-        chase = BestFirstSearch(entries, bench, whole=bool(arena.windows))
-        chase.run()
-        if chase.best is None:
+    with EvaluationPool(context=context, intervals=False) as evaluator:
+        search = BestFirstSearch(entries, evaluator, whole=bool(context.windows))
+        search.run()
+        if search.best is None:
             return None, f"no number of replicas up to {load.most_replicas:,} meets the service levels"
-        fewer, _ = check_neighbours(chase.best, bench)
+        fewer, _ = check_neighbours(search.best, evaluator)
         if fewer is not None:
-            chase.replace_best(fewer)
-            chase.verify()
-        return chase.best, None
+            search.replace_best(fewer)
+            search.verify()
+        return search.best, None
 
 
 def _count(resolved: ResolvedPool, replicas: int, price: Price | None, rate: float) -> ReplicaCount:
@@ -208,7 +221,7 @@ def _count(resolved: ResolvedPool, replicas: int, price: Price | None, rate: flo
 def _cheapest_when_full(
     engines: Sequence[ResolvedPool], workload: Workload, price: Price | None
 ) -> ResolvedPool:
-    """Return the engine with the lowest bill; replicas are counted from the closed-form throughput at full load."""
+    """Return the engine with the lowest bill for the load, by the closed-form throughput at full load."""
     if len(engines) == 1:
         return engines[0]
     load = ServedLoad(

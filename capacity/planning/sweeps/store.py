@@ -58,7 +58,6 @@ class Row:
 
     @classmethod
     def from_stored(cls, options: Options, answer: str | None, reason: str | None) -> "Row":
-        """Return the row of a point from its stored answer."""
         described = json.loads(answer) if answer is not None else {}
         return cls(options=options, status=status_of(reason), reason=reason, answer=described)
 
@@ -78,7 +77,7 @@ class Store:
         return {key for (key,) in rows}
 
     def claim(self, points: Sequence[Point], *, failed: bool = True) -> list[Point]:
-        """Claim and return points not stored and not claimed elsewhere; with `failed`, failures count as stored."""
+        """Claim and return points without a result or another claim; with `failed`, a failure counts as a result."""
         self._connection.execute("BEGIN IMMEDIATE")
         with self._connection:
             ours = []

@@ -28,7 +28,7 @@ from capacity.pool.resolve import ResolvedPool, resolve
 CHUNK = {"fit": 50, "estimate": 50, "simulate": 1}  # points per task: analytic ones are fast
 TASKS_PER_WORKER = 3  # tasks submitted per worker, so that none is idle
 ATTEMPTS = 2  # of a point that runs alone when its worker dies
-OTHERS_S = 0.25  # between checks of other processes' results
+OTHERS_S = 0.25  # seconds between checks of other processes' results
 KEPT_POOLS = 256  # resolved deployments cached per worker
 
 Progress = Callable[[int, int], None]
@@ -74,13 +74,15 @@ def sweep(
     if export_to is not None:
         check_export(export_to)
     check_workers(workers)
-    crews = (
+    open_workers = (
         None
         if cluster is None and workers == 1
         else partial(open_pool, workers, cluster, named=named_in(read))
     )
     with open_store(store) as there:
-        swept = run_sweep(read, there, crews=crews, retry_failed=retry_failed, progress=progress)
+        swept = run_sweep(
+            read, there, open_workers=open_workers, retry_failed=retry_failed, progress=progress
+        )
         rows = tuple(there.rows(points(read)))
         if export_to is not None:
             export(rows, export_to)
@@ -91,15 +93,15 @@ def run_sweep(
     spec: SweepSpec,
     store: Store,
     *,
-    crews: PoolFactory | None = None,
+    open_workers: PoolFactory | None = None,
     retry_failed: bool = False,
     progress: Progress | None = None,
 ) -> SweepResult:
     """Compute every point that the store does not have yet.
 
-    `crews` opens a worker pool, or a new one if workers died; None: use this process. A point that fails, or whose
-    worker dies `ATTEMPTS` times, is recorded with its reason. Raises InvalidInput if the pool cannot be opened or is
-    lost.
+    `open_workers` opens a worker pool, or a new one if workers died; None: use this process. A point that fails, or
+    whose worker dies `ATTEMPTS` times, is recorded with its reason. Raises InvalidInput if the pool cannot be opened or
+    is lost.
     """
     everything = points(spec)
     known = store.done_keys(failed=not retry_failed)
@@ -120,19 +122,13 @@ def run_sweep(
 
     while left:
         todo = _Todo(left, CHUNK[spec.question], lambda chunk: store.claim(chunk, failed=not retry_failed))
-        if crews is None:
-            while chunk := todo.take():
-                keep(chunk, answer_points(chunk))
-        else:
-            try:
-                _run_chunks(todo, crews, keep)
-            except InvalidInput as error:
-                if not any(ended.values()):
-                    raise
-                kept = before + sum(ended.values())
-                raise InvalidInput(
-                    f"{error}; {kept} of {len(everything)} points are stored: run the same command to resume"
-                ) from None
+        try:
+            _run_chunks(todo, open_workers, keep)
+        except InvalidInput as error:
+            if not any(ended.values()):
+                raise
+            stored = f"{before + sum(ended.values())} of {len(everything)} points are stored"
+            raise InvalidInput(f"{error}; {stored}: run the same command to resume") from None
         known = store.done_keys(failed=not retry_failed) if todo.others else set()
         left = [point for point in todo.others if point.key not in known]
         before = len(everything) - len(left) - sum(ended.values())
@@ -162,7 +158,6 @@ class _Todo:
         return bool(self._chunks)
 
     def take(self) -> tuple[Point, ...]:
-        """Claim and return the next chunk, without points of other processes; empty if none are left."""
         while self._chunks:
             chunk = self._chunks.popleft()
             ours = self._claim(chunk)
@@ -172,15 +167,22 @@ class _Todo:
         return ()
 
 
-def _run_chunks(chunks: _Todo, crews: PoolFactory, keep: Keep) -> None:
-    """Run chunks in parallel; if a worker dies, run its points one at a time to find the point that causes it."""
+def _run_chunks(chunks: _Todo, open_workers: PoolFactory | None, keep: Keep) -> None:
+    """Run chunks in parallel, or in this process if `open_workers` is None.
+
+    If a worker dies, run its points one at a time to find the point that causes it.
+    """
+    if open_workers is None:
+        while chunk := chunks.take():
+            keep(chunk, answer_points(chunk))
+        return
     suspects: deque[Point] = deque()
     deaths: Counter[str] = Counter()
     while chunks or suspects:
-        with crews() as crew:
-            _one_by_one(crew.executor, suspects, deaths, keep)
+        with open_workers() as worker_pool:
+            _one_by_one(worker_pool.executor, suspects, deaths, keep)
             if not suspects:
-                suspects.extend(_run_in_parallel(crew, chunks, keep))
+                suspects.extend(_run_in_parallel(worker_pool, chunks, keep))
 
 
 def _one_by_one(executor: Executor, suspects: deque[Point], deaths: Counter[str], keep: Keep) -> None:
@@ -203,13 +205,17 @@ def _one_by_one(executor: Executor, suspects: deque[Point], deaths: Counter[str]
         suspects.popleft()
 
 
-def _run_in_parallel(crew: WorkerPool, chunks: _Todo, keep: Keep) -> list[Point]:
+def _run_in_parallel(worker_pool: WorkerPool, chunks: _Todo, keep: Keep) -> list[Point]:
     """Run a limited number of chunks in parallel; return the points that no worker completed."""
     flying: dict[Future[list[Answer]], tuple[Point, ...]] = {}
     lost: list[Point] = []
-    while flying or (chunks and not crew.is_lost):
-        while not crew.is_lost and len(flying) < TASKS_PER_WORKER * crew.workers and (chunk := chunks.take()):
-            future = crew.submit(answer_points, chunk)
+    while flying or (chunks and not worker_pool.is_lost):
+        while (
+            not worker_pool.is_lost
+            and len(flying) < TASKS_PER_WORKER * worker_pool.workers
+            and (chunk := chunks.take())
+        ):
+            future = worker_pool.submit(answer_points, chunk)
             if future is None:
                 lost += chunk
             else:
@@ -217,7 +223,7 @@ def _run_in_parallel(crew: WorkerPool, chunks: _Todo, keep: Keep) -> list[Point]
         for future in wait(flying, return_when=FIRST_COMPLETED).done:
             chunk = flying.pop(future)
             try:
-                answers = crew.result(future)
+                answers = worker_pool.result(future)
             except Exception:  # NotDone, or the executor's error for dead workers: try again one by one
                 lost += chunk
             else:
@@ -235,8 +241,7 @@ def answer_points(chunk: Sequence[Point]) -> list[Answer]:
 
 
 def answer_point(point: Point) -> Answer:
-    """Return the answer of one point as canonical JSON, byte-identical on every worker; or the reason why it has
-    none."""
+    """Return the answer of a point as canonical JSON, byte-identical on every worker; or the reason for a failure."""
     try:
         described = _ask(point)
     except CapacityError as error:

@@ -61,11 +61,11 @@ def _parquet(rows: Sequence[Flat], file: Path) -> None:
     import pandas
 
     names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = {name: _of_one_type([row.get(name) for row in rows]) for name in names}
+    columns = {name: _single_type([row.get(name) for row in rows]) for name in names}
     pandas.DataFrame(columns).to_parquet(file, index=False)
 
 
-def _of_one_type(values: list[object]) -> list[object]:
+def _single_type(values: list[object]) -> list[object]:
     """Return a column unchanged, or as text if it has several types, because a Parquet column has one type."""
     kinds = {float if type(value) is int else type(value) for value in values if value is not None}
     if len(kinds) <= 1 and kinds <= {bool, float, str}:
@@ -82,15 +82,15 @@ def sweep_results(path: str | Path) -> tuple[Flat, ...]:
     being written returns the finished points. Raises MalformedFile.
     """
     if read_bytes(path, "a sweep's results", cut=True)[: len(SQLITE)] == SQLITE:
-        return _of_a_store(outside_path(path))
+        return _read_store(outside_path(path))
     text = read_text(path, "a sweep's results")
-    rows = _of_json(text, path) if text.lstrip()[:1] in ("{", "[") else _of_csv(text, path)
+    rows = _read_json_rows(text, path) if text.lstrip()[:1] in ("{", "[") else _read_csv_rows(text, path)
     if not rows or not all("status" in row for row in rows):
         raise MalformedFile(path, "contains no sweep points: give a file written by `capacity sweep`")
     return rows
 
 
-def _of_a_store(file: Path) -> tuple[Flat, ...]:
+def _read_store(file: Path) -> tuple[Flat, ...]:
     alone = "" if file.with_name(file.name + "-wal").exists() else "&immutable=1"  # no writer has it open
     try:
         opened = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro{alone}", uri=True, timeout=5)
@@ -112,7 +112,7 @@ def _of_a_store(file: Path) -> tuple[Flat, ...]:
         raise MalformedFile(file, f"is not a sweep store ({error})") from None
 
 
-def _of_json(text: str, path: str | Path) -> tuple[Flat, ...]:
+def _read_json_rows(text: str, path: str | Path) -> tuple[Flat, ...]:
     read = parse_json(text, path)
     rows = read.get("rows") if isinstance(read, dict) else read
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -120,7 +120,7 @@ def _of_json(text: str, path: str | Path) -> tuple[Flat, ...]:
     return tuple(rows)
 
 
-def _of_csv(text: str, path: str | Path) -> tuple[Flat, ...]:
+def _read_csv_rows(text: str, path: str | Path) -> tuple[Flat, ...]:
     try:
         return tuple(
             {name: _value(value) for name, value in row.items() if name is not None}

@@ -28,7 +28,7 @@ Options = Mapping[str, Any]  # model and spec fields of a point
 
 
 class Range(Spec):
-    """Range from which `random` axes draw numbers, `low` to `high`; integers if both ends are integers."""
+    """Numbers from `low` to `high`, from which `random` axes draw; integers if both ends are integers."""
 
     low: float
     high: float

@@ -1,5 +1,4 @@
-"""Simulate the changes of the optimisation checklist for one deployment, and return those that help, grouped by
-effort.
+"""Simulate the optimisation checklist for one deployment, and return the changes that help, by effort.
 
 Each change is simulated on the same arrivals. Its result contains the effects on p95 latencies in seconds, on the bill
 and on $ per request at full load, and the published change of quality. `capacity stack` evaluates techniques that are

@@ -19,7 +19,7 @@ NO_DRAFTS: Fields = {name: Pool.model_fields[name].default for name in DRAFT_FIE
 
 
 def needed_context(resolved: ResolvedPool, workload: Workload) -> int:
-    """Return the context length that the longest request needs, rounded up, at most that of the engine."""
+    """Return the context length that the longest request needs, rounded up; at most the engine's context length."""
     longest = int((workload.prompt_tokens + workload.output_tokens).max())
     return min(rounded_context(longest), resolved.max_model_len)
 
@@ -30,8 +30,7 @@ def mean_context(workload: Workload) -> float:
 
 
 def best_drafts(resolved: ResolvedPool, name: str, in_flight: int, context: int) -> Fields:
-    """Return the pool fields of a draft method with the best number of draft tokens for this batch and context
-    length."""
+    """Return the pool fields of a draft method with the best number of drafts for this batch and context length."""
     way = find_speculator(name, resolved.model)
     drafts = Speculation(resolved, way).best_round(max(in_flight, 1), max(context, 1)).draft_tokens
     return {"speculator": name, "num_speculative_tokens": max(drafts, 1)}
@@ -57,7 +56,6 @@ class Change:
 
     @property
     def flags(self) -> str:
-        """Return the change as command-line flags."""
         fields = {**self.pool, **self.service}
         return " ".join(_flag(name, value) for name, value in fields.items())
 

@@ -28,8 +28,7 @@ LOSSLESS = "unchanged, because drafts are verified"
 def changes(
     resolved: ResolvedPool, workload: Workload, latencies: Latencies, price: Price | None
 ) -> Iterator[Change]:
-    """Yield all changes that may help a deployment with these `latencies` on `workload`; some have a `refused`
-    reason."""
+    """Yield the changes that may help this deployment; those that cannot be tried have a `refused` reason."""
     yield from _formats(resolved)
     yield from _grouped_heads(resolved.model, needed_context(resolved, workload))
     yield from _eviction(resolved, workload)
@@ -125,7 +124,7 @@ def _usual_kernels(resolved: ResolvedPool) -> Iterator[Change]:
 
 
 def _drafts(resolved: ResolvedPool, in_flight: int, context: int) -> Iterator[Change]:
-    """Yield changes to each draft method, with the best number of drafts for `in_flight` requests at this context."""
+    """Yield a change for each draft method, with the best number of drafts for this batch and context length."""
     if resolved.pool.speculator is not None:
         yield Change("turn off speculative decoding", NO_DRAFTS)
         return

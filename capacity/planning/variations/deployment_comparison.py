@@ -2,7 +2,7 @@
 
 The replicas are those of `replicas_needed`, as in `plan` and `cost`. The interval of a cost difference comes from
 paired draws: each constant of the step model has one error per draw, which all sides on that GPU and engine share.
-Errors on different GPUs or engines are drawn independently, which is the wide case.
+Errors on different GPUs or engines are drawn independently, which gives wider intervals.
 """
 
 import itertools
@@ -49,12 +49,13 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedSide:
-    """One deployment at the load; `reason` says why it has no replicas: it does not fit, or no number meets the SLO.
+    """One of the compared deployments; `reason`: why it has no replicas (does not fit, or no number meets the SLO).
 
-    `needed` are its replicas and bill, as in `plan` and `cost`. `carried_per_s`: requests/s that these together serve
-    within the SLO, scaled from the `highest` rate of `simulated_replicas` replicas; their curve is `points`.
-    `capacity_per_s`: that of one replica, limited to where the load needs as many replicas as `needed` has.
-    `utilization`: fraction of the throughput under a backlog, as in `cost`. `memory_bytes`: use of each GPU by part.
+    `needed` has its replicas and bill for the common load, as in `plan` and `cost`. `carried_per_s`: requests/s that
+    these replicas serve within the SLO, scaled from the `highest` rate of `simulated_replicas` replicas, whose curve is
+    `points`. `capacity_per_s`: requests/s that one replica serves within the SLO, limited so that the load needs the
+    replicas of `needed`. `utilization`: fraction of the throughput under a backlog, as in `cost`. `memory_bytes`: use
+    of each GPU by part.
     """
 
     name: str
@@ -72,7 +73,7 @@ class ComparedSide:
     memory_bytes: dict[str, float] = field(default_factory=dict)
 
     def usd_per_hour_at(self, rate: float, capacity_per_s: Floats | float) -> Floats:
-        """Return $ per hour of the replicas that serve `rate` if each has this capacity; infinite if it has none."""
+        """Return $ per hour of the replicas for `rate` requests/s if each serves `capacity_per_s` (0: infinite)."""
         assert self.price is not None
         unit = self.price.gpus_per_instance
         with np.errstate(divide="ignore"):
@@ -80,7 +81,7 @@ class ComparedSide:
         return np.asarray(np.ceil(gpus / unit) * unit * self.price.usd_per_gpu_hour)
 
     def usd_per_request_at(self, factor: Floats | float = 1.0) -> Floats:
-        """Return $ per request if the replicas are full and serve `factor` times what they carry."""
+        """Return $ per request if the replicas are full and serve `factor` times `carried_per_s`."""
         assert self.price is not None
         assert self.needed is not None
         assert self.carried_per_s is not None
@@ -91,12 +92,13 @@ class ComparedSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostDifference:
-    """Cost of `second` relative to that of `first`, minus 1, with its 90 % interval.
+    """Cost of `second` divided by that of `first`, minus 1, with the 90 % interval.
 
-    `bill`: of whole replicas for the load. `per_request`: of full replicas, so without the step of one replica. Without
-    ends if a side cannot meet the SLO at the slow end of its interval. `cheaper_probability` and `equal_probability`:
-    fractions of the draws in which the bill of `second` is lower or the same. `break_even_below_per_s` and
-    `_above_per_s`: the nearest request rates at which the cheaper side changes, within a factor of 10.
+    `bill` compares whole replicas for the load, `per_request` full replicas, so that rounding to whole replicas has no
+    effect. Both have no interval if a side may miss the SLO with step times at the slow end of their interval.
+    `cheaper_probability` and `equal_probability`: fractions of the draws in which the bill of `second` is lower or the
+    same. `break_even_below_per_s` and `_above_per_s`: the nearest request rates at which the cheaper side changes,
+    within a factor of 10.
     """
 
     first: str
@@ -109,7 +111,7 @@ class CostDifference:
     break_even_above_per_s: float | None
 
     def text(self, change: Quantity) -> str:
-        """Return which side is cheaper, in per cent of the other's cost with the 90 % interval."""
+        """Return which side is cheaper and by how much, as text; `change` is the field `bill` or `per_request`."""
         if change.value == 0:
             text = f"{self.second} costs the same as {self.first}"
         else:
@@ -123,7 +125,7 @@ class CostDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentComparison(AnswerRecord):
-    """Deployments at equal served load; `differences` are those to the first side that has a bill."""
+    """Deployments at equal served load; `differences` compare each other side with the first side that has a bill."""
 
     SCHEMA: ClassVar[str] = "capacity/deployment-comparison/v1"
     ROWS: ClassVar[str] = "sides"
@@ -206,8 +208,8 @@ def _common_traffic(deployments: Sequence[DeploymentFile]) -> Traffic:
     unlike = [letter for letter, traffic in known.items() if traffic != first]
     if unlike:
         raise InvalidInput(
-            f"{' and '.join(unlike)}: a different load than {next(iter(known))}, so the bills are not compared; give "
-            "all sides the same traffic"
+            f"{' and '.join(unlike)}: different traffic than {next(iter(known))}, but a comparison needs equal loads; "
+            "give all sides the same traffic"
         )
     return first
 
@@ -215,7 +217,7 @@ def _common_traffic(deployments: Sequence[DeploymentFile]) -> Traffic:
 def _side(
     letter: str, described: DeploymentFile, traffic: Traffic, slo: Sequence[str], rate: float, **place: Any
 ) -> _Side:
-    """Return the side at the load, or the reason why it cannot run."""
+    """Return one side with its replicas and curve, or with the reason why it cannot run."""
     pool = described.pools[0].model_copy(update={"replicas": 1})
     deployment = described.model_copy(update={"pools": (pool,), "traffic": traffic})
     model = getattr(deployment.model, "name", deployment.model)
@@ -244,7 +246,7 @@ def _size(
     rate: float,
     **place: Any,
 ) -> None:
-    """Set the replicas that the load needs, and the curve of at most `MOST_SIMULATED` of them."""
+    """Set the replicas of a side that the load needs, and the curve of at most `MOST_SIMULATED` replicas."""
     price = find_price_for_cost(resolved.profile.name, deployment.cost)
     traffic, profiles = deployment.traffic, place["profiles"]
     answer = replicas_needed(
@@ -255,16 +257,8 @@ def _size(
     reason = None if needed else f"no number of replicas meets the SLO ({answer.reason})"
     side.found = replace(side.found, price=price, needed=needed, reason=reason)
     simulated = min(needed.replicas if needed else 1, MOST_SIMULATED)
-    if (
-        simulated > 1
-        and traffic.num_prompts is None
-        and traffic.trace is None
-        and traffic.arrivals == "steady"
-    ):
-        requests = max(DEFAULT_NUM_PROMPTS, REQUESTS_PER_REPLICA * simulated)
-        traffic = traffic.model_copy(update={"num_prompts": requests})
     pool = deployment.pools[0].model_copy(update={"replicas": simulated})
-    asked = deployment.model_copy(update={"pools": (pool,), "traffic": traffic})
+    asked = deployment.model_copy(update={"pools": (pool,), "traffic": _curve_traffic(traffic, simulated)})
     rising = curve(asked, slo=slo, replications=1, confidence=CONFIDENCE, **place)
     if rising.highest is None:
         raise InvalidInput(" ".join(rising.warnings))
@@ -289,8 +283,17 @@ def _size(
     )
 
 
+def _curve_traffic(traffic: Traffic, replicas: int) -> Traffic:
+    """Return the traffic with enough requests for the curve of this many replicas, if its length is not fixed."""
+    steady = traffic.num_prompts is None and traffic.trace is None and traffic.arrivals == "steady"
+    if replicas == 1 or not steady:
+        return traffic
+    requests = max(DEFAULT_NUM_PROMPTS, REQUESTS_PER_REPLICA * replicas)
+    return traffic.model_copy(update={"num_prompts": requests})
+
+
 def _capacity_factors(side: _Side) -> Floats:
-    """Return the factor on the capacity of a replica for each draw of the errors of its step model.
+    """Return, for each draw of the errors of a side's step model, the factor on the capacity of its replicas.
 
     The draws of a part of the error depend only on its name, the GPU and the engine. The factor is the ratio of the
     rates that `curve` found at that quantile of the error and as predicted.

@@ -172,10 +172,10 @@ def diff(
         raise InvalidInput("all replications of a trace are identical: leave --replications out")
     seeds = replication_seeds(traffic.seed, replications)
     pair = _Pair(sides=(before, after), traffic=traffic, max_model_len=longest, slo_window=slo_window)
-    with nullcontext() if cluster is None else open_pool(1, cluster, common=(pair,)) as crew:
+    with nullcontext() if cluster is None else open_pool(1, cluster, common=(pair,)) as worker_pool:
         compared = compare_pair(before, after, requests, busiest)
-        replicated = _compare_draws(pair, seeds, crew, progress)
-        remarks = () if crew is None else crew.remarks
+        replicated = _compare_draws(pair, seeds, worker_pool, progress)
+        remarks = () if worker_pool is None else worker_pool.remarks
     return replace(compared, replicated=replicated, warnings=(*compared.warnings, *remarks))
 
 
@@ -184,7 +184,7 @@ Summaries = tuple[LatencySummary, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pair:
-    """Both deployments, and the traffic from which each draw for them is made."""
+    """Both deployments, and the traffic that is drawn for them."""
 
     sides: tuple[Side, Side]
     traffic: Traffic
@@ -210,7 +210,7 @@ class _Pair:
 
 
 def _compare_draws(
-    pair: _Pair, seeds: Sequence[int], crew: WorkerPool | None, progress: Progress | None
+    pair: _Pair, seeds: Sequence[int], worker_pool: WorkerPool | None, progress: Progress | None
 ) -> tuple[PairedMetric, ...]:
     """Simulate both deployments on one draw per seed, and return the paired comparison of each metric."""
     done = count(1)
@@ -220,7 +220,9 @@ def _compare_draws(
             progress(next(done), len(seeds))
 
     chains: list[Generator[int, Summaries, Summaries]] = [single_request(seed) for seed in seeds]
-    served = run_in_parallel(chains, pair.simulate_both, crew=crew, function=_Pair.simulate_both, told=tell)
+    served = run_in_parallel(
+        chains, pair.simulate_both, worker_pool=worker_pool, function=_Pair.simulate_both, on_answer=tell
+    )
     first, second = zip(*served, strict=True)
     return pair_runs(first, second)
 

@@ -50,12 +50,10 @@ class ComparedDeployment:
 
     @property
     def deployment(self) -> str:
-        """Return a one-line label with model, GPUs and engine."""
         return deployment_label(self.resolved)
 
     @property
     def workload(self) -> str:
-        """Return the name of the traffic."""
         return self.requests.name
 
     @classmethod
@@ -104,7 +102,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latencies:
-    """Latencies of all requests in seconds, in order of arrival; NaN if a request has no such latency."""
+    """Latencies of all requests in seconds, in order of arrival; NaN if undefined, as TTFT of a failed request."""
 
     ttft_s: Floats
     tpot_s: Floats
@@ -148,7 +146,6 @@ def latencies_of(table: RequestTable, workload: Workload, capacity: Capacity | N
 
 
 def outcome(resolved: ResolvedPool, run: Latencies, price: Price | None = None) -> Outcome:
-    """Return the key results of a simulated deployment."""
     gpus = resolved.pool.num_gpus * resolved.pool.replicas
     hourly = None if price is None else usd_per_hour(price, billed_gpus(price, gpus))
     served = full = None
@@ -177,7 +174,7 @@ def relative_change(before: float | None, after: float | None) -> float | None:
 
 
 def block_indices(count: int, blocks: int, draws: int, seed: int) -> Sequence[npt.NDArray[np.int64]]:
-    """Return `draws` resamples of `count` request indices, in blocks of consecutive requests to keep bursts."""
+    """Return `draws` resamples of `count` request indices, in blocks of consecutive requests to keep bursts intact."""
     parts = [part for part in np.array_split(np.arange(count), blocks) if len(part)]
     rng = np.random.default_rng(seed)
     chosen = rng.integers(0, len(parts), size=(draws, len(parts)))

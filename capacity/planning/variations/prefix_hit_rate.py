@@ -18,7 +18,7 @@ ATTEMPTS = 5
 
 
 def ideal_hits(workload: Workload) -> np.ndarray:
-    """Return, for each prompt, the tokens that an unlimited prefix cache has from earlier prompts and answers."""
+    """Return the tokens of each prompt that an unlimited prefix cache has from earlier prompts and answers."""
     content = workload.content
     if content is None:
         return np.zeros(len(workload), dtype=np.int64)
@@ -102,7 +102,7 @@ class _Repeats:
         self._prompts = prompts
         self._answers = answers
         self._names: dict[int, int] = {}
-        self._said: set[int] = set()
+        self._seen: set[int] = set()
         self._followed: dict[tuple[tuple[int, int], ...], int] = {}  # prefix -> last request with it
 
     def content(self, wanted: float, missed: float) -> PromptContent:
@@ -113,7 +113,7 @@ class _Repeats:
         answers: list[int] = []
         for request, original in enumerate(self._prompts):
             prompt = self._rename_texts(original)
-            first = next((k for k, (text, _) in enumerate(prompt) if text not in self._said), None)
+            first = next((k for k, (text, _) in enumerate(prompt) if text not in self._seen), None)
             if first is not None:
                 new = sum(tokens for _, tokens in prompt[first:])
                 due += share * new
@@ -126,7 +126,7 @@ class _Repeats:
             for depth in range(len(prompt)):
                 self._followed[tuple(prompt[:depth])] = request
             answer = self._names.get(self._answers[request], self._answers[request])
-            self._said.update((answer, *(text for text, _ in prompt)))
+            self._seen.update((answer, *(text for text, _ in prompt)))
             changed.append(prompt)
             answers.append(answer)
         return PromptContent.from_segments(changed, answer_ids=answers)
@@ -135,17 +135,17 @@ class _Repeats:
         return [(self._names.get(text, text), tokens) for text, tokens in prompt]
 
     def _repeat(self, request: int, prompt: Segments, model: Segments, answer: int, first: int) -> float:
-        """Rename new texts of `prompt`, and the answer to it if all match, like the texts at the same positions in the
-        earlier prompt `model`; return the number of hit tokens gained."""
+        """Give the new texts of `prompt` the names of the texts at the same positions in the earlier prompt `model`,
+        and its answer too if all texts match; return the number of hit tokens gained."""
         gained = 0.0
-        said_next = [*(text for text, _ in model), answer][min(len(prompt), len(model))]
+        next_text = [*(text for text, _ in model), answer][min(len(prompt), len(model))]
         for (text, tokens), (name, length) in zip(prompt[first:], model[first:]):
-            if self._names.get(text, text) in self._said:
+            if self._names.get(text, text) in self._seen:
                 return gained
             self._names[text] = name
             gained += min(tokens, length)
             if tokens != length:
                 return gained
         if len(prompt) <= len(model):
-            self._names[self._answers[request]] = said_next
+            self._names[self._answers[request]] = next_text
         return gained

@@ -1,7 +1,7 @@
 """Smaller models that could replace a given model: the next smaller one of its family, and pruned variants.
 
 A pruned variant is the model with fewer layers, narrower layers or fewer bits per weight; its cost is simulated like
-that of any model. Its quality loss is published for some other model (`smaller_models.toml`) and is not a prediction
+that of any model. Its quality loss is published for another model (`smaller_models.toml`) and is not a prediction
 for this one.
 """
 

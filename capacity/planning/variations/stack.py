@@ -61,12 +61,10 @@ class Stack(AnswerRecord):
 
     @property
     def last_figures(self) -> Figures:
-        """Return the results of the deployment with all techniques."""
         return [self.naive, *(step.figures for step in self.steps if step.figures is not None)][-1]
 
     @property
     def last_flags(self) -> str:
-        """Return the command-line flags of the deployment with all techniques."""
         return [self.naive_flags, *(step.flags for step in self.taken)][-1]
 
 

@@ -94,8 +94,7 @@ def product_of(factors: Iterable[Factors]) -> Factors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackStep:
-    """One technique added to all techniques before it; if it was not added, `refused` has the reason and `figures` is
-    None.
+    """One technique added to all before it; if it was not added, `refused` has the reason and `figures` is None.
 
     `flags` and `figures` describe the deployment with all techniques so far. `own` are the factors of this technique,
     `cumulative` those of all techniques so far, `alone` those of this technique on the naive deployment with only the
@@ -148,7 +147,7 @@ class TechniqueStack:
         raise InvalidInput("the naive deployment does not fit")
 
     def evaluate_steps(self, names: Sequence[str], beginning: Taken) -> Iterator[StackStep]:
-        """Yield the result of adding each technique to `beginning` and the techniques before it."""
+        """Yield the result of adding each technique to the techniques before it, starting with those in `beginning`."""
         taken = beginning
         for name in names:
             step = self._step(name, taken, beginning)
@@ -232,7 +231,9 @@ class TechniqueStack:
         workload, run = self.workload, self._run(resolved, scheduling, self.workload)
         means = whole_run_means(run.summary, run.records)
         if means is None:
-            raise InvalidInput(f"none of {len(workload):,} completed: {run.reason or 'all rejected'}")
+            raise InvalidInput(
+                f"none of {len(workload):,} requests completed: {run.reason or 'all rejected'}"
+            )
         done, records = run.records.completed, run.records
         lengths = float(records.prompt_tokens[done].mean()), float(records.output_tokens[done].mean())
         full_means, tokens_per_s, load = means, run.summary.output_throughput, None

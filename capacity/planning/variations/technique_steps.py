@@ -34,11 +34,11 @@ BATCHING_NEEDS = ("kv-cache", "static-batching")
 
 @dataclass(frozen=True, slots=True)
 class TechniqueStep:
-    """Serving technique: pool fields without it (`off`) and with it (`on`), and the techniques that it requires
-    (`needs`).
+    """Serving technique: pool fields without it (`off`) and with it (`on`), and the techniques it requires (`needs`).
 
-    `continuous`: the technique turns on continuous batching. `drafting`: function that returns more fields, from the
-    batch size and context length. `refused`: reason why the technique does not apply to this deployment.
+    `continuous`: the technique turns on continuous batching. `drafting`: function that returns the fields of a draft
+    method for a pool, its batch size and its context length. `refused`: reason why the technique does not apply to this
+    deployment.
     """
 
     name: str
@@ -141,7 +141,6 @@ def _kernels(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
 
 
 def _batching(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
-    """Yield the batching techniques."""
     one, label = resolved.max_num_seqs == 1, resolved.engine.label
     yield TechniqueStep(
         "static-batching",
@@ -206,8 +205,8 @@ def _formats(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
         on={"quantization": weights},
         refused=_first_reason((stored.quantized, f"the checkpoint is already stored in {stored.name}")),
     )
-    unsaid, stored_kv = pool.kv_cache_dtype == "auto", stored.kv_cache_dtype
-    chosen = "fp8" if unsaid else pool.kv_cache_dtype
+    is_default, stored_kv = pool.kv_cache_dtype == "auto", stored.kv_cache_dtype
+    chosen = "fp8" if is_default else pool.kv_cache_dtype
     yield TechniqueStep(
         "fp8-kv",
         f"KV cache in {chosen}",
@@ -215,7 +214,7 @@ def _formats(resolved: ResolvedPool) -> Iterator[TechniqueStep]:
         on={"kv_cache_dtype": chosen},
         needs=("kv-cache",),
         refused=_first_reason(
-            (unsaid and stored_kv not in (None, "auto"), f"set by the checkpoint: {stored_kv}")
+            (is_default and stored_kv not in (None, "auto"), f"set by the checkpoint: {stored_kv}")
         ),
     )
 

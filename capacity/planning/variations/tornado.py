@@ -83,8 +83,7 @@ def tornado(
     progress: Progress | None = None,
     **options: Any,
 ) -> Tornado:
-    """Compute cost and p95 latency with each input changed by ±20 %: lengths, rate, hits, acceptance, price, step
-    times.
+    """Compute cost and p95 latency with lengths, rate, hits, acceptance, price or step times changed by ±20 %.
 
     Traffic longer than `slo_window` is reduced to its busiest window. `progress(done, total)` is called after each
     input. Raises DoesNotFit.
@@ -157,13 +156,12 @@ def replace_cost(base: Outcome, factor: float) -> Outcome:
 
 
 def with_outputs(workload: Workload, factor: float) -> Workload:
-    """Return the workload with output lengths multiplied by `factor`."""
     outputs = np.maximum(np.rint(workload.output_tokens * factor), 1).astype(np.int64)
     return replace(workload, output_tokens=outputs)
 
 
 def with_prompts(workload: Workload, factor: float) -> Workload:
-    """Multiply prompt lengths, except image tokens, by `factor`; shared text stays shared."""
+    """Return the workload with text lengths of prompts multiplied by `factor`; shared text stays shared."""
     content = workload.content
     if content is None:
         pictured = workload.encoded_tokens

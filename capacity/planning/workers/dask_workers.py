@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ADDRESS = re.compile(r"(?:tcp|tls|ws|wss)://(?P<host>\[[\da-fA-F:.%]+\]|[^\s/:@\[\]]+):(?P<port>\d{1,5})")
 MAX_PORTS = 65535
 CONNECT_S = 5.0
-LOOK_S = 2.0  # between two checks of the workers
+LOOK_S = 2.0  # seconds between two checks of the workers
 ALONE_S = 30.0  # time without workers or a reply before giving up
 GONE_S = 6.0  # time without a scheduler before giving up
 CLOSE_S = 2.0

@@ -33,8 +33,8 @@ class WorkerPool:
     """Executor with the number of tasks that it runs at the same time.
 
     `address` is that of a Dask cluster, whose tasks cannot be cancelled once submitted; None for local processes.
-    `deadly`: exceptions that mean that no worker completed the task. `through`: a function that calls each submitted
-    function. `is_lost`: all workers are gone; results received earlier remain valid.
+    `deadly`: exceptions that mean that no worker completed the task. `through`: empty, or a function that receives each
+    submitted function and calls it. `is_lost`: all workers are gone; results received earlier remain valid.
     """
 
     executor: Executor
@@ -83,21 +83,21 @@ def run_in_parallel(
     chains: Sequence[Generator[Ask, Answer, Value]],
     do: Callable[[Ask], Answer],
     *,
-    crew: WorkerPool | None,
+    worker_pool: WorkerPool | None,
     function: Callable[..., Answer],
-    told: Callable[[], None] = lambda: None,
+    on_answer: Callable[[], None] = lambda: None,
 ) -> list[Value]:
-    """Run chains of dependent requests in parallel and return the chains' values, in order.
+    """Run chains of dependent requests in parallel and return the value of each chain, in order.
 
     A chain is a generator that yields a request and receives its answer before the next request. `do(ask)` answers a
-    request in this process; without a crew, one chain runs after another. `function(*common, ask)` answers it on a
-    worker. `told()` is called after each answer.
+    request in this process; without a worker pool, one chain runs after another. `function(*common, ask)` answers it on
+    a worker. `on_answer()` is called after each answer.
     """
     values: dict[int, Value] = {}
     flying: dict[Future[Answer], tuple[int, Ask]] = {}
 
     def report(answer: Answer) -> Answer:
-        told()
+        on_answer()
         return answer
 
     def go_on(number: int, answer: Answer | None = None) -> None:
@@ -108,7 +108,7 @@ def run_in_parallel(
             except StopIteration as ended:
                 values[number] = ended.value
                 return
-            future = None if crew is None else crew.submit(function, ask)
+            future = None if worker_pool is None else worker_pool.submit(function, ask)
             if future is not None:
                 flying[future] = number, ask
                 return
@@ -117,11 +117,11 @@ def run_in_parallel(
     for number in range(len(chains)):
         go_on(number)
     while flying:
-        assert crew is not None
+        assert worker_pool is not None
         for future in wait(flying, return_when=FIRST_COMPLETED).done:
             number, ask = flying.pop(future)
             try:
-                answer = crew.result(future)
+                answer = worker_pool.result(future)
             except NotDone:
                 answer = do(ask)
             go_on(number, report(answer))
@@ -140,8 +140,7 @@ def open_pool(
     common: tuple[object, ...] = (),
     named: NamedInputs = NO_NAMED_INPUTS,
 ) -> AbstractContextManager[WorkerPool]:
-    """Open a worker pool on the Dask cluster at `cluster` (tcp://host:port), or of `workers` processes on this
-    machine.
+    """Open a worker pool on the Dask cluster at `cluster` (tcp://host:port), or of `workers` local processes.
 
     `common` are the first arguments of every submitted function; they are sent to each worker once. `named` are the
     inputs that tasks look up by name; raises InvalidInput if their content on the cluster differs.

@@ -26,7 +26,7 @@ from capacity.planning.space import Candidate
 from capacity.workload import parse_slos, random_requests
 
 
-def arena(requests: int = 60, output_len: int = 20) -> EvaluationContext:
+def context(requests: int = 60, output_len: int = 20) -> EvaluationContext:
     traffic = random_requests(
         num_requests=requests,
         input_len=100,
@@ -47,7 +47,7 @@ ASKS = [
 @pytest.mark.ci
 def test_workers_find_what_this_process_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_module, "WORKERS_AFTER_S", 0.0)
-    with EvaluationPool(arena=arena()) as alone:
+    with EvaluationPool(context=context()) as alone:
         expected = [alone.trial(ask) for ask in ASKS]
     run = EvaluationContext.run
 
@@ -57,7 +57,7 @@ def test_workers_find_what_this_process_finds(monkeypatch: pytest.MonkeyPatch) -
             wait(given, timeout=60, return_when="FIRST_COMPLETED")
         return run(self, *args, **words)
 
-    with EvaluationPool(arena=arena(), workers=2) as several, monkeypatch.context() as slower:
+    with EvaluationPool(context=context(), workers=2) as several, monkeypatch.context() as slower:
         slower.setattr(EvaluationContext, "run", slow)
         assert [several.trial(ask, lambda: ASKS) for ask in ASKS] == expected
         assert list(several.trials) == ASKS  # what was found ahead counts when it is asked for
@@ -68,35 +68,35 @@ def test_workers_find_what_this_process_finds(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_full_trial_stands_for_a_sample() -> None:
-    with EvaluationPool(arena=arena()) as bench:
-        full = bench.trial(ASKS[0]._replace(sample=False, first_draw=False))
-        assert bench.trial(ASKS[0]) is full
+    with EvaluationPool(context=context()) as evaluator:
+        full = evaluator.trial(ASKS[0]._replace(sample=False, first_draw=False))
+        assert evaluator.trial(ASKS[0]) is full
 
 
 @pytest.mark.ci
 def test_a_trial_ends_when_time_is_up_and_leaves_nothing() -> None:
-    with EvaluationPool(arena=arena(20_000, 4000)) as bench:
-        bench.trial(ASKS[0])  # the core is there, and the engine too
-        bench.trials.clear()
-        bench.until_s = time.monotonic() + 0.05
+    with EvaluationPool(context=context(20_000, 4000)) as evaluator:
+        evaluator.trial(ASKS[0])  # the core is there, and the engine too
+        evaluator.trials.clear()
+        evaluator.until_s = time.monotonic() + 0.05
         with pytest.raises(OutOfTime):
-            bench.trial(ASKS[-1]._replace(sample=False, first_draw=False))
-        assert time.monotonic() - bench.until_s < 2 * max(slowness(), 1.0)
-        assert not bench.trials
-        assert bench.run_all([EvaluationRequest(candidate=ASKS[0].candidate, confidence=0.9)]) == [None]
-        bench.until_s = math.inf
+            evaluator.trial(ASKS[-1]._replace(sample=False, first_draw=False))
+        assert time.monotonic() - evaluator.until_s < 2 * max(slowness(), 1.0)
+        assert not evaluator.trials
+        assert evaluator.run_all([EvaluationRequest(candidate=ASKS[0].candidate, confidence=0.9)]) == [None]
+        evaluator.until_s = math.inf
 
 
 def test_a_tick_is_heard_while_a_trial_runs_and_ctrl_c_goes_through() -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    with EvaluationPool(arena=arena(), tick=interrupt) as bench:
+    with EvaluationPool(context=context(), tick=interrupt) as evaluator:
         with pytest.raises(KeyboardInterrupt):
-            bench.trial(ASKS[0])
+            evaluator.trial(ASKS[0])
         assert (
-            bench.run_all([EvaluationRequest(candidate=ask.candidate, confidence=0.9) for ask in ASKS])
+            evaluator.run_all([EvaluationRequest(candidate=ask.candidate, confidence=0.9) for ask in ASKS])
             == [None] * 4
         )
     with pytest.raises(InvalidInput, match="workers must be from 1 to 1024, not 0"):
-        EvaluationPool(arena=arena(), workers=0)
+        EvaluationPool(context=context(), workers=0)

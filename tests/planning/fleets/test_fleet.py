@@ -94,16 +94,16 @@ def test_fleet_without_an_answer_lists_what_one_pool_could_be() -> None:
 
 def cheapest(workloads: Any, routers: tuple[str, ...]) -> float:
     """By trying each GPU with 1, 2, ... replicas behind each router."""
-    arena = EvaluationContext(model=load_model(MODEL), workloads=workloads, goal=Goal(slos=parse_slos(SLO)))
+    context = EvaluationContext(model=load_model(MODEL), workloads=workloads, goal=Goal(slos=parse_slos(SLO)))
     bills = []
     for gpu, usd in USD.items():
         for replicas in range(1, MOST + 1):
             pool = Pool(
-                gpu=arena.resolve_pool(Pool(gpu=gpu, max_model_len=16384)).profile.name, max_model_len=16384
+                gpu=context.resolve_pool(Pool(gpu=gpu, max_model_len=16384)).profile.name, max_model_len=16384
             )
             tried = [Candidate(pool=pool, replicas=replicas, router=router) for router in routers]
             if any(
-                arena.run(EvaluationRequest(candidate=each, confidence=0.5, give_up=False)).met
+                context.run(EvaluationRequest(candidate=each, confidence=0.5, give_up=False)).met
                 for each in tried
             ):
                 bills.append(usd * replicas)
@@ -218,9 +218,11 @@ def test_each_hour_has_the_fewest_replicas_that_do() -> None:
 
     def met(replicas: int, share: float) -> bool:
         slower = [workload.set_rate(workload.request_rate_per_s * share)]
-        arena = EvaluationContext(model=load_model(MODEL), workloads=slower, goal=Goal(slos=parse_slos(SLO)))
+        context = EvaluationContext(
+            model=load_model(MODEL), workloads=slower, goal=Goal(slos=parse_slos(SLO))
+        )
         candidate = Candidate(pool=pool.pool, replicas=replicas, router=pool.router)
-        return arena.run(EvaluationRequest(candidate=candidate, confidence=0.5)).met
+        return context.run(EvaluationRequest(candidate=candidate, confidence=0.5)).met
 
     first = {}
     for hour in found.day.hours[:12]:

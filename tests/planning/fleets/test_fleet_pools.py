@@ -77,7 +77,7 @@ def test_without_an_answer_it_says_whose_requests_and_why() -> None:
     assert side.reason is not None
     assert side.reason.startswith("long requests: ttft:p95:1ms")
     nobody = made.side(Span(10**8, None), made.asked.goal)
-    assert nobody.reason == "no requests in some samples of the traffic"
+    assert nobody.reason == "the pool has no requests in some samples of the traffic"
 
 
 def test_what_holds_no_engine_is_raised_for_all_requests_alone() -> None:

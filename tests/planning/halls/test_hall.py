@@ -162,7 +162,7 @@ def test_text_that_is_no_power_is_refused(text: str | float) -> None:
         ([SMALL | {"slo": ["ttft:p95:1ms"]}], {}, "llama-3.1-8b: ttft:p95:1ms"),
         ([SMALL], {"max_gpus": 8}, "--max-gpus has no effect on a hall"),
         ([SMALL], {"serving": "aggregated"}, "--serving has no effect on a hall"),
-        ([SMALL], {"objective": "latency"}, "--objective latency has no meaning for a hall"),
+        ([SMALL], {"objective": "latency"}, "--objective latency is not supported by a hall"),
         ([SMALL], {"objective": "cost"}, "no price"),
         ([SMALL], {"gpus": "h100x"}, "h100x"),
         (

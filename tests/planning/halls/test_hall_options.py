@@ -32,7 +32,7 @@ def test_options_that_cannot_run_have_the_reason() -> None:
     reasons = {
         (option.profile.name, option.profile.power_cap_watts): option.reason
         for option in build(gpus="h100,rtx-5090,t4", power_cap="none,60%").options(
-            prune=True, told=told.append
+            prune=True, report=told.append
         )
     }
     assert told == list(range(6))

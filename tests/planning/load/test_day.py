@@ -40,5 +40,5 @@ def test_what_is_no_day_is_refused() -> None:
         day_of(10.0, 2.5)
     with pytest.raises(InvalidInput, match="give --slo"):
         replicas_by_hour([1.0] * 24, None, replicas=1, gpus_per_replica=1, price=None)
-    with pytest.raises(InvalidInput, match="24 finite hourly rates"):
+    with pytest.raises(InvalidInput, match="23 hourly rates are given: a day needs 24"):
         replicas_by_hour([1.0] * 23, 1.0, replicas=1, gpus_per_replica=1, price=None)

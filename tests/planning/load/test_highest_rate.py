@@ -20,7 +20,7 @@ from capacity.workload import parse_slos, random_requests
 
 
 def bisected(met: Callable[[float], bool], guess: float) -> float:
-    return run_in_parallel([highest_rate(guess)], met, crew=None, function=met)[0]
+    return run_in_parallel([highest_rate(guess)], met, worker_pool=None, function=met)[0]
 
 
 @given(edge=st.floats(0.01, 1000), guess=st.floats(0.1, 100))
@@ -44,15 +44,15 @@ def test_runs_side_by_side_find_what_runs_in_a_row_find() -> None:
     goal = Goal(slos=parse_slos("ttft:p95:100ms"))
     served = Served(resolved=resolved, workloads=workloads, goal=goal, replicas=1)
     told: list[int] = []
-    alone = RateRuns(served=served, crew=None, progress=lambda done, _: told.append(done))
+    alone = RateRuns(served=served, worker_pool=None, progress=lambda done, _: told.append(done))
     with ThreadPoolExecutor(1) as executor:
 
         class Known:
-            """What the tasks have in common is known to the executor, as to a crew's."""
+            """What the tasks have in common is known to the executor, as to a worker_pool's."""
 
             submit = staticmethod(lambda function, *asked: executor.submit(function, served, *asked))
 
-        several = RateRuns(served=served, crew=WorkerPool(executor=Known(), workers=1), progress=None)  # type: ignore[arg-type]
+        several = RateRuns(served=served, worker_pool=WorkerPool(executor=Known(), workers=1), progress=None)  # type: ignore[arg-type]
         assert several.highest(50.0, 0.9) == alone.highest(50.0, 0.9)
         assert several.evaluate_all([1.0, 9.0]) == alone.evaluate_all([1.0, 9.0])
     assert told == list(range(1, several.done + 1))

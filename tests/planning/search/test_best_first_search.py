@@ -29,7 +29,7 @@ from capacity.planning.space import Candidate
 
 
 class Judge:
-    """Stands for a bench: an engine does with `needs` replicas or more, though a sample may flatter it."""
+    """Stands for a evaluator: an engine does with `needs` replicas or more, though a sample may flatter it."""
 
     workers = 2
 
@@ -56,7 +56,7 @@ ENGINES = st.lists(
         st.integers(1, 24),  # replicas that it needs; above 20 there are too few
         st.integers(0, 3),  # fewer that a sample says
         st.sampled_from((1, 2, 4)),  # GPUs of one
-        st.integers(0, 3),  # oddness
+        st.integers(0, 3),  # complexity penalty
         st.booleans(),  # looked at before its turn
         st.floats(0, 1),  # of the replicas that it needs, the bound
     ),
@@ -74,7 +74,7 @@ def test_it_finds_the_first_in_order_that_does(engines: list[tuple[int, int, int
     needs, flattered, expected = {}, {}, []
     for number, (need, less, width, odd, looked, bound) in enumerate(engines, start=1):
         pool = Pool(gpu="h100", max_num_seqs=number, tensor_parallel_size=width)
-        engine = option(pool=pool, oddness=odd, least=max(1, min(int(bound * need), 20)))
+        engine = option(pool=pool, complexity=odd, least=max(1, min(int(bound * need), 20)))
         needs[number], flattered[number] = need, less
         expected += [engine.order(replicas) for replicas in range(need, 21)]
         contender = ReplicaSearch(engine)

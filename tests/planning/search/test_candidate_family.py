@@ -41,6 +41,11 @@ def test_the_most_replicas_below_an_objective_are_the_last_that_are(objective: s
 
 def test_of_equally_dear_ones_the_one_that_loses_least_and_then_the_plainer_comes_first() -> None:
     unknown = replace(AS_PUBLISHED, worst_loss_fraction=None)
-    options = [option(quality=unknown), option(oddness=2), option(oddness=1), option(pool=Pool(gpu="h100"))]
+    options = [
+        option(quality=unknown),
+        option(complexity=2),
+        option(complexity=1),
+        option(pool=Pool(gpu="h100")),
+    ]
     assert sorted(options, key=lambda each: each.order(2)) == [options[3], options[2], options[1], options[0]]
     assert options[0].order(1) < options[3].order(2)

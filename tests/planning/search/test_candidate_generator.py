@@ -70,12 +70,14 @@ def test_routers_are_an_axis_and_prefix_aware_comes_with_shared_text() -> None:
         ({"random_prefix_len": 2000}, {"round-robin", "prefix-aware"}),
     ):
         workloads = resample_traffic(traffic.model_copy(update=changes), None, 1)
-        arena = EvaluationContext(
+        context = EvaluationContext(
             model=load_model("llama-3.1-8b"), workloads=workloads, goal=Goal(slos=parsed_slos("ttft:p95:9s"))
         )
         market = Market.look_up(search, Cost(price="2"), [])
-        surveyor = CandidateGenerator(arena=arena, search=search, load=Load.average(workloads), market=market)
-        found = look_at_everything(surveyor)
+        generator = CandidateGenerator(
+            context=context, search=search, load=Load.average(workloads), market=market
+        )
+        found = look_at_everything(generator)
         assert {option.router for option in found.options} == routers
     with pytest.raises(UnknownName, match="router"):
         quick(routers="fastest", request_rate=100.0)

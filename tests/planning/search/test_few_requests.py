@@ -82,10 +82,10 @@ def do(
         Traffic(**LONG_TAILED | {"num_prompts": requests, "seed": seed}), Cost(price=PRICES),
         slo=slo, workload=None, profiles=None, download=False,
     )  # fmt: skip
-    arena, best = asked.arena(), found.best.candidate
+    context, best = asked.context(), found.best.candidate
     counts = range(1, most + 1)
     tried = [Candidate(pool=best.pool, replicas=count, router=best.router) for count in counts]
-    trials = [arena.run(EvaluationRequest(candidate=each, confidence=0.5)) for each in tried]
+    trials = [context.run(EvaluationRequest(candidate=each, confidence=0.5)) for each in tried]
     return [count for count, trial in zip(counts, trials, strict=True) if trial.met]
 
 

@@ -47,10 +47,14 @@ def test_every_draw_of_the_traffic_is_there_and_prices_are_those_of_the_space() 
 
 def test_an_arena_is_of_all_requests_unless_it_is_of_a_part() -> None:
     question, other = asked(), Goal(slos=parse_slos("ttft:p50:1s"))
-    arena, part = question.arena(), question.workloads[:1]
-    assert (arena.workloads, arena.goal, arena.model) == (question.workloads, question.goal, question.model)
-    arena = replace(question, workloads=part, goal=other).arena()
-    assert (arena.workloads, arena.goal) == (part, other)
+    context, part = question.context(), question.workloads[:1]
+    assert (context.workloads, context.goal, context.model) == (
+        question.workloads,
+        question.goal,
+        question.model,
+    )
+    context = replace(question, workloads=part, goal=other).context()
+    assert (context.workloads, context.goal) == (part, other)
 
 
 @pytest.mark.parametrize(

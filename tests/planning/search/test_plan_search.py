@@ -195,7 +195,7 @@ def test_a_search_that_runs_out_of_time_verifies_its_best(monkeypatch: pytest.Mo
 
     def improved(state: PlanSearch, tried: EvaluatedCandidate) -> None:
         assert tried.trial.seen == "sample"
-        state.bench.until_s = -math.inf
+        state.evaluator.until_s = -math.inf
 
     monkeypatch.setattr(PlanSearch, "_record_improvement", improved)
     answer = plan("llama-3.1-8b", **(SPACE | {"request_rate": 400.0}), replications=3, time_limit_s=60)

@@ -166,7 +166,7 @@ def test_a_point_that_kills_its_worker_is_recorded_and_takes_no_other_with_it(tm
         },
     )
     with open_store(tmp_path / "s.db") as store:
-        swept = run_sweep(many, store, crews=armed)
+        swept = run_sweep(many, store, open_workers=armed)
         rows = list(store.rows(points(many)))
     assert (swept.points, swept.done, swept.failed) == (360, 358, 2)
     failed = [row for row in rows if row.status == "failed"]
@@ -281,6 +281,6 @@ def test_a_cluster_that_goes_away_ends_the_sweep_and_fails_no_point(tmp_path: Pa
         with pytest.raises(
             InvalidInput, match="no Dask scheduler answers; 100 of 250 points are stored: run the same"
         ):
-            run_sweep(many, store, crews=vanishing)
+            run_sweep(many, store, open_workers=vanishing)
         assert len(store.done_keys()) == len(store.done_keys(failed=False)) == 100
         assert run_sweep(many, store).skipped == 100

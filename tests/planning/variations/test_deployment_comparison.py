@@ -137,7 +137,7 @@ def test_sides_that_cannot_serve_have_the_reason_and_the_others_are_compared() -
 
 
 def test_unlike_loads_and_missing_slo_are_rejected() -> None:
-    with pytest.raises(InvalidInput, match="B: a different load than A"):
+    with pytest.raises(InvalidInput, match="B: different traffic than A"):
         compare_deployments([side(), side(rate=30.0)], slo=SLO)
     with pytest.raises(InvalidInput, match="needs an SLO"):
         compare_deployments([side(), side()])

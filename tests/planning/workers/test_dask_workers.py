@@ -1,4 +1,4 @@
-"""A Dask cluster as a crew: every verb's answer to the bit though workers die, and one line where it is none."""
+"""A Dask cluster as a worker_pool: every verb's answer to the bit though workers die, and one line where it is none."""
 
 from __future__ import annotations
 
@@ -200,16 +200,16 @@ def test_without_a_worker_for_too_long_a_cluster_is_lost(
     threads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dask_crew, "LOOK_S", 0.05)
-    with open_pool(1, threads.scheduler_address) as crew:
+    with open_pool(1, threads.scheduler_address) as worker_pool:
         threads.scale(0)
         threads.sync(threads._correct_state)
-        future = crew.submit(os.getpid)
+        future = worker_pool.submit(os.getpid)
         assert future is not None
         monkeypatch.setattr(dask_crew, "ALONE_S", 0.1)
         with pytest.raises(NotDone):
-            crew.result(future)
-        assert crew.is_lost
-        assert crew.submit(os.getpid) is None
+            worker_pool.result(future)
+        assert worker_pool.is_lost
+        assert worker_pool.submit(os.getpid) is None
 
 
 BEGUN, STOPPED = threading.Event(), threading.Event()
@@ -226,12 +226,12 @@ def endless(common: str) -> None:
 
 
 def interrupted_at_work(address: str) -> None:
-    with open_pool(1, address, common=("known to all",)) as crew:
-        assert crew.workers == 1  # a process does one thing at a time, whatever its threads
-        future = crew.submit(endless)
+    with open_pool(1, address, common=("known to all",)) as worker_pool:
+        assert worker_pool.workers == 1  # a process does one thing at a time, whatever its threads
+        future = worker_pool.submit(endless)
         assert future is not None
         assert BEGUN.wait(30)
-        assert not crew.take_back(future)
+        assert not worker_pool.take_back(future)
         raise KeyboardInterrupt
 
 

@@ -56,7 +56,7 @@ def test_without_a_crew_one_chain_after_the_other() -> None:
         asked.append(number)
         return halved_or_more(number)
 
-    assert run_in_parallel(chains(), do, crew=None, function=halved_or_more) == EXPECTED
+    assert run_in_parallel(chains(), do, worker_pool=None, function=halved_or_more) == EXPECTED
     assert asked[110] == 2  # the first to its end
     assert asked[111] == 97
 
@@ -71,8 +71,10 @@ def test_the_order_in_which_workers_answer_does_not_count(workers: int) -> None:
         return halved_or_more(number)
 
     with ThreadPoolExecutor(workers) as executor:
-        crew = WorkerPool(executor=executor, workers=workers)
-        found = run_in_parallel(chains(), _nobody, crew=crew, function=slowly, told=lambda: told.append(1))
+        worker_pool = WorkerPool(executor=executor, workers=workers)
+        found = run_in_parallel(
+            chains(), _nobody, worker_pool=worker_pool, function=slowly, on_answer=lambda: told.append(1)
+        )
     assert found == EXPECTED
     assert len(told) == sum(steps for steps, _ in EXPECTED)
 
@@ -110,12 +112,12 @@ def test_what_no_worker_survives_is_done_here(when_gone: str) -> None:
         return halved_or_more(number)
 
     executor = Failing(30, when_gone=when_gone)
-    crew = WorkerPool(executor=executor, workers=2, address="tcp://h:1", deadly=(Poison,))
-    assert run_in_parallel(chains(), do, crew=crew, function=halved_or_more) == EXPECTED
+    worker_pool = WorkerPool(executor=executor, workers=2, address="tcp://h:1", deadly=(Poison,))
+    assert run_in_parallel(chains(), do, worker_pool=worker_pool, function=halved_or_more) == EXPECTED
     poisoned = sum(number % 5 == 0 for number in here)
     assert 0 < poisoned < len(here) < sum(steps for steps, _ in EXPECTED)
-    assert crew.is_lost
-    assert crew.remarks == (
+    assert worker_pool.is_lost
+    assert worker_pool.remarks == (
         "The Dask cluster at tcp://h:1 was lost, so its remaining tasks ran on this machine.",
     )
 
@@ -125,7 +127,9 @@ def test_what_a_task_raises_is_raised() -> None:
         raise InvalidInput(f"{number} is odd")
 
     with ThreadPoolExecutor(1) as executor, pytest.raises(InvalidInput, match="27 is odd"):
-        run_in_parallel(chains(), _nobody, crew=WorkerPool(executor=executor, workers=1), function=refuse)
+        run_in_parallel(
+            chains(), _nobody, worker_pool=WorkerPool(executor=executor, workers=1), function=refuse
+        )
 
 
 def test_what_a_process_has_not_begun_is_taken_back_and_nobody_is_lost() -> None:
@@ -147,10 +151,10 @@ def add(first: int, second: int, third: int) -> int:
 
 
 def test_what_tasks_have_in_common_comes_first() -> None:
-    with open_pool(1, None, common=(1, 20)) as crew:
+    with open_pool(1, None, common=(1, 20)) as worker_pool:
         asks: list[Generator[int, int, int]] = [single_request(300), single_request(400)]
-        assert run_in_parallel(asks, _nobody, crew=crew, function=add) == [321, 421]
-        assert crew.remarks == ()
+        assert run_in_parallel(asks, _nobody, worker_pool=worker_pool, function=add) == [321, 421]
+        assert worker_pool.remarks == ()
 
 
 def test_a_task_that_nobody_waits_for_stops() -> None:
