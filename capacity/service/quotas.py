@@ -21,7 +21,7 @@ def _memory_bytes() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """Limits of CPU time and memory. Those of a job include the processes that it started."""
+    """Limits of CPU time and memory. The limits of a job include the processes that it starts."""
 
     job_cpu_s: float = 900.0
     job_bytes: int = max(MIN_BYTES, min(4 * GIB, _memory_bytes() // 4))
@@ -44,7 +44,7 @@ class Quota:
         return None
 
     def memory_message(self, held_bytes: int | None = None) -> str:
-        """Return the message for a job that uses too much memory."""
+        """Return the message for a job that uses too much memory. `held_bytes`: memory in use; None if unknown."""
         needs = "more memory" if held_bytes is None else f"{held_bytes / GIB:.1f} GiB of memory"
         return (
             f"stopped because it needs {needs} (limit {self.job_bytes / GIB:.1f} GiB); use fewer requests or a smaller "
@@ -56,7 +56,7 @@ QUOTA = Quota()
 
 
 class RecentCpuTime:
-    """CPU seconds that one session's jobs have used recently."""
+    """CPU seconds that one session's jobs have used within the last `window_s` seconds."""
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
@@ -87,7 +87,7 @@ class Usage:
 
 
 def group_usage(groups: set[int]) -> dict[int, Usage]:
-    """Return the usage of each process group; a parent's CPU time includes ended child processes."""
+    """Return the usage of each process group; CPU time includes that of ended child processes."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     found = dict.fromkeys(groups, Usage())
     for entry in PROC.glob("[0-9]*/stat"):

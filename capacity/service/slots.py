@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 
 class Slot:
-    """A worker slot. After each job it calls `freed(slot, owner, cpu_s)`: the job's session and CPU seconds.
+    """A thread with a worker process that runs one job at a time.
 
-    `worn`: the process's priority was lowered, which cannot be undone, so the next job gets a new process.
+    After each job it calls `freed` with itself, the job's session and the job's CPU seconds. `low_priority`: the
+    process's priority was lowered, which cannot be undone, so the next job gets a new process.
     """
 
     def __init__(self, freed: Callable[[Slot, str, float], None], quota: Quota) -> None:
         self.job: Job | None = None
-        self.worn = False
+        self.low_priority = False
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._freed = freed
         self._quota = quota
@@ -111,10 +112,10 @@ class Slot:
                     else:
                         job.progress = content
             except (EOFError, OSError):
-                job.end("failed", crash="its process ended")
+                job.end("failed", crash="the worker process ended during the job")
             with self._lock:
                 self._cpu_s = max(self._cpu_s, self._process_s - self._before_s)
-                if self.worn or not answered:
+                if self.low_priority or not answered:
                     self._kill()  # the pipe may contain an answer that does not belong to the next job
                 self.job = None
             self._freed(self, job.owner, self._cpu_s)
@@ -131,5 +132,5 @@ class Slot:
             )
             theirs.close()
             self._pipe = ours
-            self.worn, self._process_s = False, 0.0
+            self.low_priority, self._process_s = False, 0.0
         return self._pipe

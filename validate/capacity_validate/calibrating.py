@@ -61,7 +61,8 @@ def changed_constants(fits: Iterable[FamilyFit]) -> tuple[ChangedConstant, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration(AnswerRecord):
-    """The result of calibration on kernel measurements: profile, its path, held-out errors, and the files used."""
+    """The result of calibration on kernel measurements: the profile, its path, its held-out errors, and the files
+    used."""
 
     SCHEMA: ClassVar[str] = "capacity/calibration/v1"
 
@@ -76,7 +77,7 @@ class Calibration(AnswerRecord):
     bands: dict[
         str, tuple[float, float]
     ]  # by regime: 90 % range of measured / predicted - 1, in the harness's loop
-    ratios: tuple[str, ...]  # what engines' times are multiplied by, one sentence per kernel
+    ratios: tuple[str, ...]  # factors on the times of engines, one sentence per kernel
     notices: tuple[str, ...] = ()  # doubts about the measurements
 
     def lines(self) -> list[str]:
@@ -142,9 +143,9 @@ def calibrate(
             "kernel measurements and results of runs cannot be calibrated together: calibrate from "
             f"{evidence.measurements[0]} first, then from the runs with --gpu GPU@{name}"
         )
-    beside = [option for option in options if option != "gpu"]
-    if beside:
-        raise InvalidInput(f"{beside[0]!r} has no effect on kernel measurements: leave it out")
+    unused = [option for option in options if option != "gpu"]
+    if unused:
+        raise InvalidInput(f"{unused[0]!r} has no effect on kernel measurements: leave it out")
     return calibrate_kernels(
         evidence.measurements, gpu=options.get("gpu"), profiles=tuple(map(str, folders)), **written
     )
@@ -303,7 +304,8 @@ def find_named_model(files: Sequence[Measurements], field: str) -> ModelSpec | N
 def base_profile(
     files: Sequence[Measurements], *, gpu: str | None, directories: tuple[str, ...]
 ) -> HardwareProfile:
-    """Return the profile that all files were measured with. A CPU profile is stored inside its file."""
+    """Return the profile `gpu`, or else the profile that all files were measured with. A CPU profile is stored inside
+    its file."""
     devices = {m.environment.get("device") for m in files}
     if len(devices) > 1:
         raise InvalidInput(

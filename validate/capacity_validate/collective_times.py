@@ -47,7 +47,8 @@ def rank_counts(devices: int) -> tuple[int, ...]:
 
 
 def collective_cases(counts: Sequence[int], message_bytes: Sequence[int], *, on_cuda: bool) -> list[Case]:
-    """Return the cases of every group size, the largest first, because fewer and fewer ranks take part then."""
+    """Return the cases of every group size, largest group first, so that ranks can stop when they are no longer
+    needed."""
     backend = "nccl" if on_cuda else "gloo"
     return [
         make_case("collective", backend, variant=kind, ranks=ranks, bytes=size)
@@ -224,7 +225,7 @@ def time_on_all_ranks(torch: Any, dist: Any, one: Message) -> dict[str, Any]:
     """Check the collective's result, then time it: a sample is the mean of repeated calls on the slowest rank.
 
     On GPUs the calls of a sample are one CUDA graph, as in an engine's decode step, if all ranks can capture it.
-    Otherwise messages below about 1 MB would show the time in which the CPU launches them.
+    Without a graph, the times of messages below about 1 MB are those of the kernel launches on the CPU.
     """
     one.fill()
     one.call()
@@ -246,7 +247,7 @@ def time_on_all_ranks(torch: Any, dist: Any, one: Message) -> dict[str, Any]:
 
 
 def _repeat(one: Message) -> Callable[[], object]:
-    """Return a function that makes the `CALLS` calls of a sample."""
+    """Return a function that makes the `CALLS` calls of one sample."""
 
     def make_calls() -> None:
         for _ in range(CALLS):

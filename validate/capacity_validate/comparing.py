@@ -176,7 +176,7 @@ def compare_run(
         notices.append(UNKNOWN_LOAD)
     if log is not None and log.prefix_hit_rate and run.prefix_hit_rate is None:
         notices.append(
-            f"the log reports a prefix cache hit rate of {log.prefix_hit_rate:.0%}; the simulated prompts share nothing"
+            f"the log reports a prefix cache hit rate of {log.prefix_hit_rate:.0%}; the simulated prompts share no prefix"
         )
     if run.failed:
         notices.append(f"{run.failed} requests failed at the server; they are not simulated")
@@ -233,7 +233,7 @@ def _predict_with_intervals(
 
 
 def _hull(one: Mapping[str, Quantity], other: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """Return the quantities of `one` with intervals that also contain those of `other`."""
+    """Return the quantities of `one` with intervals that also contain the intervals of `other`."""
     widened = dict(one)
     for name in one.keys() & other.keys():
         ends = [end for each in (one[name], other[name]) for end in (each.low, each.high) if end is not None]
@@ -245,7 +245,8 @@ def _hull(one: Mapping[str, Quantity], other: Mapping[str, Quantity]) -> dict[st
 def _metric_rows(
     run: MeasuredRun, known: Mapping[str, Quantity], predicted: Mapping[str, Any]
 ) -> list[MetricRow]:
-    """Return a row per statistic in the file; for ITL only the mean, as a client may get several tokens at once."""
+    """Return a row per statistic in the file; for ITL only the mean, because a client may receive several tokens at
+    once."""
     measured = {
         f"{statistic}_{metric}_ms": value
         for metric in METRICS
@@ -265,7 +266,10 @@ def _metric_rows(
 
 
 def _interval_ends(predicted: Quantity, deviation: float) -> dict[str, float | None]:
-    """Return the ends of the interval, widened if the measured value has this standard deviation of its logarithm."""
+    """Return the low and high ends of the prediction interval, widened for the measurement's error.
+
+    `deviation`: standard deviation of the measured value's logarithm; 0 if it is exact.
+    """
     low, high, value = predicted.low, predicted.high, predicted.value
     if not deviation or not low or not high or not value:
         return {"low": low, "high": high}

@@ -106,7 +106,7 @@ def _listen(
 ) -> tuple[ProcessOutcome | BaseException | None, str, bool]:
     """Forward a child's progress and return its answer, its last stage, and whether Ctrl-C was pressed.
 
-    The child receives Ctrl-C too: wait for it after the first, kill it at the second.
+    The child receives Ctrl-C too. The first Ctrl-C lets the child end by itself; the second kills it.
     """
     stage, interrupts = CASE_STAGE, 0
     answer = None

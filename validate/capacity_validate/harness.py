@@ -331,13 +331,6 @@ def _build_report(
     fits, before, after = profile.half.fits, profile.half.before, profile.half.after
     cases = measured_cases(session)
     rows = case_rows(cases, before, after, case_roles(cases, fits, on_gpu=session.on_gpu))
-    odd = outlying_shapes(cases, fits, session.profile, on_gpu=session.on_gpu)
-    middle = statistics.median_high(row.spread for row in rows) if rows else 0.0
-    noise = (
-        [f"noisy: the times of half of the cases vary by more than {middle:.0%}"]
-        if middle > NOISE_LIMIT
-        else []
-    )
     model = None if session.transformer is None else session.transformer.model
     host = (
         after.step_model(model.num_layers).host if model is not None and whole_model_cases(session) else None
@@ -372,11 +365,18 @@ def _build_report(
         remarks=(
             *reach_remarks(cases, session.profile),
             *results.remarks,
-            *odd,
+            *outlying_shapes(cases, fits, session.profile, on_gpu=session.on_gpu),
             *bound_remarks(fits),
-            *noise,
+            *_noise_remarks(rows),
         ),
     )
+
+
+def _noise_remarks(rows: Sequence[CaseRow]) -> list[str]:
+    middle = statistics.median_high(row.spread for row in rows) if rows else 0.0
+    if middle <= NOISE_LIMIT:
+        return []
+    return [f"noisy: the times of half of the cases vary by more than {middle:.0%}"]
 
 
 def _write_report(report: ValidationReport, folder: Path) -> None:

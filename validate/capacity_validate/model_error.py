@@ -77,8 +77,11 @@ def serving_comparison(
 
 
 def extrapolate_depth(session: Session, after: Predictor) -> Extrapolation | None:
-    """Return the decode step time of the full model: predicted, and extrapolated from measurements with two numbers of
-    layers. None if no layer was cut."""
+    """Return the decode step time of the full model, predicted and extrapolated from measurements with two numbers of
+    layers.
+
+    None if the model was measured with all its layers.
+    """
     whole = session.whole
     if whole is None or whole.transformer is None or whole.half_depth is None:
         return None

@@ -1,4 +1,4 @@
-"""Step-model predictions for single cases, by the formulas with which the step model predicts a step."""
+"""Predict the times of single cases with the formulas that the step model uses for whole steps."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -227,7 +227,8 @@ _FORMULAS: Mapping[str, Callable[[Case, HardwareProfile], Formula | None]] = {
 
 
 def profile_lookup(profile: HardwareProfile) -> KernelLookup:
-    """Return a lookup of constants: the profile's harness kernels, then its engine kernels, then universal ones."""
+    """Return a lookup that searches the profile's harness kernels, then its engine kernels, then universal constants.
+    """
     return KernelLookup(coefficient_sources(profile), FAMILY)
 
 
