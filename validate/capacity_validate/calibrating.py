@@ -3,7 +3,7 @@ fitted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -188,13 +188,7 @@ def calibrate_kernels(
     )
     fits = calibrated.fits
     if not fits:
-        reasons = (
-            "; ".join(f"{label}: {reason}" for label, reason in calibrated.refused.items())
-            or "the step model has no constants for any of these cases"
-        )
-        raise OutsideValidity(
-            f"nothing can be calibrated from {len(cases)} cases: {reasons}. Run a larger campaign."
-        )
+        raise _nothing_fitted(len(cases), calibrated.refused)
     path = write_profile(calibrated.profile, folder)
     return Calibration(
         profile=variant,
@@ -209,6 +203,12 @@ def calibrate_kernels(
         ratios=tuple(ratio.line for ratio in calibrated.ratios),
         notices=(*doubts, *(notice for file in files for notice in file.notices)),
     )
+
+
+def _nothing_fitted(cases: int, refused: Mapping[str, str]) -> OutsideValidity:
+    reasons = "; ".join(f"{label}: {reason}" for label, reason in refused.items())
+    reasons = reasons or "the step model has no constants for any of these cases"
+    return OutsideValidity(f"nothing can be calibrated from {cases} cases: {reasons}. Run a larger campaign.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ from capacity_validate.model_error import (
 )
 from capacity_validate.plausibility import bound_remarks, outlying_shapes, reach_remarks
 from capacity_validate.real_engine import measure_engine, require_engine
-from capacity_validate.report_data import ValidationReport, class_errors, median_error, untimed_cases
+from capacity_validate.report_data import CaseRow, ValidationReport, class_errors, median_error, untimed_cases
 from capacity_validate.review import case_roles, case_rows
 from capacity_validate.runner import Progress
 from capacity_validate.session import MEASUREMENTS, Session, environment, open_session

@@ -52,7 +52,7 @@ def step_evidence(
 ) -> StepEvidence | None:
     """Fit the host time to half of the steps of `model`; return it, and (predicted, measured) seconds of the others.
 
-    None without such steps. Steps of `unseen`, a second model, are all held out and predicted with the same host time.
+    None if there are no steps. Steps of `unseen`, a second model, are all held out and predicted with the same host time.
     """
     steps = full_depth_steps(measured)
     if not steps:
@@ -79,7 +79,10 @@ def step_evidence(
 def prediction_band(
     pairs: Sequence[tuple[float, float]], *, coverage: float = COVERAGE
 ) -> tuple[float, float]:
-    """Return the interval of the next step's measured / predicted - 1, widened to include 0. Needs two pairs."""
+    """Return the interval of the next step's measured / predicted - 1, widened to include 0.
+
+    `pairs`: at least two pairs of predicted and measured seconds.
+    """
     from scipy.stats import t
 
     logs = np.log([measured / predicted for predicted, measured in pairs])
@@ -97,10 +100,11 @@ def fit_residuals(
     source: str,
     unseen: ModelSpec | None = None,
 ) -> tuple[dict[str, Residuals], dict[str, str]]:
-    """Return error bands of the harness's own loop by regime (prefill, decode, decode_moe), and the reason for each
-    missing band. They say how well steps of known kernels are predicted; an engine's intervals do not use them.
+    """Return error bands of the harness's own loop by regime (prefill, decode, decode_moe), and reasons for missing
+    bands.
 
-    Steps of a second model count as much as those of the first.
+    The bands are the prediction errors for steps of known kernels; an engine's intervals do not use them. Steps of a
+    second model count as much as those of the first.
     """
     if evidence is None or model is None:
         return {}, {"error bands": "the measurements contain no steps of a whole model, or no model name"}

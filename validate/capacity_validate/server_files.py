@@ -1,4 +1,4 @@
-"""What files of a server contain: the kind of each file, the server's settings, and its runs."""
+"""Read the files of one server: the kind of each file, the server's settings, and its runs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class ServerFiles:
     """The content of a server's files.
 
     `model` is a preset's name, or None if no file names a known model. `fields` are the settings in the files as pool
-    fields. Both lack what the files contradict each other on.
+    fields. Neither contains values on which the files contradict each other.
     """
 
     files: tuple[FileContent, ...]
@@ -95,7 +95,7 @@ def _known_model(evidence: Evidence, server: ServerLog | None) -> str | None:
 
 
 def _content(evidence: Evidence, path: str) -> str:
-    """Return what was read from one file."""
+    """Return a short text on what was read from one file."""
     runs = [run for run in evidence.runs if run.path == path]
     if runs:
         return f"{len(runs)} run{'s' * (len(runs) > 1)}, {sum(run.completed for run in runs):,} requests"
@@ -124,7 +124,8 @@ def _settings(evidence: Evidence, server: ServerLog | None, model: str | None) -
 
 
 def server_files_view(answer: ServerFiles) -> View:
-    """Return the view: files, settings with their origin, and the load and figures of each run."""
+    """Return the view of a server's files: the files, the settings with their origin, and load and metrics of each
+    run."""
     files = [
         Column("file", "path"),
         Column("kind", "kind"),

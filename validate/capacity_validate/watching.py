@@ -74,14 +74,15 @@ def watch(
     profiles: str | Path | None = None,
     download: bool = False,
     window: Annotated[
-        str, Flag("Least length of a window, such as 3h: the report covers the last 64 windows.", "--window")
+        str,
+        Flag("Minimum length of a window, such as 3h; the report covers the last 64 windows.", "--window"),
     ] = "1s",
     **options: Any,
 ) -> WatchReport:
     """Read a server's metrics once, and report its headroom, limits and growth, and whether it has changed.
 
-    `source`: the http(s) address of /metrics or of Prometheus' query_range, or a file with such an answer or with a
-    state. Earlier scrapes are read from `state`. `options` describe the deployment as in `compare`. Raises InvalidInput
+    `source`: the http(s) address of /metrics or of Prometheus' query_range, or a file that contains such a response or
+    a state. Earlier scrapes are read from `state`. `options` describe the deployment as in `compare`. Raises InvalidInput
     with fewer than 4 windows, or if the source cannot be read; MalformedFile.
     """
     watcher = Watcher(
@@ -134,12 +135,12 @@ class Watcher:
 
     @property
     def missing(self) -> str:
-        """Return what a report still needs."""
+        """Return the message for too few windows, with the requirements of a window."""
         found = len(split_history(self.history, self.window_s))
         return (
             f"{found} of {MIN_WINDOWS} windows so far: each needs {MIN_REQUESTS} completed requests between two "
-            f"scrapes and {MIN_RESIDENCES:g} mean E2E latencies (at least {self.window_s:g} s); scrape again later "
-            "with the same --state"
+            f"scrapes, and a length of {MIN_RESIDENCES:g} mean E2E latencies (at least {self.window_s:g} s); scrape "
+            "again later with the same --state"
         )
 
     def report(self) -> WatchReport | None:
@@ -180,7 +181,7 @@ class Watcher:
         )
 
     def _run(self, window: Window, replayed: int | None = None) -> MeasuredRun:
-        """Return a window as a run with its arrival rate; long enough that its begin and end matter little."""
+        """Return a window as a run at its arrival rate, with enough requests that start and end have little effect."""
         run = run_of_metrics(window.metrics)
         in_flight = window.offered_per_s * run.latencies_ms.get("e2el", {}).get("mean", 0.0) / 1e3
         number = replayed or int(min(max(REPLAYED[0], REPLAYED_RESIDENCES * in_flight), REPLAYED[1]))
@@ -188,7 +189,8 @@ class Watcher:
         return replace(run, request_rate=window.offered_per_s, notices=())
 
     def _fit(self, windows: Sequence[Window]) -> ResolvedPool:
-        """Return the deployment calibrated on some of these windows, from the lowest to the highest rate."""
+        """Return the deployment calibrated on `CALIBRATION_RUNS` of these windows, from the lowest to the highest
+        rate."""
         ranked = sorted(windows, key=lambda each: each.offered_per_s)
         places = {round(i * (len(ranked) - 1) / (CALIBRATION_RUNS - 1)) for i in range(CALIBRATION_RUNS)}
         chosen = [ranked[place] for place in sorted(places)]

@@ -24,7 +24,7 @@ STATISTICS = ("mean", *(f"p{percent}" for percent in PERCENTILES))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestColumns:
-    """Per-request values of the successful requests, in the order sent. Times are in s; None: not in the file."""
+    """Per-request values of the successful requests, in the order sent. Times are in s; None if not in the file."""
 
     prompt_tokens: Sequence[int]
     output_tokens: Sequence[int]
@@ -108,8 +108,11 @@ class MeasuredRun:
         )
 
     def _arrivals_s(self, columns: RequestColumns) -> FloatArray | None:
-        """Return each request's arrival in s after the first; None if unknown. In a closed loop, start times depend on
-        the server, so return the scheduled times, or 0 for all requests if no request rate was set."""
+        """Return each request's arrival in s after the first; None if unknown.
+
+        In a closed loop, start times depend on the server. The scheduled times are used instead, or 0 for all requests
+        if no request rate was set.
+        """
         times = columns.start_s
         if self.concurrency is not None:
             times = columns.scheduled_s
@@ -135,8 +138,10 @@ class ResultFormat:
         read: Callable[[Path, Document], MeasuredRun],
         recognises: Callable[[Document], bool] | None = None,
     ) -> ResultFormat:
-        """Return the format of files in which each JSON object is one run and the first object names the tool: by
-        `recognises`, or by the `keys` of the tool in TOOLS."""
+        """Return the format of files in which each JSON object is one run.
+
+        The first object identifies the tool, by `recognises` or by the tool's `keys` in TOOLS.
+        """
         return cls(
             tools=tools,
             recognises=lambda documents: (
@@ -148,7 +153,8 @@ class ResultFormat:
 
 @contextmanager
 def explain_structure(path: str | Path, source: str) -> Iterator[None]:
-    """Raise MalformedFile for an error in a reader, because a file by `source` then has another structure."""
+    """Convert an error of a reader to MalformedFile, because the file then looks like `source` but has another
+    structure."""
     try:
         yield
     except MalformedFile:

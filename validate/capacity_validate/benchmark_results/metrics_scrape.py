@@ -47,17 +47,18 @@ def modified_s(path: str | Path) -> float | None:
 
 
 def read_scrape(path: str | Path, text: str, *, scraped_s: float | None = None) -> ServerMetrics:
-    """Return the metrics of one scrape. Raises MalformedFile for metrics of several models, or without an engine's."""
+    """Return the metrics of one scrape. Raises MalformedFile if they are of several models, or not of an engine."""
     metrics = parse_metrics(str(path), text, scraped_s=scraped_s)
     if len(metrics.models) > 1:
         raise MalformedFile(
-            path, f"contains metrics of several models ({', '.join(metrics.models)}): scrape a server of one"
+            path,
+            f"contains metrics of several models ({', '.join(metrics.models)}): scrape a server with one model",
         )
     return metrics
 
 
 def split_into_windows(scrapes: Sequence[ServerMetrics]) -> list[ServerMetrics]:
-    """Return the periods between scrapes of one server; a single scrape of a server counts since its start.
+    """Return the metrics between scrapes of each server; a server's only scrape covers the time since its start.
 
     Raises MalformedFile if no request completed between two scrapes, so that the same file does not count twice.
     """
@@ -135,7 +136,7 @@ def _counted_seconds(
         seconds = None  # the file's time is not that of the scrape
     if metrics.earlier is None:
         period = (
-            "since the server started, including warm-up and idle times; two scrapes give the time between"
+            "since the server started, including warm-up and idle times; give two scrapes to exclude these"
         )
     else:
         period = f"of the {seconds:,.0f} s since {metrics.earlier}" if seconds else f"since {metrics.earlier}"
