@@ -115,7 +115,6 @@ class Guard:
         return PlainTextResponse(reason, status, headers)
 
     def _find_refusal(self, asked: HTTPConnection) -> tuple[int, str] | None:
-        """Return the status and reason to reject a request whose host, origin or path is not allowed; else None."""
         hosts = asked.headers.getlist("host")
         if len(hosts) != 1 or not self._is_known_host(hosts[0]):
             return 403, (

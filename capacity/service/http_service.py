@@ -127,8 +127,8 @@ class Service:
         return Response(content, status, media_type="application/json" if status == 200 else PROBLEM)
 
     async def _wait_until_ended(self, job: Job, client: str, request: Request) -> bool:
-        """Wait until a job ends; return False if the client disconnects first. The job is then cancelled, unless other
-        clients wait for it."""
+        """Wait for a job to end; return False if the client disconnects first, which cancels a job without other
+        clients."""
         ended = _event_of(job)
         try:
             await asyncio.wait_for(ended.wait(), WATCH_CLIENT_AFTER_S)
@@ -244,13 +244,7 @@ def serve(*, port: int, host: str, token: str | None = None, allow_hosts: Collec
     )
     runner = Runner(cores + 1, waiting=256, idle=cores + 1, quota=quota)
     app = make_app(runner, names=allowed_names(host, allow_hosts), token=token)
-    settings = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        ws="none",
-    )
+    settings = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, ws="none")
     address = f"http://{display_name(host)}:{listening.getsockname()[1]}"
     print(f"the service is at {address} (press Ctrl-C to stop it)", flush=True)
     try:

@@ -89,7 +89,6 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        """Return whether the job has ended."""
         return self.ended.is_set()
 
     @property
@@ -131,11 +130,8 @@ class Job:
 
 
 class Runner:
-    """Scheduler of jobs, with cached results.
-
-    `kept`, `waiting` and `idle`: maximum numbers of cached results, waiting jobs, and idle worker processes. `alive`
-    returns whether a session has an open browser tab.
-    """
+    """Scheduler of jobs, with cached results. `kept`, `waiting` and `idle`: maximum numbers of cached results, waiting
+    jobs, and idle worker processes. `alive` returns whether a session has an open browser tab."""
 
     def __init__(
         self,
@@ -270,7 +266,6 @@ class Runner:
             cold[-1].start()
 
     def _drop_oldest_results(self) -> None:
-        """Drop the least recently used results above the limit."""
         finished = [key for key, job in self._jobs.items() if job.finished]
         for key in finished[: max(0, len(self._jobs) - self._kept)]:
             del self._jobs[key]

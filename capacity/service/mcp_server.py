@@ -112,7 +112,6 @@ async def read_resource(_: Context, params: types.ReadResourceRequestParams) -> 
 
 
 def make_server() -> Server[Schema]:
-    """Return the MCP server."""
     return Server(
         "llm-capacity",
         version=version("llm-capacity"),

@@ -45,10 +45,7 @@ def _path(verb: str, components: Schema) -> Schema:
         answer = _move_definitions(json_schema(entry.answers[0].name), verb, components)
     body = {"content": {"application/json": {"schema": request_schema(verb)}}}
     problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    events = {
-        "type": "string",
-        "description": "Server-sent events: `progress` several times, then `answer` or `problem`.",
-    }
+    events = {"type": "string", "description": "Server-sent events: `progress`, then `answer` or `problem`."}
     content = {"application/json": {"schema": answer}, "text/event-stream": {"schema": events}}
     responses = {
         "200": {"description": "The answer, in the JSON format of the command line.", "content": content},

@@ -103,7 +103,6 @@ def group_usage(groups: set[int]) -> dict[int, Usage]:
 
 
 def lower_priority(group: int, niceness: int) -> None:
-    """Lower the priority of a process group."""
     with suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PGRP, group, niceness)
 

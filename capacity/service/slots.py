@@ -45,12 +45,10 @@ class Slot:
         return 0 if self._process is None else self._process.pid
 
     def assign(self, job: Job) -> None:
-        """Assign the next job to this slot."""
         self.job = job
         self._jobs.put(job)
 
     def start(self) -> None:
-        """Start the worker process."""
         with self._lock:
             if not self._closed:
                 self._worker()
@@ -64,7 +62,6 @@ class Slot:
                 self._kill()
 
     def kill_idle(self) -> None:
-        """Kill the process if it is idle."""
         with self._lock:
             if self.job is None:
                 self._kill()

@@ -27,11 +27,8 @@ from capacity.base.registry import BY_NAME, SHARED_OPTIONS, Verb
 from capacity.report.schemas import Schema
 
 LISTINGS = ("models", "gpus", "use-cases")
-LOCAL_VERBS = (
-    "sweep",
-    "watch",
-    "cache-curve",
-)  # their input or output is a file that grows, or a running server
+# their input or output is a file that grows, or a running server
+LOCAL_VERBS = ("sweep", "watch", "cache-curve")
 OBJECTS = ("workload", "observer", "other_pools", "progress")  # keywords that only Python can pass
 LOCAL_OPTIONS = (
     "profiles", "download", "cluster", "scheduler", "workers", "save_trace", "save_trace_for",
@@ -113,8 +110,7 @@ def _keywords(entry: Verb, function: Callable[..., Any]) -> dict[str, tuple[Any,
 
 
 def _hints(function: Callable[..., Any]) -> Schema:
-    """Return the types of a function's named keywords, without the return type, which may not be importable at run
-    time."""
+    """Return the types of a function's named keywords. (The type of its answer may not be importable at run time.)"""
     function = inspect.unwrap(function)
     own = {name: each for name, each in function.__annotations__.items() if name not in ("options", "return")}
     return get_type_hints(SimpleNamespace(__annotations__=own), function.__globals__, include_extras=True)
@@ -155,10 +151,7 @@ def answer_json(
 def ask(
     verb: str, body: bytes, *, local: bool = False, progress: Callable[[Schema], None] | None = None
 ) -> Any:
-    """Run the verb of a request and return what its function returns: a record, or the rows of a listing.
-
-    The arguments are those of `answer_json`.
-    """
+    """Run a request's verb and return its result: a record, or the rows of a listing. Arguments as in `answer_json`."""
     if verb not in served_verbs():
         raise InvalidInput(f"no verb {verb!r}: use one of {', '.join(served_verbs())}")
     try:

@@ -74,9 +74,8 @@ class Calibration(AnswerRecord):
     moved: tuple[ChangedConstant, ...]
     errors: dict[str, tuple[float, float]]  # held-out median by family, before and after
     refused: dict[str, str]
-    bands: dict[
-        str, tuple[float, float]
-    ]  # by regime: 90 % range of measured / predicted - 1, in the harness's loop
+    # by regime: 90 % range of measured / predicted - 1, in the harness's loop
+    bands: dict[str, tuple[float, float]]
     ratios: tuple[str, ...]  # factors on the times of engines, one sentence per kernel
     notices: tuple[str, ...] = ()  # doubts about the measurements
 

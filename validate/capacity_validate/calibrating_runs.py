@@ -14,12 +14,7 @@ from capacity.answers.interval_parts import Z_90
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Traffic, build
-from capacity.hardware import (
-    HardwareProfile,
-    require_new_profile,
-    user_profiles_directory,
-    write_profile,
-)
+from capacity.hardware import HardwareProfile, require_new_profile, user_profiles_directory, write_profile
 from capacity.hardware.adjustment import NAMES, PARAMETERS, Adjustment
 from capacity.hardware.measured_loads import MeasuredLoad
 from capacity.pool.resolve import ResolvedPool
@@ -245,12 +240,9 @@ def _adjustment(replay: Replay, posterior: Posterior, known: Adjustment) -> Adju
 
 
 def _measured_loads(replay: Replay, learnt: ResolvedPool, posterior: Posterior) -> tuple[MeasuredLoad, ...]:
-    """Return the measured loads of these runs and of earlier calibrations, with the errors that the new parameters
-    leave.
-
-    Runs with a contradicting measurement are left out. Earlier loads of other deployments are left out too, because
-    their errors belong to the earlier parameters.
-    """
+    """Return the measured loads of these and earlier runs, with their errors under the new parameters. Left out are
+    runs with a contradicting measurement, and earlier loads of other deployments, whose errors belong to the old
+    parameters."""
     odd = {figure.name for figure in posterior.judged if figure.contradicts}
     earlier, known = [], replay.resolved.profile.adjustment
     for load in () if known is None else known.loads:
@@ -261,7 +253,7 @@ def _measured_loads(replay: Replay, learnt: ResolvedPool, posterior: Posterior) 
 
 
 def _moved_errors(load: MeasuredLoad, before: ResolvedPool, after: ResolvedPool) -> MeasuredLoad | None:
-    """Return an earlier load with its prediction errors under the new parameters; None if it is of another deployment."""
+    """Return an earlier load with its errors under the new parameters; None if it is of another deployment."""
     if load.deployment != after.deployment_name:
         return None
     concurrency = max(round(load.in_flight), 1)

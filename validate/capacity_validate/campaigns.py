@@ -55,7 +55,7 @@ class TransformerStage(Spec):
 
 
 class ServingStage(Spec):
-    """A short run of the harness's continuous-batching loop, with Poisson arrivals and uniformly distributed lengths."""
+    """A short run of the harness's continuous-batching loop, with Poisson arrivals and uniform length distributions."""
 
     requests: Count
     load_fraction: Annotated[float, Field(gt=0, lt=1.5)]  # fraction of the predicted throughput

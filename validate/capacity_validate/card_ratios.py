@@ -102,12 +102,7 @@ def card_ratios(
 
 
 def _card_ratio(
-    target: Target,
-    rows: Sequence[MeasuredCase],
-    profile: HardwareProfile,
-    difference: float,
-    *,
-    on_gpu: bool,
+    target: Target, rows: Sequence[MeasuredCase], profile: HardwareProfile, difference: float, *, on_gpu: bool
 ) -> CardRatio:
     names = kernel_parameters(target.operator)
     constants = case_constants(rows[0].case, short_run_lookup(profile, ENGINE), on_gpu=on_gpu)

@@ -229,15 +229,21 @@ def time_on_all_ranks(torch: Any, dist: Any, one: Message) -> dict[str, Any]:
     """
     one.fill()
     one.call()
-    if not _all_ranks(torch, dist, one, one.right()):
+    if not _holds_on_all_ranks(torch, dist, one, one.right()):
         return {"right": False, "seconds": []}
     for _ in range(WARM_UPS):
         one.call()
-    many, how = _repeat(one), "wall time"
+
+    def make_calls() -> None:
+        for _ in range(CALLS):
+            one.call()
+
+    many: Callable[[], object] = make_calls
+    how = "wall time"
     if one.device.type != "cpu":
         how = "events"
         replay = _capture(torch, one, many)
-        if _all_ranks(torch, dist, one, replay is not None) and replay is not None:
+        if _holds_on_all_ranks(torch, dist, one, replay is not None) and replay is not None:
             many, how = replay, "graph"
             many()
     own = [_back_to_back_s(torch, dist, one, many) for _ in range(SAMPLES)]
@@ -246,18 +252,7 @@ def time_on_all_ranks(torch: Any, dist: Any, one: Message) -> dict[str, Any]:
     return {"right": True, "seconds": slowest.tolist(), "how": how}
 
 
-def _repeat(one: Message) -> Callable[[], object]:
-    """Return a function that makes the `CALLS` calls of one sample."""
-
-    def make_calls() -> None:
-        for _ in range(CALLS):
-            one.call()
-
-    return make_calls
-
-
-def _all_ranks(torch: Any, dist: Any, one: Message, here: bool) -> bool:
-    """Return whether a condition holds on every rank of the message."""
+def _holds_on_all_ranks(torch: Any, dist: Any, one: Message, here: bool) -> bool:
     everywhere = torch.tensor([1.0 if here else 0.0], device=one.device)
     dist.all_reduce(everywhere, op=dist.ReduceOp.MIN, group=one.group)
     return bool(everywhere.item())

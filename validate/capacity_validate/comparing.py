@@ -187,11 +187,7 @@ def compare_run(
         metrics=tuple(rows),
         causes=tuple(
             likely_causes(
-                run,
-                rows,
-                predicted,
-                kv_known=log is not None,
-                drafts=resolved.pool.speculator is not None,
+                run, rows, predicted, kv_known=log is not None, drafts=resolved.pool.speculator is not None
             )
         ),
         notices=tuple(dict.fromkeys(notices)),
@@ -204,7 +200,8 @@ def _run_notices(
     """Yield reasons why the prediction for a run may differ from its measurement."""
     if log is not None and log.prefix_hit_rate and run.prefix_hit_rate is None:
         yield (
-            f"the log reports a prefix cache hit rate of {log.prefix_hit_rate:.0%}; the simulated prompts share no prefix"
+            f"the log reports a prefix cache hit rate of {log.prefix_hit_rate:.0%}; the simulated prompts share no "
+            "prefix"
         )
     if run.failed:
         yield f"{run.failed} requests failed at the server; they are not simulated"
@@ -275,10 +272,7 @@ def _metric_rows(
 
 
 def _interval_ends(predicted: Quantity, deviation: float) -> dict[str, float | None]:
-    """Return the low and high ends of the prediction interval, widened for the measurement's error.
-
-    `deviation`: standard deviation of the measured value's logarithm; 0 if it is exact.
-    """
+    """Return the ends of the interval, widened by the standard `deviation` of the measured value's logarithm."""
     low, high, value = predicted.low, predicted.high, predicted.value
     if not deviation or not low or not high or not value:
         return {"low": low, "high": high}

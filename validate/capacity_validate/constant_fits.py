@@ -16,12 +16,7 @@ from capacity.hardware.calibration import (
     fit_constants,
     summarise_errors,
 )
-from capacity.hardware.coefficients import (
-    Coefficients,
-    CollectiveCoefficients,
-    Fit,
-    StepCoefficients,
-)
+from capacity.hardware.coefficients import Coefficients, CollectiveCoefficients, Fit, StepCoefficients
 from capacity.step import StepShape
 from capacity.step.model import StepModel
 from capacity.step.operators import p_norm
@@ -214,11 +209,7 @@ def _errors(
 
 
 def calibrated_profile(
-    profile: HardwareProfile,
-    fits: Sequence[FamilyFit],
-    *,
-    family: str,
-    name: str | None = None,
+    profile: HardwareProfile, fits: Sequence[FamilyFit], *, family: str, name: str | None = None
 ) -> HardwareProfile:
     """Return the profile with the fitted constants; everything else, including provenance, is unchanged.
 

@@ -337,7 +337,6 @@ def busy_remarks(facts: DeviceFacts) -> tuple[str, ...]:
 
 
 def cpu_name() -> str:
-    """Return the CPU's model name from the operating system."""
     info = Path("/proc/cpuinfo")
     text = info.read_text(encoding="utf-8", errors="replace") if info.is_file() else ""
     model = re.search(r"^model name[^:\n]*:(.*)$", text, re.MULTILINE)
@@ -383,7 +382,6 @@ def find_handle(nvml: Any, properties: Any, index: int) -> Handle | None:
 
 
 def is_slice_name(name: str) -> bool:
-    """Return whether the name is that of a MIG slice, such as `NVIDIA H100 80GB HBM3 MIG 1g.10gb`."""
     return "MIG" in name.split()
 
 

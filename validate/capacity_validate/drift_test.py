@@ -101,7 +101,7 @@ def _correlation(errors: Sequence[float], loads: Sequence[float], start: int) ->
 
 
 def recursive_quantiles(errors: Sequence[float], loads: Sequence[float]) -> FloatArray:
-    """Return each error's normal quantile, given the line through the errors before it; 0 for the first `MIN_ERRORS`."""
+    """Return each error's normal quantile, given the line through earlier errors; 0 for the first `MIN_ERRORS`."""
     from scipy.special import ndtri, stdtr
 
     x, y = (np.asarray(each, dtype=np.float64) - (each[0] if len(each) else 0.0) for each in (loads, errors))

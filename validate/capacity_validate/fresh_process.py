@@ -79,11 +79,8 @@ def _run_process(
 ) -> ProcessOutcome:
     ours, theirs = Pipe()
     paths = os.pathsep.join(part for part in sys.path if part)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": paths,
-        "PYTHONUNBUFFERED": "1",
-    }  # keeps what it prints before it dies
+    # unbuffered, to keep what it prints before it dies
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-c", _START, str(theirs.fileno())]
     with ours, subprocess.Popen(command, env=environment, pass_fds=(theirs.fileno(),)) as process:
         theirs.close()

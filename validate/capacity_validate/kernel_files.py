@@ -38,8 +38,7 @@ _MLA = {"latent": 512, "rope": 64, "nope": 128}  # DeepSeek-V3, the only model t
 _MPI = r"^(?:\[[\d,]+\]<stdout>: ?)?"  # mpirun --tag-output
 _NCCL_HEADER = re.compile(_MPI + r"#\s+size\s+count\s+type\s", re.MULTILINE)
 _NCCL_ROW = re.compile(  # size, time out of place and in place (us)
-    _MPI + r"\s*(\d+)\s+\d+\s+\w+\s+\S+\s+-?\d+\s+([\d.]+)\s+\S+\s+\S+\s+\S+(?:\s+([\d.]+))?",
-    re.MULTILINE,
+    _MPI + r"\s*(\d+)\s+\d+\s+\w+\s+\S+\s+-?\d+\s+([\d.]+)\s+\S+\s+\S+\s+\S+(?:\s+([\d.]+))?", re.MULTILINE
 )
 _NCCL_RANK = re.compile(_MPI + r"#\s+Rank\s+\d+ .*?\[\S+\] (.+?)\s*$", re.MULTILINE)
 _NCCL_GPUS = re.compile(r"nThread (\d+) nGpus (\d+)")
@@ -196,10 +195,8 @@ def _attention_case(row: Mapping[str, str], number: Any) -> Case | None:
 
 
 def _collective_case(name: str, ranks: int, total_bytes: int) -> Case | None:
-    """Return the case of a collective; None if the harness does not time it.
-
-    `total_bytes`: the message size that nccl-tests prints, which is the sum over all ranks for an all-gather.
-    """
+    """Return the case of a collective; None if the harness does not time it. `total_bytes`: the message size that
+    nccl-tests prints, for an all-gather the sum over all ranks."""
     if name not in ("all_reduce", "all_gather") or ranks < 2:
         return None
     size = total_bytes if name == "all_reduce" else total_bytes // ranks
@@ -212,8 +209,8 @@ def _read_nccl_tests(path: str | Path, text: str) -> Measurements:
     if named is None:
         raise MalformedFile(
             path,
-            "does not name the program of nccl-tests that wrote it: keep the line with the command (all_reduce_perf ...), or "
-            "name the file all_reduce_perf.txt",
+            "does not name the program of nccl-tests that wrote it: keep the line with the command (all_reduce_perf "
+            "...), or name the file all_reduce_perf.txt",
         )
     devices = _NCCL_RANK.findall(text)
     per_process = _NCCL_GPUS.search(text)
@@ -277,7 +274,6 @@ def _nvbench_case(state: Mapping[str, Any]) -> MeasuredCase | None:
 
 
 def _nvbench_value(summary: object) -> float | None:
-    """Return the number in a summary, which nvbench writes as text."""
     values = [entry["value"] for entry in value_at(summary, "data") or () if entry.get("name") == "value"]
     return float(values[0]) if values and values[0] is not None else None
 

@@ -110,7 +110,6 @@ def _doubts(file: Measurements, profile: HardwareProfile) -> Iterator[str]:
 
 
 def _is_same_card(file: Measurements, profile: HardwareProfile) -> bool:
-    """Return whether `profile` can describe the measured card."""
     base, facts = profile.name.partition("@")[0], _facts(file)
     if base == file.profile.partition("@")[0] or file.environment.get("device") == UNKNOWN_GPU:
         return True

@@ -185,7 +185,7 @@ class ReferenceReading(NamedTuple):
 
 
 def reference_drift(readings: Sequence[ReferenceReading]) -> float | None:
-    """Return the relative change of the reference case's time from the first third of readings to the last; None if too few."""
+    """Return the reference case's relative change of time, from first to last third; None for too few readings."""
     if len(readings) < MIN_REFERENCES:
         return None
     third = max(1, len(readings) // 3)

@@ -44,10 +44,7 @@ def split_options(verb: str, options: Mapping[str, Any]) -> tuple[dict[str, Any]
 
 
 def rebuild_workload(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
-    """Return a run's requests with client latency, and a text on how they were rebuilt.
-
-    Raises InvalidInput if a value is missing.
-    """
+    """Return a run's requests, and a text on how they were rebuilt. Raises InvalidInput if a value is missing."""
     workload, how = _rebuild_requests(run, traffic)
     workload, client = replace(workload, offline=run.in_process), client_traffic(run, traffic)
     if "client_latency_s" not in client.model_fields_set:
@@ -62,7 +59,6 @@ def client_traffic(run: MeasuredRun, traffic: dict[str, Any]) -> Traffic:
 
 
 def _rebuild_requests(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
-    """Return a run's requests, and a text on how they were rebuilt. Raises InvalidInput if a value is missing."""
     concurrency = traffic.get("concurrency", run.concurrency)
     if concurrency != run.concurrency:
         run = replace(run, concurrency=concurrency)

@@ -79,9 +79,8 @@ class ReplayedRun:
     workload: Workload
     exact: bool
     names: tuple[str, ...]
-    load_deviations: Mapping[str, float] = field(
-        default_factory=dict
-    )  # standard deviation of ln(metric) due to unknown parts of the load
+    # standard deviation of ln(metric) due to unknown parts of the load
+    load_deviations: Mapping[str, float] = field(default_factory=dict)
 
     def simulate(self, resolved: ResolvedPool) -> SimulationResult:
         """Return the simulation of this run's requests on a deployment."""
@@ -106,10 +105,8 @@ class ReplayedRun:
         ]
 
     def measured_load(self, resolved: ResolvedPool) -> MeasuredLoad | None:
-        """Return this run's load with the errors of mean TTFT and TPOT that remain after calibration.
-
-        None if the deployment does not complete the load.
-        """
+        """Return this run's load with the errors of mean TTFT and TPOT after calibration; None if it does not
+        complete."""
         simulated, adjustment = self.simulate(resolved), resolved.profile.adjustment
         means = whole_run_means(simulated.summary, simulated.records)
         if simulated.status != "complete" or means is None:

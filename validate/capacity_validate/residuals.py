@@ -52,7 +52,7 @@ def step_evidence(
 ) -> StepEvidence | None:
     """Fit the host time to half of the steps of `model`; return it, and (predicted, measured) seconds of the others.
 
-    None if there are no steps. Steps of `unseen`, a second model, are all held out and predicted with the same host time.
+    None if there are no steps. Steps of `unseen`, a second model, are all held out and use the same host time.
     """
     steps = full_depth_steps(measured)
     if not steps:
@@ -79,10 +79,7 @@ def step_evidence(
 def prediction_band(
     pairs: Sequence[tuple[float, float]], *, coverage: float = COVERAGE
 ) -> tuple[float, float]:
-    """Return the interval of the next step's measured / predicted - 1, widened to include 0.
-
-    `pairs`: at least two pairs of predicted and measured seconds.
-    """
+    """Return the interval of the next step's measured / predicted - 1 from at least two pairs, widened to include 0."""
     from scipy.stats import t
 
     logs = np.log([measured / predicted for predicted, measured in pairs])
@@ -94,11 +91,7 @@ def prediction_band(
 
 
 def fit_residuals(
-    evidence: StepEvidence | None,
-    model: ModelSpec | None,
-    *,
-    source: str,
-    unseen: ModelSpec | None = None,
+    evidence: StepEvidence | None, model: ModelSpec | None, *, source: str, unseen: ModelSpec | None = None
 ) -> tuple[dict[str, Residuals], dict[str, str]]:
     """Return error bands of the harness's own loop by regime (prefill, decode, decode_moe), and reasons for missing
     bands.

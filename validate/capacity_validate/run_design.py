@@ -16,7 +16,7 @@ from capacity.hardware.measured_loads import REPEATED, MeasuredLoad, remaining_e
 from capacity.hardware.spreads import RUN_TO_RUN, Metric, load_spreads
 from capacity.pool.resolve import ResolvedPool
 from capacity.step.time_classes import EFFECTS
-from capacity.workload.workload import Workload
+from capacity.workload import Workload
 from capacity_validate.benchmark_results import MeasuredRun
 from capacity_validate.posterior import (
     DIFFERENCE,
@@ -31,6 +31,7 @@ from capacity_validate.replaying import Replay, ReplayedRun, replay_metrics
 MAX_RUNS = 3
 MIN_GAIN = 0.04  # minimum relative reduction of the mean half-width by a further run
 REQUESTED_METRICS = {"mean_ttft_ms": "TTFT", "mean_tpot_ms": "TPOT", "output_throughput": "throughput"}
+MEASURED_METRICS = ("mean_ttft_ms", "mean_tpot_ms")  # of a suggested run
 METRICS: dict[str, Metric] = {"mean_ttft_ms": "ttft", "mean_tpot_ms": "tpot", "output_throughput": "e2e"}
 TIME_EFFECTS = frozenset(map(str, EFFECTS))
 
@@ -114,12 +115,7 @@ class RunDesign:
         )
 
     def half_widths(
-        self,
-        asked: Candidate,
-        covariance: Matrix,
-        loads: Sequence[MeasuredLoad] = (),
-        *,
-        learnt: bool = True,
+        self, asked: Candidate, covariance: Matrix, loads: Sequence[MeasuredLoad] = (), *, learnt: bool = True
     ) -> dict[str, float]:
         """Return relative half-widths of the 90 % intervals of the user's load `asked`, given the covariance of theta
         after runs at `loads`.

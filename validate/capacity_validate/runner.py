@@ -141,7 +141,7 @@ class CaseRunner:
     ) -> RunOutcome:
         """Run cases in order, most valuable first. `deadline` is a `time.monotonic` value. Ctrl-C keeps the log.
 
-        Raises DeviceLost if the run can only continue in a fresh process, and InvalidInput if torch has no code for this GPU.
+        Raises DeviceLost if the run can only continue in a fresh process, InvalidInput if torch lacks code for the GPU.
         """
         todo = [case for case in cases if not self.log.is_settled(case, passes=passes)]
         done, interrupted = 0, False
@@ -177,7 +177,6 @@ class CaseRunner:
         )
 
     def _shuffle(self, cases: Sequence[Case], number: int) -> list[Case]:
-        """Return the cases in the order of pass `number`."""
         order = list(cases)
         if self.seed is None:
             return order

@@ -95,7 +95,6 @@ def _known_model(evidence: Evidence, server: ServerLog | None) -> str | None:
 
 
 def _content(evidence: Evidence, path: str) -> str:
-    """Return a short text on what was read from one file."""
     runs = [run for run in evidence.runs if run.path == path]
     if runs:
         return f"{len(runs)} run{'s' * (len(runs) > 1)}, {sum(run.completed for run in runs):,} requests"
@@ -160,7 +159,6 @@ def _load_text(run: MeasuredRun) -> str:
 
 
 def _lengths_text(run: MeasuredRun) -> str:
-    """Return the mean lengths of prompts and outputs in tokens."""
     means = [run.mean_prompt_tokens, run.mean_output_tokens]
     if run.requests is not None:
         means = [float(np.mean(n)) for n in (run.requests.prompt_tokens, run.requests.output_tokens)]

@@ -71,7 +71,7 @@ def launch_settings(text: str) -> LoggedSettings | None:
 
 
 def _add_hub_names(models: Sequence[str]) -> tuple[str, ...]:
-    """Return a model's names; if one is a folder in the Hugging Face cache, the model's Hugging Face name comes first."""
+    """Return a model's names; the Hugging Face name comes first if a name is a folder of the Hugging Face cache."""
     hub = [
         f"{found[1]}/{found[2]}" for name in models if (found := _LINES["snapshot"].search(name)) is not None
     ]
@@ -280,10 +280,7 @@ def parse_server_log(path: str | Path, text: str) -> ServerLog | None:
         else:
             fields[name] = number if name == "concurrency_limit" else int(number)
     return ServerLog(
-        path=str(path),
-        **fields,
-        prefix_hit_rate=_prefix_hit_rate(text),
-        launch=launch or LoggedSettings(),
+        path=str(path), **fields, prefix_hit_rate=_prefix_hit_rate(text), launch=launch or LoggedSettings()
     )
 
 

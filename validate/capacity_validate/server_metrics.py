@@ -65,11 +65,7 @@ class Histogram:
 
     def quantile(self, share: float) -> tuple[float, float] | None:
         """Return the quantile `share` (0 to 1), interpolated in its bucket, and the standard deviation of its
-        logarithm.
-
-        The standard deviation follows from the bucket's width. None if the quantile lies above the highest finite
-        bound.
-        """
+        logarithm that follows from the bucket's width. None if the quantile lies above the highest finite bound."""
         below, wanted = 0.0, share * self.count
         for low, high, number in self.buckets():
             if below + number >= wanted > 0:
@@ -197,7 +193,7 @@ class ServerMetrics:
         )
 
     def minus(self, earlier: "ServerMetrics") -> "ServerMetrics":
-        """Return the counts since an earlier scrape of the same server; gauges and labels are those of the later scrape.
+        """Return the counts since an earlier scrape of the same server, with the gauges and labels of this scrape.
 
         Raises InvalidInput if `earlier` comes from another process, or later.
         """

@@ -78,7 +78,6 @@ def _first_known_model(names: Sequence[str], *, download: bool) -> tuple[str, Mo
 
 
 def _same_model(one: ModelSpec, other: ModelSpec) -> bool:
-    """Return whether two models have the same architecture; their storage formats may differ."""
     apart = abs(one.total_params - other.total_params) / one.total_params
     return (one.hidden_size, one.num_layers) == (other.hidden_size, other.num_layers) and apart < SAME_SIZE
 
@@ -144,7 +143,6 @@ def _complete_fields(
 
 
 def _engine(fields: dict[str, Any], settings: dict[str, Any], log: ServerLog) -> dict[str, Any]:
-    """Return the engine with its release, if known."""
     own, logged = fields.get("engine"), settings.get("engine")
     if own is None or logged is None:
         return {} if own is None else {"engine": own}

@@ -202,7 +202,6 @@ def copy_rate(torch: Any, device: str, free_bytes: float) -> float:
 
 
 def _header(facts: DeviceFacts, campaign: Campaign, profile: HardwareProfile) -> dict[str, Any]:
-    """Return the header, which is the first line of a measurement file."""
     header: dict[str, Any] = {"environment": environment(facts), "profile": profile.name}
     if facts.kind == "cpu" or is_provisional(profile):
         header["profile_toml"] = dump_profile(profile)

@@ -23,7 +23,7 @@ from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.report.benchmark import RandomArrivals
 from capacity_validate.real_engine import client_command
 from capacity_validate.replaying import calibration_prior
-from capacity_validate.run_design import REQUESTED_METRICS, Candidate, RunDesign
+from capacity_validate.run_design import MEASURED_METRICS, REQUESTED_METRICS, Candidate, RunDesign
 
 CONCURRENCIES = (1, 4, 16, 64, 256)
 # factors on prompt and output length: as requested, prefill-heavy, decode-heavy
@@ -31,6 +31,10 @@ LENGTHS = ((1.0, 1.0), (4.0, 0.125), (0.125, 1.0))
 NOTE_GAIN = 0.1  # a smaller relative reduction of the mean half-width gives a note
 ROUNDS = 5  # prompts per concurrent request of a run
 MAX_TOKENS = 400_000  # maximum of a suggested run: about a minute on most servers
+LITTLE_GAIN = (
+    "the predictions for such deployments are already about as accurate as your own runs would make them; run the "
+    "benchmarks to check that your deployment is typical"
+)
 RESULTS = "RESULTS"
 
 
@@ -118,33 +122,22 @@ def suggest_runs(
     asked = design.candidate(traffic, tuple(REQUESTED_METRICS))
     if asked is None:
         raise InvalidInput("the deployment cannot sustain this load: reduce it")
-    candidates = [
-        found
-        for load in _loads(resolved, traffic)
-        if (found := design.candidate(load, tuple(REQUESTED_METRICS)[:2])) is not None
-    ]
-    chosen = design.greedy(asked, candidates)
+    candidates = (design.candidate(load, MEASURED_METRICS) for load in _loads(resolved, traffic))
+    chosen = design.greedy(asked, [each for each in candidates if each is not None])
     runs = tuple(
         _suggested_run(resolved, candidate, number, widths)
         for number, (candidate, widths) in enumerate(chosen, start=1)
     )
     today = design.half_widths(asked, design.covariance, learnt=design.learnt)
-    notes = []
-    if runs and fmean(runs[-1].half_widths.values()) >= (1 - NOTE_GAIN) * fmean(today.values()):
-        notes.append(
-            "the predictions for such deployments are already about as accurate as your own runs would make them; "
-            "run the benchmarks to check that your deployment is typical"
-        )
+    gains_little = bool(runs) and fmean(runs[-1].half_widths.values()) >= (1 - NOTE_GAIN) * fmean(
+        today.values()
+    )
     launch = launch_command(pool.engine, resolved.model.hf_id or resolved.model.name, pool)
     settings = {"model": model, "gpu": pool.gpu, **pool_fields}
     if deployment is not None:
         settings = _settings_beyond_file(settings, deployment)
-    settings |= {
-        "name": None if name == "mine" else name,
-        "output": out,
-        "profiles": profiles,
-        "download": download or None,
-    }
+    settings |= {"name": None if name == "mine" else name, "output": out, "profiles": profiles}
+    settings["download"] = download or None
     results = " ".join(run.result for run in runs)
     return Suggestion(
         model=resolved.model.name,
@@ -154,7 +147,7 @@ def suggest_runs(
         serve=launch.text,
         runs=runs,
         calibrate=command_line("calibrate", RESULTS, settings).replace(RESULTS, results),
-        notes=(*launch.notes, *notes),
+        notes=(*launch.notes, *([LITTLE_GAIN] if gains_little else [])),
     )
 
 

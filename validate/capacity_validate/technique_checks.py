@@ -131,7 +131,7 @@ def _cache_finding(model: Transformer, name: str) -> Finding:
 
 
 def cache_difference(model: Transformer) -> float:
-    """Return the largest relative difference between the last logits of one prefill, and of chunks plus decode steps."""
+    """Return the largest relative difference between last logits of one prefill, and of chunks plus decode steps."""
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(model.model.vocab_size, (TOKENS,), generator=generator).tolist()
     order = torch.randperm(model.num_blocks, generator=generator).tolist()

@@ -291,10 +291,7 @@ class CudaStopwatch:
     def _time_graph(
         self, calls: Sequence[Call], wanted: int, *, budget_s: float, at_least: int, at_most: int
     ) -> Samples | None:
-        """Return samples of a graph with at least `wanted` calls, each the mean seconds of a call in one replay.
-
-        None if the graph cannot be captured.
-        """
+        """Return the seconds per call in each replay of a graph of at least `wanted` calls; None without capture."""
         rounds = math.ceil(wanted / len(calls))
         inner = rounds * len(calls)
 

@@ -155,7 +155,7 @@ def compare_windows(
 def _server_change(
     metric: str, since_s: float, logs: Sequence[float], start: int, scatter: float
 ) -> ServerChange:
-    """Return the change of ln(measured / predicted), `logs`, from window `start`; `scatter` is between repeated runs."""
+    """Return the change of `logs`, ln(measured / predicted), at index `start`; `scatter`: between repeated runs."""
     moved = fmean(logs[start:]) - fmean(logs[:start])
     outside = abs(moved) > Z_90 * scatter
     return ServerChange(metric=metric, since_s=since_s, factor=math.exp(moved), outside=outside)

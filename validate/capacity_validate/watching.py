@@ -41,13 +41,7 @@ from capacity_validate.scrape_history import (
     write_state,
 )
 from capacity_validate.server_metrics import ServerMetrics
-from capacity_validate.watch_report import (
-    Scenario,
-    WatchedLevel,
-    WatchReport,
-    compare_windows,
-    report_notes,
-)
+from capacity_validate.watch_report import Scenario, WatchedLevel, WatchReport, compare_windows, report_notes
 
 MIN_WINDOWS = 4
 CALIBRATION_RUNS = 4
@@ -82,8 +76,8 @@ def watch(
     """Read a server's metrics once, and report its headroom, limits and growth, and whether it has changed.
 
     `source`: the http(s) address of /metrics or of Prometheus' query_range, or a file that contains such a response or
-    a state. Earlier scrapes are read from `state`. `options` describe the deployment as in `compare`. Raises InvalidInput
-    with fewer than 4 windows, or if the source cannot be read; MalformedFile.
+    a state. Earlier scrapes are read from `state`. `options` describe the deployment as in `compare`. Raises
+    InvalidInput with fewer than 4 windows, or if the source cannot be read; MalformedFile.
     """
     watcher = Watcher(
         source=source,
@@ -128,7 +122,7 @@ class Watcher:
                 raise InvalidInput(f"--slo {slo}: /metrics contains histograms, so use one of {known}")
 
     def scrape(self, state: str | Path | None) -> None:
-        """Read the source, and write the state file. Raises InvalidInput, MalformedFile."""
+        """Read the source and write the state file. Raises InvalidInput, MalformedFile."""
         self.history = extend_history(self.history, read_scrapes(self.source))
         if state is not None:
             write_state(state, self.history)
@@ -149,9 +143,8 @@ class Watcher:
         if len(windows) < MIN_WINDOWS:
             return None
         tested, now = windows[-TESTED_WINDOWS:], windows[-1]
-        early = tested[
-            : 2 ** int(math.log2(len(tested))) // 2
-        ]  # so that the fit is of a time before a change
+        # an early part, so that the fit is of a time before a change
+        early = tested[: 2 ** int(math.log2(len(tested))) // 2]
         reference = self._fit(early)
         adjustment = reference.profile.adjustment
         assert adjustment is not None

@@ -72,12 +72,9 @@ def _blocks(answer: WatchReport) -> Iterator[Block]:
     rate = f"{answer.request_rate_per_s:.2f} requests/s"
     hours = (answer.windows[-1].end_s - answer.windows[0].end_s + answer.windows[0].seconds) / 3600
     rows = [row for window in answer.windows for row in window.metrics]
-    facts = {
-        "request rate": rate,
-        "growth": growth_text(answer),
-        "windows": f"{len(answer.windows)} in {hours:,.3g} h.{coverage_text(rows)}",
-    }
-    yield Facts("Load", [Fact(name, text) for name, text in facts.items()])
+    windows = f"{len(answer.windows)} in {hours:,.3g} h.{coverage_text(rows)}"
+    facts = [Fact("request rate", rate), Fact("growth", growth_text(answer)), Fact("windows", windows)]
+    yield Facts("Load", facts)
     yield _headroom_table(answer)
     yield _limits_table(answer)
     newest = answer.windows[-1]

@@ -360,18 +360,12 @@ def is_mlperf(text: str) -> bool:
 
 
 def read_mlperf(path: str | Path, text: str) -> MeasuredRun:
-    """Return the run in a summary of MLPerf's LoadGen.
-
-    Raises MalformedFile for scenarios other than Server, Interactive and Offline.
-    """
+    """Return the run in a summary of MLPerf's LoadGen. Raises MalformedFile for a scenario without a server."""
     words = {name.lower(): value for name, value in _MLPERF_LINE.findall(text)}
     numbers = {name: number for name, value in words.items() if (number := parse_number(value)) is not None}
     scenario = words.get("scenario", "")
     if scenario not in ("Server", "Offline", "Interactive"):
-        raise MalformedFile(
-            path,
-            f"has MLPerf's scenario {scenario or 'unknown'}; give a run of Server, Interactive or Offline",
-        )
+        raise MalformedFile(path, f"has MLPerf's scenario {scenario or 'unknown'}; give Server or Offline")
 
     def first(*names: str) -> float | None:
         return next((numbers[name] for name in names if name in numbers), None)

@@ -55,12 +55,9 @@ class MeasuredRun:
     num_requests: int
     mean_prompt_tokens: float | None = None
     mean_output_tokens: float | None = None
-    range_ratio: float | None = (
-        None  # lengths are uniform within their mean times 1 - ratio to 1 + ratio; None: unknown
-    )
-    deviations: Mapping[str, float] = field(
-        default_factory=dict
-    )  # of the logarithm of a coarse `p90_ttft_ms`
+    range_ratio: float | None = None  # lengths are uniform in mean x (1 - ratio) to mean x (1 + ratio)
+    # by metric such as `p90_ttft_ms`: standard deviation of the logarithm of a coarse measurement
+    deviations: Mapping[str, float] = field(default_factory=dict)
     rate_varies: bool = False  # request_rate is a mean over hours or days
     prefix_hit_rate: float | None = None  # share of prompt tokens found in the prefix cache
     accepted_length: float | None = None
@@ -108,11 +105,8 @@ class MeasuredRun:
         )
 
     def _arrivals_s(self, columns: RequestColumns) -> FloatArray | None:
-        """Return each request's arrival in s after the first; None if unknown.
-
-        In a closed loop, start times depend on the server. The scheduled times are used instead, or 0 for all requests
-        if no request rate was set.
-        """
+        """Return each request's arrival in s after the first; None if unknown. In a closed loop, start times depend on
+        the server, so the scheduled times are used, or 0 for all requests if no request rate was set."""
         times = columns.start_s
         if self.concurrency is not None:
             times = columns.scheduled_s
@@ -138,10 +132,8 @@ class ResultFormat:
         read: Callable[[Path, Document], MeasuredRun],
         recognises: Callable[[Document], bool] | None = None,
     ) -> ResultFormat:
-        """Return the format of files in which each JSON object is one run.
-
-        The first object identifies the tool, by `recognises` or by the tool's `keys` in TOOLS.
-        """
+        """Return the format of files in which each JSON object is one run. The first object identifies the tool, by
+        `recognises` or by the tool's `keys` in TOOLS."""
         return cls(
             tools=tools,
             recognises=lambda documents: (

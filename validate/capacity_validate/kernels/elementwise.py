@@ -30,9 +30,7 @@ def bandwidth(case: Case, bench: KernelContext) -> PreparedCase:
     calls = [source.sum for source in sources]
 
     def check() -> float:
-        parts = sources[0].split(
-            SUM_PART_VALUES
-        )  # by parts, because the whole in float64 takes twice its size
+        parts = sources[0].split(SUM_PART_VALUES)  # because the whole in float64 takes twice its size
         scale = sum(float(part.double().abs().sum()) for part in parts)
         return abs(float(calls[0]()) - sum(float(part.double().sum()) for part in parts)) / scale
 

@@ -34,10 +34,7 @@ from capacity_validate.transformer import DecodeGraph, Transformer, require_supp
 
 HALF_DEPTH_SHARE = 0.05  # fraction of the stage's time for steps with half of the layers, if layers were cut
 # timed again and again between the cases, to show heat and other load: large enough to draw the card's full power
-REFERENCES = {
-    "cuda": {"m": 4096, "n": 4096, "k": 4096},
-    "cpu": {"m": 64, "n": 512, "k": 512},
-}
+REFERENCES = {"cuda": {"m": 4096, "n": 4096, "k": 4096}, "cpu": {"m": 64, "n": 512, "k": 512}}
 # fractions of free memory; the rest is for kernels, graphs, activations and check references
 MEMORY_SHARE = 0.5  # for the model's weights
 CACHE_SHARE = 0.2  # for its KV cache
