@@ -183,7 +183,7 @@ def test_weights_in_the_log_of_another_format_are_named(tmp_path: Path) -> None:
     log = write(
         tmp_path / "m.log", "INFO Model loading took 8.49 GiB\nINFO GPU KV cache size: 800,000 tokens\n"
     )
-    wrong = r"weights take 8.49 GiB per GPU, but llama-3.1-8b in bf16 .* give --quantization"
+    wrong = r"states 8.49 GiB of weights per GPU, but llama-3.1-8b in bf16 .* give --quantization"
     with pytest.raises(InvalidInput, match=wrong):
         compare([benchmark(tmp_path)], gpu="h100", server_log=log)
     with pytest.raises(InvalidInput, match=wrong):

@@ -253,7 +253,7 @@ def _measured_loads(replay: Replay, learnt: ResolvedPool, posterior: Posterior) 
 
 
 def _moved_errors(load: MeasuredLoad, before: ResolvedPool, after: ResolvedPool) -> MeasuredLoad | None:
-    """Return an earlier load with its errors under the new parameters; None if it is of another deployment."""
+    """Return an earlier load with its errors under the new parameters; None if it belongs to another deployment."""
     if load.deployment != after.deployment_name:
         return None
     concurrency = max(round(load.in_flight), 1)

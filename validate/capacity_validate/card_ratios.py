@@ -71,7 +71,7 @@ class CardRatio:
 
     @property
     def line(self) -> str:
-        """Return one line for a terminal."""
+        """Return the factors on the kernel's times as one line for a terminal."""
         factors = ", ".join(
             f"x{math.exp(ratio):.3f}{BOUND.get(name, '')}" for name, ratio in self.ratios.items()
         )
@@ -179,7 +179,7 @@ def kernel_adjustment(
 
 
 def _remaining_deviations(ratios: Sequence[CardRatio]) -> dict[str, float]:
-    """Return the factor on each parameter's prior standard deviation after the measurement of its best-known kernel."""
+    """Return by parameter the factor by which measured kernels reduce its prior standard deviation."""
     found: dict[str, float] = {}
     for name, prior in load_spreads().classes.items():
         errors = [ratio.deviation for ratio in ratios if name in ratio.ratios]

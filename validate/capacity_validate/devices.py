@@ -382,6 +382,7 @@ def find_handle(nvml: Any, properties: Any, index: int) -> Handle | None:
 
 
 def is_slice_name(name: str) -> bool:
+    """Return whether the name is that of a MIG slice, such as `NVIDIA H100 80GB HBM3 MIG 1g.10gb`."""
     return "MIG" in name.split()
 
 

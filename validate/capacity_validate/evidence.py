@@ -114,7 +114,7 @@ class _EvidenceReader:
 
     @contextmanager
     def record_rejection(self, source: str) -> Iterator[None]:
-        """Record a CapacityError in the block as the source's rejection; raise it if there is no `rejected`."""
+        """Record a CapacityError in the block as the source's rejection; raise it if `rejected` is None."""
         try:
             yield
         except CapacityError as error:

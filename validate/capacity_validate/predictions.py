@@ -58,7 +58,7 @@ def calibration_target(case: Case, *, on_gpu: bool) -> Target | None:
 
 
 def is_calibration_case(case: Case, *, on_gpu: bool) -> bool:
-    """Return whether engines run this kernel variant, so that it is fitted; others are only compared."""
+    """Return whether a case is used to fit constants, because engines run its kernel variant."""
     engines_run = OPERATORS.get(case.operator, {}).get("engines_run")
     follows = engines_run is None or case.variant == engines_run["cuda" if on_gpu else "cpu"]
     return follows and calibration_target(case, on_gpu=on_gpu) is not None

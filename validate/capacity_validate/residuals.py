@@ -36,7 +36,7 @@ class StepEvidence:
 
 
 def full_depth_steps(measured: Sequence[MeasuredCase]) -> list[MeasuredCase]:
-    """Return timed steps of the transformer at its full depth."""
+    """Return the timed whole-model steps that ran with the largest number of layers."""
     steps = [m for m in measured if m.status == "ok" and m.case.operator in _PHASES.values()]
     depth = max((m.case["layers"] for m in steps), default=0)
     return [m for m in steps if m.case["layers"] == depth]

@@ -79,7 +79,7 @@ def read_scrapes(source: str) -> tuple[ServerMetrics, ...]:
 
 
 def _range_address(source: str) -> str:
-    """Return the address; if it is of query_range and has no query, add one for the engines' metrics of the last 7
+    """Return the address; if it ends in query_range without a query, add one for the engines' metrics of the last 7
     days."""
     parts = urllib.parse.urlsplit(source)
     if not parts.path.endswith(RANGE_PATH) or parts.query:
@@ -142,7 +142,7 @@ def _trim(scrape: ServerMetrics) -> ServerMetrics:
 def extend_history(
     history: Sequence[ServerMetrics], new: Sequence[ServerMetrics]
 ) -> tuple[ServerMetrics, ...]:
-    """Return the history with the scrapes in `new` that are later. Raises InvalidInput if they are of another server.
+    """Return the history with the later scrapes of `new`. Raises InvalidInput if they belong to another server.
     Above `MAX_SCRAPES`, scrapes in the first half are removed, each time the one between the two shortest windows."""
     found = list(history)
     for scrape in sorted(new, key=lambda each: each.scraped_s or 0.0):

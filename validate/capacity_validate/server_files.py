@@ -104,7 +104,7 @@ def _content(evidence: Evidence, path: str) -> str:
 
 
 def _settings(evidence: Evidence, server: ServerLog | None, model: str | None) -> Iterator[ServerSetting]:
-    """Yield model, settings and sizes with the file that states each, then the expected ones that no file states."""
+    """Yield the model, settings and logged sizes with the file that states each, then expected settings in no file."""
     logs = [log for log in (evidence.log, *(run.server for run in evidence.runs)) if log is not None]
     origins: dict[str, str] = {}
     for log in logs:

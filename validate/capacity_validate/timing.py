@@ -291,7 +291,7 @@ class CudaStopwatch:
     def _time_graph(
         self, calls: Sequence[Call], wanted: int, *, budget_s: float, at_least: int, at_most: int
     ) -> Samples | None:
-        """Return the seconds per call in each replay of a graph of at least `wanted` calls; None without capture."""
+        """Return the seconds per call in each replay of a graph of `wanted` or more calls; None if capture fails."""
         rounds = math.ceil(wanted / len(calls))
         inner = rounds * len(calls)
 
