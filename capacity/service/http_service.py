@@ -77,7 +77,6 @@ def problem_document(status: int, detail: str) -> bytes:
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a response with a problem document."""
     return Response(problem_document(status, detail), status, headers, PROBLEM)
 
 

@@ -64,7 +64,6 @@ class RecentCpuTime:
         self._spent: deque[tuple[int, float]] = deque()  # CPU seconds by second
 
     def add(self, cpu_s: float) -> None:
-        """Record the CPU time of a job."""
         second, before_s = int(time.monotonic()), 0.0
         if self._spent and self._spent[-1][0] == second:
             before_s = self._spent.pop()[1]

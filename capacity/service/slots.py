@@ -54,7 +54,6 @@ class Slot:
                 self._worker()
 
     def kill_job(self, job: Job) -> None:
-        """Kill the process if it runs this job."""
         with self._lock:
             if self.job is job and self._process is not None:
                 used_s = group_usage({self.group})[self.group].cpu_s - self._before_s

@@ -151,7 +151,7 @@ def test_a_killed_process_is_a_failed_job_and_not_the_end(runner: Runner) -> Non
     process = runner._slots[0]._process
     assert process is not None
     process.kill()
-    assert ended(job).crash == "its process ended"
+    assert ended(job).crash == "the worker process ended during the job"
     assert ended(runner.submit(fit(gpu="h100", max_num_seqs=31))).status == "done"
 
 

@@ -80,7 +80,6 @@ class Calibration(AnswerRecord):
     notices: tuple[str, ...] = ()  # doubts about the measurements
 
     def lines(self) -> list[str]:
-        """Return the summary for a terminal."""
         shown = [
             f"{self.profile}: fitted to {self.cases} cases from {len(self.files)} file(s), based on {self.base}"
         ]

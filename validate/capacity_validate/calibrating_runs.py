@@ -83,7 +83,6 @@ class RunCalibration(AnswerRecord):
     notices: tuple[str, ...]
 
     def lines(self) -> list[str]:
-        """Return the summary for a terminal."""
         from capacity_validate.calibration_page import calibration_view
 
         text = render_text(view_parts(calibration_view(self), self))

@@ -229,7 +229,6 @@ class MeasurementLog:
         self._write(to_record(measured))
 
     def add_run(self, summary: Mapping[str, Any]) -> None:
-        """Append the summary of a run that ended."""
         self._write({"run": dict(summary)})
 
     def _write(self, record: Mapping[str, Any]) -> None:

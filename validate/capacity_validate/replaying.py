@@ -83,7 +83,6 @@ class ReplayedRun:
     load_deviations: Mapping[str, float] = field(default_factory=dict)
 
     def simulate(self, resolved: ResolvedPool) -> SimulationResult:
-        """Return the simulation of this run's requests on a deployment."""
         return replay(resolved, self.workload, frontend=run_frontend(resolved, self.run))
 
     def predict(self, resolved: ResolvedPool, beyond: Mapping[str, float]) -> list[float]:

@@ -20,7 +20,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metric(NamedTuple):
-    """A gauge: its help text and its unit in Grafana."""
+    """A gauge with its help text and its unit in Grafana."""
 
     help: str
     unit: str
