@@ -151,7 +151,7 @@ def main() -> None:
 
 
 def _end_with_parent(line: Connection) -> None:
-    """Wait until the parent's end of the pipe closes, because the parent was killed, and end this process."""
+    """End this process when the parent's end of the pipe closes, as it does if the parent is killed."""
     line.poll(None)
     os._exit(1)
 
