@@ -11,9 +11,9 @@ SHORTEST_SECRET = 8
 
 
 def check_secret(host: str, secret: str | None, *, flag: str, variable: str, port: int) -> None:
-    """Raise InvalidInput for a public address without a password or token, or for a short one.
+    """Raise InvalidInput if the address is public and no password or token is set, or if `secret` is too short.
 
-    `flag` and `variable` are where the user sets the secret.
+    `flag` and `variable`: the command-line flag and the environment variable that set the secret.
     """
     if secret is not None and len(secret) < SHORTEST_SECRET:
         raise InvalidInput(

@@ -47,7 +47,7 @@ MAX_WAITING = 20
 class Guard:
     """ASGI middleware that checks host name and password; `names` are the allowed host names (`allowed_names`).
 
-    The class attributes are those of the dashboard; a subclass has those of another server.
+    The class attributes are those of the dashboard. A subclass overrides them for another server.
     """
 
     WHAT = "dashboard"
@@ -80,7 +80,7 @@ class Guard:
         send = _add_headers(send, self.HEADERS)
         if scope["type"] in ("http", "websocket"):
             asked = HTTPConnection(scope)
-            refusal = self._refusal(asked)
+            refusal = self._find_refusal(asked)
             if refusal is None and self._password is not None and scope["path"] != self.HEALTH:
                 password = self._read_password(asked)
                 if password is not None and _are_equal(password, self._password):
@@ -114,7 +114,7 @@ class Guard:
 
         return PlainTextResponse(reason, status, headers)
 
-    def _refusal(self, asked: HTTPConnection) -> tuple[int, str] | None:
+    def _find_refusal(self, asked: HTTPConnection) -> tuple[int, str] | None:
         hosts = asked.headers.getlist("host")
         if len(hosts) != 1 or not self._is_known_host(hosts[0]):
             return 403, (
@@ -124,7 +124,10 @@ class Guard:
         for origin in asked.headers.getlist("origin"):
             where = urlsplit(origin).netloc
             if where != hosts[0] and _hostname(where) not in self._names - set(LOOPBACK):
-                return 403, "The request came from a page of another origin."
+                return 403, (
+                    "The request came from a page of another origin, which is not allowed. "
+                    f"To allow that origin: {self.COMMAND} --allow-host NAME"
+                )
         if any(f"{asked.scope['path']}/".startswith(f"{path}/") for path in self.BLOCKED_PATHS):
             return 404, "Not found"
         return None

@@ -1,8 +1,9 @@
 """`capacity serve`: the verbs as an HTTP service, with one worker process for each core.
 
-POST /v1/VERB answers a JSON object of options with the JSON of the command line. GET /openapi.json describes all verbs,
-and GET /health is for monitoring. Errors are problem documents (RFC 9457) with the line that the command line prints.
-With `Accept: text/event-stream`, progress arrives as events `progress`, and the end as `answer` or `problem`.
+POST /v1/VERB takes a JSON object of options and returns the answer as JSON, in the format of the command line. GET
+/openapi.json describes all verbs, and GET /health is for monitoring. Errors are problem documents (RFC 9457), whose
+`detail` is the error line of the command line. With `Accept: text/event-stream`, progress arrives as events
+`progress`, and the result as one event `answer` or `problem`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ PROBLEM = "application/problem+json"
 
 
 class TokenGuard(Guard):
-    """Guard of the service: host names, and a bearer token if one is set."""
+    """Access control of the service: allowed host names, and a bearer token if one is set."""
 
     WHAT = "service"
     HEALTH = "/health"
@@ -76,31 +77,30 @@ def problem_document(status: int, detail: str) -> bytes:
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a response with a problem document."""
     return Response(problem_document(status, detail), status, headers, PROBLEM)
 
 
 class Service:
-    """The routes of the service; `runner` runs its computations."""
+    """The routes of the service; `runner` runs the verbs."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._description: bytes | None = None
 
     async def health(self, _: Request) -> Response:
-        """Answer that the service is up, with its version."""
+        """Return status "ok" and the version of the package."""
         content = {"status": "ok", "version": version("llm-capacity")}
         return Response(json.dumps(content), media_type="application/json")
 
     async def openapi(self, _: Request) -> Response:
-        """Answer the OpenAPI document; building it takes a second, so it is kept."""
+        """Return the OpenAPI document; it is built only once, because that takes a second."""
         if self._description is None:
             document = await asyncio.to_thread(openapi_document)
             self._description = json.dumps(document).encode()
         return Response(self._description, media_type="application/json")
 
     async def answer(self, request: Request) -> Response:
-        """Answer a verb's request. Its client is the session that the quota is for."""
+        """Run the verb of a request and return its answer. Quotas apply to each client address."""
         verb, client = request.path_params["verb"], request.client.host if request.client else ""
         if verb not in served_verbs():
             return problem(404, f"no verb {verb!r}: use one of {', '.join(served_verbs())}"[:1000])
@@ -121,12 +121,13 @@ class Service:
         if events:
             return StreamingResponse(self._events(job, client), media_type="text/event-stream")
         if not await self._wait_until_ended(job, client, request):
-            return Response(status_code=499)  # nobody reads it
+            return Response(status_code=499)  # the client has disconnected
         status, content = job_answer(job)
         return Response(content, status, media_type="application/json" if status == 200 else PROBLEM)
 
     async def _wait_until_ended(self, job: Job, client: str, request: Request) -> bool:
-        """Wait for a job; return False if its client has disconnected, which cancels a job that no one else awaits."""
+        """Wait for a job to end; return False if the client disconnects first, which cancels a job without other
+        clients."""
         ended = _event_of(job)
         try:
             await asyncio.wait_for(ended.wait(), WATCH_CLIENT_AFTER_S)
@@ -142,7 +143,7 @@ class Service:
         return job.finished and job.status != "cancelled"
 
     async def _events(self, job: Job, client: str) -> AsyncIterator[bytes]:
-        """Yield the progress and the end of a job as server-sent events."""
+        """Yield the progress reports and the result of a job as server-sent events."""
         ended, shown = _event_of(job), None
         try:
             while not job.finished:
@@ -161,7 +162,7 @@ class Service:
 
 
 def job_answer(job: Job) -> tuple[int, bytes]:
-    """Return the status and the content of a finished job: its JSON, or a problem document."""
+    """Return the HTTP status and the content for a finished job: its answer as JSON, or a problem document."""
     if job.status == "done":
         return 200, job.value
     if job.error is not None:
@@ -204,7 +205,7 @@ async def _as_problem(_: Request, error: Exception) -> Response:
 
 
 def make_app(runner: Runner, *, names: Collection[str], token: str | None = None) -> Starlette:
-    """Return the ASGI app. `names` are the host names by which clients may address it."""
+    """Return the ASGI app. `names`: the allowed host names (`allowed_names`)."""
     service = Service(runner)
     return Starlette(
         routes=[
@@ -218,7 +219,7 @@ def make_app(runner: Runner, *, names: Collection[str], token: str | None = None
 
 
 def serve(*, port: int, host: str, token: str | None = None, allow_hosts: Collection[str] = ()) -> None:
-    """Run the service until it is interrupted. Port 0: a free port, which is printed.
+    """Run the service until it is interrupted. With port 0, it uses and prints a free port.
 
     Raises InvalidInput for a host that is not an address of this machine, a port in use, or a public host without a
     token.
@@ -233,20 +234,16 @@ def serve(*, port: int, host: str, token: str | None = None, allow_hosts: Collec
     try:
         listening = socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
-        raise InvalidInput(f"--port {port} of {host}: {error.strerror}; use another port, or 0") from None
+        raise InvalidInput(
+            f"--port {port} of {host} cannot be opened: {error.strerror}; use another port, or 0 for a free one"
+        ) from None
     # with one slot more, because the last free slot is for other clients
     quota = replace(
         QUOTA, session_running=cores, session_waiting=64, session_cpu_s=QUOTA.window_s * cores / 2
     )
     runner = Runner(cores + 1, waiting=256, idle=cores + 1, quota=quota)
     app = make_app(runner, names=allowed_names(host, allow_hosts), token=token)
-    settings = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        ws="none",
-    )
+    settings = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, ws="none")
     address = f"http://{display_name(host)}:{listening.getsockname()[1]}"
     print(f"the service is at {address} (press Ctrl-C to stop it)", flush=True)
     try:

@@ -34,7 +34,7 @@ Status = Literal["waiting", "running", "done", "failed", "cancelled"]
 class Task:
     """A function call for a worker process: `module:function` with picklable arguments. Equal tasks have equal keys.
 
-    If `reports` is true, the function has a parameter `progress`; it calls this callable to report its progress.
+    If `reports` is true, the function gets a callable `progress` too, which it calls to report its progress.
     `profiles`: folders that are searched for GPU profiles first, by default those of `FIRST_FOLDERS`.
     """
 
@@ -45,7 +45,7 @@ class Task:
 
     @property
     def key(self) -> str:
-        """Return a hash of the function and its arguments."""
+        """Return a hash of the function, its arguments and its profile folders."""
         arguments = json.dumps(self.arguments, sort_keys=True, default=_to_json_value)
         folders = "".join(f" {folder}" for folder in self.profiles)
         return hashlib.sha256(f"{self.function} {arguments}{folders}".encode()).hexdigest()
@@ -80,7 +80,7 @@ class Job:
         self._when_ended: list[Callable[[], object]] = []
 
     def call_when_ended(self, call: Callable[[], object]) -> None:
-        """Call a function when the job ends, in another thread; at once if it has ended."""
+        """Call `call` when the job ends, in the thread that ends it; at once if the job has already ended."""
         with self._lock:
             if not self.finished:
                 self._when_ended.append(call)
@@ -89,7 +89,6 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        """Return whether the job has ended."""
         return self.ended.is_set()
 
     @property
@@ -131,7 +130,8 @@ class Job:
 
 
 class Runner:
-    """Scheduler of jobs, with cached results. `alive` returns whether a session has an open browser tab."""
+    """Scheduler of jobs, with cached results. `kept`, `waiting` and `idle`: maximum numbers of cached results, waiting
+    jobs, and idle worker processes. `alive` returns whether a session has an open browser tab."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class Runner:
         threading.Thread(target=self._watch, daemon=True, name="capacity-watch").start()
 
     def submit(self, task: Task, session: str = "") -> Job:
-        """Return the job of this task, cached or new, and count the session among those that wait for the job.
+        """Return the cached or new job of this task, and add the session to the job's followers, which wait for it.
 
         Raises OverLimit if too many jobs wait, or if the session has used up its CPU time.
         """
@@ -215,7 +215,10 @@ class Runner:
         quota = self._quota
         of_session = sum(job.owner == session for job in self._waiting)
         if of_session >= quota.session_waiting or len(self._waiting) >= self._most_waiting:
-            raise OverLimit(f"{len(self._waiting)} computations are already waiting; try again in a moment")
+            raise OverLimit(
+                f"{len(self._waiting)} computations are already waiting, {of_session} of them of this session (limits "
+                f"{self._most_waiting} and {quota.session_waiting}); try again in a moment"
+            )
         used_s = self._session_usage(session).seconds()
         if used_s > quota.session_cpu_s:
             raise OverLimit(
@@ -227,7 +230,7 @@ class Runner:
         return self._used.setdefault(session, RecentCpuTime(self._quota.window_s))
 
     def _dispatch(self) -> None:
-        """Give waiting jobs to idle slots, preferring the slots with a running process."""
+        """Assign waiting jobs to idle slots, first to slots whose worker process is running."""
         while self._idle and (job := self._next_job()) is not None:
             self._waiting.remove(job)
             slot = max(reversed(self._idle), key=lambda each: each.group > 0)
@@ -253,7 +256,7 @@ class Runner:
         self._keep_ready()
 
     def _keep_ready(self) -> None:
-        """Keep at least one and at most `idle` worker processes ready."""
+        """Stop or start an idle worker process, so that at least one and at most `idle` processes are ready."""
         with self._lock:
             ready = [slot for slot in self._idle if slot.group]
             cold = [slot for slot in self._idle if not slot.group]
@@ -263,7 +266,6 @@ class Runner:
             cold[-1].start()
 
     def _drop_oldest_results(self) -> None:
-        """Drop the least recently used results above the limit."""
         finished = [key for key, job in self._jobs.items() if job.finished]
         for key in finished[: max(0, len(self._jobs) - self._kept)]:
             del self._jobs[key]
@@ -287,8 +289,8 @@ class Runner:
             if reason is not None:
                 job.end("failed", error=OverLimit(reason))
                 slot.kill_job(job)
-            elif cpu_s > self._quota.heavy_after_s and not slot.worn:
-                slot.worn = True
+            elif cpu_s > self._quota.heavy_after_s and not slot.low_priority:
+                slot.low_priority = True
                 lower_priority(group, NICE_WHEN_HEAVY)
 
     def _leave_for_closed_sessions(self) -> None:

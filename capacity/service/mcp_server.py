@@ -1,7 +1,7 @@
 """`capacity mcp`: an MCP server on stdin and stdout, whose tools are verbs of the registry.
 
-A tool returns the answer's JSON, with intervals, bases and sources, and its table as text, and reports its progress. It
-runs on the user's machine with the user's rights, so its requests may name files.
+A tool returns the answer as JSON (with intervals, bases and sources) and as a text table, and reports progress while
+it runs. The server runs on the user's machine with the user's rights, so its requests may name files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ INSTRUCTIONS = (
     "Capacity planning for LLM inference. Start with fit and estimate; plan searches for the cheapest deployment. "
     "Report the interval next to each number. Names of models, GPUs and engines are in the resources."
 )
-MORE = "Options that are not listed have the names of the flags of the command: `capacity VERB --help-all`."
+MORE = "Further options have the names of the command's flags, which `capacity VERB --help-all` lists."
 
 Context = ServerRequestContext[Schema]
 
@@ -68,9 +68,10 @@ async def call_tool(context: Context, params: types.CallToolRequestParams) -> ty
 
 
 def _progress_reporter(context: Context) -> Callable[[Schema], None]:
-    """Return a function that sends a verb's reports to the client, at most one in `PROGRESS_S` seconds.
+    """Return a function that sends a verb's progress to the client, at most once in `PROGRESS_S` seconds.
 
-    The number only rises, as the protocol requires: for a search, it counts simulated engines of all stages.
+    MCP requires a progress number that only increases. For a search, it is the number of engines simulated in all
+    stages.
     """
     sent, next_s = 0, 0.0
 
@@ -90,7 +91,7 @@ async def list_resources(
     _: Context,
     params: types.PaginatedRequestParams | None,  # noqa: ARG001
 ) -> types.ListResourcesResult:
-    """Return the lists of models, GPUs and engines."""
+    """Return the MCP resources: the lists of model presets, GPU profiles and engines."""
     return types.ListResourcesResult(
         resources=[
             types.Resource(name=name, uri=f"{SCHEME}{name}", description=about, mime_type="application/json")
@@ -100,7 +101,7 @@ async def list_resources(
 
 
 async def read_resource(_: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-    """Return a list as JSON."""
+    """Return the content of one resource as JSON. Raises MCPError if there is no such resource."""
     name = params.uri.removeprefix(SCHEME)
     if name not in RESOURCES:
         known = ", ".join(f"{SCHEME}{each}" for each in RESOURCES)
@@ -111,7 +112,6 @@ async def read_resource(_: Context, params: types.ReadResourceRequestParams) -> 
 
 
 def make_server() -> Server[Schema]:
-    """Return the MCP server."""
     return Server(
         "llm-capacity",
         version=version("llm-capacity"),

@@ -38,17 +38,17 @@ def openapi_document() -> Schema:
 
 
 def _path(verb: str, components: Schema) -> Schema:
-    """Return the operation of a verb, and add its schemas to `components`."""
+    """Return the OpenAPI path item of a verb, and add the verb's schemas to `components`."""
     entry = BY_NAME[verb]
     answer: Schema = {"type": "array", "items": {"type": "object"}}
     if entry.answers:
         answer = _move_definitions(json_schema(entry.answers[0].name), verb, components)
     body = {"content": {"application/json": {"schema": request_schema(verb)}}}
     problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    events = {"type": "string", "description": "Events progress, and then answer or problem."}
+    events = {"type": "string", "description": "Server-sent events: `progress`, then `answer` or `problem`."}
     content = {"application/json": {"schema": answer}, "text/event-stream": {"schema": events}}
     responses = {
-        "200": {"description": "The JSON of the command line.", "content": content},
+        "200": {"description": "The answer, in the JSON format of the command line.", "content": content},
         "default": {"description": "An error.", "content": problem},
     }
     summary, _, further = entry.help.partition("\n\n")
@@ -58,7 +58,7 @@ def _path(verb: str, components: Schema) -> Schema:
 
 
 def _move_definitions(schema: Schema, verb: str, components: Schema) -> Schema:
-    """Return a schema whose definitions are in `components` instead, because references start at the document."""
+    """Return a schema with its definitions moved to `components`, where references of an OpenAPI document point."""
     text = json.dumps(schema).replace("#/$defs/", f"#/components/schemas/{verb}.")
     moved: Schema = json.loads(text)
     components.update({f"{verb}.{name}": each for name, each in moved.pop("$defs", {}).items()})

@@ -21,7 +21,7 @@ def _memory_bytes() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """Limits of CPU time and memory. Those of a job include the processes that it started."""
+    """Limits of CPU time and memory. The limits of a job include the processes that it starts."""
 
     job_cpu_s: float = 900.0
     job_bytes: int = max(MIN_BYTES, min(4 * GIB, _memory_bytes() // 4))
@@ -44,7 +44,7 @@ class Quota:
         return None
 
     def memory_message(self, held_bytes: int | None = None) -> str:
-        """Return the message for a job that uses too much memory."""
+        """Return the message for a job that uses too much memory. `held_bytes`: memory in use; None if unknown."""
         needs = "more memory" if held_bytes is None else f"{held_bytes / GIB:.1f} GiB of memory"
         return (
             f"stopped because it needs {needs} (limit {self.job_bytes / GIB:.1f} GiB); use fewer requests or a smaller "
@@ -56,7 +56,7 @@ QUOTA = Quota()
 
 
 class RecentCpuTime:
-    """CPU seconds that one session's jobs have used recently."""
+    """CPU seconds that one session's jobs have used within the last `window_s` seconds."""
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
@@ -64,7 +64,6 @@ class RecentCpuTime:
         self._spent: deque[tuple[int, float]] = deque()  # CPU seconds by second
 
     def add(self, cpu_s: float) -> None:
-        """Record the CPU time of a job."""
         second, before_s = int(time.monotonic()), 0.0
         if self._spent and self._spent[-1][0] == second:
             before_s = self._spent.pop()[1]
@@ -87,7 +86,7 @@ class Usage:
 
 
 def group_usage(groups: set[int]) -> dict[int, Usage]:
-    """Return the usage of each process group; a parent's CPU time includes ended child processes."""
+    """Return the usage of each process group; CPU time includes that of ended child processes."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     found = dict.fromkeys(groups, Usage())
     for entry in PROC.glob("[0-9]*/stat"):
@@ -103,7 +102,6 @@ def group_usage(groups: set[int]) -> dict[int, Usage]:
 
 
 def lower_priority(group: int, niceness: int) -> None:
-    """Lower the priority of a process group."""
     with suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PGRP, group, niceness)
 

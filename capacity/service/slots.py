@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 
 class Slot:
-    """A worker slot. After each job it calls `freed(slot, owner, cpu_s)`: the job's session and CPU seconds.
+    """A thread with a worker process that runs one job at a time.
 
-    `worn`: the process's priority was lowered, which cannot be undone, so the next job gets a new process.
+    After each job it calls `freed` with itself, the job's session and the job's CPU seconds. `low_priority`: the
+    process's priority was lowered, which cannot be undone, so the next job gets a new process.
     """
 
     def __init__(self, freed: Callable[[Slot, str, float], None], quota: Quota) -> None:
         self.job: Job | None = None
-        self.worn = False
+        self.low_priority = False
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._freed = freed
         self._quota = quota
@@ -44,18 +45,15 @@ class Slot:
         return 0 if self._process is None else self._process.pid
 
     def assign(self, job: Job) -> None:
-        """Assign the next job to this slot."""
         self.job = job
         self._jobs.put(job)
 
     def start(self) -> None:
-        """Start the worker process."""
         with self._lock:
             if not self._closed:
                 self._worker()
 
     def kill_job(self, job: Job) -> None:
-        """Kill the process if it runs this job."""
         with self._lock:
             if self.job is job and self._process is not None:
                 used_s = group_usage({self.group})[self.group].cpu_s - self._before_s
@@ -63,7 +61,6 @@ class Slot:
                 self._kill()
 
     def kill_idle(self) -> None:
-        """Kill the process if it is idle."""
         with self._lock:
             if self.job is None:
                 self._kill()
@@ -111,10 +108,10 @@ class Slot:
                     else:
                         job.progress = content
             except (EOFError, OSError):
-                job.end("failed", crash="its process ended")
+                job.end("failed", crash="the worker process ended during the job")
             with self._lock:
                 self._cpu_s = max(self._cpu_s, self._process_s - self._before_s)
-                if self.worn or not answered:
+                if self.low_priority or not answered:
                     self._kill()  # the pipe may contain an answer that does not belong to the next job
                 self.job = None
             self._freed(self, job.owner, self._cpu_s)
@@ -131,5 +128,5 @@ class Slot:
             )
             theirs.close()
             self._pipe = ours
-            self.worn, self._process_s = False, 0.0
+            self.low_priority, self._process_s = False, 0.0
         return self._pipe

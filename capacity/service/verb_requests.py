@@ -27,11 +27,8 @@ from capacity.base.registry import BY_NAME, SHARED_OPTIONS, Verb
 from capacity.report.schemas import Schema
 
 LISTINGS = ("models", "gpus", "use-cases")
-LOCAL_VERBS = (
-    "sweep",
-    "watch",
-    "cache-curve",
-)  # their input or output is a file that grows, or a running server
+# their input or output is a file that grows, or a running server
+LOCAL_VERBS = ("sweep", "watch", "cache-curve")
 OBJECTS = ("workload", "observer", "other_pools", "progress")  # keywords that only Python can pass
 LOCAL_OPTIONS = (
     "profiles", "download", "cluster", "scheduler", "workers", "save_trace", "save_trace_for",
@@ -66,9 +63,9 @@ def served_verbs() -> tuple[str, ...]:
 
 @cache
 def request_schema(verb: str, *, local: bool = False, short: bool = False) -> Schema:
-    """Return the JSON schema of a verb's request. `local`: of a client on this machine, which may name files.
+    """Return the JSON schema of a verb's request. `local`: the client is on this machine and may name files.
 
-    `short`: only the options of the first help page; all others are accepted too, but not listed.
+    `short`: list only the options of the first help page; all other options are accepted too.
     """
     entry = BY_NAME[verb]
     function = resolve_name(entry.function)
@@ -94,7 +91,7 @@ def request_schema(verb: str, *, local: bool = False, short: bool = False) -> Sc
 
 
 def _keywords(entry: Verb, function: Callable[..., Any]) -> dict[str, tuple[Any, str, bool]]:
-    """Return annotation, help and whether it is required of each keyword of a verb's function, and of its specs."""
+    """Return (annotation, help, whether required) of each keyword that a verb's function and its specs accept."""
     parameters = inspect.signature(function).parameters
     any_keyword = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     specs = map(resolve_name, entry.specs) if any_keyword else getattr(function, "specs", ())
@@ -113,14 +110,14 @@ def _keywords(entry: Verb, function: Callable[..., Any]) -> dict[str, tuple[Any,
 
 
 def _hints(function: Callable[..., Any]) -> Schema:
-    """Return the types of a function's own keywords; that of its answer may not be importable at run time."""
+    """Return the types of a function's named keywords. (The type of its answer may not be importable at run time.)"""
     function = inspect.unwrap(function)
     own = {name: each for name, each in function.__annotations__.items() if name not in ("options", "return")}
     return get_type_hints(SimpleNamespace(__annotations__=own), function.__globals__, include_extras=True)
 
 
 def _option_schema(name: str, annotation: Any, help: str, *, local: bool) -> Schema:
-    """Return the JSON schema of one option, from the kind of its annotation."""
+    """Return the JSON schema of one option, from its name and annotation."""
     if name in FILE_OPTIONS:
         one: Schema = {"type": ["string"]} if local else {"type": ["string", "object", "array"]}
         help = f"{help} {'Path of a file.' if local else CONTENT}".strip()
@@ -141,7 +138,7 @@ def answer_json(
 ) -> bytes:
     """Return the answer to a request (`body`: a JSON object) as JSON in one line.
 
-    `progress` receives JSON objects while a long verb runs. Unless `local`, only data of the package, the user's
+    `progress` is called with JSON objects while a long verb runs. Unless `local`, only data of the package, the user's
     profiles and models, and the content of the request are read. Raises InvalidInput and DoesNotFit as the verb does.
     """
     from capacity.report.tables import null_infinities
@@ -154,7 +151,7 @@ def answer_json(
 def ask(
     verb: str, body: bytes, *, local: bool = False, progress: Callable[[Schema], None] | None = None
 ) -> Any:
-    """Return the answer to a request as the verb's function does: a record, or rows of a listing."""
+    """Run a request's verb and return its result: a record, or the rows of a listing. Arguments as in `answer_json`."""
     if verb not in served_verbs():
         raise InvalidInput(f"no verb {verb!r}: use one of {', '.join(served_verbs())}")
     try:
@@ -186,7 +183,7 @@ def _check_names(verb: str, options: Mapping[str, Any], *, local: bool) -> None:
             continue
         if name in (*LOCAL_OPTIONS, *OBJECTS):
             raise InvalidInput(
-                f"{name!r} is not accepted in a request: it names files or programs of the server"
+                f"{name!r} is not accepted in a request, because it names files or programs of the server; leave it out"
             )
         raise unknown_option(name, known)
 
@@ -199,7 +196,7 @@ def plain_report(*values: Any) -> Schema:
 
 
 def _with_objects(options: Schema) -> Schema:
-    """Return the options with JSON objects as models and deployments."""
+    """Return the options with JSON objects converted to models and deployments."""
     for name in options.keys() & {"model", "models", "deployment"}:
         options[name] = _read_object(name, options[name])
     if "deployment" in options:
@@ -210,7 +207,7 @@ def _with_objects(options: Schema) -> Schema:
 
 
 def _with_files(options: Schema, folder: Path, *, local: bool) -> Schema:
-    """Return the options with contents of files as paths in `folder`."""
+    """Return the options with file contents replaced by paths; the contents are written to `folder`."""
     for name in options.keys() & FILE_OPTIONS.keys():
         value = options[name]
         if name != "results":
@@ -225,7 +222,7 @@ def _with_files(options: Schema, folder: Path, *, local: bool) -> Schema:
 
 
 def _as_file(value: Any, path: Path, *, local: bool) -> str:
-    """Return the path of a new file with this content; a local client's text is a path already."""
+    """Write the content to `path` and return that path. Text of a local client already is a path and is returned."""
     if isinstance(value, str):
         if local:
             return value
@@ -238,7 +235,7 @@ def _as_file(value: Any, path: Path, *, local: bool) -> str:
 
 
 def _read_object(name: str, value: Any) -> Any:
-    """Return a JSON object as a model or a deployment; names stay as they are."""
+    """Convert a JSON object to a model or a deployment; names are returned unchanged."""
     if isinstance(value, list):
         return [_read_object(name, each) for each in value]
     if not isinstance(value, dict):
@@ -257,7 +254,8 @@ def _read_object(name: str, value: Any) -> Any:
 
 @contextmanager
 def _only_readable(*folders: str) -> Iterator[None]:
-    """Read only files of the package, of the user's profiles and models, and in `folders`."""
+    """Until the block ends, allow reading only files of the package, of the user's profiles and models, and in
+    `folders`."""
     os.environ[READABLE_VARIABLE] = os.pathsep.join((*_own_folders(), *map(os.path.realpath, folders)))
     try:
         yield

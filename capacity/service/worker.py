@@ -47,7 +47,7 @@ def main(descriptor: int, most_bytes: int) -> None:
 def _answer(
     pipe: Connection, function: str, arguments: Mapping[str, Any], reports: bool, most_bytes: int
 ) -> tuple[str, dict[str, Any]]:
-    """Return the status of the ended job, and its value, error or crash as keywords of `Job.end`."""
+    """Call the function; return the job's status, and its value, error or crash as keywords of `Job.end`."""
     if reports:
         arguments = {**arguments, "progress": _Reports(pipe)}
     try:
@@ -64,7 +64,7 @@ def _answer(
 
 @contextmanager
 def _profiles_searched_first(folders: Sequence[Path]) -> Iterator[None]:
-    """Search these folders for GPU profiles first, here and in the processes that a call starts."""
+    """Until the block ends, search these folders for GPU profiles first, here and in processes that the call starts."""
     before = os.environ.get(PROFILES_VARIABLE)
     if folders:
         own = user_profiles_directory()
@@ -79,7 +79,7 @@ def _profiles_searched_first(folders: Sequence[Path]) -> Iterator[None]:
 
 
 class _Reports:
-    """Sends progress reports, at most one per `REPORT_INTERVAL_S`."""
+    """Callable that sends progress reports through the pipe, at most one per `REPORT_INTERVAL_S` seconds."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe

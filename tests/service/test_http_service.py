@@ -166,7 +166,8 @@ def test_token_and_host_name_are_checked(address: str, allowed: dict[str, str]) 
     page = {**allowed, "Origin": "http://evil.example"}
     assert (
         ask(address, "/v1/gpus", headers=page).json["detail"]
-        == "The request came from a page of another origin."
+        == "The request came from a page of another origin, which is not allowed. To allow that origin: "
+        "capacity serve --allow-host NAME"
     )
 
 

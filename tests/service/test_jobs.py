@@ -151,7 +151,7 @@ def test_a_killed_process_is_a_failed_job_and_not_the_end(runner: Runner) -> Non
     process = runner._slots[0]._process
     assert process is not None
     process.kill()
-    assert ended(job).crash == "its process ended"
+    assert ended(job).crash == "the worker process ended during the job"
     assert ended(runner.submit(fit(gpu="h100", max_num_seqs=31))).status == "done"
 
 
@@ -204,7 +204,7 @@ def test_two_sessions_with_four_heavy_jobs_each_do_not_keep_a_third_waiting(
     heavy = [runner.submit(endless(seed), "ab"[seed % 2]) for seed in range(8)]
     at_work = [running(job) for job in heavy[:4]]
     until_s = time.monotonic() + WAIT_S
-    while not all(slot.worn for slot in runner._slots if slot.job) and time.monotonic() < until_s:
+    while not all(slot.low_priority for slot in runner._slots if slot.job) and time.monotonic() < until_s:
         time.sleep(0.1)
     took_s = sorted(seconds(runner, estimate(number), "c") for number in (4, 5, 6))
     print(f"alone {alone_s:.2f} s, beside four {took_s}")

@@ -87,7 +87,7 @@ def test_the_second_of_two_cards_is_found_by_its_own_uuid(monkeypatch: pytest.Mo
     [
         ("cuda:3", 3, (3,), ""),
         ("cuda:2,0", 2, (2, 0), ""),
-        ("auto", 0, (0, 2), "leave out cuda:1, cuda:3: in use, or NVML does not report it"),
+        ("auto", 0, (0, 2), "without cuda:1, cuda:3, in use or unknown to NVML"),
     ],
 )
 def test_collectives_get_the_chosen_gpus_and_none_in_use(
@@ -108,7 +108,7 @@ def test_collectives_get_the_chosen_gpus_and_none_in_use(
     facts = find_device(device)
     assert (facts.index, facts.collective_devices) == (index, chosen)
     assert [text for text in facts.remarks if "collectives" in text] == (
-        [f"collectives {remark}; --device cuda:0,1 chooses GPUs"] if remark else []
+        [f"collectives are measured {remark}; choose with --device cuda:0,1"] if remark else []
     )
 
 

@@ -121,7 +121,7 @@ def test_output_of_nccl_tests(tmp_path: Path) -> None:
     assert found.environment["device"] == H100
     tagged = "".join(f"[1,0]<stdout>:{line}\n" for line in NCCL.splitlines())
     assert len(read_kernel_file(write(tmp_path / "all_reduce_perf.mpi", tagged)).cases) == 2
-    with pytest.raises(MalformedFile, match="which of the nccl-tests"):
+    with pytest.raises(MalformedFile, match="the program of nccl-tests"):
         read_kernel_file(write(tmp_path / "out.txt", NCCL))
 
 
@@ -145,7 +145,7 @@ def test_nvbench_is_not_taken_for_a_benchmark_of_a_server(tmp_path: Path) -> Non
     found = read_kernel_file(path)
     assert [(c.case.id, c.seconds) for c in found.cases] == [("gemm/bf16/k=1024,m=64,n=4096", 1.25e-5)]
     assert base_profile([found], gpu=None, directories=()).name == "rtx-4090-24gb"
-    with pytest.raises(MalformedFile, match=r"contains no matrix product .* only copy"):
+    with pytest.raises(MalformedFile, match=r"contains no matrix multiplication .* only copy"):
         read_kernel_file(write(tmp_path / "copy.json", nvbench(BlockSize="256")))
 
 

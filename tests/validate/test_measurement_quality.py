@@ -63,7 +63,7 @@ def test_another_form_of_the_same_gpu_can_be_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("run", "facts", "said"),
     [
-        ({**STEADY, "drift": 0.14}, {}, r"took \+14% longer at the end of the run \(limit 10%\)"),
+        ({**STEADY, "drift": 0.14}, {}, r"changed by \+14% during the run \(limit 10%\)"),
         ({**STEADY, "throttled_fraction": 0.7}, {}, "reduced the clocks in 70% of the readings"),
         ({**STEADY, "utilization_fraction": 0.97}, {}, "kept the GPU 97% busy"),
         (None, {"utilization_fraction": 0.97}, "kept the GPU 97% busy"),
@@ -81,7 +81,7 @@ def test_a_busy_hot_or_drifting_card_calibrates_nothing(
 @pytest.mark.parametrize(
     ("run", "facts", "said"),
     [
-        (None, {}, "no summary of a run that ended"),
+        (None, {}, "no summary of a completed run"),
         ({**STEADY, "utilization_fraction": 0.2}, {}, "20% busy before the run"),
         ({**STEADY, "throttle_reasons": ["heat (software)"]}, {}, "before the run by: heat (software)"),
         ({**STEADY, "memory_shared": True}, {}, "other processes used memory"),

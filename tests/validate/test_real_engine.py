@@ -169,7 +169,7 @@ def test_a_version_is_asked_of_the_log(tmp_path: Path, pids: Path) -> None:
     options = {"folder": tmp_path / "out", "gpu": "h100", "loads": ((1, 2),), "start_s": 30.0}
     found = measure_engine("vllm@0.33", MODEL, **options)
     assert found.comparison.engine == "vllm@0.33"
-    with pytest.raises(InvalidInput, match=r"--engine is vllm@0.17, but .*vllm.log says vllm@0.33"):
+    with pytest.raises(InvalidInput, match=r"--engine is vllm@0.17, but .*vllm.log states vllm@0.33"):
         measure_engine("vllm@0.17", MODEL, **options)
     assert nothing_is_left(pids)
 

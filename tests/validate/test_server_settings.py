@@ -124,14 +124,14 @@ def test_calibrate_replays_the_server_that_the_log_describes(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("said", "both"),
     [
-        ({"quantization": "bf16"}, "--quantization is bf16, but .* says fp8"),
-        ({"quantization": "awq"}, "--quantization is awq, but .* says fp8"),
-        ({"kv_cache_dtype": "auto"}, "--kv-cache-dtype is auto, but .* says fp8"),
-        ({"tensor_parallel_size": 2}, "--tensor-parallel-size is 2, but .* says 1"),
-        ({"engine": "vllm@0.33"}, "--engine is vllm@0.33, but .* says vllm@0.10.2"),
-        ({"engine": "sglang"}, "--engine is sglang, but .* says vllm@0.10.2"),
-        ({"dtype": "half"}, "--dtype is float16, but .* says bfloat16"),
-        ({"max_model_len": 4096}, "--max-model-len is 4096, but .* says 8192"),
+        ({"quantization": "bf16"}, "--quantization is bf16, but .* states fp8"),
+        ({"quantization": "awq"}, "--quantization is awq, but .* states fp8"),
+        ({"kv_cache_dtype": "auto"}, "--kv-cache-dtype is auto, but .* states fp8"),
+        ({"tensor_parallel_size": 2}, "--tensor-parallel-size is 2, but .* states 1"),
+        ({"engine": "vllm@0.33"}, "--engine is vllm@0.33, but .* states vllm@0.10.2"),
+        ({"engine": "sglang"}, "--engine is sglang, but .* states vllm@0.10.2"),
+        ({"dtype": "half"}, "--dtype is float16, but .* states bfloat16"),
+        ({"max_model_len": 4096}, "--max-model-len is 4096, but .* states 8192"),
     ],
 )
 def test_flag_that_contradicts_the_log_is_refused_with_both_values(
@@ -166,13 +166,13 @@ def test_flag_that_agrees_with_the_log_is_taken(tmp_path: Path, said: dict[str, 
 
 def test_unquantized_log_contradicts_a_weight_format(tmp_path: Path) -> None:
     log = log_file(tmp_path, weights="None", kv="auto")
-    with pytest.raises(InvalidInput, match=r"--quantization is fp8, but .* says None"):
+    with pytest.raises(InvalidInput, match=r"--quantization is fp8, but .* states None"):
         compare([benchmark(tmp_path)], gpu="h100", server_log=log, quantization="fp8")
 
 
 def test_log_with_a_method_asks_for_the_format(tmp_path: Path) -> None:
     log = log_file(tmp_path, weights="compressed-tensors")
-    with pytest.raises(InvalidInput, match=r"says quantization compressed-tensors, .* give --quantization"):
+    with pytest.raises(InvalidInput, match=r"states quantization compressed-tensors, .* give --quantization"):
         compare([benchmark(tmp_path)], gpu="h100", server_log=log)
     answer = compare([benchmark(tmp_path)], gpu="h100", server_log=log, quantization="fp8")
     assert answer.runs[0].error("mean_tpot_ms") == pytest.approx(0.0, abs=1e-6)
@@ -183,7 +183,7 @@ def test_weights_in_the_log_of_another_format_are_named(tmp_path: Path) -> None:
     log = write(
         tmp_path / "m.log", "INFO Model loading took 8.49 GiB\nINFO GPU KV cache size: 800,000 tokens\n"
     )
-    wrong = r"weights take 8.49 GiB per GPU, but llama-3.1-8b in bf16 .* give --quantization"
+    wrong = r"states 8.49 GiB of weights per GPU, but llama-3.1-8b in bf16 .* give --quantization"
     with pytest.raises(InvalidInput, match=wrong):
         compare([benchmark(tmp_path)], gpu="h100", server_log=log)
     with pytest.raises(InvalidInput, match=wrong):

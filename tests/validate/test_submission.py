@@ -164,7 +164,7 @@ def escaping(files: dict[str, str]) -> None:
         (
             other_card,
             True,
-            "rejected: device: measurements.jsonl cannot calibrate h200-sxm-141gb: the same work took",
+            "rejected: device: measurements.jsonl cannot calibrate h200-sxm-141gb: the time of the same work",
         ),
         (median_outside, True, "rejected: samples: "),
         (faster, True, "rejected: plausible times: "),

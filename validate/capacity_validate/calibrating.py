@@ -3,7 +3,7 @@ fitted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -61,7 +61,8 @@ def changed_constants(fits: Iterable[FamilyFit]) -> tuple[ChangedConstant, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration(AnswerRecord):
-    """The result of calibration on kernel measurements: profile, its path, held-out errors, and the files used."""
+    """The result of calibration on kernel measurements: the profile, its path, its held-out errors, and the files
+    used."""
 
     SCHEMA: ClassVar[str] = "capacity/calibration/v1"
 
@@ -73,14 +74,12 @@ class Calibration(AnswerRecord):
     moved: tuple[ChangedConstant, ...]
     errors: dict[str, tuple[float, float]]  # held-out median by family, before and after
     refused: dict[str, str]
-    bands: dict[
-        str, tuple[float, float]
-    ]  # by regime: 90 % range of measured / predicted - 1, in the harness's loop
-    ratios: tuple[str, ...]  # what engines' times are multiplied by, one sentence per kernel
+    # by regime: 90 % range of measured / predicted - 1, in the harness's loop
+    bands: dict[str, tuple[float, float]]
+    ratios: tuple[str, ...]  # factors on the times of engines, one sentence per kernel
     notices: tuple[str, ...] = ()  # doubts about the measurements
 
     def lines(self) -> list[str]:
-        """Return the summary for a terminal."""
         shown = [
             f"{self.profile}: fitted to {self.cases} cases from {len(self.files)} file(s), based on {self.base}"
         ]
@@ -142,9 +141,9 @@ def calibrate(
             "kernel measurements and results of runs cannot be calibrated together: calibrate from "
             f"{evidence.measurements[0]} first, then from the runs with --gpu GPU@{name}"
         )
-    beside = [option for option in options if option != "gpu"]
-    if beside:
-        raise InvalidInput(f"{beside[0]!r} has no effect on kernel measurements: leave it out")
+    unused = [option for option in options if option != "gpu"]
+    if unused:
+        raise InvalidInput(f"{unused[0]!r} has no effect on kernel measurements: leave it out")
     return calibrate_kernels(
         evidence.measurements, gpu=options.get("gpu"), profiles=tuple(map(str, folders)), **written
     )
@@ -187,13 +186,7 @@ def calibrate_kernels(
     )
     fits = calibrated.fits
     if not fits:
-        reasons = (
-            "; ".join(f"{label}: {reason}" for label, reason in calibrated.refused.items())
-            or "the step model has no constants for any of these cases"
-        )
-        raise OutsideValidity(
-            f"nothing can be calibrated from {len(cases)} cases: {reasons}. Run a larger campaign."
-        )
+        raise _nothing_fitted(len(cases), calibrated.refused)
     path = write_profile(calibrated.profile, folder)
     return Calibration(
         profile=variant,
@@ -208,6 +201,12 @@ def calibrate_kernels(
         ratios=tuple(ratio.line for ratio in calibrated.ratios),
         notices=(*doubts, *(notice for file in files for notice in file.notices)),
     )
+
+
+def _nothing_fitted(cases: int, refused: Mapping[str, str]) -> OutsideValidity:
+    reasons = "; ".join(f"{label}: {reason}" for label, reason in refused.items())
+    reasons = reasons or "the step model has no constants for any of these cases"
+    return OutsideValidity(f"nothing can be calibrated from {cases} cases: {reasons}. Run a larger campaign.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,7 +302,8 @@ def find_named_model(files: Sequence[Measurements], field: str) -> ModelSpec | N
 def base_profile(
     files: Sequence[Measurements], *, gpu: str | None, directories: tuple[str, ...]
 ) -> HardwareProfile:
-    """Return the profile that all files were measured with. A CPU profile is stored inside its file."""
+    """Return the profile `gpu`, or else the profile that all files were measured with. A CPU profile is stored inside
+    its file."""
     devices = {m.environment.get("device") for m in files}
     if len(devices) > 1:
         raise InvalidInput(

@@ -14,12 +14,7 @@ from capacity.answers.interval_parts import Z_90
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Traffic, build
-from capacity.hardware import (
-    HardwareProfile,
-    require_new_profile,
-    user_profiles_directory,
-    write_profile,
-)
+from capacity.hardware import HardwareProfile, require_new_profile, user_profiles_directory, write_profile
 from capacity.hardware.adjustment import NAMES, PARAMETERS, Adjustment
 from capacity.hardware.measured_loads import MeasuredLoad
 from capacity.pool.resolve import ResolvedPool
@@ -88,7 +83,6 @@ class RunCalibration(AnswerRecord):
     notices: tuple[str, ...]
 
     def lines(self) -> list[str]:
-        """Return the summary for a terminal."""
         from capacity_validate.calibration_page import calibration_view
 
         text = render_text(view_parts(calibration_view(self), self))
@@ -96,10 +90,10 @@ class RunCalibration(AnswerRecord):
 
     @property
     def contradictions(self) -> tuple[str, ...]:
-        """Return sentences: one per measurement that no likely parameter values explain, and those in `over_roof`."""
+        """Return a sentence for each measurement that no likely parameter values explain, followed by `over_roof`."""
         figures = (
             f"{figure.name} is {figure.measured:.5g}, {abs(figure.off):.0f} standard deviations from the most "
-            f"likely prediction {figure.after:.5g}, so its weight is {figure.weight:.0%}. Check for another "
+            f"likely prediction {figure.after:.5g}, so its weight in the fit is {figure.weight:.0%}. Check for another "
             "launch setting, a cache, other load on the machine, or a wrong flag in this command"
             for figure in self.figures
             if figure.contradicts
@@ -169,9 +163,10 @@ def calibrate_runs(
 
 
 def fit_adjustment(replay: Replay, known: Adjustment) -> tuple[Adjustment, Posterior]:
-    """Return the calibration of a deployment on its runs, starting from `known`, and the posterior of the fit.
+    """Fit the step model's parameters to a deployment's runs, with `known` as the prior.
 
-    Raises InvalidInput if none of the measurements can be predicted.
+    Returns the calibration and the posterior of the fit. Raises InvalidInput if none of the measurements can be
+    predicted.
     """
     posterior = infer(
         replay.predict, replay.figures, known.mean_vector, known.covariance_matrix, active=replay.active
@@ -244,9 +239,9 @@ def _adjustment(replay: Replay, posterior: Posterior, known: Adjustment) -> Adju
 
 
 def _measured_loads(replay: Replay, learnt: ResolvedPool, posterior: Posterior) -> tuple[MeasuredLoad, ...]:
-    """Return the loads of these runs and of earlier ones, with the errors that the new parameters leave there. Runs
-    with a contradicting measurement are left out, and so are earlier loads of other deployments, whose errors belong
-    to the earlier parameters."""
+    """Return the measured loads of these and earlier runs, with their errors under the new parameters. Left out are
+    runs with a contradicting measurement, and earlier loads of other deployments, whose errors belong to the old
+    parameters."""
     odd = {figure.name for figure in posterior.judged if figure.contradicts}
     earlier, known = [], replay.resolved.profile.adjustment
     for load in () if known is None else known.loads:
@@ -257,7 +252,7 @@ def _measured_loads(replay: Replay, learnt: ResolvedPool, posterior: Posterior) 
 
 
 def _moved_errors(load: MeasuredLoad, before: ResolvedPool, after: ResolvedPool) -> MeasuredLoad | None:
-    """Return an earlier load with the errors that remain after its prediction changed; None for other deployments."""
+    """Return an earlier load with its errors under the new parameters; None if it belongs to another deployment."""
     if load.deployment != after.deployment_name:
         return None
     concurrency = max(round(load.in_flight), 1)

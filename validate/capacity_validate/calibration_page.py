@@ -11,7 +11,7 @@ from capacity_validate.posterior import EvaluatedFigure
 
 
 def calibration_view(answer: RunCalibration | Calibration) -> View:
-    """Return the view of a calibration: for runs the metrics and parameters before and after it, else its lines."""
+    """Return the view of a calibration: metrics and parameters before and after it, or its text lines for kernels."""
     if isinstance(answer, Calibration):
         return View("", answer.lines()[:-1])
 

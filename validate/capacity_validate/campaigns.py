@@ -19,7 +19,7 @@ Count = Annotated[int, Field(ge=1)]
 class KernelGroup(Spec):
     """Cases of one operator: every shape with every combination of the grid, for every kernel and variant.
 
-    `value` is the group's weight in the budget: a group with twice the value is scheduled twice as often.
+    `value` is the group's weight in the time budget. A group with twice the value is scheduled twice as often.
     """
 
     operator: str
@@ -55,7 +55,7 @@ class TransformerStage(Spec):
 
 
 class ServingStage(Spec):
-    """A short run of the continuous-batching loop: Poisson arrivals, uniform lengths, one of our scheduler policies."""
+    """A short run of the harness's continuous-batching loop, with Poisson arrivals and uniform length distributions."""
 
     requests: Count
     load_fraction: Annotated[float, Field(gt=0, lt=1.5)]  # fraction of the predicted throughput
@@ -171,7 +171,8 @@ def _read_merged_tables(path: Path, depth: int = 0) -> dict[str, Any]:
 
 
 def order_cases(plan: DevicePlan) -> list[Case]:
-    """Return the cases of all groups, mixed in proportion to `value`; a group's first cases span all its sizes."""
+    """Return the cases of all groups, interleaved in proportion to each `value`; a group's first cases span all its
+    sizes."""
     queue: list[tuple[float, int, Case]] = []
     for index, group in enumerate(plan.kernels):
         for turn, case in enumerate(order_bit_reversed(group.cases())):

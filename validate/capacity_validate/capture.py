@@ -62,10 +62,10 @@ class GraphCapturer:
 
     def _abandon(self, graph: Any, pool: Pool) -> None:
         """End a failed capture, close its pool if torch left it open, and check that the allocator works."""
-        if not _can_capture(graph.capture_end) and self._close(pool):
+        if not _succeeds(graph.capture_end) and self._close(pool):
             self._release(pool)
-        _can_capture(graph.reset)
-        self.spoiled = self.spoiled or not _can_capture(self._torch.cuda.empty_cache)
+        _succeeds(graph.reset)
+        self.spoiled = self.spoiled or not _succeeds(self._torch.cuda.empty_cache)
 
     def _close(self, pool: Pool) -> bool:
         """Stop allocating to `pool`. Return False if torch already stopped, or lacks the function for it."""
@@ -73,18 +73,18 @@ class GraphCapturer:
         # torch 2.8 and later; earlier versions
         names = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")
         end = next((getattr(private, name) for name in names if hasattr(private, name)), None)
-        return end is not None and _can_capture(lambda: end(self._index, pool))
+        return end is not None and _succeeds(lambda: end(self._index, pool))
 
     def _release(self, pool: Pool) -> None:
         if (release := getattr(self._torch._C, "_cuda_releasePool", None)) is not None:
-            _can_capture(lambda: release(self._index, pool))
+            _succeeds(lambda: release(self._index, pool))
 
     @property
     def _index(self) -> int:
         return int(self._device.partition(":")[2] or 0)
 
 
-def _can_capture(step: Callable[[], object]) -> bool:
+def _succeeds(step: Callable[[], object]) -> bool:
     try:
         step()
     except RuntimeError:

@@ -1,9 +1,9 @@
-"""Card ratios: measured over predicted times of kernels, by which the predicted times of all engines are multiplied.
+"""Card ratios: measured / predicted times of kernels. The predicted times of engines are multiplied by them.
 
-A fitted constant describes the kernel that the harness ran. Engines often run another kernel for the same operator, and
-its constants come from public tables of that kernel. So what a measurement says about an engine is by which factor this
-GPU is slower or faster than predicted for the same shape. Both times belong to short runs: the lower clock of sustained
-work is applied to predictions afterwards, and the sustained case of a campaign corrects it.
+A fitted constant describes the kernel that the harness ran. Engines often run another kernel for the same operator,
+and its constants come from public tables of that kernel. A measurement therefore tells only by which factor this GPU
+is slower or faster than predicted for the same shape. Both times are those of short runs. The lower clock under
+sustained load is applied to predictions afterwards, and the sustained case of a campaign corrects it.
 """
 
 import math
@@ -31,10 +31,10 @@ CASE_DEVIATION = (
 )
 PRIOR_DEVIATION = 1.0  # of a ratio's logarithm: measurements of a few cases decide
 BOUND = {"memory": " where bound by memory", "compute": " where bound by compute"}
-INFORMED = 0.2  # standard deviation of a ratio that the cases tell
+INFORMED = 0.2  # a ratio with a larger standard deviation is not used
 CARD_SHARE = 0.5
 """Share of the variance of a class of step times that comes from the GPU and its kernels, so that measured kernels
-remove it. The rest differs between releases, batches and routers. Assumed, 2026-11-28."""
+remove it. The remaining variance is between releases, batches and routers. Assumed, 2026-11-28."""
 
 ENGINE_DIFFERENCE: Mapping[tuple[str, str], float] = {
     ("gemm", "bf16"): 0.03,
@@ -47,10 +47,10 @@ ENGINE_DIFFERENCE: Mapping[tuple[str, str], float] = {
     ("moe", "bf16"): 0.10,
     ("nccl", "all_reduce"): 0.05,
 }
-"""By operator and kernel: standard deviation of the logarithm of an engine's ratio over the harness's. 16-bit products
-and NCCL are the same library. Kernels without an entry (latent attention from three products, 4-bit weights by
-tinygemm, elementwise kernels that engines fuse) differ too much, so they say nothing about engines. Assumed,
-2026-11-28."""
+"""By operator and kernel: standard deviation of log(ratio of an engine's kernel / ratio of the harness's kernel). For
+16-bit matrix multiplications and collectives, engines and harness call the same library. Kernels without an entry
+(latent attention from three products, 4-bit weights by tinygemm, elementwise kernels that engines fuse) differ too much
+from those of engines to be used. Assumed, 2026-11-28."""
 NEWER_ATTENTION = ("hopper", "blackwell")
 """Architectures on which engines run prefill attention with kernels that the harness does not have (FlashAttention 3
 and newer)."""
@@ -59,9 +59,9 @@ SUSTAINED_S = 1.0  # time of a sustained case that is enough for the clock to fa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardRatio:
-    """Measured over predicted times of one kernel: logarithms by parameter, and number of cases.
+    """Measured / predicted time of one kernel: its logarithm by parameter (`ratios`), and the number of cases.
 
-    `deviation`: standard deviation of the same logarithm for an engine's kernel.
+    `deviation`: standard deviation of this logarithm for the kernel that an engine runs.
     """
 
     target: Target
@@ -71,7 +71,7 @@ class CardRatio:
 
     @property
     def line(self) -> str:
-        """Return one line for a terminal."""
+        """Return the factors on the kernel's times as one line for a terminal."""
         factors = ", ".join(
             f"x{math.exp(ratio):.3f}{BOUND.get(name, '')}" for name, ratio in self.ratios.items()
         )
@@ -81,7 +81,7 @@ class CardRatio:
 def card_ratios(
     cases: Sequence[MeasuredCase], profile: HardwareProfile, *, on_gpu: bool
 ) -> tuple[CardRatio, ...]:
-    """Return the ratio of each measured kernel that says something about engines' kernels.
+    """Return the ratio of each measured kernel that is similar to an engine's kernel (`ENGINE_DIFFERENCE`).
 
     `profile`: the profile whose constants engines use. Kernels with fewer than `MIN_CASES` cases are left out.
     """
@@ -102,12 +102,7 @@ def card_ratios(
 
 
 def _card_ratio(
-    target: Target,
-    rows: Sequence[MeasuredCase],
-    profile: HardwareProfile,
-    difference: float,
-    *,
-    on_gpu: bool,
+    target: Target, rows: Sequence[MeasuredCase], profile: HardwareProfile, difference: float, *, on_gpu: bool
 ) -> CardRatio:
     names = kernel_parameters(target.operator)
     constants = case_constants(rows[0].case, short_run_lookup(profile, ENGINE), on_gpu=on_gpu)
@@ -139,7 +134,7 @@ def _card_ratio(
 
 
 def _sustained_correction(cases: Sequence[MeasuredCase], profile: HardwareProfile) -> float:
-    """Return the logarithm of the measured slowdown of sustained products over the predicted one; 0 if not measured."""
+    """Return log(measured / predicted slowdown) of sustained matrix multiplications; 0 if not measured."""
     logs = [
         math.log(case.seconds / case.burst_s)
         for case in cases
@@ -159,7 +154,7 @@ def _sustained_correction(cases: Sequence[MeasuredCase], profile: HardwareProfil
 def kernel_adjustment(
     ratios: Sequence[CardRatio], profile: HardwareProfile, *, source: str
 ) -> Adjustment | None:
-    """Return the profile's adjustment with these ratios in place of earlier ones; None without any.
+    """Return the profile's adjustment with these ratios in place of earlier ones; None if there are no ratios at all.
 
     Raises InvalidInput if the profile is calibrated on runs, because their factors include the GPU's.
     """
@@ -184,7 +179,7 @@ def kernel_adjustment(
 
 
 def _remaining_deviations(ratios: Sequence[CardRatio]) -> dict[str, float]:
-    """Return the factor by which each parameter's prior standard deviation falls, by the best known of its kernels."""
+    """Return by parameter the factor by which measured kernels reduce its prior standard deviation."""
     found: dict[str, float] = {}
     for name, prior in load_spreads().classes.items():
         errors = [ratio.deviation for ratio in ratios if name in ratio.ratios]

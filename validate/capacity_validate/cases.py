@@ -50,7 +50,7 @@ class Case:
         return self.operator.startswith(("model ", "unseen "))
 
     def of_format(self, name: str, default: Any = None) -> Any:
-        """Return a property of the kernel's number format, from formats.toml."""
+        """Return a property of the kernel's number format, from formats.toml; `default` if the format lacks it."""
         return FORMATS.get(self.kernel, {}).get(name, default)
 
     def __getitem__(self, name: str) -> int:
@@ -229,7 +229,6 @@ class MeasurementLog:
         self._write(to_record(measured))
 
     def add_run(self, summary: Mapping[str, Any]) -> None:
-        """Append the summary of a run that ended."""
         self._write({"run": dict(summary)})
 
     def _write(self, record: Mapping[str, Any]) -> None:
@@ -247,7 +246,7 @@ def _unwritable(path: Path, error: OSError) -> InvalidInput:
 
 
 def read_measurements(path: Path | str) -> Measurements:
-    """Read a measurement file. A last line cut short by a kill is dropped. Raises MalformedFile."""
+    """Read a measurement file. An incomplete last line, left by a killed process, is ignored. Raises MalformedFile."""
     path = Path(path)
     lines = read_text(path, "a measurement file").splitlines()
     if not lines:
@@ -267,7 +266,7 @@ def read_measurements(path: Path | str) -> Measurements:
                 continue
             measured = from_record(record)
         except (KeyError, TypeError) as error:
-            raise MalformedFile(path, f"is not a case: {error}", where=f"line {number}") from None
+            raise MalformedFile(path, f"is not a measured case: {error}", where=f"line {number}") from None
         except MalformedFile:
             if number == len(lines):
                 continue

@@ -47,7 +47,8 @@ def rank_counts(devices: int) -> tuple[int, ...]:
 
 
 def collective_cases(counts: Sequence[int], message_bytes: Sequence[int], *, on_cuda: bool) -> list[Case]:
-    """Return the cases of every group size, the largest first, because fewer and fewer ranks take part then."""
+    """Return the cases of every group size, largest group first, so that ranks can stop when they are no longer
+    needed."""
     backend = "nccl" if on_cuda else "gloo"
     return [
         make_case("collective", backend, variant=kind, ranks=ranks, bytes=size)
@@ -224,19 +225,25 @@ def time_on_all_ranks(torch: Any, dist: Any, one: Message) -> dict[str, Any]:
     """Check the collective's result, then time it: a sample is the mean of repeated calls on the slowest rank.
 
     On GPUs the calls of a sample are one CUDA graph, as in an engine's decode step, if all ranks can capture it.
-    Otherwise messages below about 1 MB would show the time in which the CPU launches them.
+    Without a graph, the times of messages below about 1 MB are those of the kernel launches on the CPU.
     """
     one.fill()
     one.call()
-    if not _all_ranks(torch, dist, one, one.right()):
+    if not _holds_on_all_ranks(torch, dist, one, one.right()):
         return {"right": False, "seconds": []}
     for _ in range(WARM_UPS):
         one.call()
-    many, how = _repeat(one), "wall time"
+
+    def make_calls() -> None:
+        for _ in range(CALLS):
+            one.call()
+
+    many: Callable[[], object] = make_calls
+    how = "wall time"
     if one.device.type != "cpu":
         how = "events"
         replay = _capture(torch, one, many)
-        if _all_ranks(torch, dist, one, replay is not None) and replay is not None:
+        if _holds_on_all_ranks(torch, dist, one, replay is not None) and replay is not None:
             many, how = replay, "graph"
             many()
     own = [_back_to_back_s(torch, dist, one, many) for _ in range(SAMPLES)]
@@ -245,18 +252,7 @@ def time_on_all_ranks(torch: Any, dist: Any, one: Message) -> dict[str, Any]:
     return {"right": True, "seconds": slowest.tolist(), "how": how}
 
 
-def _repeat(one: Message) -> Callable[[], object]:
-    """Return a function that makes the `CALLS` calls of a sample."""
-
-    def make_calls() -> None:
-        for _ in range(CALLS):
-            one.call()
-
-    return make_calls
-
-
-def _all_ranks(torch: Any, dist: Any, one: Message, here: bool) -> bool:
-    """Return whether a condition holds on every rank of the message."""
+def _holds_on_all_ranks(torch: Any, dist: Any, one: Message, here: bool) -> bool:
     everywhere = torch.tensor([1.0 if here else 0.0], device=one.device)
     dist.all_reduce(everywhere, op=dist.ReduceOp.MIN, group=one.group)
     return bool(everywhere.item())

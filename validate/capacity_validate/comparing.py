@@ -1,7 +1,7 @@
 """`capacity compare`: compare a server's benchmark with the simulator, metric by metric, with likely causes of gaps."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ from capacity.simulator import FrontendTimes, SimulationResult
 from capacity.workload import Workload
 from capacity_validate.benchmark_results import STATISTICS, MeasuredRun
 from capacity_validate.comparison import Comparison, MetricRow, Overheads, RunComparison
-from capacity_validate.evidence import read_evidence
+from capacity_validate.evidence import Evidence, read_evidence
 from capacity_validate.rebuilt_load import (
     UNKNOWN_LOAD,
     alternative_workload,
@@ -61,20 +61,8 @@ def compare(
     per step and per request to every second run. Raises InvalidInput if a file lacks a required value, or if
     `options`, the log and the files contradict each other; MalformedFile if a file cannot be read.
     """
-    if not results:
-        raise InvalidInput(
-            "no result file: give the output of `vllm bench serve --save-result --save-detailed`"
-        )
-    evidence = read_evidence(results)
+    evidence = _read_runs(results)
     runs = evidence.runs
-    if evidence.measurements:
-        raise InvalidInput(
-            f"{evidence.measurements[0]} contains times of kernels, not of requests: use `capacity calibrate`"
-        )
-    if not runs:
-        raise InvalidInput(
-            f"{evidence.sources[0]} contains no benchmark result: add one, or a scrape of the server's /metrics"
-        )
     pool_fields, traffic_fields = split_options("compare", options)
     if (engine := evidence.engine(pool_fields.get("engine"))) is not None:
         pool_fields["engine"] = engine
@@ -104,6 +92,24 @@ def compare(
         server_log=tuple(log.rows()) if log else (),
         memory=_memory_rows(planned, log),
     )
+
+
+def _read_runs(results: Sequence[str | Path]) -> Evidence:
+    """Read result files, logs and scrapes. Raises InvalidInput if they contain no benchmark run."""
+    if not results:
+        raise InvalidInput(
+            "no result file: give the output of `vllm bench serve --save-result --save-detailed`"
+        )
+    evidence = read_evidence(results)
+    if evidence.measurements:
+        raise InvalidInput(
+            f"{evidence.measurements[0]} contains times of kernels, not of requests: use `capacity calibrate`"
+        )
+    if not evidence.runs:
+        raise InvalidInput(
+            f"{evidence.sources[0]} contains no benchmark result: add one, or a scrape of the server's /metrics"
+        )
+    return evidence
 
 
 def _frontend(resolved: ResolvedPool, request_s: float) -> FrontendTimes:
@@ -152,7 +158,7 @@ def compare_run(
     overheads: Overheads | None,
     log: ServerLog | None,
 ) -> RunComparison:
-    """Return a run's metrics as measured and as predicted for its `workload`, the requests with a text on them."""
+    """Compare a run's measured metrics with the prediction for `workload`, its requests and how they were rebuilt."""
     (requests, how), client = workload, client_traffic(run, traffic)
     frontend = run_frontend(resolved, run)
     if overheads is not None:
@@ -171,21 +177,8 @@ def compare_run(
         known = _hull(known, simulate(other)[1])
     predicted = result.to_dict()
     rows = _metric_rows(run, known, predicted)
-    notices = [*requests.notices, *run.notices]
-    if other is not None:
-        notices.append(UNKNOWN_LOAD)
-    if log is not None and log.prefix_hit_rate and run.prefix_hit_rate is None:
-        notices.append(
-            f"the log reports a prefix cache hit rate of {log.prefix_hit_rate:.0%}; the simulated prompts share nothing"
-        )
-    if run.failed:
-        notices.append(f"{run.failed} requests failed at the server; they are not simulated")
-    if result.status != "complete":
-        notices.append(f"the simulated engine {result.status}: {result.reason}")
-    if overheads is not None and run.path in overheads.fitted_to:
-        notices.append(
-            "the overheads were fitted to this run, so its errors do not show the accuracy of the model"
-        )
+    notices = [*requests.notices, *run.notices, *([UNKNOWN_LOAD] if other is not None else [])]
+    notices += _run_notices(run, result, overheads, log)
     return RunComparison(
         path=run.path,
         tool=run.tool,
@@ -194,15 +187,28 @@ def compare_run(
         metrics=tuple(rows),
         causes=tuple(
             likely_causes(
-                run,
-                rows,
-                predicted,
-                kv_known=log is not None,
-                drafts=resolved.pool.speculator is not None,
+                run, rows, predicted, kv_known=log is not None, drafts=resolved.pool.speculator is not None
             )
         ),
         notices=tuple(dict.fromkeys(notices)),
     )
+
+
+def _run_notices(
+    run: MeasuredRun, result: SimulationResult, overheads: Overheads | None, log: ServerLog | None
+) -> Iterator[str]:
+    """Yield reasons why the prediction for a run may differ from its measurement."""
+    if log is not None and log.prefix_hit_rate and run.prefix_hit_rate is None:
+        yield (
+            f"the log reports a prefix cache hit rate of {log.prefix_hit_rate:.0%}; the simulated prompts share no "
+            "prefix"
+        )
+    if run.failed:
+        yield f"{run.failed} requests failed at the server; they are not simulated"
+    if result.status != "complete":
+        yield f"the simulated engine {result.status}: {result.reason}"
+    if overheads is not None and run.path in overheads.fitted_to:
+        yield "the overheads were fitted to this run, so its errors do not show the accuracy of the model"
 
 
 def _predict_with_intervals(
@@ -233,7 +239,7 @@ def _predict_with_intervals(
 
 
 def _hull(one: Mapping[str, Quantity], other: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """Return the quantities of `one` with intervals that also contain those of `other`."""
+    """Return the quantities of `one` with intervals that also contain the intervals of `other`."""
     widened = dict(one)
     for name in one.keys() & other.keys():
         ends = [end for each in (one[name], other[name]) for end in (each.low, each.high) if end is not None]
@@ -245,7 +251,8 @@ def _hull(one: Mapping[str, Quantity], other: Mapping[str, Quantity]) -> dict[st
 def _metric_rows(
     run: MeasuredRun, known: Mapping[str, Quantity], predicted: Mapping[str, Any]
 ) -> list[MetricRow]:
-    """Return a row per statistic in the file; for ITL only the mean, as a client may get several tokens at once."""
+    """Return a row per statistic in the file; for ITL only the mean, because a client may receive several tokens at
+    once."""
     measured = {
         f"{statistic}_{metric}_ms": value
         for metric in METRICS
@@ -265,7 +272,7 @@ def _metric_rows(
 
 
 def _interval_ends(predicted: Quantity, deviation: float) -> dict[str, float | None]:
-    """Return the ends of the interval, widened if the measured value has this standard deviation of its logarithm."""
+    """Return the ends of the interval, widened by the standard `deviation` of the measured value's logarithm."""
     low, high, value = predicted.low, predicted.high, predicted.value
     if not deviation or not low or not high or not value:
         return {"low": low, "high": high}

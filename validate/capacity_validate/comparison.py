@@ -65,7 +65,6 @@ class RunComparison:
 
     @property
     def rows_with_interval(self) -> tuple[MetricRow, ...]:
-        """Return the metrics whose prediction has an interval."""
         return tuple(row for row in self.metrics if row.inside is not None)
 
 

@@ -37,7 +37,7 @@ def error_text(error: float | None) -> str:
 
 
 def predicted_texts(row: MetricRow) -> tuple[str, str]:
-    """Return the texts of a prediction and its interval, rounded to suit the interval; without one, to 4 digits."""
+    """Return the texts of a prediction and its interval, rounded to suit the interval; to 4 digits if there is none."""
     if row.predicted is None:
         return "-", ""
     if row.low is None or row.high is None:
@@ -46,7 +46,7 @@ def predicted_texts(row: MetricRow) -> tuple[str, str]:
 
 
 def inside_text(row: MetricRow) -> str:
-    """Return whether the measured value is `inside`, `above` or `below` the interval; empty without one."""
+    """Return whether the measured value is `inside`, `above` or `below` the interval; empty if there is no interval."""
     if row.inside is None or row.low is None:
         return ""
     return "inside" if row.inside else ("below" if row.measured < row.low else "above")
@@ -68,7 +68,8 @@ def metric_rows(metrics: Sequence[MetricRow]) -> list[dict[str, object]]:
 
 
 def comparison_view(answer: Comparison) -> View:
-    """Return the view: deployment, memory as the server printed it, each run, and the verdict last."""
+    """Return the view of a comparison: the deployment, the memory that the server logged, each run, and the verdict
+    last."""
     title = f"[bold]{answer.model}[/bold] on {answer.num_gpus} x {answer.gpu}, {answer.engine}; basis: {answer.basis}"
     blocks: list[Block] = list(server_blocks(answer))
     for number, run in enumerate(answer.runs):
@@ -146,7 +147,7 @@ MARKS = {True: "", False: ", outside", None: ""}  # by whether the measured valu
 
 
 def _metrics_words(run: RunComparison) -> str:
-    """Return the chart's text: the largest error, and how many measured values are within their intervals."""
+    """Return the chart's alternative text: the largest error, and how many values are within their intervals."""
     worst = max(
         (row for row in run.metrics if row.error is not None),
         key=lambda row: abs(row.error or 0.0),

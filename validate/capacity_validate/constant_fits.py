@@ -16,12 +16,7 @@ from capacity.hardware.calibration import (
     fit_constants,
     summarise_errors,
 )
-from capacity.hardware.coefficients import (
-    Coefficients,
-    CollectiveCoefficients,
-    Fit,
-    StepCoefficients,
-)
+from capacity.hardware.coefficients import Coefficients, CollectiveCoefficients, Fit, StepCoefficients
 from capacity.step import StepShape
 from capacity.step.model import StepModel
 from capacity.step.operators import p_norm
@@ -74,7 +69,8 @@ class FamilyFit:
 
     @property
     def at_bounds(self) -> tuple[str, ...]:
-        """Return the fitted fractions of peak rates that reached 1: the peak is too low, or times are wrong."""
+        """Return the names of fitted fractions of peak rates that reached 1. The peak is too low then, or times are
+        wrong."""
         return tuple(n for n in self.fitted if n.endswith("_fraction") and getattr(self.after, n) >= AT_BOUND)
 
 
@@ -213,11 +209,7 @@ def _errors(
 
 
 def calibrated_profile(
-    profile: HardwareProfile,
-    fits: Sequence[FamilyFit],
-    *,
-    family: str,
-    name: str | None = None,
+    profile: HardwareProfile, fits: Sequence[FamilyFit], *, family: str, name: str | None = None
 ) -> HardwareProfile:
     """Return the profile with the fitted constants; everything else, including provenance, is unchanged.
 
@@ -256,8 +248,8 @@ def fit_host_time(
     """Fit the time that the harness's loop adds to a step: a constant and a part per sequence, both at least 0.
 
     With `graphs` (as on a GPU), decode steps replay graphs and prefills launch kernel by kernel. The launch time of
-    prefills is then fitted too; it is hidden if the GPU takes longer. Minimises squared relative errors of the
-    measured time minus the sum of the operators' times. `steps` must not include a host time.
+    prefills is then fitted too; it adds nothing to steps with a longer GPU time. Minimises squared relative errors of
+    the measured time minus the sum of the operators' times. `steps` must not include a host time.
     """
     rows = [(step_shape(case.case, window_tokens), case.seconds) for case in measured]
     if not rows:

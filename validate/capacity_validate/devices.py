@@ -24,7 +24,8 @@ _THROTTLE_REASONS = read_data(Path(__file__).with_name("throttle_reasons.toml"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
-    """Facts of one device. Clocks are in Hz. None: not reported by the driver. `remarks` are notes for the user."""
+    """Facts of one device. Clocks are in Hz. A field is None if the driver does not report it; `remarks` are for the
+    user."""
 
     kind: Literal["cpu", "cuda"]
     index: int
@@ -112,7 +113,7 @@ def find_device(device: str = "auto", *, threads: int = 1) -> DeviceFacts:
     idle, busy = _other_devices(torch, facts)
     if busy:
         names = ", ".join(f"cuda:{index}" for index in busy)
-        remark = f"collectives leave out {names}: in use, or NVML does not report it; --device cuda:0,1 chooses GPUs"
+        remark = f"collectives are measured without {names}, in use or unknown to NVML; choose with --device cuda:0,1"
         facts = replace(facts, remarks=(*facts.remarks, remark))
     return replace(facts, collective_devices=(facts.index, *idle))
 
@@ -120,7 +121,7 @@ def find_device(device: str = "auto", *, threads: int = 1) -> DeviceFacts:
 def _other_devices(torch: Any, facts: DeviceFacts) -> tuple[list[int], list[int]]:
     """Return the visible GPUs other than the measured one: those with idle memory, and those in use or unknown.
 
-    NVML is asked because torch would create a context on each GPU.
+    Queries NVML, because torch would create a context on each GPU.
     """
     nvml = _nvml()
     idle: list[int] = []
@@ -308,7 +309,7 @@ def require_memory(facts: DeviceFacts) -> None:
         return
     free, total = facts.memory_free_bytes / 2**30, facts.memory_total_bytes / 2**30
     way_out = (
-        "wait until other processes release the rest, or choose another GPU with --device cuda:N"
+        "wait until other processes release memory, or choose another GPU with --device cuda:N"
         if facts.kind == "cuda"
         else "free some memory first"
     )
@@ -336,7 +337,6 @@ def busy_remarks(facts: DeviceFacts) -> tuple[str, ...]:
 
 
 def cpu_name() -> str:
-    """Return the CPU's model name from the operating system."""
     info = Path("/proc/cpuinfo")
     text = info.read_text(encoding="utf-8", errors="replace") if info.is_file() else ""
     model = re.search(r"^model name[^:\n]*:(.*)$", text, re.MULTILINE)

@@ -1,16 +1,16 @@
-"""A test for a change of a server: a CUSUM of recursive residuals with a stated rate of false alarms.
+"""A test that detects a change of a server: a CUSUM of recursive residuals with a known rate of false alarms.
 
-Each prediction error is compared with the line through the errors before it, over the logarithm of the predicted
-latency: a model whose error depends on the load is not a changed server. The position of this difference in Student's
-t, as a normal quantile, is standard normal and independent of the others while nothing changes, for any line and any
-scatter. So the test needs no training period and no knowledge of the server's scatter. Sources: recursive residuals by
-Brown, Durbin and Evans (J. R. Statist. Soc. B 37, 1975); quantiles in a CUSUM by Hawkins (The Statistician 36, 1987).
-Quantiles are cut off at 3, so that a single odd window raises no alarm.
+A line over the logarithm of the predicted latency is fitted to the prediction errors so far, because a model error
+that depends on the load is not a change of the server. The distance of the next error from this line has Student's t
+distribution while nothing changes. It is converted to a standard normal quantile, which is independent of the earlier
+quantiles for any line and any scatter. So the test needs no training period and no knowledge of the server's scatter.
+Sources: recursive residuals by Brown, Durbin and Evans (J. R. Statist. Soc. B 37, 1975); quantiles in a CUSUM by
+Hawkins (The Statistician 36, 1987). Quantiles are limited to -3 to 3, so that a single outlier raises no alarm.
 
-Correlated errors look like a change, so a change that the CUSUM finds must also be found after division of the
-quantiles by sqrt((1 + r) / (1 - r)), the growth of a sum's deviation by the correlation r of neighbouring errors. r is
-one standard error above its estimate from the differences of errors before the change and after it, which a change does
-not affect.
+Correlated errors look like a change. A change that the CUSUM finds must therefore be found again after the quantiles
+are divided by sqrt((1 + r) / (1 - r)), by which the correlation r of neighbouring errors increases the standard
+deviation of a sum. r is one standard error above its estimate. The estimate uses differences between errors on the
+same side of the change, which the change does not affect.
 """
 
 import math
@@ -27,7 +27,7 @@ FALSE_ALARM_WINDOWS = 10_000  # mean number of windows to a false alarm
 FALSE_ALARMS = {0.0: FALSE_ALARM_WINDOWS, 0.3: 5400, 0.6: 1700, 0.8: 440}
 """Mean number of windows to a false alarm of `watch` by the correlation of neighbouring windows. Measured on 60,000
 windows of simulated autoregressions of order 1 with the scatter of repeated runs, each time testing the last 64
-windows, 2026-11-29. Without correlation there was none, so that entry is a lower bound, the one of the CUSUM alone."""
+windows, 2026-11-29. Without correlation there was no false alarm, so that entry is the lower bound of the CUSUM."""
 SIDED_TESTS = 4  # two metrics, two directions
 MIN_ERRORS = 4
 
@@ -57,10 +57,10 @@ def cusum_limit(windows: float) -> float:
 def find_drift(
     errors: Sequence[float], loads: Sequence[float], *, windows: float = FALSE_ALARM_WINDOWS
 ) -> Drift | None:
-    """Return the first change of `errors`, in either direction; None without one.
+    """Return the first change of `errors`, in either direction; None if there is none.
 
-    `loads`: the value over which each error may lie on a line. `windows`: mean number of windows to a false alarm of
-    all `SIDED_TESTS` together.
+    `loads`: the x values of the fitted line, one per error. `windows`: mean number of windows to a false alarm of all
+    `SIDED_TESTS` together.
     """
     limit = cusum_limit(windows * SIDED_TESTS)
     quantiles = recursive_quantiles(errors, loads)
@@ -85,7 +85,7 @@ def first_change(quantiles: FloatArray, limit: float) -> Drift | None:
 
 
 def _correlation(errors: Sequence[float], loads: Sequence[float], start: int) -> float:
-    """Return the correlation of neighbouring errors around the line over `loads`, with another constant from `start`.
+    """Return the correlation of neighbouring errors around a line over `loads` whose constant changes at `start`.
 
     The mean squares of differences over two windows and over one have the ratio 1 + r in an autoregression of order 1.
     """
@@ -101,7 +101,7 @@ def _correlation(errors: Sequence[float], loads: Sequence[float], start: int) ->
 
 
 def recursive_quantiles(errors: Sequence[float], loads: Sequence[float]) -> FloatArray:
-    """Return each error's normal quantile, given the line through the errors before it; 0 for the first ones."""
+    """Return each error's normal quantile, given the line through earlier errors; 0 for the first `MIN_ERRORS`."""
     from scipy.special import ndtri, stdtr
 
     x, y = (np.asarray(each, dtype=np.float64) - (each[0] if len(each) else 0.0) for each in (loads, errors))

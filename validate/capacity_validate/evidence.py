@@ -48,7 +48,7 @@ class Evidence:
     kinds: Mapping[str, str] = field(default_factory=dict)
 
     def engine(self, asked: str | None) -> str | None:
-        """Return the engine `asked`, else the one that a result implies. Raises InvalidInput if they differ."""
+        """Return the engine `asked`, or else the engine that a result implies. Raises InvalidInput if they differ."""
         found = asked
         for run in self.runs:
             found = found or run.engine
@@ -85,67 +85,82 @@ def read_evidence(sources: Sequence[str | Path], *, rejected: dict[str, str] | N
         raise InvalidInput(
             "no result to calibrate on: give a benchmark's result file, an engine's log, or its /metrics"
         )
-    runs: list[MeasuredRun] = []
-    scrapes: list[ServerMetrics] = []
-    steps: list[DecodeSteps] = []
-    logs: list[ServerLog] = []
-    measurements: list[str] = []
-    kinds: dict[str, str] = {}
-    seen: dict[bytes, str] = {}
+    reader = _EvidenceReader(rejected)
+    for source in map(str, sources):
+        with reader.record_rejection(source):
+            reader.read(source)
+    return Evidence(
+        sources=tuple(map(str, sources)),
+        runs=(*reader.runs, *reader.scraped_runs()),
+        log=_single_server_log(reader.logs),
+        steps=tuple(reader.steps),
+        measurements=tuple(reader.measurements),
+        kinds=reader.kinds,
+    )
+
+
+@dataclass
+class _EvidenceReader:
+    """Reads sources by the kind of their content, and collects what they contain."""
+
+    rejected: dict[str, str] | None
+    runs: list[MeasuredRun] = field(default_factory=list)
+    scrapes: list[ServerMetrics] = field(default_factory=list)
+    steps: list[DecodeSteps] = field(default_factory=list)
+    logs: list[ServerLog] = field(default_factory=list)
+    measurements: list[str] = field(default_factory=list)
+    kinds: dict[str, str] = field(default_factory=dict)
+    seen: dict[bytes, str] = field(default_factory=dict)  # sources by the digest of their content
 
     @contextmanager
-    def record_rejection(source: str) -> Iterator[None]:
+    def record_rejection(self, source: str) -> Iterator[None]:
+        """Record a CapacityError in the block as the source's rejection; raise it if `rejected` is None."""
         try:
             yield
         except CapacityError as error:
-            if rejected is None:
+            if self.rejected is None:
                 raise
-            rejected[source] = str(error).removeprefix(f"{source}: ")
+            self.rejected[source] = str(error).removeprefix(f"{source}: ")
 
-    def read(source: str) -> None:
+    def read(self, source: str) -> None:
         is_address = re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*://", source) is not None
         raw = b"" if is_address else read_bytes(source, "a benchmark result")
         text = fetch_text(source) if is_address else str(raw, "utf-8-sig", errors="replace")
-        _refuse_copy(source, text, seen)
+        _refuse_copy(source, text, self.seen)
         if is_address or is_metrics(text):
-            kinds[source] = SCRAPE
-            scrapes.append(
-                read_scrape(source, text, scraped_s=time.time() if is_address else modified_s(source))
-            )
+            self.kinds[source] = SCRAPE
+            scraped_s = time.time() if is_address else modified_s(source)
+            self.scrapes.append(read_scrape(source, text, scraped_s=scraped_s))
         elif is_kernel_file(text):
-            kinds[source] = KERNELS
-            measurements.append(source)
+            self.kinds[source] = KERNELS
+            self.measurements.append(source)
         elif _JSON.match(text) or is_mlperf(text):
-            kinds[source] = RESULT
-            runs.extend([run.require_measured() for run in read_results(source, text)])
+            self.kinds[source] = RESULT
+            self.runs.extend([run.require_measured() for run in read_results(source, text)])
         else:
-            found, log = decode_steps(text), parse_server_log(source, text)
-            if not found and log is None:
-                raise MalformedFile(
-                    source,
-                    "is neither a supported benchmark result, nor an engine log or /metrics scrape with a usable value",
-                )
-            kinds[source] = LOG
-            found_logs = [log] if log is not None else []
-            _single_server_log([*logs, *found_logs])
-            steps.extend(found)
-            logs.extend(found_logs)
+            self._read_log(source, text)
 
-    for source in map(str, sources):
-        with record_rejection(source):
-            read(source)
-    with record_rejection(scrapes[-1].path if scrapes else ""):
-        for window in split_into_windows(scrapes):
-            with record_rejection(window.path):
-                runs.append(run_of_metrics(window).require_measured())
-    return Evidence(
-        sources=tuple(map(str, sources)),
-        runs=tuple(runs),
-        log=_single_server_log(logs),
-        steps=tuple(steps),
-        measurements=tuple(measurements),
-        kinds=kinds,
-    )
+    def _read_log(self, source: str, text: str) -> None:
+        steps, log = decode_steps(text), parse_server_log(source, text)
+        if not steps and log is None:
+            raise MalformedFile(
+                source,
+                "is neither a supported benchmark result, nor an engine log or /metrics scrape with a usable value",
+            )
+        self.kinds[source] = LOG
+        logs = [log] if log is not None else []
+        _single_server_log([*self.logs, *logs])
+        self.steps.extend(steps)
+        self.logs.extend(logs)
+
+    def scraped_runs(self) -> list[MeasuredRun]:
+        """Return a run for each window between two scrapes of /metrics."""
+        runs = []
+        with self.record_rejection(self.scrapes[-1].path if self.scrapes else ""):
+            for window in split_into_windows(self.scrapes):
+                with self.record_rejection(window.path):
+                    runs.append(run_of_metrics(window).require_measured())
+        return runs
 
 
 def _refuse_copy(source: str, text: str, seen: dict[bytes, str]) -> None:
@@ -165,7 +180,7 @@ def _require_same_server(first: ServerLog | None, other: ServerLog) -> None:
         if before != value:
             raise InvalidInput(
                 f"the results come from different servers: {name.replace('_', ' ')} is {before} in {first.path} and "
-                f"{value} in {other.path}: give the results of one server"
+                f"{value} in {other.path}; give only results of one server"
             )
 
 
@@ -206,13 +221,13 @@ def fetch_text(address: str) -> str:
         ) from None
     if len(content) > FETCH_BYTES:
         raise InvalidInput(
-            f"{address} returned more than {FETCH_BYTES // 2**20} MiB, longer than any engine's metrics"
+            f"{address} returned more than {FETCH_BYTES // 2**20} MiB, the limit; give the address of /metrics"
         )
     return str(content, "utf-8", errors="replace")
 
 
 def _read_in_time(answer: Any) -> bytes:
-    """Return at most `FETCH_BYTES` + 1 bytes of an HTTP answer. Raises TimeoutError for one that ends too late."""
+    """Return at most `FETCH_BYTES` + 1 bytes of an HTTP answer. Raises TimeoutError after `FETCH_SECONDS`."""
     until, content = time.monotonic() + FETCH_SECONDS, b""
     while len(content) <= FETCH_BYTES and (part := answer.read1(2**16)):
         content += part

@@ -79,11 +79,8 @@ def _run_process(
 ) -> ProcessOutcome:
     ours, theirs = Pipe()
     paths = os.pathsep.join(part for part in sys.path if part)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": paths,
-        "PYTHONUNBUFFERED": "1",
-    }  # keeps what it prints before it dies
+    # unbuffered, to keep what it prints before it dies
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-c", _START, str(theirs.fileno())]
     with ours, subprocess.Popen(command, env=environment, pass_fds=(theirs.fileno(),)) as process:
         theirs.close()
@@ -106,7 +103,7 @@ def _listen(
 ) -> tuple[ProcessOutcome | BaseException | None, str, bool]:
     """Forward a child's progress and return its answer, its last stage, and whether Ctrl-C was pressed.
 
-    The child receives Ctrl-C too: wait for it after the first, kill it at the second.
+    The child receives Ctrl-C too. The first Ctrl-C lets the child end by itself; the second kills it.
     """
     stage, interrupts = CASE_STAGE, 0
     answer = None
@@ -154,7 +151,7 @@ def main() -> None:
 
 
 def _end_with_parent(line: Connection) -> None:
-    """Wait until the parent's end of the pipe closes, because the parent was killed, and end this process."""
+    """End this process when the parent's end of the pipe closes, as it does if the parent is killed."""
     line.poll(None)
     os._exit(1)
 

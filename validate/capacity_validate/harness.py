@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import Flag
 from capacity.hardware import write_profile
+from capacity.model import ModelSpec
 from capacity_validate.calibrating import FittedProfile, calibrate
 from capacity_validate.campaigns import load_campaign
 from capacity_validate.cases import read_measurements
@@ -31,8 +32,9 @@ from capacity_validate.model_error import (
     whole_model_cases,
 )
 from capacity_validate.plausibility import bound_remarks, outlying_shapes, reach_remarks
+from capacity_validate.predictions import Predictor
 from capacity_validate.real_engine import measure_engine, require_engine
-from capacity_validate.report_data import ValidationReport, class_errors, median_error, untimed_cases
+from capacity_validate.report_data import CaseRow, ValidationReport, class_errors, median_error, untimed_cases
 from capacity_validate.review import case_roles, case_rows
 from capacity_validate.runner import Progress
 from capacity_validate.session import MEASUREMENTS, Session, environment, open_session
@@ -188,7 +190,6 @@ def _add_engine_comparison(
 
 
 def run_in_child(**arguments: Any) -> ProcessOutcome:
-    """Run `run_in_this_process` inside a child process, and return the outcome."""
     report, measured = run_in_this_process(**arguments)
     if measured.lost is None:
         return ProcessOutcome(answer=report)
@@ -331,17 +332,7 @@ def _build_report(
     fits, before, after = profile.half.fits, profile.half.before, profile.half.after
     cases = measured_cases(session)
     rows = case_rows(cases, before, after, case_roles(cases, fits, on_gpu=session.on_gpu))
-    odd = outlying_shapes(cases, fits, session.profile, on_gpu=session.on_gpu)
-    middle = statistics.median_high(row.spread for row in rows) if rows else 0.0
-    noise = (
-        [f"noisy: the times of half of the cases vary by more than {middle:.0%}"]
-        if middle > NOISE_LIMIT
-        else []
-    )
     model = None if session.transformer is None else session.transformer.model
-    host = (
-        after.step_model(model.num_layers).host if model is not None and whole_model_cases(session) else None
-    )
     serving = (serving_comparison(loaded, before, after, model) for loaded in results.runs if model)
     return ValidationReport(
         environment=environment(session.facts),
@@ -356,7 +347,7 @@ def _build_report(
         constants=tuple(fitted_constants(fit) for fit in fits),
         refused=tuple(profile.half.refused),
         bands={regime: (band.low, band.high) for regime, band in profile.residuals.items()},
-        host=None if host is None else {"step_s": host.step_s, "per_sequence_s": host.per_sequence_s},
+        host=_host_times(session, after, model),
         findings=tuple(results.findings),
         serving=tuple(serving),
         speculation=tuple(results.speculation),
@@ -372,15 +363,28 @@ def _build_report(
         remarks=(
             *reach_remarks(cases, session.profile),
             *results.remarks,
-            *odd,
+            *outlying_shapes(cases, fits, session.profile, on_gpu=session.on_gpu),
             *bound_remarks(fits),
-            *noise,
+            *_noise_remarks(rows),
         ),
     )
 
 
+def _host_times(session: Session, fitted: Predictor, model: ModelSpec | None) -> dict[str, float] | None:
+    if model is None or not whole_model_cases(session):
+        return None
+    host = fitted.step_model(model.num_layers).host
+    return {"step_s": host.step_s, "per_sequence_s": host.per_sequence_s}
+
+
+def _noise_remarks(rows: Sequence[CaseRow]) -> list[str]:
+    middle = statistics.median_high(row.spread for row in rows) if rows else 0.0
+    if middle <= NOISE_LIMIT:
+        return []
+    return [f"noisy: the times of half of the cases vary by more than {middle:.0%}"]
+
+
 def _write_report(report: ValidationReport, folder: Path) -> None:
-    """Write report.json and report.html."""
     from capacity_validate.html_report import to_html
 
     report.write_json(folder / "report.json")

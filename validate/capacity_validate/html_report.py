@@ -148,7 +148,6 @@ def _class_table(report: ValidationReport) -> Table:
 
 
 def _run_blocks(report: ValidationReport) -> list[Block]:
-    """Return the tables of whole-model runs, speculative decoding and error bands."""
     bands = [(regime, *ends) for regime, ends in report.bands.items()]
     return [
         Table("Whole model and serving", list(enumerate(report.serving, start=1)), SERVING),

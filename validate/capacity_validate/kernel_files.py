@@ -1,9 +1,10 @@
-"""Kernel times that other tools measured, as measurement files of `capacity validate`.
+"""Read kernel times that other tools measured, as measurement files of `capacity validate`.
 
-AIConfigurator's perf files (ai-dynamo/aiconfigurator, collector/helper.py `log_perf`, 2025 to 2026; times in ms; NCCL
-message sizes in elements), output of nccl-tests, JSON of nvbench, and traces (`kernel_trace`). A case is made only
-where the harness times the same work: products without the quantization of activations, attention without a cached
-prefix or window, experts on one GPU with equal load, all-reduce and all-gather by NCCL.
+Supported are AIConfigurator's perf files (ai-dynamo/aiconfigurator, collector/helper.py `log_perf`, 2025 to 2026;
+times in ms; NCCL message sizes in elements), output of nccl-tests, JSON of nvbench, and traces (`kernel_trace`). Only
+kernels that the harness times in the same way become cases: matrix multiplications without quantization of
+activations, attention without a cached prefix or window, experts on one GPU with equal load, and all-reduce and
+all-gather by NCCL.
 """
 
 import csv
@@ -37,8 +38,7 @@ _MLA = {"latent": 512, "rope": 64, "nope": 128}  # DeepSeek-V3, the only model t
 _MPI = r"^(?:\[[\d,]+\]<stdout>: ?)?"  # mpirun --tag-output
 _NCCL_HEADER = re.compile(_MPI + r"#\s+size\s+count\s+type\s", re.MULTILINE)
 _NCCL_ROW = re.compile(  # size, time out of place and in place (us)
-    _MPI + r"\s*(\d+)\s+\d+\s+\w+\s+\S+\s+-?\d+\s+([\d.]+)\s+\S+\s+\S+\s+\S+(?:\s+([\d.]+))?",
-    re.MULTILINE,
+    _MPI + r"\s*(\d+)\s+\d+\s+\w+\s+\S+\s+-?\d+\s+([\d.]+)\s+\S+\s+\S+\s+\S+(?:\s+([\d.]+))?", re.MULTILINE
 )
 _NCCL_RANK = re.compile(_MPI + r"#\s+Rank\s+\d+ .*?\[\S+\] (.+?)\s*$", re.MULTILINE)
 _NCCL_GPUS = re.compile(r"nThread (\d+) nGpus (\d+)")
@@ -53,7 +53,8 @@ def is_kernel_file(text: str) -> bool:
 
 
 def read_kernel_file(path: str | Path) -> Measurements:
-    """Read a measurement file, or the kernel times of another tool. Raises MalformedFile, also without any case."""
+    """Read a measurement file, or the kernel times of another tool. Raises MalformedFile, also if it has no usable
+    case."""
     text = str(read_bytes(path, "a benchmark result"), "utf-8-sig", errors="replace")
     if f'"{SCHEMA}"' in text[:2000]:
         return read_measurements(path)
@@ -94,7 +95,7 @@ def _measurements(
 
 def _make_timed_case(case: Case, seconds: float, repetitions: int = 1) -> MeasuredCase:
     if not 0 < seconds < MAX_KERNEL_S:
-        raise ValueError(f"a time of {seconds:g} s")
+        raise ValueError(f"a kernel time is {seconds:g} s: must be above 0 and below {MAX_KERNEL_S:g} s")
     timing = replace(summarise_samples([seconds], "graph"), repetitions=max(repetitions, 1))
     return MeasuredCase(case=case, status="ok", timing=timing)
 
@@ -194,7 +195,8 @@ def _attention_case(row: Mapping[str, str], number: Any) -> Case | None:
 
 
 def _collective_case(name: str, ranks: int, total_bytes: int) -> Case | None:
-    """Return the case of a collective by the size that nccl-tests prints: for an all-gather, of all ranks."""
+    """Return the case of a collective; None if the harness does not time it. `total_bytes`: the message size that
+    nccl-tests prints, for an all-gather the sum over all ranks."""
     if name not in ("all_reduce", "all_gather") or ranks < 2:
         return None
     size = total_bytes if name == "all_reduce" else total_bytes // ranks
@@ -207,8 +209,8 @@ def _read_nccl_tests(path: str | Path, text: str) -> Measurements:
     if named is None:
         raise MalformedFile(
             path,
-            "does not say which of the nccl-tests wrote it: keep the line with the command (all_reduce_perf ...), or "
-            "name the file all_reduce_perf.txt",
+            "does not name the program of nccl-tests that wrote it: keep the line with the command (all_reduce_perf "
+            "...), or name the file all_reduce_perf.txt",
         )
     devices = _NCCL_RANK.findall(text)
     per_process = _NCCL_GPUS.search(text)
@@ -245,7 +247,7 @@ def _read_nvbench(path: str | Path, document: Any) -> Measurements:
         path,
         cases,
         device=value_at(devices[0], "name") if isinstance(devices, list) and devices else None,
-        problem="contains no matrix product (axes M, N and K, and a type F16, BF16 or F32), only "
+        problem="contains no matrix multiplication (axes M, N and K, and a type F16, BF16 or F32), only "
         f"{', '.join(names)[:200]}",
     )
 
@@ -272,7 +274,6 @@ def _nvbench_case(state: Mapping[str, Any]) -> MeasuredCase | None:
 
 
 def _nvbench_value(summary: object) -> float | None:
-    """Return the number in a summary, which nvbench writes as text."""
     values = [entry["value"] for entry in value_at(summary, "data") or () if entry.get("name") == "value"]
     return float(values[0]) if values and values[0] is not None else None
 

@@ -1,9 +1,9 @@
 """Timelines of GPU kernels: torch profiler and Kineto traces, and kernel tables of `nsys stats`.
 
 A trace gives the time of each operator class (by kernel names), the GPU's idle share between kernels (the host was too
-slow), and how much of the collectives overlaps with other kernels. Products whose shapes the trace contains
-(`record_shapes=True`, outside CUDA graphs) become measured cases. `nsys stats` has no shapes: `cuda_gpu_trace` gives a
-timeline, `cuda_gpu_kern_sum` only totals.
+slow), and the share of the collectives' time that overlaps with other kernels. Matrix multiplications whose shapes the
+trace contains (`record_shapes=True`, outside CUDA graphs) become measured cases. `nsys stats` has no shapes:
+`cuda_gpu_trace` gives a timeline, `cuda_gpu_kern_sum` only totals.
 """
 
 import csv
@@ -32,7 +32,7 @@ _KERNEL_SUM, _KERNEL_TIMELINE = "Total Time (ns)", "Start (ns)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTrace:
-    """The kernels of one GPU: seconds by operator class; None for what the file does not contain.
+    """Summary of the kernels of one GPU: seconds by operator class. A field is None if the file lacks its data.
 
     `idle`: share of the time from the first to the last kernel in which no kernel ran. `overlapped`: share of the
     collectives' time in which another kernel ran.
@@ -47,7 +47,7 @@ class KernelTrace:
 
     @property
     def summary(self) -> str:
-        """Return one line: the shares of the classes, idle time and overlap."""
+        """Return one line with the operator classes' shares of GPU time, the idle share, and the overlap."""
         total = sum(self.seconds.values())
         ordered = sorted(self.seconds.items(), key=lambda item: -item[1])
         parts = [f"{name} {seconds / total:.0%}" for name, seconds in ordered if seconds >= 0.005 * total]
@@ -60,7 +60,7 @@ class KernelTrace:
 
 
 def kernel_class(name: str) -> str:
-    """Return the operator class of a kernel by its name: products, attention, ..., or "other"."""
+    """Return the operator class of a kernel, such as "attention", by its name; "other" if the name is unknown."""
     lower = name.lower()
     return next((found for found, parts in CLASSES.items() if any(part in lower for part in parts)), "other")
 
@@ -79,7 +79,7 @@ def is_nsys_table(text: str) -> bool:
 
 
 def read_trace(path: str | Path, text: str) -> KernelTrace:
-    """Return the kernels in a torch profiler trace; those of the first GPU in it. Raises MalformedFile."""
+    """Return the summary of the first GPU's kernels in a torch profiler trace. Raises MalformedFile."""
     document = parse_json(text, path)
     events = document.get("traceEvents")
     if not isinstance(events, list):
@@ -104,7 +104,7 @@ def read_trace(path: str | Path, text: str) -> KernelTrace:
 
 
 def read_nsys_table(path: str | Path, text: str) -> KernelTrace:
-    """Return the kernels in a table of `nsys stats`. Raises MalformedFile, ValueError and KeyError."""
+    """Return the summary of the kernels in a table of `nsys stats`. Raises MalformedFile, ValueError and KeyError."""
     lines = text.splitlines()
     start = next(i for i, line in enumerate(lines) if is_nsys_table(line))
     rows = [row for row in csv.DictReader(io.StringIO("\n".join(lines[start:]))) if row.get("Name")]
@@ -160,7 +160,7 @@ def _sum_by_class(kernels: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def _busy_seconds(starts: FloatArray, spans: FloatArray) -> float:
-    """Return the length of the union of intervals."""
+    """Return the seconds in which at least one of the intervals is active."""
     if not len(starts):
         return 0.0
     order = np.argsort(starts)
@@ -173,7 +173,7 @@ def _busy_seconds(starts: FloatArray, spans: FloatArray) -> float:
 def _product_cases(
     events: Sequence[Mapping[str, Any]], kernels: Sequence[Mapping[str, Any]]
 ) -> Iterator[MeasuredCase]:
-    """Yield a case for each shape of a matrix product, with the time of the kernels that it launched."""
+    """Yield a case for each shape of a matrix multiplication, with the time of the kernels that it launched."""
     launched: dict[object, float] = {}
     for event in kernels:
         key = event.get("args", {}).get("External id")

@@ -1,4 +1,4 @@
-"""Whether measurements describe the named GPU, idle and at its usual clocks: reasons to reject a file, and doubts.
+"""Check that measurements were taken on the named GPU while it was idle and at its usual clocks.
 
 The header of a measurement file has the card's facts before the run. Each run ends with a summary line: its drift, the
 measurements of the reference case, throttling, other processes, and the verdict.
@@ -76,7 +76,7 @@ def _rejections(file: Measurements, profile: HardwareProfile) -> Iterator[str]:
     for run in file.runs:
         drift, throttled = run.get("drift") or 0.0, run.get("throttled_fraction") or 0.0
         if abs(drift) > DRIFT:
-            yield f"the same work took {drift:+.0%} longer at the end of the run (limit {DRIFT:.0%}); {again}"
+            yield f"the time of the same work changed by {drift:+.0%} during the run (limit {DRIFT:.0%}); {again}"
         if throttled > THROTTLED_REJECTED:
             yield (
                 f"heat or a power brake reduced the clocks in {throttled:.0%} of the readings (limit "
@@ -87,7 +87,7 @@ def _rejections(file: Measurements, profile: HardwareProfile) -> Iterator[str]:
 def _doubts(file: Measurements, profile: HardwareProfile) -> Iterator[str]:
     facts = _facts(file)
     if not file.runs:
-        yield "the file has no summary of a run that ended, so drift and other load are unknown"
+        yield "the file has no summary of a completed run, so drift and other load are unknown"
     for where in (facts, *file.runs):
         busy = where.get("utilization_fraction") or 0.0
         if busy > BUSY_FRACTION:
@@ -110,7 +110,6 @@ def _doubts(file: Measurements, profile: HardwareProfile) -> Iterator[str]:
 
 
 def _is_same_card(file: Measurements, profile: HardwareProfile) -> bool:
-    """Return whether the named profile can be that of the measured card."""
     base, facts = profile.name.partition("@")[0], _facts(file)
     if base == file.profile.partition("@")[0] or file.environment.get("device") == UNKNOWN_GPU:
         return True

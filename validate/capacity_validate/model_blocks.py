@@ -110,7 +110,7 @@ class GroupedMixer:
 def window_mask(
     new_tokens: int, computed: int, window_tokens: int | None, device: Any, *, chunked: bool = False
 ) -> Any:
-    """Return a mask, True where a query may attend; None if the window covers the whole context."""
+    """Return a mask [new tokens, context], True where a query may attend; None if the window covers the context."""
     if window_tokens is None or computed + new_tokens <= window_tokens:
         return None
     query = torch.arange(computed, computed + new_tokens, device=device)[:, None]

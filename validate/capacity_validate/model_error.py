@@ -77,8 +77,7 @@ def serving_comparison(
 
 
 def extrapolate_depth(session: Session, after: Predictor) -> Extrapolation | None:
-    """Return the decode step time of the full model: predicted, and extrapolated from measurements with two numbers of
-    layers. None if no layer was cut."""
+    """Return the full model's decode step time, predicted and extrapolated from two depths; None if all layers fit."""
     whole = session.whole
     if whole is None or whole.transformer is None or whole.half_depth is None:
         return None

@@ -93,10 +93,10 @@ def explain_impossible_speed(measured: MeasuredCase, profile: HardwareProfile) -
 
 
 def is_explained_by_cache(measured: MeasuredCase, profile: HardwareProfile) -> bool:
-    """Return whether a time is impossible only for memory, by less than a wrong clock would make it.
+    """Return whether only the memory rate of a case is impossible, and by less than a wrong clock would cause.
 
     Kernels find data in the L2 cache, and even copies that flush it reach 114 % of an RTX 5090's datasheet bandwidth
-    (nvbench, issue 270, read 2026-11), so such times are marked but say nothing about other cases.
+    (nvbench, issue 270, read 2026-11). So such times are marked, but do not show that other cases are wrong.
     """
     compute_s = _compute_seconds(measured, profile) or 0.0
     memory_s = measured.bytes / profile.hbm_bytes_per_s
@@ -185,7 +185,7 @@ class ReferenceReading(NamedTuple):
 
 
 def reference_drift(readings: Sequence[ReferenceReading]) -> float | None:
-    """Return the relative change of the reference case's time from the first third to the last; None if too few."""
+    """Return the reference case's relative change of time, from first to last third; None for too few readings."""
     if len(readings) < MIN_REFERENCES:
         return None
     third = max(1, len(readings) // 3)

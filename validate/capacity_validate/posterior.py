@@ -141,7 +141,7 @@ def derivatives(predict: Predict, theta: Vector, at: Vector, steps: Vector, acti
 
 
 def calibrated_covariance(covariance: Matrix, slopes: Matrix, noise: Matrix) -> Matrix:
-    """Return theta's covariance after any measurements that have derivatives `slopes` and covariance `noise`."""
+    """Return theta's covariance after measurements with derivatives `slopes` and error covariance `noise`."""
     units = np.sqrt(np.diag(covariance))
     scaled = slopes * units
     precision = symmetric_inverse(covariance / np.outer(units, units)) + scaled.T @ np.linalg.solve(
@@ -159,9 +159,9 @@ def symmetric_inverse(matrix: Matrix) -> Matrix:
 def noise_covariance(figures: Sequence[MeasuredFigure]) -> Matrix:
     """Return the covariance matrix of ln(measured / predicted) of the measurements if theta were known exactly."""
     deviations = np.array([figure.deviation for figure in figures])
-    alike = np.array([[a.shared == b.shared for b in figures] for a in figures])
+    same_group = np.array([[a.shared == b.shared for b in figures] for a in figures])
     return np.outer(deviations, deviations) * np.where(
-        np.eye(len(figures), dtype=bool), 1.0, SHARED_VARIANCE * alike
+        np.eye(len(figures), dtype=bool), 1.0, SHARED_VARIANCE * same_group
     )
 
 
@@ -172,7 +172,8 @@ def student_weights(off: Vector) -> Vector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Problem:
-    """The function to minimise: residuals plus distance from the prior; theta in units of prior standard deviation."""
+    """The minimisation problem: misfit of the measurements plus distance from the prior, for theta in prior
+    deviations."""
 
     predict: Predict
     measured: Vector

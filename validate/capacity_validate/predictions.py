@@ -1,4 +1,4 @@
-"""Step-model predictions for single cases, by the formulas with which the step model predicts a step."""
+"""Predict the times of single cases with the formulas that the step model uses for whole steps."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -58,7 +58,7 @@ def calibration_target(case: Case, *, on_gpu: bool) -> Target | None:
 
 
 def is_calibration_case(case: Case, *, on_gpu: bool) -> bool:
-    """Return whether engines run this kernel variant, so that it is fitted; others are only compared."""
+    """Return whether a case is used to fit constants, because engines run its kernel variant."""
     engines_run = OPERATORS.get(case.operator, {}).get("engines_run")
     follows = engines_run is None or case.variant == engines_run["cuda" if on_gpu else "cpu"]
     return follows and calibration_target(case, on_gpu=on_gpu) is not None
@@ -227,7 +227,7 @@ _FORMULAS: Mapping[str, Callable[[Case, HardwareProfile], Formula | None]] = {
 
 
 def profile_lookup(profile: HardwareProfile) -> KernelLookup:
-    """Return a lookup of constants: the profile's harness kernels, then its engine kernels, then universal ones."""
+    """Return a lookup that searches the profile's harness kernels, then engine kernels, then universal constants."""
     return KernelLookup(coefficient_sources(profile), FAMILY)
 
 

@@ -246,7 +246,7 @@ def _name_words(text: str) -> set[str]:
 
 
 def is_card_of_profile(card_name: str, profile: HardwareProfile) -> bool:
-    """Return whether a card's name has the GPU family of a profile, such as `NVIDIA H100 80GB HBM3` of h100-pcie."""
+    """Return whether a card's name and a profile have the same GPU family (`NVIDIA H100 80GB HBM3` and h100-pcie)."""
     card, own = _name_words(card_name), _name_words(profile.name)
     return _family_words(own) <= card and not (OTHER_CARD & card) - own
 

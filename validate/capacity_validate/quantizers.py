@@ -117,7 +117,6 @@ def _largest_magnitude(x: Any) -> Any:
 
 
 def _pack_codes(codes: Any) -> Any:
-    """Pack two 4-bit codes into each byte."""
     codes = codes.to(torch.uint8).reshape(codes.shape[0], -1)
     if codes.shape[1] % 2:
         codes = torch.nn.functional.pad(codes, (0, 1))

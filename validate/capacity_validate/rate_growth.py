@@ -1,6 +1,6 @@
 """Growth of a request rate over time, a forecast, and the hours until it reaches a limit, with their intervals.
 
-A trend may continue or end at any time, and the level itself wanders. So the interval of the forecast contains that of
+A trend may continue or end at any time, and the level itself varies. So the interval of the forecast contains that of
 a random walk around the trend and that of a random walk without trend.
 """
 
@@ -48,10 +48,11 @@ class Growth:
         return (self.forecast_per_s.high or 0.0) < MAX_SPREAD * (self.forecast_per_s.low or 0.0)
 
     def hours_until(self, limit: Quantity) -> Quantity | None:
-        """Return the hours until the rate reaches `limit` (requests/s), if that is within the horizon; else None, also
-        without significant growth and without a known forecast.
+        """Return the hours until the rate reaches `limit` (requests/s).
 
-        The interval combines the ends of both intervals, so it contains more than 90 %; no upper end means never.
+        None if that is after the horizon, or if the growth is not significant or the forecast not known. The interval
+        combines the ends of both intervals, so it contains more than 90 %. It has no upper end if the rate may never
+        reach the limit.
         """
         if not (self.is_significant and self.is_known):
             return None
@@ -122,9 +123,9 @@ def rate_growth(
 def _forecast(x: FloatArray, y: FloatArray, horizon_h: float, degree: int) -> tuple[float, float, float]:
     """Return low end, value and high end (90 %) of the mean rate over the next hours, at least 0.
 
-    `x`: hours before now of the block means `y`. A random walk around a line (`degree` 1) or a constant (0), plus
-    independent scatter. Averaged over `WALKS`, the variance of a walk's step between blocks relative to the scatter,
-    by their restricted likelihood.
+    `x`: times of the block means `y`, in hours relative to now. The model is a random walk around a line (`degree` 1)
+    or a constant (0), plus independent scatter. Results for all `WALKS` (variance of a walk's step between blocks,
+    relative to the scatter) are averaged with their restricted likelihood as weight.
     """
     from scipy.special import stdtrit
 

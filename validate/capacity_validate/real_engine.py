@@ -69,7 +69,7 @@ def require_engine(engine: str) -> str:
 def serve_words(
     engine: str, checkpoint: str, pool: Pool, *, port: int, dummy_weights: bool = False
 ) -> tuple[str, ...]:
-    """Return the words of the project's launch command for an engine, with loopback as host and `port`."""
+    """Return the launch command of an engine as words; the engine listens on loopback at `port`."""
     words = [*launch_command(engine, checkpoint, pool).words, *(DUMMY_WEIGHTS if dummy_weights else ())]
     words[words.index("--port") + 1] = str(port)
     if words[0] == "python":
@@ -127,7 +127,7 @@ def measure_engine(
 ) -> EngineMeasurement:
     """Start `engine` with `checkpoint` (a Hugging Face name or folder), run `loads`, and compare with predictions.
 
-    `engine` may name a version, as in vllm@0.17; without one, the version in the engine's log counts. `loads` are
+    `engine` may name a version, as in vllm@0.17; without one, the version in the engine's log is used. `loads` are
     (concurrency, requests). `model` names the model if the checkpoint does not. With `dummy_weights` the engine uses
     random weights instead of downloading them. Results and the engine's log stay in `folder`. Raises InvalidInput if
     the engine is not installed or has another version, EngineFailed if it does not start or serve.
@@ -183,7 +183,7 @@ def run_process(words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[by
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Terminate the whole process group with a signal other than that of Ctrl-C; after a delay, kill what remains."""
+    """Terminate the process group with SIGTERM; after `STOP_S` seconds, kill the processes that remain."""
     _signal(process, signal.SIGTERM)
     try:
         with suppress(subprocess.TimeoutExpired):

@@ -44,7 +44,7 @@ def split_options(verb: str, options: Mapping[str, Any]) -> tuple[dict[str, Any]
 
 
 def rebuild_workload(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
-    """Return a run's requests with client latency, and how they were rebuilt. Raises as `_rebuild_requests`."""
+    """Return a run's requests, and a text on how they were rebuilt. Raises InvalidInput if a value is missing."""
     workload, how = _rebuild_requests(run, traffic)
     workload, client = replace(workload, offline=run.in_process), client_traffic(run, traffic)
     if "client_latency_s" not in client.model_fields_set:
@@ -59,7 +59,6 @@ def client_traffic(run: MeasuredRun, traffic: dict[str, Any]) -> Traffic:
 
 
 def _rebuild_requests(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
-    """Return a run's requests, and a text on how they were rebuilt. Raises InvalidInput if a value is missing."""
     concurrency = traffic.get("concurrency", run.concurrency)
     if concurrency != run.concurrency:
         run = replace(run, concurrency=concurrency)
@@ -102,10 +101,10 @@ def _require_lengths(run: MeasuredRun, known: Collection[str]) -> None:
 
 
 def alternative_workload(run: MeasuredRun, traffic: dict[str, Any]) -> Workload | None:
-    """Return other requests that a run without requests may have had; None if its requests are known.
+    """Return a second possible workload of a run that does not list its requests; None if the workload is known.
 
-    If only mean lengths are known, main workload and alternative have identical and lognormal lengths. If the request
-    rate is a mean over hours, the alternative has the rate of a usual day's peak.
+    If only mean lengths are known, the main workload has identical lengths and the alternative lognormal lengths. If
+    the request rate is a mean over hours, the alternative has the rate of a usual day's peak.
     """
     options = dict(traffic)
     if run.requests is None and run.range_ratio is None and "random_range_ratio" not in traffic:
@@ -120,7 +119,8 @@ def alternative_workload(run: MeasuredRun, traffic: dict[str, Any]) -> Workload 
 
 
 def _share_prefix(workload: Workload, rate: float | None) -> Workload:
-    """Return the requests with one shared prefix, so that this fraction of the prompt tokens is found in the cache."""
+    """Return the requests with a shared prefix, so that the fraction `rate` of the prompt tokens hits the prefix
+    cache."""
     if rate is None or rate < MIN_PREFIX_HIT_RATE or workload.content is not None:
         return workload
     shared = math.ceil(min(rate, MAX_PREFIX_HIT_RATE) * float(workload.prompt_tokens.mean()))

@@ -79,12 +79,10 @@ class ReplayedRun:
     workload: Workload
     exact: bool
     names: tuple[str, ...]
-    load_deviations: Mapping[str, float] = field(
-        default_factory=dict
-    )  # by name: from what is unknown of the load
+    # standard deviation of ln(metric) due to unknown parts of the load
+    load_deviations: Mapping[str, float] = field(default_factory=dict)
 
     def simulate(self, resolved: ResolvedPool) -> SimulationResult:
-        """Return the simulation of this run's requests on a deployment."""
         return replay(resolved, self.workload, frontend=run_frontend(resolved, self.run))
 
     def predict(self, resolved: ResolvedPool, beyond: Mapping[str, float]) -> list[float]:
@@ -92,7 +90,8 @@ class ReplayedRun:
         return self.values(self.simulate(resolved), beyond)
 
     def values(self, simulated: SimulationResult, beyond: Mapping[str, float]) -> list[float]:
-        """Return the metrics of a simulation of this run, as `predict`."""
+        """Return each metric's value in a simulation of this run, times its factor in `beyond`; NaN if it did not
+        complete."""
         result: dict[str, Any] = simulated.to_dict()
         if simulated.status != "complete":
             return [math.nan for _ in self.names]
@@ -105,8 +104,8 @@ class ReplayedRun:
         ]
 
     def measured_load(self, resolved: ResolvedPool) -> MeasuredLoad | None:
-        """Return this run's load with the errors of mean TTFT and TPOT that the calibrated deployment leaves; None if
-        the deployment does not complete it."""
+        """Return this run's load with the errors of mean TTFT and TPOT after calibration; None if it does not
+        complete."""
         simulated, adjustment = self.simulate(resolved), resolved.profile.adjustment
         means = whole_run_means(simulated.summary, simulated.records)
         if simulated.status != "complete" or means is None:
@@ -134,8 +133,8 @@ class ReplayedRun:
 def replayed_run(run: MeasuredRun, traffic: dict[str, Any], resolved: ResolvedPool) -> ReplayedRun:
     """Return a run with its rebuilt requests. Raises InvalidInput if a value is missing.
 
-    The deviations by what is unknown of the load are the differences between the logarithms of the predictions for its
-    two possible loads (`alternative_workload`).
+    If the load is not fully known, `load_deviations` are the differences between the logarithms of the predictions for
+    its two possible loads (`alternative_workload`).
     """
     workload, how = rebuild_workload(run, traffic)
     exact = how == "replayed request by request"

@@ -181,7 +181,8 @@ class ValidationReport(AnswerRecord):
 
     @property
     def operator_error(self) -> tuple[float, float] | None:
-        """Return the median absolute errors of held-out kernel cases before and after calibration; None if none."""
+        """Return the median absolute errors of held-out kernel cases, before and after calibration; None without such
+        cases."""
         rows = [r for r in self.cases if r.role == "held out" and not r.is_step]
         before = [abs(r.error_before) for r in rows if r.error_before is not None]
         after = [abs(r.error_after) for r in rows if r.error_after is not None]

@@ -36,7 +36,7 @@ class StepEvidence:
 
 
 def full_depth_steps(measured: Sequence[MeasuredCase]) -> list[MeasuredCase]:
-    """Return timed steps of the transformer at its full depth."""
+    """Return the timed whole-model steps that ran with the largest number of layers."""
     steps = [m for m in measured if m.status == "ok" and m.case.operator in _PHASES.values()]
     depth = max((m.case["layers"] for m in steps), default=0)
     return [m for m in steps if m.case["layers"] == depth]
@@ -52,7 +52,7 @@ def step_evidence(
 ) -> StepEvidence | None:
     """Fit the host time to half of the steps of `model`; return it, and (predicted, measured) seconds of the others.
 
-    None without such steps. Steps of `unseen`, a second model, are all held out and predicted with the same host time.
+    None if there are no steps. Steps of `unseen`, a second model, are all held out and use the same host time.
     """
     steps = full_depth_steps(measured)
     if not steps:
@@ -79,7 +79,7 @@ def step_evidence(
 def prediction_band(
     pairs: Sequence[tuple[float, float]], *, coverage: float = COVERAGE
 ) -> tuple[float, float]:
-    """Return the interval of the next step's measured / predicted - 1, widened to include 0. Needs two pairs."""
+    """Return the interval of the next step's measured / predicted - 1 from at least two pairs, widened to include 0."""
     from scipy.stats import t
 
     logs = np.log([measured / predicted for predicted, measured in pairs])
@@ -91,16 +91,13 @@ def prediction_band(
 
 
 def fit_residuals(
-    evidence: StepEvidence | None,
-    model: ModelSpec | None,
-    *,
-    source: str,
-    unseen: ModelSpec | None = None,
+    evidence: StepEvidence | None, model: ModelSpec | None, *, source: str, unseen: ModelSpec | None = None
 ) -> tuple[dict[str, Residuals], dict[str, str]]:
-    """Return error bands of the harness's own loop by regime (prefill, decode, decode_moe), and the reason for each
-    missing band. They say how well steps of known kernels are predicted; an engine's intervals do not use them.
+    """Return error bands of the harness's own loop by regime (prefill, decode, decode_moe), and reasons for missing
+    bands.
 
-    Steps of a second model count as much as those of the first.
+    The bands are the prediction errors for steps of known kernels; an engine's intervals do not use them. Steps of a
+    second model count as much as those of the first.
     """
     if evidence is None or model is None:
         return {}, {"error bands": "the measurements contain no steps of a whole model, or no model name"}

@@ -55,7 +55,7 @@ class Review(AnswerRecord):
 def review(
     measurements: Sequence[str | Path], *, gpu: str | None = None, profiles: Sequence[str] = ()
 ) -> Review:
-    """Predict every measured case by the profile, and by the profile fitted to the other half of the cases.
+    """Predict every measured case with the profile, and with the profile fitted to the other half of the cases.
 
     Writes nothing and needs no device. `gpu` overrides the profile that the files name. Raises InvalidInput,
     MalformedFile, and OutsideValidity for files that contradict each other.

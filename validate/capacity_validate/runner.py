@@ -96,8 +96,8 @@ class _PooledSamples:
 class RunOutcome:
     """The result of a run: case counts, omitted cases, the reason if the run was `stopped` early, and its `drift`.
 
-    `drift` is the relative change of times during the run: of the `references`, or without enough of them from the
-    first pass to the last.
+    `drift` is the relative change of times during the run. It is computed from the `references`, or from the first and
+    the last pass if there are too few references.
     """
 
     timed: int
@@ -141,7 +141,7 @@ class CaseRunner:
     ) -> RunOutcome:
         """Run cases in order, most valuable first. `deadline` is a `time.monotonic` value. Ctrl-C keeps the log.
 
-        Raises DeviceLost if the run can only continue in a fresh process, and InvalidInput if torch lacks this GPU.
+        Raises DeviceLost if the run can only continue in a fresh process, InvalidInput if torch lacks code for the GPU.
         """
         todo = [case for case in cases if not self.log.is_settled(case, passes=passes)]
         done, interrupted = 0, False
@@ -177,7 +177,6 @@ class CaseRunner:
         )
 
     def _shuffle(self, cases: Sequence[Case], number: int) -> list[Case]:
-        """Return the cases in the order of pass `number`."""
         order = list(cases)
         if self.seed is None:
             return order
@@ -189,7 +188,7 @@ class CaseRunner:
         return order
 
     def _time_reference(self, *, last: bool = False) -> None:
-        """Time the reference case if it is due, or again after the `last` case; give it up if it fails."""
+        """Time the reference case if it is due, or again after the `last` case; stop using it if it fails."""
         due_s = self._references[-1].at_s + REFERENCE_EVERY_S if self._references else 0.0
         if self.reference is None or (time.monotonic() < due_s and not last):
             return
@@ -268,16 +267,8 @@ class CaseRunner:
         pooled = self._samples_of_case(case)
         if pooled.samples and prepared.sustained_s:
             return True
-        if pooled.error is None and prepared.check is not None:
-            pooled.error = prepared.check()
-            if pooled.error > prepared.tolerance:
-                note = f"error {pooled.error:.2e} against float64, limit {prepared.tolerance:.0e}: not timed"
-                self.log.add(
-                    MeasuredCase(
-                        case=case, status="wrong", reference_error=min(pooled.error, 1e30), note=note
-                    )
-                )
-                return False
+        if not self._gives_correct_result(case, prepared, pooled):
+            return False
         if pooled.extra_bytes is None and prepared.extra_bytes is not None:
             pooled.extra_bytes = prepared.extra_bytes()
         samples = self.stopwatch.sample(
@@ -307,6 +298,19 @@ class CaseRunner:
         self.log.add(measured)
         return self._plausible(measured)
 
+    def _gives_correct_result(self, case: Case, prepared: PreparedCase, pooled: _PooledSamples) -> bool:
+        """Check a case's result if no earlier pass did; return False and log the case if its error is too large."""
+        if pooled.error is not None or prepared.check is None:
+            return True
+        pooled.error = prepared.check()
+        if pooled.error <= prepared.tolerance:
+            return True
+        note = f"error {pooled.error:.2e} against float64, limit {prepared.tolerance:.0e}: not timed"
+        self.log.add(
+            MeasuredCase(case=case, status="wrong", reference_error=min(pooled.error, 1e30), note=note)
+        )
+        return False
+
     def _plausible(self, measured: MeasuredCase) -> bool:
         """Return whether the time is possible; otherwise mark the case in the log, so that no fit uses it."""
         if self.datasheet is None:
@@ -314,8 +318,8 @@ class CaseRunner:
         reason = explain_impossible_speed(measured, self.datasheet)
         doubts = {} if reason is None else {measured.case.id: reason}
         shape = measured.case.family, shape_key(measured.case)
-        alike = [m for m in self.log.done.values() if (m.case.family, shape_key(m.case)) == shape]
-        doubts = find_equal_times(alike, self.datasheet) | doubts
+        same_shape = [m for m in self.log.done.values() if (m.case.family, shape_key(m.case)) == shape]
+        doubts = find_equal_times(same_shape, self.datasheet) | doubts
         for name, why in doubts.items():
             if (
                 name != measured.case.id

@@ -1,6 +1,6 @@
 """Scrapes of one server over time: read from /metrics or a Prometheus range, kept in a state file, split into windows.
 
-A state file and a Prometheus range contain the same: counters since the server's start, at several times. Removing a
+State files and Prometheus ranges contain the same data: counters since the server's start, at several times. Removing a
 scrape joins the windows before and after it, so a long history stays small.
 """
 
@@ -19,12 +19,7 @@ from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.external_files import parse_json, read_bytes
 from capacity.base.latency_metrics import HISTOGRAMS
 from capacity.base.output_files import write_file
-from capacity_validate.benchmark_results.metrics_scrape import (
-    LENGTHS,
-    is_metrics,
-    modified_s,
-    read_scrape,
-)
+from capacity_validate.benchmark_results.metrics_scrape import LENGTHS, is_metrics, modified_s, read_scrape
 from capacity_validate.evidence import fetch_text
 from capacity_validate.server_metrics import ServerMetrics
 
@@ -48,8 +43,8 @@ _COUNTERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The requests completed between two scrapes. `offered_per_s` counts arrivals: completions, and the change of the
-    number of running and waiting requests."""
+    """The requests completed between two scrapes. `offered_per_s` is the rate of arrivals, computed from completions
+    and the change in running and waiting requests."""
 
     metrics: ServerMetrics
     seconds: float
@@ -61,10 +56,10 @@ class Window:
 
 
 def read_scrapes(source: str) -> tuple[ServerMetrics, ...]:
-    """Return the scrapes at an http(s) address or in a file: one of /metrics, or those of a Prometheus
-    range or a state.
+    """Return the scrapes at an http(s) address or in a file.
 
-    Raises InvalidInput if the address does not answer in time; MalformedFile for other content.
+    The content is one scrape of /metrics, a Prometheus range, or a state file. Raises InvalidInput if the address does
+    not answer in time; MalformedFile for other content.
     """
     at_s: float | None
     if "://" in source:
@@ -84,7 +79,8 @@ def read_scrapes(source: str) -> tuple[ServerMetrics, ...]:
 
 
 def _range_address(source: str) -> str:
-    """Return the address; with the engines' metrics of the last 7 days if a query_range address has no query."""
+    """Return the address; if it ends in query_range without a query, add one for the engines' metrics of the last 7
+    days."""
     parts = urllib.parse.urlsplit(source)
     if not parts.path.endswith(RANGE_PATH) or parts.query:
         return source
@@ -127,9 +123,8 @@ def _range_scrapes(source: str, document: Any) -> Iterator[ServerMetrics]:
 
 
 def _trim(scrape: ServerMetrics) -> ServerMetrics:
-    """Return a scrape with only the metrics that windows use."""
     if scrape.scraped_s is None:
-        raise MalformedFile(scrape.path, "has no time: give a file or an address")
+        raise MalformedFile(scrape.path, "contains no timestamp: give a file or an address")
     return replace(
         scrape,
         counters={
@@ -147,8 +142,8 @@ def _trim(scrape: ServerMetrics) -> ServerMetrics:
 def extend_history(
     history: Sequence[ServerMetrics], new: Sequence[ServerMetrics]
 ) -> tuple[ServerMetrics, ...]:
-    """Return the history with the later ones of `new`. Above `MAX_SCRAPES`, scrapes of its first half are removed
-    where the windows before and after them are shortest together."""
+    """Return the history with the later scrapes of `new`. Raises InvalidInput if they belong to another server.
+    Above `MAX_SCRAPES`, scrapes in the first half are removed, each time the one between the two shortest windows."""
     found = list(history)
     for scrape in sorted(new, key=lambda each: each.scraped_s or 0.0):
         if found and (scrape.engine, scrape.models) != (found[-1].engine, found[-1].models):
@@ -165,8 +160,7 @@ def extend_history(
 
 
 def split_history(history: Sequence[ServerMetrics], least_s: float = 1.0) -> list[Window]:
-    """Return the windows between scrapes, each with enough requests and at least `least_s` seconds. No window contains
-    a restart."""
+    """Return the windows between scrapes with enough requests and at least `least_s` seconds; none spans a restart."""
     windows: list[Window] = []
     start: ServerMetrics | None = None
     for scrape in history:

@@ -1,4 +1,4 @@
-"""What files of a server contain: the kind of each file, the server's settings, and its runs."""
+"""Read the files of one server: the kind of each file, the server's settings, and its runs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class ServerFiles:
     """The content of a server's files.
 
     `model` is a preset's name, or None if no file names a known model. `fields` are the settings in the files as pool
-    fields. Both lack what the files contradict each other on.
+    fields. Neither contains values on which the files contradict each other.
     """
 
     files: tuple[FileContent, ...]
@@ -95,7 +95,6 @@ def _known_model(evidence: Evidence, server: ServerLog | None) -> str | None:
 
 
 def _content(evidence: Evidence, path: str) -> str:
-    """Return what was read from one file."""
     runs = [run for run in evidence.runs if run.path == path]
     if runs:
         return f"{len(runs)} run{'s' * (len(runs) > 1)}, {sum(run.completed for run in runs):,} requests"
@@ -105,7 +104,7 @@ def _content(evidence: Evidence, path: str) -> str:
 
 
 def _settings(evidence: Evidence, server: ServerLog | None, model: str | None) -> Iterator[ServerSetting]:
-    """Yield model, settings and sizes with the file that states each, then the expected ones that no file states."""
+    """Yield the model, settings and logged sizes with the file that states each, then expected settings in no file."""
     logs = [log for log in (evidence.log, *(run.server for run in evidence.runs)) if log is not None]
     origins: dict[str, str] = {}
     for log in logs:
@@ -124,7 +123,8 @@ def _settings(evidence: Evidence, server: ServerLog | None, model: str | None) -
 
 
 def server_files_view(answer: ServerFiles) -> View:
-    """Return the view: files, settings with their origin, and the load and figures of each run."""
+    """Return the view of a server's files: the files, the settings with their origin, and load and metrics of each
+    run."""
     files = [
         Column("file", "path"),
         Column("kind", "kind"),
@@ -159,7 +159,6 @@ def _load_text(run: MeasuredRun) -> str:
 
 
 def _lengths_text(run: MeasuredRun) -> str:
-    """Return the mean lengths of prompts and outputs in tokens."""
     means = [run.mean_prompt_tokens, run.mean_output_tokens]
     if run.requests is not None:
         means = [float(np.mean(n)) for n in (run.requests.prompt_tokens, run.requests.output_tokens)]

@@ -2,7 +2,8 @@
 
 vLLM 0.6 to 0.33 prints its release (api_server.py, api_utils.py), the arguments that differ from their defaults, and
 the engine's configuration (v1/engine/core.py). SGLang prints all of its arguments (engine.py). TensorRT-LLM 1.0 and
-later prints its release, its PyTorch settings (pyexecutor/config.py), and memory twice: for a trial run, then final.
+later prints its release, its PyTorch settings (pyexecutor/config.py), and its memory, first for a trial run and then
+the final values.
 """
 
 import ast
@@ -70,7 +71,7 @@ def launch_settings(text: str) -> LoggedSettings | None:
 
 
 def _add_hub_names(models: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of a model, preceded by the Hugging Face name of a folder in the Hugging Face cache."""
+    """Return a model's names; the Hugging Face name comes first if a name is a folder of the Hugging Face cache."""
     hub = [
         f"{found[1]}/{found[2]}" for name in models if (found := _LINES["snapshot"].search(name)) is not None
     ]
@@ -171,7 +172,7 @@ _LIMITS = ("max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_siz
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLog:
-    """Values that a server printed at start-up; None if it did not. Memory is in bytes per GPU."""
+    """Values that a server printed at start-up. A value is None if it was not printed. Memory is in bytes per GPU."""
 
     path: str
     kv_tokens: int | None = None
@@ -279,10 +280,7 @@ def parse_server_log(path: str | Path, text: str) -> ServerLog | None:
         else:
             fields[name] = number if name == "concurrency_limit" else int(number)
     return ServerLog(
-        path=str(path),
-        **fields,
-        prefix_hit_rate=_prefix_hit_rate(text),
-        launch=launch or LoggedSettings(),
+        path=str(path), **fields, prefix_hit_rate=_prefix_hit_rate(text), launch=launch or LoggedSettings()
     )
 
 

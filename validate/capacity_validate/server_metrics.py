@@ -3,7 +3,7 @@
 Names are those of the engine without its prefix (`vllm:prompt_tokens_total` is `prompt_tokens_total`). Samples that
 differ only in their labels (engines, finish reasons) are added up. Source of the names: vLLM 0.6 to 0.33,
 v1/metrics/loggers.py; SGLang 0.4 to 0.5, srt/observability/metrics_collector.py. Written without prometheus_client,
-because its parser rejects a whole scrape for one malformed line, and histograms would still have to be put together.
+because its parser rejects a whole scrape for one malformed line, and does not assemble histograms.
 """
 
 import math
@@ -57,15 +57,15 @@ class Histogram:
         )
 
     def buckets(self) -> Iterator[tuple[float, float, float]]:
-        """Yield lower bound, upper bound and number of observations of each bucket that has some."""
+        """Yield lower bound, upper bound and number of observations of each bucket that is not empty."""
         edges = zip(pairwise((0.0, *self.bounds)), pairwise((0.0, *self.counts)), strict=True)
         for (low, high), (before, count) in edges:
             if count > before:
                 yield low, high, count - before
 
     def quantile(self, share: float) -> tuple[float, float] | None:
-        """Return a quantile by linear interpolation in its bucket, and the standard deviation of its logarithm that
-        the bucket's width allows. None if it lies above the highest finite bound."""
+        """Return the quantile `share` (0 to 1), interpolated in its bucket, and the standard deviation of its
+        logarithm that follows from the bucket's width. None if the quantile lies above the highest finite bound."""
         below, wanted = 0.0, share * self.count
         for low, high, number in self.buckets():
             if below + number >= wanted > 0:
@@ -105,9 +105,9 @@ class Histogram:
 class ServerMetrics:
     """The metrics of one server at one time, or since an earlier scrape (`minus`).
 
-    `gauges`: one value per label set. `labels`: of metrics that describe the server (`cache_config_info`). `start_s`
-    and `scraped_s`: seconds since 1970, when the process and the counted period ends; None if unknown. `seconds`: the
-    counted period.
+    `gauges`: one value per label set. `labels`: the labels of metrics that describe the server (`cache_config_info`).
+    `start_s`: when the process started. `since_s` and `scraped_s`: start and end of the period in which events were
+    counted. All three are in seconds since 1970, or None if unknown.
     """
 
     path: str
@@ -141,17 +141,17 @@ class ServerMetrics:
         return int(found) if found < 1e12 else 0
 
     def histogram(self, *names: str) -> Histogram | None:
-        """Return the first of these histograms that has observations."""
+        """Return the first histogram in `names` that has observations; None if there is none."""
         return next(
             (h for name in names if (h := self.histograms.get(name)) is not None and h.count > 0), None
         )
 
     def counter(self, *names: str) -> float | None:
-        """Return the first of these counters that exists."""
+        """Return the first counter in `names` that exists; None if there is none."""
         return next((self.counters[name] for name in names if name in self.counters), None)
 
     def gauge(self, *names: str) -> float | None:
-        """Return the sum over label sets of the first of these gauges that exists."""
+        """Return the first gauge in `names` that exists, summed over its label sets; None if there is none."""
         return next((sum(self.gauges[name]) for name in names if name in self.gauges), None)
 
     @property
@@ -179,7 +179,7 @@ class ServerMetrics:
         return None
 
     def follows(self, earlier: "ServerMetrics") -> bool:
-        """Return whether this is a later scrape, or the same one, of the same process: no counter has decreased."""
+        """Return whether this is the same or a later scrape of the same process. No counter has decreased then."""
         if (self.engine, self.models) != (earlier.engine, earlier.models):
             return False
         if "://" in self.path and "://" in earlier.path and self.path != earlier.path:
@@ -193,7 +193,7 @@ class ServerMetrics:
         )
 
     def minus(self, earlier: "ServerMetrics") -> "ServerMetrics":
-        """Return what happened since an earlier scrape of the same server; gauges and labels are the later ones.
+        """Return the counts since an earlier scrape of the same server, with the gauges and labels of this scrape.
 
         Raises InvalidInput if `earlier` comes from another process, or later.
         """
@@ -239,7 +239,7 @@ def parse_metrics(path: str, text: str, *, scraped_s: float | None = None) -> Se
 
 
 class _Parts:
-    """The samples of a scrape, sorted by kind while it is read."""
+    """Collects the samples of a scrape by kind."""
 
     def __init__(self) -> None:
         self.engines: set[str] = set()

@@ -31,7 +31,7 @@ def served_model(
     quantization: object = None,
     download: bool = False,
 ) -> str:
-    """Return the name of the served model: the user's, otherwise that in the log or in a result file.
+    """Return the name of the served model: the user's, or else the one in the log or in a result file.
 
     If the user gave no `quantization` and a file names a quantized version of the user's model, return that version.
     Raises InvalidInput if two sources name different models, or if none names one.
@@ -78,7 +78,6 @@ def _first_known_model(names: Sequence[str], *, download: bool) -> tuple[str, Mo
 
 
 def _same_model(one: ModelSpec, other: ModelSpec) -> bool:
-    """Return whether two models have the same architecture; their storage formats may differ."""
     apart = abs(one.total_params - other.total_params) / one.total_params
     return (one.hidden_size, one.num_layers) == (other.hidden_size, other.num_layers) and apart < SAME_SIZE
 
@@ -110,7 +109,7 @@ def weights_contradiction(planned: ResolvedPool, log: ServerLog | None) -> str |
     if abs(expected / log.weights_bytes - 1) <= SAME_WEIGHTS:
         return None
     return (
-        f"{log.path} says that weights take {log.weights_bytes / 2**30:.2f} GiB per GPU, but "
+        f"{log.path} states {log.weights_bytes / 2**30:.2f} GiB of weights per GPU, but "
         f"{planned.model.name} in {planned.scheme.name} takes {expected / 2**30:.2f} GiB: give --quantization, "
         "--tensor-parallel-size and --model as the server was started"
     )
@@ -144,7 +143,6 @@ def _complete_fields(
 
 
 def _engine(fields: dict[str, Any], settings: dict[str, Any], log: ServerLog) -> dict[str, Any]:
-    """Return the engine with its release, if known."""
     own, logged = fields.get("engine"), settings.get("engine")
     if own is None or logged is None:
         return {} if own is None else {"engine": own}
@@ -159,7 +157,7 @@ def _engine(fields: dict[str, Any], settings: dict[str, Any], log: ServerLog) ->
 def _quantization(
     spec: ModelSpec, fields: dict[str, Any], settings: dict[str, Any], log: ServerLog
 ) -> dict[str, Any]:
-    """Return `quantization` as this package's name of the logged format; empty if the log does not state it."""
+    """Return `quantization` with this package's name of the logged format; empty if the log does not state it."""
     if "quantization" not in settings:
         return {}
     word = settings["quantization"]
@@ -179,7 +177,7 @@ def _quantization(
         scheme_for(spec, printed)
     except InvalidInput:
         raise InvalidInput(
-            f"{log.path} says quantization {word}, which is not a format of {spec.name}: give --quantization "
+            f"{log.path} states quantization {word}, which is not a format of {spec.name}: give --quantization "
             "(fp8, int4-g128, ...), or the quantized model as --model"
         ) from None
     return {"quantization": NO_MARLIN.get(printed, printed)}
@@ -199,5 +197,5 @@ def _kv_formats_differ(
 def _contradiction(name: str, own: object, logged: object, log: ServerLog) -> InvalidInput:
     flag = f"--{name.replace('_', '-')}"
     return InvalidInput(
-        f"{flag} is {own}, but {log.path} says {logged}: leave {flag} out, or give the log of that server"
+        f"{flag} is {own}, but {log.path} states {logged}: leave {flag} out, or give the log of that server"
     )

@@ -75,7 +75,7 @@ class Session:
         return use_fp16(plan) if "bf16" in self.missing else plan
 
     def find_model(self, name: str) -> ModelSpec:
-        """Return a model in the 16-bit format in which this device serves it."""
+        """Return a model by name; a bf16 model is converted to fp16 if the device lacks bf16."""
         spec = find_model(name)
         return change_dtype(spec, "fp16") if spec.dtype == "bf16" and "bf16" in self.missing else spec
 
@@ -202,7 +202,6 @@ def copy_rate(torch: Any, device: str, free_bytes: float) -> float:
 
 
 def _header(facts: DeviceFacts, campaign: Campaign, profile: HardwareProfile) -> dict[str, Any]:
-    """Return the header, which is the first line of a measurement file."""
     header: dict[str, Any] = {"environment": environment(facts), "profile": profile.name}
     if facts.kind == "cpu" or is_provisional(profile):
         header["profile_toml"] = dump_profile(profile)

@@ -19,7 +19,7 @@ MIN_CASES_FOR_ENDS = 4  # minimum number of cases of a shape to fit both ends
 
 
 def split_cases(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[MeasuredCase]]:
-    """Split each operator's cases into fitted and held-out ones, chosen by size and digest, never by time.
+    """Split each operator's cases into fitted and held-out ones, chosen by size and case id, never by time.
 
     Every second shape in order of size is held out, up to half of the cases, but never the smallest or largest,
     because a fit should interpolate. With too few shapes, half of the cases are held out, except the two ends.

@@ -135,7 +135,7 @@ class Submission:
 
 
 def check_submission(path: Path, *, earlier: Sequence[Path] = ()) -> tuple[Check, ...]:
-    """Replay a submission and return its checks; the first that fails is the last.
+    """Check a submission and return the result of each check, up to the first that fails.
 
     `earlier`: measurement files of other runs; those of the same device must agree. Raises MalformedFile if the archive
     cannot be read.
@@ -162,7 +162,7 @@ def check_submission(path: Path, *, earlier: Sequence[Path] = ()) -> tuple[Check
 
 
 def _unpack(path: Path, folder: Path) -> str:
-    """Unpack the files that the manifest lists and compare their digests. Only plain files, so nothing is executed."""
+    """Unpack the files that the manifest lists and compare their digests. Only plain files are accepted."""
     content = read_bytes(path, "a submission")
     files: dict[str, bytes] = {}
     try:
@@ -274,7 +274,7 @@ def _check_replay(found: Submission, folder: Path) -> str:
 
 
 def _numbers(profile: HardwareProfile) -> dict[str, float]:
-    """Return the numbers of a profile's fitted step times by their place."""
+    """Return the numbers in a profile's step-time tables by their path, such as `families.torch.gemm.bf16.fixed_s`."""
     known = profile.step_time
 
     def leaves(value: Any, place: str) -> Iterator[tuple[str, float]]:

@@ -86,7 +86,8 @@ def sliding_window(*, window: int = 64, context: int = 200, seed: int = 0) -> Fi
 
 
 def attention_sinks(*, sinks: int = 4, window: int = 32, context: int = 128, seed: int = 0) -> Finding:
-    """Check that attention over the first `sinks` and last `window` tokens equals masking the others."""
+    """Check that attention over the first `sinks` and last `window` tokens equals attention with all other tokens
+    masked."""
     generator = torch.Generator().manual_seed(seed)
     q, k, v = (
         torch.randn(1, 4, n, 32, generator=generator, dtype=torch.float64) for n in (1, context, context)
@@ -130,8 +131,7 @@ def _cache_finding(model: Transformer, name: str) -> Finding:
 
 
 def cache_difference(model: Transformer) -> float:
-    """Process a prompt in one prefill, and again in chunks plus decode steps; return the largest relative difference
-    between the last logits of the two."""
+    """Return the largest relative difference between last logits of one prefill, and of chunks plus decode steps."""
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(model.model.vocab_size, (TOKENS,), generator=generator).tolist()
     order = torch.randperm(model.num_blocks, generator=generator).tolist()
@@ -167,7 +167,7 @@ def device_model(device: str, name: str) -> ModelSpec:
 
 
 def device_findings(device: str, captures: GraphCapturer | None) -> Iterator[Finding]:
-    """Yield results of checks on the device one by one, the broadest first in case the run is interrupted."""
+    """Yield results of checks on the device one by one, the most general first in case the run is interrupted."""
     dtype = served_dtype(device)
     for heads, kv_heads, width, window in WINDOWS:
         yield paged_finding(device, heads=heads, kv_heads=kv_heads, width=width, window=window)

@@ -26,7 +26,8 @@ Conditions = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One reading of the card. `at_s` is a value of `time.monotonic`; None: the driver does not report it."""
+    """One reading of the card. `at_s` is a value of `time.monotonic`. A field is None if the driver does not report
+    it."""
 
     at_s: float
     sm_clock_hz: float | None = None

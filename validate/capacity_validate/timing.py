@@ -114,8 +114,8 @@ def summarise_samples(
 def is_precise(samples: Sequence[float]) -> bool:
     """Return whether the median's standard error is so small that this pass needs no more samples.
 
-    Neighbouring samples share a clock and a temperature, so the standard error of independent samples is widened by
-    their autocorrelation r, to sqrt((1 + r) / (1 - r)) times itself.
+    Neighbouring samples share a clock and a temperature, so the standard error of independent samples is multiplied by
+    sqrt((1 + r) / (1 - r)), where r is their autocorrelation.
     """
     if len(samples) < MIN_PRECISE_SAMPLES:
         return False
@@ -291,8 +291,7 @@ class CudaStopwatch:
     def _time_graph(
         self, calls: Sequence[Call], wanted: int, *, budget_s: float, at_least: int, at_most: int
     ) -> Samples | None:
-        """Return, for each replay of a graph of `wanted` or more calls, the seconds per call; None if capture
-        fails."""
+        """Return the seconds per call in each replay of a graph of `wanted` or more calls; None if capture fails."""
         rounds = math.ceil(wanted / len(calls))
         inner = rounds * len(calls)
 

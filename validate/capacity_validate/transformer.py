@@ -164,17 +164,13 @@ class Transformer:
         slots = [held[span // size] * size + span % size for held, span in zip(blocks, spans, strict=True)]
         ends = np.cumsum([len(row.tokens) for row in ordered])
         sampled = [np.arange(end - row.samples, end) for end, row in zip(ends, ordered, strict=True)]
-        width = max((len(held) for held in blocks[: len(decode)]), default=0)
-        tables = np.zeros((len(decode), width), dtype=np.int64)
-        for table, held in zip(tables, blocks, strict=False):
-            table[: len(held)] = held
         contexts = tuple(row.computed + 1 for row in decode)
         sent = self._send(
             [
                 np.concatenate([np.asarray(row.tokens, dtype=np.int64) for row in ordered]),
                 np.concatenate(spans),
                 np.concatenate(slots),
-                tables,
+                _pad_block_tables(blocks[: len(decode)]),
                 np.array(contexts, dtype=np.int64),
                 np.concatenate(sampled),
                 *blocks[len(decode) :],
@@ -224,6 +220,15 @@ class Transformer:
         """Return the most likely next token at every sampled position; waits for the device."""
         chosen: list[int] = self.logits(step).argmax(dim=-1).tolist()
         return chosen
+
+
+def _pad_block_tables(blocks: Sequence[Any]) -> Any:
+    """Return the block ids of decode rows as one array [rows, blocks], padded with block 0."""
+    width = max(map(len, blocks), default=0)
+    tables = np.zeros((len(blocks), width), dtype=np.int64)
+    for table, held in zip(tables, blocks, strict=True):
+        table[: len(held)] = held
+    return tables
 
 
 @dataclass

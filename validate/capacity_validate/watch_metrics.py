@@ -20,7 +20,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metric(NamedTuple):
-    """A gauge: its help text and its unit in Grafana."""
+    """A gauge with its help text and its unit in Grafana."""
 
     help: str
     unit: str
@@ -32,8 +32,8 @@ METRICS = read_rows(Path(__file__).with_name("watch_metrics.toml"), Metric, name
 def prometheus_text(report: WatchReport) -> str:
     """Return the report in Prometheus' text format.
 
-    An interval has three samples, with the label `bound`: value, and low and high of the 90 % interval. A metric
-    without a value is absent.
+    A value with an interval becomes three samples with the label `bound`: value, and low and high of the 90 % interval.
+    A metric without a value is absent.
     """
     samples: dict[str, list[str]] = {name: [] for name in METRICS}
     for name, labels, value in _samples(report):
@@ -84,7 +84,7 @@ def _samples(report: WatchReport) -> Iterator[tuple[str, dict[str, str], Quantit
 
 
 class MetricsServer:
-    """An HTTP server of `text` at /metrics, in a thread that ends with the process."""
+    """An HTTP server that returns `text` at /metrics, in a thread that ends with the process."""
 
     def __init__(self, address: str) -> None:
         """Listen at HOST:PORT, or at PORT of the loopback interface. Raises InvalidInput."""
@@ -133,7 +133,7 @@ def _read(name: str) -> str:
 
 
 def grafana_dashboard() -> str:
-    """Return a dashboard with one panel for each metric, and observed and predicted latencies in one, as JSON."""
+    """Return a Grafana dashboard as JSON, with one panel per metric; observed and predicted latencies share a panel."""
     source = {"type": "prometheus", "uid": "${datasource}"}
     panels: list[dict[str, Any]] = []
     for name in (each for each in METRICS if not each.startswith("predicted_")):

@@ -101,17 +101,17 @@ class WatchReport(AnswerRecord):
 
     @property
     def healthy(self) -> bool:
-        """Return whether no measurement left its interval."""
+        """Return whether no change is outside the 90 % interval of repeated runs."""
         return not any(change.outside for change in self.changes)
 
 
 def compare_windows(
     found: Sequence[tuple[Window, tuple[MetricRow, ...]]],
 ) -> tuple[tuple[WatchedWindow, ...], tuple[ServerChange, ...]]:
-    """Return the windows, and the changes of the server by the drift test on each mean.
+    """Return the windows with corrected predictions, and the changes that the drift test finds in mean TTFT and TPOT.
 
-    Predictions are multiplied by the mean of measured / predicted before a change; their intervals are the scatter of
-    repeated runs of one server, for percentiles together with the scatter of the windows before a change.
+    Predictions are multiplied by the mean of measured / predicted before a change. Their intervals contain the scatter
+    of repeated runs of one server, and for percentiles also the scatter of the windows before a change.
     """
     changes: list[ServerChange] = []
     rows: dict[float, list[MetricRow]] = {window.end_s: [] for window, _ in found}
@@ -130,14 +130,8 @@ def compare_windows(
             )
             start = len(logs) if drift is None else max(drift.start, 1)
             if drift is not None:
-                factor = math.exp(fmean(logs[start:]) - fmean(logs[:start]))
                 changed_s[metric] = pairs[start][0].end_s - pairs[start][0].seconds
-                outside = abs(math.log(factor)) > Z_90 * scatter
-                changes.append(
-                    ServerChange(
-                        metric=pairs[0][1].name, since_s=changed_s[metric], factor=factor, outside=outside
-                    )
-                )
+                changes.append(_server_change(pairs[0][1].name, changed_s[metric], logs, start, scatter))
         else:
             start = sum(window.end_s - window.seconds / 2 < changed_s[metric] for window, _ in pairs)
             scatter = math.hypot(scatter, pstdev(logs[:start] or [0.0]))
@@ -158,12 +152,21 @@ def compare_windows(
     return points, tuple(changes)
 
 
+def _server_change(
+    metric: str, since_s: float, logs: Sequence[float], start: int, scatter: float
+) -> ServerChange:
+    """Return the change of `logs`, ln(measured / predicted), at index `start`; `scatter`: between repeated runs."""
+    moved = fmean(logs[start:]) - fmean(logs[:start])
+    outside = abs(moved) > Z_90 * scatter
+    return ServerChange(metric=metric, since_s=since_s, factor=math.exp(moved), outside=outside)
+
+
 def report_notes(
     growth: Growth | None, changes: Sequence[ServerChange], windows: Sequence[Window]
 ) -> Iterator[str]:
     yield (
         f"The alarm is false at most once in {FALSE_ALARMS[0.0]:,} windows, or once in {FALSE_ALARMS[0.6]:,} if "
-        f"neighbouring windows have a correlation of 0.6; there are {len(windows)} so far."
+        f"neighbouring windows have a correlation of 0.6; there are {len(windows)} windows so far."
     )
     if growth is not None and not growth.by_day:
         yield f"The growth includes the time of day, because the history is shorter than {MIN_DAYS} days."
@@ -173,4 +176,4 @@ def report_notes(
                 f"{change.metric} changed by {change.factor - 1:+.1%}, within the 90 % interval of repeated runs."
             )
     if changes:
-        yield "Limits are those since the change. To accept it as normal, remove the --state file."
+        yield "Limits use only the windows since the change. To accept the change as normal, remove the --state file."

@@ -41,13 +41,7 @@ from capacity_validate.scrape_history import (
     write_state,
 )
 from capacity_validate.server_metrics import ServerMetrics
-from capacity_validate.watch_report import (
-    Scenario,
-    WatchedLevel,
-    WatchReport,
-    compare_windows,
-    report_notes,
-)
+from capacity_validate.watch_report import Scenario, WatchedLevel, WatchReport, compare_windows, report_notes
 
 MIN_WINDOWS = 4
 CALIBRATION_RUNS = 4
@@ -81,9 +75,9 @@ def watch(
 ) -> WatchReport:
     """Read a server's metrics once, and report its headroom, limits and growth, and whether it has changed.
 
-    `source`: the http(s) address of /metrics or of Prometheus' query_range, or a file with such an answer or with a
-    state. Earlier scrapes are read from `state`. `options` describe the deployment as in `compare`. Raises InvalidInput
-    with fewer than 4 windows, or if the source cannot be read; MalformedFile.
+    `source`: the http(s) address of /metrics or of Prometheus' query_range, or a file that contains such a response or
+    a state. Earlier scrapes are read from `state`. `options` describe the deployment as in `compare`. Raises
+    InvalidInput with fewer than 4 windows, or if the source cannot be read; MalformedFile.
     """
     watcher = Watcher(
         source=source,
@@ -128,19 +122,19 @@ class Watcher:
                 raise InvalidInput(f"--slo {slo}: /metrics contains histograms, so use one of {known}")
 
     def scrape(self, state: str | Path | None) -> None:
-        """Read the source, and write the state file. Raises InvalidInput, MalformedFile."""
+        """Read the source and write the state file. Raises InvalidInput, MalformedFile."""
         self.history = extend_history(self.history, read_scrapes(self.source))
         if state is not None:
             write_state(state, self.history)
 
     @property
     def missing(self) -> str:
-        """Return what a report still needs."""
+        """Return the message for too few windows, with the requirements of a window."""
         found = len(split_history(self.history, self.window_s))
         return (
             f"{found} of {MIN_WINDOWS} windows so far: each needs {MIN_REQUESTS} completed requests between two "
-            f"scrapes and {MIN_RESIDENCES:g} mean E2E latencies (at least {self.window_s:g} s); scrape again later "
-            "with the same --state"
+            f"scrapes, and a length of {MIN_RESIDENCES:g} mean E2E latencies (at least {self.window_s:g} s); scrape "
+            "again later with the same --state"
         )
 
     def report(self) -> WatchReport | None:
@@ -149,9 +143,8 @@ class Watcher:
         if len(windows) < MIN_WINDOWS:
             return None
         tested, now = windows[-TESTED_WINDOWS:], windows[-1]
-        early = tested[
-            : 2 ** int(math.log2(len(tested))) // 2
-        ]  # so that the fit is of a time before a change
+        # an early part, so that the fit is of a time before a change
+        early = tested[: 2 ** int(math.log2(len(tested))) // 2]
         reference = self._fit(early)
         adjustment = reference.profile.adjustment
         assert adjustment is not None
@@ -181,7 +174,7 @@ class Watcher:
         )
 
     def _run(self, window: Window, replayed: int | None = None) -> MeasuredRun:
-        """Return a window as a run with its arrival rate; long enough that its begin and end matter little."""
+        """Return a window as a run at its arrival rate, with enough requests that start and end have little effect."""
         run = run_of_metrics(window.metrics)
         in_flight = window.offered_per_s * run.latencies_ms.get("e2el", {}).get("mean", 0.0) / 1e3
         number = replayed or int(min(max(REPLAYED[0], REPLAYED_RESIDENCES * in_flight), REPLAYED[1]))
@@ -189,7 +182,8 @@ class Watcher:
         return replace(run, request_rate=window.offered_per_s, notices=())
 
     def _fit(self, windows: Sequence[Window]) -> ResolvedPool:
-        """Return the deployment calibrated on some of these windows, from the lowest to the highest rate."""
+        """Return the deployment calibrated on `CALIBRATION_RUNS` of these windows, from the lowest to the highest
+        rate."""
         ranked = sorted(windows, key=lambda each: each.offered_per_s)
         places = {round(i * (len(ranked) - 1) / (CALIBRATION_RUNS - 1)) for i in range(CALIBRATION_RUNS)}
         chosen = [ranked[place] for place in sorted(places)]

@@ -59,7 +59,8 @@ def status_line(answer: WatchReport) -> str:
 
 
 def watch_view(answer: WatchReport) -> View:
-    """Return the view: changes, SLO headroom, limits by scenario, growth, and measured and predicted latencies."""
+    """Return the view of a report: changes, SLO headroom, limits by scenario, growth, and measured and predicted
+    latencies."""
     title = (
         f"[bold]{answer.model}[/bold] on {answer.num_gpus} x {answer.gpu}, {answer.engine}; {answer.source}"
     )
@@ -71,12 +72,22 @@ def _blocks(answer: WatchReport) -> Iterator[Block]:
     rate = f"{answer.request_rate_per_s:.2f} requests/s"
     hours = (answer.windows[-1].end_s - answer.windows[0].end_s + answer.windows[0].seconds) / 3600
     rows = [row for window in answer.windows for row in window.metrics]
-    facts = {
-        "request rate": rate,
-        "growth": growth_text(answer),
-        "windows": f"{len(answer.windows)} in {hours:,.3g} h.{coverage_text(rows)}",
-    }
-    yield Facts("Load", [Fact(name, text) for name, text in facts.items()])
+    windows = f"{len(answer.windows)} in {hours:,.3g} h.{coverage_text(rows)}"
+    facts = [Fact("request rate", rate), Fact("growth", growth_text(answer)), Fact("windows", windows)]
+    yield Facts("Load", facts)
+    yield _headroom_table(answer)
+    yield _limits_table(answer)
+    newest = answer.windows[-1]
+    for row in newest.metrics:
+        yield _latency_chart(answer, row.name)
+    for row in newest.metrics:
+        yield (
+            f"{metric_title(row.name)}: measured {row.measured:,.4g}, predicted {row.predicted:,.4g} "
+            f"({row.low:,.4g} to {row.high:,.4g}), {error_text(row.error)}"
+        )
+
+
+def _headroom_table(answer: WatchReport) -> Table:
     levels = [
         Column("SLO", "slo", units.TEXT),
         Column("measured, s", "measured_s", units.Unit(significant=3)),
@@ -87,7 +98,10 @@ def _blocks(answer: WatchReport) -> Iterator[Block]:
         ),
         Column("headroom", _headroom_text, units.TEXT),
     ]
-    yield Table("SLO headroom at this rate", answer.levels, levels)
+    return Table("SLO headroom at this rate", answer.levels, levels)
+
+
+def _limits_table(answer: WatchReport) -> Table:
     limits = [
         Column("deployment", "name", units.TEXT),
         Column(
@@ -99,15 +113,7 @@ def _blocks(answer: WatchReport) -> Iterator[Block]:
         Column("requests in flight", _in_flight_text, units.TEXT),
         Column("with 90 % confidence", "safe_concurrency", units.Unit(significant=3)),
     ]
-    yield Table("Highest load within the SLO", answer.scenarios, limits)
-    newest = answer.windows[-1]
-    for row in newest.metrics:
-        yield _latency_chart(answer, row.name)
-    for row in newest.metrics:
-        yield (
-            f"{metric_title(row.name)}: measured {row.measured:,.4g}, predicted {row.predicted:,.4g} "
-            f"({row.low:,.4g} to {row.high:,.4g}), {error_text(row.error)}"
-        )
+    return Table("Highest load within the SLO", answer.scenarios, limits)
 
 
 def _headroom_text(level: WatchedLevel) -> str:

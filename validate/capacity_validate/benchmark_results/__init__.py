@@ -78,9 +78,9 @@ def read_results(path: str | Path, text: str | None = None) -> list[MeasuredRun]
 
 
 def _detect_format(path: Path, values: list[Any]) -> tuple[ResultFormat, list[Any]]:
-    """Return the result format that recognises these JSON values, and the values: the entries of a list of runs.
+    """Return the format that recognises these JSON values, and the values; a list of runs is replaced by its entries.
 
-    Raises MalformedFile if no format does.
+    Raises MalformedFile if no format recognises them.
     """
     if not isinstance(values[0], list) and any(not isinstance(value, dict) for value in values):
         raise MalformedFile(path, "mixes objects and lists, which no supported tool writes")

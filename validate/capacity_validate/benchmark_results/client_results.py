@@ -1,4 +1,4 @@
-"""Results of clients that measure any server, and of benchmark suites; suites and LLMPerf have no start times.
+"""Read results of clients that measure any server, and of benchmark suites. Suites and LLMPerf give no start times.
 
 guidellm, inference-perf (Kubernetes), AIPerf and genai-perf (NVIDIA): `inter_token_latency` of guidellm and AIPerf is
 our TPOT; guidellm's `time_per_output_token` is not, because it includes the first token. LLMPerf: `*_summary.json` and
@@ -360,7 +360,7 @@ def is_mlperf(text: str) -> bool:
 
 
 def read_mlperf(path: str | Path, text: str) -> MeasuredRun:
-    """Return the run in a summary of MLPerf's LoadGen. Raises MalformedFile for other scenarios than of servers."""
+    """Return the run in a summary of MLPerf's LoadGen. Raises MalformedFile for a scenario without a server."""
     words = {name.lower(): value for name, value in _MLPERF_LINE.findall(text)}
     numbers = {name: number for name, value in words.items() if (number := parse_number(value)) is not None}
     scenario = words.get("scenario", "")

@@ -37,7 +37,6 @@ from capacity_validate.server_log import LoggedSettings, ServerLog, sglang_setti
 
 
 def _mean_lengths(document: Document) -> dict[str, float | None]:
-    """Return the mean prompt and output tokens of the completed requests."""
     completed = to_count(document.get("completed"))
     totals = {kind: to_number(document.get(f"total_{kind}_tokens")) for kind in ("input", "output")}
     means = {

@@ -24,7 +24,7 @@ STATISTICS = ("mean", *(f"p{percent}" for percent in PERCENTILES))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestColumns:
-    """Per-request values of the successful requests, in the order sent. Times are in s; None: not in the file."""
+    """Per-request values of the successful requests, in the order sent. Times are in s; None if not in the file."""
 
     prompt_tokens: Sequence[int]
     output_tokens: Sequence[int]
@@ -55,12 +55,9 @@ class MeasuredRun:
     num_requests: int
     mean_prompt_tokens: float | None = None
     mean_output_tokens: float | None = None
-    range_ratio: float | None = (
-        None  # lengths are uniform within their mean times 1 - ratio to 1 + ratio; None: unknown
-    )
-    deviations: Mapping[str, float] = field(
-        default_factory=dict
-    )  # of the logarithm of a coarse `p90_ttft_ms`
+    range_ratio: float | None = None  # lengths are uniform in mean x (1 - ratio) to mean x (1 + ratio)
+    # by metric such as `p90_ttft_ms`: standard deviation of the logarithm of a coarse measurement
+    deviations: Mapping[str, float] = field(default_factory=dict)
     rate_varies: bool = False  # request_rate is a mean over hours or days
     prefix_hit_rate: float | None = None  # share of prompt tokens found in the prefix cache
     accepted_length: float | None = None
@@ -109,7 +106,7 @@ class MeasuredRun:
 
     def _arrivals_s(self, columns: RequestColumns) -> FloatArray | None:
         """Return each request's arrival in s after the first; None if unknown. In a closed loop, start times depend on
-        the server, so return the scheduled times, or 0 for all requests if no request rate was set."""
+        the server, so the scheduled times are used, or 0 for all requests if no request rate was set."""
         times = columns.start_s
         if self.concurrency is not None:
             times = columns.scheduled_s
@@ -135,8 +132,8 @@ class ResultFormat:
         read: Callable[[Path, Document], MeasuredRun],
         recognises: Callable[[Document], bool] | None = None,
     ) -> ResultFormat:
-        """Return the format of files in which each JSON object is one run and the first object names the tool: by
-        `recognises`, or by the `keys` of the tool in TOOLS."""
+        """Return the format of files in which each JSON object is one run. The first object identifies the tool, by
+        `recognises` or by the tool's `keys` in TOOLS."""
         return cls(
             tools=tools,
             recognises=lambda documents: (
@@ -148,7 +145,8 @@ class ResultFormat:
 
 @contextmanager
 def explain_structure(path: str | Path, source: str) -> Iterator[None]:
-    """Raise MalformedFile for an error in a reader, because a file by `source` then has another structure."""
+    """Convert an error of a reader to MalformedFile, because the file then looks like `source` but has another
+    structure."""
     try:
         yield
     except MalformedFile:

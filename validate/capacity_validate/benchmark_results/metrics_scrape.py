@@ -47,17 +47,18 @@ def modified_s(path: str | Path) -> float | None:
 
 
 def read_scrape(path: str | Path, text: str, *, scraped_s: float | None = None) -> ServerMetrics:
-    """Return the metrics of one scrape. Raises MalformedFile for metrics of several models, or without an engine's."""
+    """Return the metrics of one scrape. Raises MalformedFile if it contains several models, or no engine's metrics."""
     metrics = parse_metrics(str(path), text, scraped_s=scraped_s)
     if len(metrics.models) > 1:
         raise MalformedFile(
-            path, f"contains metrics of several models ({', '.join(metrics.models)}): scrape a server of one"
+            path,
+            f"contains metrics of several models ({', '.join(metrics.models)}): scrape a server with one model",
         )
     return metrics
 
 
 def split_into_windows(scrapes: Sequence[ServerMetrics]) -> list[ServerMetrics]:
-    """Return the periods between scrapes of one server; a single scrape of a server counts since its start.
+    """Return the metrics between scrapes of each server; a server's only scrape covers the time since its start.
 
     Raises MalformedFile if no request completed between two scrapes, so that the same file does not count twice.
     """
@@ -134,17 +135,17 @@ def _counted_seconds(
     if seconds is not None and seconds < e2e_ms / 1e3:
         seconds = None  # the file's time is not that of the scrape
     if metrics.earlier is None:
-        period = (
-            "since the server started, including warm-up and idle times; two scrapes give the time between"
-        )
+        period = "since the server started, with warm-up and idle times; give two scrapes to exclude these"
     else:
-        period = f"of the {seconds:,.0f} s since {metrics.earlier}" if seconds else f"since {metrics.earlier}"
+        period = f"in the {seconds:,.0f} s since {metrics.earlier}" if seconds else f"since {metrics.earlier}"
     in_flight = ", ".join(
         f"{value:.0f} {name}"
         for name, value in (("running", metrics.running), ("waiting", metrics.waiting))
         if value is not None
     )
-    return seconds, (f"the values are {period}" + (f"; at the scrape: {in_flight}" if in_flight else ""),)
+    return seconds, (
+        f"the values are counted {period}" + (f"; at the scrape: {in_flight}" if in_flight else ""),
+    )
 
 
 def _mean_length(metrics: ServerMetrics, kind: str) -> float | None:

@@ -213,16 +213,17 @@ def _paged_decode(case: Case, bench: KernelContext) -> DecodeParts:
         ours = partial(paged_decode_attention, max_context=context, contexts_cpu=[context] * batch)
         calls = [partial(ours, *one, contexts) for one in sets]
 
-    def check() -> float:
-        q, k, v, table = sets[0]
-        rows = sample_indices(batch, CHECKED_SEQUENCES)
-        k, v = (
-            x.to(dtype)[table[rows].long()].reshape(len(rows), -1, kv_heads, d)[:, :context].transpose(1, 2)
-            for x in (k, v)
-        )
-        return sampled_error(torch, q[rows].unsqueeze(2), k, v, calls[0]()[rows].unsqueeze(2))
+    return calls, partial(_paged_decode_error, torch, *sets[0], context, calls[0]), cache_bytes
 
-    return calls, check, cache_bytes
+
+def _paged_decode_error(
+    torch: Any, q: Any, keys: Any, values: Any, table: Any, context: int, call: Callable[[], Any]
+) -> float:
+    """Return the relative error of `call` for a sample of sequences, whose blocks are gathered for the reference."""
+    rows = sample_indices(q.shape[0], CHECKED_SEQUENCES)
+    blocks = table[rows].long()
+    k, v = (x.to(q.dtype)[blocks].flatten(1, 2)[:, :context].transpose(1, 2) for x in (keys, values))
+    return sampled_error(torch, q[rows].unsqueeze(2), k, v, call()[rows].unsqueeze(2))
 
 
 def mla_prefill(case: Case, bench: KernelContext) -> PreparedCase:

@@ -30,9 +30,7 @@ def bandwidth(case: Case, bench: KernelContext) -> PreparedCase:
     calls = [source.sum for source in sources]
 
     def check() -> float:
-        parts = sources[0].split(
-            SUM_PART_VALUES
-        )  # by parts, because the whole in float64 takes twice its size
+        parts = sources[0].split(SUM_PART_VALUES)  # because the whole in float64 takes twice its size
         scale = sum(float(part.double().abs().sum()) for part in parts)
         return abs(float(calls[0]()) - sum(float(part.double().sum()) for part in parts)) / scale
 
@@ -48,7 +46,7 @@ def elementwise(case: Case, bench: KernelContext) -> PreparedCase:
 
 
 def _norm(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare residual sum and RMS norm; it reads both tensors and writes both."""
+    """Prepare a residual sum with an RMS norm, which reads two tensors and writes two."""
     from capacity_validate.kernels.fused import add_norm
 
     torch, rows, hidden, dtype = bench.torch, case["rows"], case["hidden"], bench.dtype(case.kernel)
@@ -99,23 +97,25 @@ def _rope(case: Case, bench: KernelContext) -> PreparedCase:
         q, k, _, keys, _ = sets[0]
         out = calls[0]()[:CHECK_ROWS]
         q, k = q[:CHECK_ROWS], k[:CHECK_ROWS]
-        angle = positions[:CHECK_ROWS].double()[:, None] * 10_000.0 ** (
-            -torch.arange(0, d, 2, device=bench.device, dtype=torch.float64) / d
-        )
-        cos, sin = angle.cos()[:, None], angle.sin()[:, None]
-
-        def rotate(x: Any) -> Any:
-            a, b = x.double().chunk(2, dim=-1)
-            return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
-
         stored = keys.flatten(0, 1)[slot[:CHECK_ROWS]]
-        return max(relative_error(torch, out, rotate(q)), relative_error(torch, stored, rotate(k)))
+        rotated_q, rotated_k = (_reference_rope(torch, x, positions[:CHECK_ROWS]) for x in (q, k))
+        return max(relative_error(torch, out, rotated_q), relative_error(torch, stored, rotated_k))
 
     return _prepare_traffic(case, calls, check, moved, flops=6.0 * rows * (heads + kv_heads) * d)
 
 
+def _reference_rope(torch: Any, x: Any, positions: Any) -> Any:
+    """Return the rotary embedding of x [tokens, heads, d] in float64, with base 10,000."""
+    d = x.shape[-1]
+    exponents = -torch.arange(0, d, 2, device=x.device, dtype=torch.float64) / d
+    angle = positions.double()[:, None] * 10_000.0**exponents
+    cos, sin = angle.cos()[:, None], angle.sin()[:, None]
+    a, b = x.double().chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+
 def _activation(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare SiLU(gate) · up; it reads two tensors and writes one."""
+    """Prepare SiLU(gate) · up, which reads two tensors and writes one."""
     from capacity_validate.kernels.fused import silu_and_mul
 
     torch, rows, width, dtype = bench.torch, case["rows"], case["intermediate"], bench.dtype(case.kernel)

@@ -11,13 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from capacity_validate.cases import Case
-from capacity_validate.kernels import (
-    KernelContext,
-    PreparedCase,
-    Unsupported,
-    attempt,
-    relative_error,
-)
+from capacity_validate.kernels import KernelContext, PreparedCase, Unsupported, attempt, relative_error
 
 CHECK_ROWS, CHECK_COLUMNS = 64, 128  # part of the product with a float64 reference
 FP8_MAX = 448.0

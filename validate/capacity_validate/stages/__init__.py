@@ -1,4 +1,4 @@
-"""The stages of a validation run: collectives, kernels and whole steps, a second model, techniques, and others.
+"""The stages of a validation run, from collectives to speculative decoding.
 
 A stage takes a `Session` and adds to `StageResults`. `STAGES` defines the order and the share of the time; a new stage
 is a function and an entry.
@@ -20,8 +20,8 @@ __all__ = ["STAGES", "StageResults", "ValidationStage"]
 class ValidationStage(NamedTuple):
     """A stage, its share of the time, and the field of `DevicePlan` that plans it ("": every campaign has it).
 
-    A stage gets the part share / (sum of its own and later shares) of the remaining time; what it does not use is left
-    for the later ones.
+    A stage may use the fraction share / (its own share + later shares) of the remaining time. Time that it does not use
+    is left for later stages.
     """
 
     name: str

@@ -13,7 +13,7 @@ from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import decode_shape, prefill_shape
 from capacity.step.model import StepModel
 from capacity.step.setting import graph_sizes
-from capacity_validate.campaigns import ServingStage
+from capacity_validate.campaigns import ServingStage, SpeculationStage
 from capacity_validate.capture import GraphCapturer
 from capacity_validate.findings import ON_HOST, Finding
 from capacity_validate.model_error import fitted_half
@@ -97,17 +97,10 @@ def speculation_stage(session: Session, results: StageResults) -> None:
     if stage is None or target is None or session.time_left_s() < MIN_REMAINING_S:
         return
     session.announce("speculative decoding")
-    shallow = cut_layers(target.model, max(1, target.model.num_layers // 6))
-    longest = PROMPT_TOKENS + stage.output_tokens + 2 * max(stage.draft_tokens) + target.block_size
-    draft = Transformer(
-        shallow,
-        device=session.facts.torch_name,
-        num_blocks=min(target.num_blocks, -(-longest // target.block_size)),
-        seed=session.seed,
-    )
+    draft = _draft_model(session, stage, target)
     predictor = fitted_half(session).after
     target_s = predictor.step_model(target.model.num_layers).step_seconds
-    draft_s = predictor.step_model(shallow.num_layers).step_seconds
+    draft_s = predictor.step_model(draft.model.num_layers).step_seconds
     context = stage.output_tokens // 2
     points = list(product(stage.draft_tokens, stage.agreements))
     expected_s = session.slowdown * STEPS_PER_TOKEN * stage.output_tokens * target_s(decode_shape(1, context))
@@ -136,6 +129,18 @@ def speculation_stage(session: Session, results: StageResults) -> None:
         results.speculation.append(replace(run, predicted_speedup=speedup))
         expected_s = time.monotonic() - start
     results.findings += attention_findings(target, "speculative decoding")
+
+
+def _draft_model(session: Session, stage: SpeculationStage, target: Transformer) -> Transformer:
+    """Return a model with a sixth of the target's layers and a KV cache for one sequence."""
+    shallow = cut_layers(target.model, max(1, target.model.num_layers // 6))
+    longest = PROMPT_TOKENS + stage.output_tokens + 2 * max(stage.draft_tokens) + target.block_size
+    return Transformer(
+        shallow,
+        device=session.facts.torch_name,
+        num_blocks=min(target.num_blocks, -(-longest // target.block_size)),
+        seed=session.seed,
+    )
 
 
 def _length_finding(run: SpeculativeRun) -> Finding:

@@ -19,7 +19,7 @@ class LoadedRun(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class StageResults:
-    """The results of all stages so far; each adds to it, so that an interrupted or failed stage keeps its results."""
+    """The results of all stages so far. Each stage adds to them, so that a run keeps its results if a stage fails."""
 
     whole: WholeModel | None = None
     outcome: RunOutcome | None = None

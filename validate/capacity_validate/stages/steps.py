@@ -34,10 +34,7 @@ from capacity_validate.transformer import DecodeGraph, Transformer, require_supp
 
 HALF_DEPTH_SHARE = 0.05  # fraction of the stage's time for steps with half of the layers, if layers were cut
 # timed again and again between the cases, to show heat and other load: large enough to draw the card's full power
-REFERENCES = {
-    "cuda": {"m": 4096, "n": 4096, "k": 4096},
-    "cpu": {"m": 64, "n": 512, "k": 512},
-}
+REFERENCES = {"cuda": {"m": 4096, "n": 4096, "k": 4096}, "cpu": {"m": 64, "n": 512, "k": 512}}
 # fractions of free memory; the rest is for kernels, graphs, activations and check references
 MEMORY_SHARE = 0.5  # for the model's weights
 CACHE_SHARE = 0.2  # for its KV cache
@@ -73,7 +70,7 @@ def step_stage(session: Session, results: StageResults) -> None:
         results.slowdown = max(1.0, (time.monotonic() - wall_s) / max(1e-3, time.process_time() - cpu_s))
     # a card that slows down from first to last pass gives inconsistent times
     drift = results.outcome.drift
-    text = f"the same work took {drift:+.0%} longer at the end than at the beginning"
+    text = f"the time of the same work changed by {drift:+.0%} from beginning to end"
     if session.on_gpu and abs(drift) > DRIFT:
         results.broken.append(f"{text}, due to heat or other processes on the card; measure again")
     elif abs(drift) > DRIFT_CPU:
@@ -88,7 +85,7 @@ def make_telemetry(session: Session) -> Telemetry | None:
 
 
 def reference_case(session: Session) -> Case:
-    """Return the product that shows changes of the device during the run, in the format of its models."""
+    """Return the matrix multiplication that is timed repeatedly to detect changes of the device during the run."""
     kernel = "fp32" if not session.on_gpu else "fp16" if "bf16" in session.missing else "bf16"
     return make_case("gemm", kernel, variant="reference", **REFERENCES[session.facts.kind])
 
