@@ -16,6 +16,7 @@ import typer.main
 
 PACKAGES = ("capacity", "app", "validate")
 WORDS = 5  # a string of fewer words is a label, not a sentence
+CODE = ("from ", "import ", "#include")  # a string that begins so is a program
 
 
 def text_of(node: ast.expr) -> str:
@@ -29,21 +30,36 @@ def text_of(node: ast.expr) -> str:
     )
 
 
+def signature(node: ast.AST, names: dict[ast.AST, str]) -> str:
+    """Return the name of a documented object with the classes and functions around it, and its parameters."""
+    if isinstance(node, ast.FunctionDef):
+        returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+        return f"{names[node]}({ast.unparse(node.args)}){returns}"
+    return names[node]
+
+
+def qualified_names(node: ast.AST, prefix: str = "") -> Iterator[tuple[ast.AST, str]]:
+    """Yield each module, class and function below a node with its qualified name."""
+    for child in ast.iter_child_nodes(node):
+        inner = prefix
+        if isinstance(child, ast.ClassDef | ast.FunctionDef):
+            yield child, prefix + child.name
+            inner = f"{prefix}{child.name}."
+        yield from qualified_names(child, inner)
+
+
 def texts_of(path: Path) -> Iterator[tuple[str, str, str]]:
     """Yield (kind, place, text) of each docstring and message in a file."""
     tree = ast.parse(path.read_text())
-    nodes = list(ast.walk(tree))
-    owners = {}  # of docstrings
-    for node in nodes:
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
-            owners[node.body[0].value] = getattr(node, "name", "module")  # type: ignore[attr-defined]
-    parts = {part for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
-    for node in nodes:
+    names: dict[ast.AST, str] = {tree: "module", **dict(qualified_names(tree))}
+    owners = {node.body[0].value: node for node in names if ast.get_docstring(node)}  # type: ignore[arg-type,attr-defined]
+    parts = {part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
         if node in parts or not isinstance(node, ast.JoinedStr | ast.Constant):
             continue
         if node in owners:
-            yield "docstring", f"{path}:{node.lineno} {owners[node]}", text_of(node)
-        elif len(text_of(node).split()) >= WORDS:
+            yield "docstring", f"{path}:{node.lineno} {signature(owners[node], names)}", text_of(node)
+        elif len(text_of(node).split()) >= WORDS and not text_of(node).startswith(CODE):
             yield "message", f"{path}:{node.lineno}", text_of(node)
 
 
