@@ -13,6 +13,7 @@ from capacity.base.registry import public_names as _public_names
 _HOMES = {  # the module of each public name, imported when the name is first used
     **_public_names(),
     **dict.fromkeys(("CapacityError", "DoesNotFit", "InvalidInput"), "capacity.base.errors"),
+    "use_currency": "capacity.base.money",
 }
 
 __all__ = sorted(_HOMES)

@@ -17,6 +17,7 @@ from capacity.answers.support import gpu_support as gpu_support
 from capacity.base.errors import CapacityError as CapacityError
 from capacity.base.errors import DoesNotFit as DoesNotFit
 from capacity.base.errors import InvalidInput as InvalidInput
+from capacity.base.money import use_currency as use_currency
 from capacity.deployment import DeploymentFile
 from capacity.deployment import Pool
 from capacity.deployment.launch_command import from_launch as from_launch
@@ -134,6 +135,7 @@ __all__ = [
     "sweep_results",
     "tornado",
     "use_cases",
+    "use_currency",
     "watch",
 ]
 

@@ -72,6 +72,7 @@ BASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {  # a call of each f
     "stack": ((SMALL,), {**POOL, **LOAD, "order": ("bf16",)}),
     "sweep": (("sweep.toml", "store.sqlite"), {}),
     "tornado": ((SMALL,), {**POOL, **LOAD}),
+    "use_currency": (("EUR",), {}),
 }  # fmt: skip
 ELSEWHERE = {"calibrate", "compare", "suggest_runs", "watch"}  # tests/validate
 WRONG: tuple[Any, ...] = (

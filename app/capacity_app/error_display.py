@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import streamlit as st
 
 from capacity.base.errors import CapacityError, DoesNotFit
+from capacity.base.money import convert_amounts
 from capacity_app.uploads import hide_folders
 
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
@@ -60,7 +61,7 @@ def replace_flags(text: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Escape external text as one line: no markdown, links or images."""
+    """Escape external text as one line without markdown, links or images, with amounts in the display currency."""
     return _escape_markdown(" ".join(text.split()))
 
 
@@ -73,4 +74,5 @@ def escape_except_code(text: str) -> str:
 
 
 def _escape_markdown(one_line: str) -> str:
-    return "".join("\\" + c if c in "\\`*_{}[]()<>#+-!|$~:^" else c for c in one_line)
+    shown = convert_amounts(one_line)
+    return "".join("\\" + c if c in "\\`*_{}[]()<>#+-!|$~:^" else c for c in shown)

@@ -11,6 +11,7 @@ import streamlit as st
 
 from capacity.answers.records import Quantity
 from capacity.base.command_text import command_line, python_call
+from capacity.base.money import convert_amounts, display_currency, set_display_currency
 from capacity.base.rows import to_csv
 from capacity.report.display import VERDICT_COLOURS
 from capacity.report.figures import Chart
@@ -50,14 +51,14 @@ def draw_kpis(row: Sequence[Kpi], *, place: str = "main") -> None:
     with st.container(key=f"kpis-{place}"):
         for kpi in row:
             st.metric(
-                kpi.label,
+                convert_amounts(kpi.label),
                 kpi.value,
-                kpi.below or None,
+                convert_amounts(kpi.below) or None,
                 delta_color="off",
                 delta_arrow="off",
                 border=True,
                 height="stretch",
-                help=kpi.help or meaning(kpi.label),
+                help=convert_amounts(kpi.help or meaning(kpi.label) or "") or None,
             )
 
 
@@ -294,8 +295,11 @@ def _draw_progress(place: str, job: Job, kept: dict[str, Any], doing: str, readi
     fragment begins, and without these a browser cannot draw the later elements of the page.
     """
 
+    currency = display_currency()  # a fragment runs in another thread
+
     @st.fragment(run_every=REFRESH_S)
     def progress() -> None:
+        set_display_currency(currency)
         with show_errors():
             if job.finished:
                 st.rerun()

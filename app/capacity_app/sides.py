@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from capacity.base.mappings import omit, select
+from capacity.base.money import convert_amounts
 from capacity.base.quantity import Quantity
 from capacity.deployment import Cost, Pool
 from capacity.model import model_names
@@ -205,7 +206,7 @@ def comparison_rows(
     first = next(iter(shown))
     table = []
     for label in dict.fromkeys(kpi.label for row in sides.values() for kpi in row):
-        line = {"": label}
+        line = {"": convert_amounts(label)}
         for name, found in shown.items():
             kpi, before = found.get(label), shown[first].get(label)
             within = kpi is not None and kpi.number is not None and kpi.number.low is not None and kpi.below

@@ -10,6 +10,7 @@ import streamlit as st
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.fields import parse_json_object
 from capacity.base.mappings import omit, select
+from capacity.base.money import currency_codes, currency_note, find_currency, set_display_currency
 from capacity.deployment.client_latency import USUAL_S
 from capacity.deployment.use_cases import USE_CASES
 from capacity.hardware.pricing import TIERS, find_price, price_cautions
@@ -28,7 +29,7 @@ from capacity_app.widgets import segments as segments
 PRESET, OWN_MODEL = "preset", "config.json"
 MODEL = frozenset(("source", "model"))  # sets of the sidebar's keys, for `reads` in pages.toml
 ENGINE = frozenset(("gpu", "tp", "pp", "ep", "weights", "kv", "engine", "context", "more"))
-LENGTHS, PRICE = frozenset(("isl", "osl")), frozenset(("tier", "price"))
+LENGTHS, PRICE = frozenset(("isl", "osl")), frozenset(("tier", "price", "currency"))
 VARIATION, LEVELS = frozenset(("lengths", "range")), frozenset(("slo_ttft", "slo_tpot"))
 SHARED = (
     MODEL | ENGINE | LENGTHS | PRICE | VARIATION | LEVELS | {"concurrency", "rate", "client", "mem", "time"}
@@ -160,6 +161,9 @@ def draw_sidebar(draw_settings: Callable[[Mapping[str, Any]], dict[str, Any]]) -
         st.divider()
         memory: Any = segments("Memory unit", "mem", MEMORY_UNITS, "GiB")
         time: Any = segments("Latency unit", "time", TIME_UNITS, "ms")
+        set_display_currency(find_currency(choice("Currency", "currency", currency_codes(), "USD")))
+        if note := currency_note():
+            st.caption(escape_markdown(note))
     if refused is not None:
         raise refused
     return Inputs(
@@ -219,7 +223,7 @@ def _draw_price(gpu: str) -> dict[str, Any]:
     tiers = replace(WIDGETS["price_tier"], choices=(NO_PRICE, *TIERS, OWN_PRICE))
     tier = draw_fields(tiers, stretch=True)["price_tier"]
     if tier == OWN_PRICE:
-        return {"price": f"{number('$ per GPU-hour', 'price', 2.5, 0.01, 1_000.0):g}"}
+        return {"price": f"{number('US dollars per GPU-hour', 'price', 2.5, 0.01, 1_000.0):g}"}
     if tier == NO_PRICE:
         return {}
     try:

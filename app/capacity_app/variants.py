@@ -4,7 +4,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -81,17 +81,10 @@ def session_folders() -> tuple[Path, ...]:
 
 
 def keep_session_folders(content: Callable[[], Content]) -> Callable[[], Content]:
-    """Return a function that calls `content` with this session's variants, also from another thread."""
-    folders = session_folders()
-
-    def with_folders() -> Content:
-        token = _KEPT.set(folders)
-        try:
-            return content()
-        finally:
-            _KEPT.reset(token)
-
-    return with_folders
+    """Return a function that calls `content` with this session's variants and currency, also from another thread."""
+    context = copy_context()
+    context.run(_KEPT.set, session_folders())
+    return lambda: context.copy().run(content)
 
 
 FIRST_FOLDERS.append(session_folders)

@@ -7,6 +7,7 @@ from typing import Any
 import streamlit as st
 
 from capacity.answers.records import Quantity
+from capacity.base.money import convert_amounts
 from capacity.report.figures.drawing import draw_block, to_quantity
 from capacity.report.layout import parse_marks
 from capacity.report.views.layout import table_records
@@ -48,7 +49,7 @@ def draw_view(view: View, answer: Any) -> None:
         elif isinstance(block, Facts):
             show_facts(block)
         elif isinstance(block, Rejections):
-            rows = [{"": name, "why not": reason} for name, reason in block.reasons.items()]
+            rows = [{"": name, "why not": convert_amounts(reason)} for name, reason in block.reasons.items()]
             if rows:
                 parts.draw_table("refused", rows, alt="Rejected options and the reasons.")
         elif block.rows:
@@ -58,7 +59,9 @@ def draw_view(view: View, answer: Any) -> None:
 
 def show_facts(block: Facts) -> None:
     """Draw facts as a table of text, because their values have different units."""
-    texts = [(fact.label.strip(), *fact.texts(current_inputs().units)) for fact in block.rows]
+    texts = [
+        map(convert_amounts, (fact.label.strip(), *fact.texts(current_inputs().units))) for fact in block.rows
+    ]
     if texts:
         st.subheader(escape_markdown(block.title))
         rows = [dict(zip(("", "value", "note"), each, strict=True)) for each in texts]

@@ -21,7 +21,7 @@ OTHER_LABELS = {
     "users": "Users",
     "ttft_ms": "SLO: p95 TTFT, ms",
     "tpot_ms": "SLO: p95 TPOT, ms",
-    "price": "$ per GPU-hour",
+    "price": "US dollars per GPU-hour",
 }
 
 

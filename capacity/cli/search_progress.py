@@ -71,6 +71,7 @@ class ProgressLines:
 
 def best_text(snapshot: Snapshot) -> str:
     """Return the best candidate so far as text, with the value of the objective."""
+    from capacity.base.money import convert_amounts
     from capacity.planning.search.candidate_family import format_objective
 
     assert snapshot.best is not None
@@ -78,4 +79,4 @@ def best_text(snapshot: Snapshot) -> str:
     if snapshot.minimised == "latency":
         return f"{snapshot.best.label}, {snapshot.objective:.2f} of the limits"
     amount = format_objective(snapshot.minimised, snapshot.objective)
-    return f"{snapshot.best.label}, {amount}"
+    return f"{snapshot.best.label}, {convert_amounts(amount)}"

@@ -1,7 +1,8 @@
 """The user's own defaults of flags, which `capacity config` stores in a file.
 
-They apply on the command line, to verbs about one deployment and to searches, unless the input is a deployment file or
-a launch command. A flag overrides its default, and one line on stderr names the defaults that apply.
+They apply on the command line, to verbs about one deployment and to searches. Except for the currency, they do not
+apply if the input is a deployment file or a launch command. A flag overrides its default, and one line on stderr names
+the defaults that apply.
 """
 
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
@@ -18,10 +19,11 @@ from capacity.cli.options import print_message, show, with_dashes
 
 
 class Default(NamedTuple):
-    """A flag that can have a user default: its help, the verbs that use it, and the flags that replace it."""
+    """A flag that can have a user default: its help, the verbs that use it (None: all that have the flag), and the
+    flags that replace it."""
 
     help: str
-    verbs: frozenset[str]
+    verbs: frozenset[str] | None
     replaced_by: tuple[str, ...] = ()
 
 
@@ -34,6 +36,7 @@ DEFAULTS: Mapping[str, Default] = {
         "price tier, such as on-demand or reserved-1y", _BILLED, ("price", "price_mix", "owned_cost")
     ),
     "confidence": Default("confidence of SLOs, from 0.5 to below 1", frozenset(("plan", "fleet"))),
+    "currency": Default("currency of displayed amounts, such as EUR or EUR=1.08", None),
 }
 applied: list[str] = []
 """Flags of the running command that come from the defaults file, as a user would type them."""
@@ -83,12 +86,12 @@ def read_defaults() -> dict[str, str]:
 
 def apply_defaults(verb: str, flags: MutableMapping[str, Any], names: Collection[str]) -> None:
     """Add the user's defaults to a verb's given `flags` and report them on stderr; `names`: all flags of the verb."""
-    applied.clear()
-    for name, value in _applicable(verb, flags, names):
-        flags[name] = value
-        applied.extend((f"--{with_dashes(name)}", value))
-    if applied:
-        print_message(f"note: defaults of `capacity config`: {' '.join(applied)}")
+    found = dict(_applicable(verb, flags, names))
+    flags.update(found)
+    if found:
+        typed = [text for name, value in found.items() for text in (f"--{with_dashes(name)}", value)]
+        applied.extend(typed)
+        print_message(f"note: defaults of `capacity config`: {' '.join(typed)}")
 
 
 def _applicable(verb: str, flags: Mapping[str, Any], names: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -97,7 +100,8 @@ def _applicable(verb: str, flags: Mapping[str, Any], names: Collection[str]) -> 
     for name, value in read_defaults().items():
         flag = name if name in names else f"{name}s"
         given = flags.keys() & {flag, *DEFAULTS[name].replaced_by}
-        if verb in DEFAULTS[name].verbs and flag in names and not given:
+        verbs = DEFAULTS[name].verbs
+        if (verbs is None or verb in verbs) and flag in names and not given:
             _check(name, value)
             yield flag, value
 
@@ -112,11 +116,14 @@ def _known_name(name: str, place: str) -> str:
 
 
 def _check(name: str, value: str) -> None:
+    from capacity.base.money import find_currency
     from capacity.deployment import Cost, build
     from capacity.deployment.engines import find_engine
     from capacity.planning.space import Search
 
     if name == "engine":
         find_engine(value)
+    elif name == "currency":
+        find_currency(value)
     else:
         build(Cost if name == "price_tier" else Search, {name: value}, flags=True)

@@ -22,7 +22,7 @@ from capacity.cli.help import VerbCommand
 from capacity.cli.options import with_dashes
 from capacity.cli.output_flag import with_output_flag
 from capacity.cli.question import NO_MODEL, Question, changed_gpu, note, stored_deployment
-from capacity.cli.user_defaults import apply_defaults
+from capacity.cli.user_defaults import applied, apply_defaults
 
 if TYPE_CHECKING:
     from capacity.base.spec import Spec
@@ -42,6 +42,7 @@ TYPED_OPTIONS: Mapping[str, tuple[Any, object]] = {
     "scheduler": (common.SchedulerOption, None),
 }
 QUESTION_FIELDS = {field.name for field in fields(Question)}
+CURRENCY_VERBS = SHARED_OPTIONS["currency"]["verbs"].split()  # verbs whose answers contain amounts of money
 SEARCH_VERBS = ("plan", "fleet")  # these choose GPUs, parallelism and formats themselves
 RESULT_VERBS = ("compare", "calibrate", "watch")  # the result files say what was sent
 SEARCH_POOL_FIELDS = ("engine", "max_model_len", "gpu_memory_utilization", "language_model_only")
@@ -67,6 +68,7 @@ def _deferred_command(make: Callable[[], Any]) -> type[typer.core.TyperCommand]:
 
     class Deferred(typer.core.TyperCommand):
         def make_context(self, *args: Any, **settings: Any) -> Any:
+            applied.clear()
             return make().make_context(*args, **settings)
 
     return Deferred
@@ -115,6 +117,8 @@ def command_of(entry: Verb) -> Any:
         function = _with_flags(entry, function, list(_spec_flags(entry, specs)))
     declared = inspect.signature(function, eval_str=True).parameters.values()
     function = _declare(function, with_output_flag(list(declared)))
+    if entry.name in CURRENCY_VERBS:
+        function = _with_currency(entry.name, function)
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(name=entry.name, help=entry.help, cls=VerbCommand)(function)
     return typer.main.get_command(alone)
@@ -136,6 +140,24 @@ def _with_options(entry: Verb, function: Callable[..., None]) -> Callable[..., N
         for name, p in declared.items()
     ]
     return _declare(command, parameters)
+
+
+def _with_currency(verb: str, function: Callable[..., None]) -> Callable[..., None]:
+    """Return the function with the flag --currency, in which its output shows amounts of money."""
+
+    def command(**values: Any) -> None:
+        flags = {"currency": chosen} if (chosen := values.pop("currency")) else {}
+        apply_defaults(verb, flags, ("currency",))
+        if not flags:
+            function(**values)
+            return
+        from capacity.base.money import use_currency
+
+        with use_currency(flags["currency"]):
+            function(**values)
+
+    declared = inspect.signature(function, eval_str=True).parameters.values()
+    return _declare(command, [*declared, _shared_option("currency")])
 
 
 def _declare(command: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
@@ -375,5 +397,6 @@ def _shared_option(name: str, keywords: Mapping[str, Keyword] = MappingProxyType
     else:
         row = dict(SHARED_OPTIONS[name])
         keyword, kind, default = row.pop("keyword", name), row.pop("kind"), row.pop("default", None)
+        row.pop("verbs", None)
         annotation = Annotated[KINDS[kind], _option(name, row)]
     return Parameter(keyword, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

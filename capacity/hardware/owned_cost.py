@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from capacity.base.errors import InvalidInput
+from capacity.base.money import usd_text
 from capacity.base.spec import Spec
 from capacity.deployment.building import build
 from capacity.hardware import load_profile
@@ -63,11 +64,15 @@ class OwnedCost(Spec):
         """Return the parts of the cost with the numbers that they follow from, in one line."""
         kept = f" less {self.residual:.0%}" if self.residual else ""
         notes = {
-            "depreciation": f" (${self.purchase:,.0f}{kept} over {self.years:g} years, {self.gpus} GPUs)"
+            "depreciation": f" ({usd_text(self.purchase, ',.0f')}{kept} over {self.years:g} years, {self.gpus} GPUs)"
         }
         if self.kwh:
-            notes["power"] = f" ({self._kilowatts(gpu):,.2f} kW with cooling at ${self.kwh:g} per kWh)"
-        texts = [f"${usd:,.3f} {name}{notes.get(name, '')}" for name, usd in self.parts(gpu).items()]
+            notes["power"] = (
+                f" ({self._kilowatts(gpu):,.2f} kW with cooling at {usd_text(self.kwh, 'g')} per kWh)"
+            )
+        texts = [
+            f"{usd_text(usd, ',.3f')} {name}{notes.get(name, '')}" for name, usd in self.parts(gpu).items()
+        ]
         return f"owned: {' + '.join(texts)}"
 
 

@@ -27,7 +27,7 @@ def _parse_usd(amount: str, text: str) -> float:
         usd = float(amount.strip().removeprefix("$"))
     except ValueError:
         raise InvalidInput(
-            f"--price {text!r} is not a price in $ per GPU-hour; write 2.50 or h100=2.50"
+            f"--price {text!r} is not a price in US dollars per GPU-hour; write 2.50 or h100=2.50"
         ) from None
     if not math.isfinite(usd) or usd < 0:
         raise InvalidInput(f"--price {text!r} must be a finite price of at least 0")

@@ -17,6 +17,7 @@ from typing import Literal, TypeVar, get_args
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.external_files import read_text
+from capacity.base.money import usd_text
 from capacity.base.untrusted_text import printable
 from capacity.deployment.cost import Cost, PriceTier
 from capacity.hardware import load_profile
@@ -58,7 +59,7 @@ COLUMNS = ("gpu", "provider", "product", "tier", "usd_per_gpu_hour", "gpus_per_i
 
 def price_text(usd: float) -> str:
     """Return a price with two decimals, or more if it has more: "$3.90", "$0.085"."""
-    return f"${usd:,.2f}" if round(usd, 2) == usd else f"${usd:,.6g}"
+    return usd_text(usd, ",.2f" if round(usd, 2) == usd else ",.6g")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +140,9 @@ class Market:
         middle = "mean of two offers" if self.offers == 2 else f"median of {self.offers} offers"
         firms = len(self.providers)
         read = " to ".join(dict.fromkeys((self.first_date, self.last_date)))
-        low, high = (f"${offer.usd_per_gpu_hour:.2f} ({offer.provider})" for offer in (self.low, self.high))
+        low, high = (
+            f"{usd_text(offer.usd_per_gpu_hour, '.2f')} ({offer.provider})" for offer in (self.low, self.high)
+        )
         return f"{middle} from {firms} provider{'s' * (firms > 1)}, {low} to {high}, read {read}"
 
 

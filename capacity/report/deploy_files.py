@@ -91,7 +91,7 @@ def _watch_files(values: Mapping[str, Any], slos: Sequence[Slo]) -> dict[str, st
 
 
 def _latencies(engine: str, chosen: str, slos: Sequence[Slo]) -> Iterator[Fields]:
-    """Yield the values of a rule for each SLO on a percentile that the engine exports as a histogram."""
+    """Yield the values of an alert rule for each SLO on a percentile whose metric the engine exports as a histogram."""
     for slo in slos:
         if (
             slo.percentile is not None
@@ -135,7 +135,7 @@ def _terraform_variables(model_id: str, launches: Sequence[Launch], pools: Seque
 
 
 def _nodes(pool: Pool, gpus_per_node: int) -> int:
-    """Return the number of nodes: whole replicas on each, or whole nodes for a replica that spans several."""
+    """Return the number of nodes: each runs whole replicas, and a replica that spans several nodes has them alone."""
     if pool.num_gpus > gpus_per_node:
         return pool.replicas * math.ceil(pool.num_gpus / gpus_per_node)
     return math.ceil(pool.replicas / (gpus_per_node // pool.num_gpus))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from capacity.base.money import money_text
 from capacity.base.quantity import Quantity
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Units:
         ]
 
     def _place(self, seconds: float, like: Quantity | None, unit: str) -> int | None:
-        """Return the power of ten of the last digit that `like`'s interval supports, at least of the first digit."""
+        """Return the power of ten of the last digit that `like`'s interval supports; at most that of the first."""
         place = None if like is None else last_supported_place(like.scale(1 / _SECONDS[unit]))
         return (
             min(place, math.floor(math.log10(abs(seconds) / _SECONDS[unit]))) if place and seconds else place
@@ -180,14 +181,9 @@ def rate_and_interval(quantity: Quantity) -> tuple[str, str]:
     return text_and_interval(quantity, digits=0 if quantity.value >= 100 else 2)
 
 
-def usd_text(quantity: Quantity | None) -> str:
-    """Return a price as text, in $ per million tokens."""
-    return usd_and_interval(quantity)[0]
-
-
 def price_text(cost: "CostEstimate") -> str:
     """Return the price per GPU-hour with its tier and source; also the billed GPUs if more are billed than used."""
-    price = f"{cost.tier}, ${cost.usd_per_gpu_hour:.2f} per GPU-hour: {cost.source}"
+    price = f"{cost.tier}, {money_text(cost.usd_per_gpu_hour, '.2f')} per GPU-hour: {cost.source}"
     if cost.billed_gpus == cost.num_gpus:
         return price
     return f"{cost.billed_gpus} GPUs billed (whole instances), {cost.num_gpus} used; {price}"
@@ -200,21 +196,8 @@ def offers_text(usd_at_price: float, usd_per_gpu_hour: float, offers: tuple[floa
     """
     if offers is None:
         return ""
-    low, high = (usd_at_price * offer / usd_per_gpu_hour for offer in offers)
-    return f"${low:,.0f} to ${high:,.0f} across market offers"
-
-
-def usd_and_interval(quantity: Quantity | None) -> tuple[str, str]:
-    """Return two texts: $ per million tokens, and its interval with a note on how cost is split among tokens."""
-    if quantity is None:
-        return "-", ""
-    text, within = text_and_interval(quantity, digits=3)
-    return f"${text}", within and f"{within}, cost split by share of GPU time"
-
-
-def format_number(value: float | None, form: str) -> str:
-    """Format a number with a format specification; "-" for None."""
-    return "-" if value is None else format(value, form)
+    low, high = (money_text(usd_at_price * offer / usd_per_gpu_hour, ",.0f") for offer in offers)
+    return f"{low} to {high} across market offers"
 
 
 def join_words(names: Sequence[str]) -> str:

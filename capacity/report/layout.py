@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
+from capacity.base.money import convert_amounts
 from capacity.base.untrusted_text import printable
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def token_count_text(count: float | None) -> str:
 
 
 def note_lines(warnings: Iterable[str]) -> list[Part]:
-    """Return one line of text for each warning."""
+    """Return one line of text for each note of an answer."""
     return [f"[yellow]note:[/yellow] {warning}" for warning in warnings]
 
 
@@ -82,11 +83,14 @@ def render_text(parts: Iterable[Part]) -> str:
 
 
 def parse_marks(text: str, style: str = "") -> Text:
-    """Parse this package's markup in a text; keep other brackets, because external names may contain them."""
+    """Parse this package's markup in a text, and convert its dollar amounts to the display currency.
+
+    Other brackets stay, because external names may contain them.
+    """
     from rich.errors import MarkupError
     from rich.text import Text
 
-    text = printable(text)
+    text = convert_amounts(printable(text))
     try:
         return Text.from_markup(FOREIGN_BRACKET.sub(r"\\[", text), emoji=False, style=style)
     except MarkupError:  # unbalanced markup in a name

@@ -2,13 +2,14 @@
 
 import math
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from capacity.answers.records import Quantity
 from capacity.base.latency_metrics import METRICS
+from capacity.base.money import money_text
 from capacity.planning.evaluation.slo_evaluation import FAILED_LATENCY_S, Evaluation, Level, WindowLevels
 from capacity.planning.fleets.fleet_records import FleetPlan
 from capacity.planning.records import KINDS, Conditional, LaunchLine, Plan, Ranked, Remedy
@@ -25,12 +26,12 @@ CONDITIONAL_HEADING = (
 )
 REMEDIES_HEADING = "Changes that suffice"
 COMMAND_WIDTH = 96
-OBJECTIVE_FORMATS = {
-    "cost": "${:,.2f}/h",
-    "gpus": "{:g} GPUs",
-    "energy": "{:,.3f} J/output token drawn",
-    "carbon": "{:,.1f} g CO2/1M output tokens",
-    "latency": "{:.2f} of the limits",
+OBJECTIVE_FORMATS: Mapping[str, Callable[[float], str]] = {
+    "cost": lambda usd_per_hour: f"{money_text(usd_per_hour)}/h",
+    "gpus": "{:g} GPUs".format,
+    "energy": "{:,.3f} J/output token drawn".format,
+    "carbon": "{:,.1f} g CO2/1M output tokens".format,
+    "latency": "{:.2f} of the limits".format,
 }
 DRAWN_JOULES = Column(
     "drawn J/out", lambda row: value_at(row, "drawn.joules_per_output_token.value"), Unit(2)
@@ -95,7 +96,7 @@ PERIODS_SHOWN = 24  # rows of the table of service levels over time
 
 
 class WindowRow(NamedTuple):
-    """SLO results of a period: start, request rate, levels of worst window; `judged`: the SLO applies to a window."""
+    """A period: its start, request rate and worst levels; `judged`: the SLO applies to one of its windows."""
 
     start_s: float
     requests_per_s: float
@@ -160,8 +161,8 @@ def ranked_table(plan: Plan) -> Table:
         Column("deployment", "label"),
         Column("GPUs", "num_gpus", units.COUNT),
         *([Column("GPUs billed", "billed_gpus", units.COUNT)] if whole else []),
-        Column("$/h", "cost.usd_per_hour", Unit(2)),
-        Column("$/month", "cost.usd_per_month", units.COUNT),
+        Column("$/h", "cost.usd_per_hour", units.USD_2),
+        Column("$/month", "cost.usd_per_month", units.USD_0),
         Column("$/1M out", "cost.usd_per_million_output_tokens", units.USD_3),
         Column("provisioned J/out", "joules_per_output_token", Unit(1)),
         DRAWN_JOULES,
@@ -240,7 +241,7 @@ def quality_text(answer: Ranked) -> str:
 
 def describe_saving(minimised: Objective, less: float, more: float) -> tuple[str, float]:
     """Return the saving `more - less` as text, and as a fraction of `more`; both are values of the objective."""
-    return OBJECTIVE_FORMATS[minimised].format(more - less), 1 - less / more
+    return OBJECTIVE_FORMATS[minimised](more - less), 1 - less / more
 
 
 def conditional_texts(plan: Plan) -> list[str]:
@@ -252,7 +253,7 @@ def conditional_texts(plan: Plan) -> list[str]:
 def conditional_text(minimised: Objective, best: float | None, each: Conditional) -> str:
     """Return a line on a conditional deployment: conditions, price, saving compared with `best`, and quality loss."""
     answer = each.answer
-    price = OBJECTIVE_FORMATS[minimised].format(answer.objective)
+    price = OBJECTIVE_FORMATS[minimised](answer.objective)
     saving = ""
     if best:
         more, share = describe_saving(minimised, answer.objective, best)
@@ -343,7 +344,7 @@ def remedy_text(plan: Plan, remedy: Remedy) -> str:
 
 
 def _price_text(usd_per_hour: float | None) -> str:
-    return "" if usd_per_hour is None else f", {OBJECTIVE_FORMATS['cost'].format(usd_per_hour)}"
+    return "" if usd_per_hour is None else f", {OBJECTIVE_FORMATS['cost'](usd_per_hour)}"
 
 
 def level_lines(trial: Evaluation, predicted: Evaluation | None, confidence: float) -> Iterator[str]:
@@ -370,7 +371,7 @@ MISS_COLUMNS = (
 FRONT_COLUMNS = (
     Column("", mark_unless("label", "met", " (misses the SLO)")),
     Column("GPUs", "num_gpus", units.COUNT),
-    Column("$/h", "usd_per_hour", Unit(2)),
+    Column("$/h", "usd_per_hour", units.USD_2),
     Column("tok/s/user", "tokens_per_s_per_user", Unit(1)),
     Column("tok/s/GPU", "tokens_per_s_per_gpu", units.COUNT),
     Column("worst level", "worst_ratio", Unit(2, after=" of limit")),

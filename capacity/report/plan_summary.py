@@ -6,6 +6,7 @@
 from collections.abc import Iterator
 from operator import attrgetter
 
+from capacity.base.money import money_text
 from capacity.planning.records import Plan, Ranked
 from capacity.report.plan import (
     CONDITIONAL_HEADING,
@@ -29,7 +30,7 @@ from capacity.report.plan import (
     unproved_note,
 )
 from capacity.report.views.drawn_energy import drawn_facts
-from capacity.report.views.units import COUNT, PERCENT_0, TEXT, WORDS, Unit, dollars, value_at
+from capacity.report.views.units import COUNT, PERCENT_0, TEXT, USD_2, WORDS, Unit, dollars, value_at
 from capacity.report.views.view import Block, Column, Fact, Table, View
 
 ALTERNATIVES = 5
@@ -38,7 +39,7 @@ REASON_LENGTH = 88
 ALTERNATIVE_COLUMNS = (
     Column("deployment", "label"),
     Column("GPUs", gpus_text, TEXT),
-    Column("$/h", "cost.usd_per_hour", Unit(2)),
+    Column("$/h", "cost.usd_per_hour", USD_2),
     Column("% of limit", "trial.ratio", PERCENT_0),
     Column("quality loss", quality_text, TEXT),
 )
@@ -87,8 +88,10 @@ def _summary_blocks(plan: Plan) -> Iterator[Block]:
 def _best_lines(plan: Plan, best: Ranked) -> Iterator[str]:
     cost = f"{gpus_text(best)} GPUs"
     if bill := best.cost:
-        output = f"${bill.usd_per_million_output_tokens:,.3f} per 1M output tokens"
-        cost = f"${bill.usd_per_hour:,.2f}/h, ${bill.usd_per_month:,.0f} a month, {output}"
+        output = f"{money_text(bill.usd_per_million_output_tokens, ',.3f')} per 1M output tokens"
+        cost = (
+            f"{money_text(bill.usd_per_hour)}/h, {money_text(bill.usd_per_month, ',.0f')} a month, {output}"
+        )
     verb = "Use" if is_owned(best) else "Rent"
     yield f"\n[bold]{verb} {best.label}[/bold]: {cost}"
     worst = best.trial.window

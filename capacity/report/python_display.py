@@ -38,7 +38,7 @@ def _figures(view: View) -> Iterator[str]:
     """Yield the main figures of a view: its `main` facts, else facts of its blocks, else the first row of a table."""
     blocks = [Facts("", view.main)] if view.main else list(view.blocks)
     facts = [
-        (fact.first or f"{block.title}: {fact.label.strip()}", fact)
+        (name_units(fact.first or f"{block.title}: {fact.label.strip()}"), fact)
         for block in blocks
         if isinstance(block, Facts)
         for fact in block.rows

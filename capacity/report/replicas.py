@@ -1,6 +1,7 @@
 """The number of replicas that serve a load, in one line."""
 
 from capacity.answers.records import ReplicaCount, ReplicasNeeded
+from capacity.base.money import money_text
 
 PEAK_SHOWN_FROM = 1.05  # times the mean rate from which the busiest rate is shown
 
@@ -34,7 +35,7 @@ def replicas_text(answer: ReplicasNeeded) -> str:
 def count_text(count: ReplicaCount) -> str:
     """Return replicas, GPUs and $ per month as text."""
     gpus = "1 GPU" if count.num_gpus == 1 else f"{count.num_gpus:,} GPUs"
-    bill = "" if count.usd_per_month is None else f", ${count.usd_per_month:,.0f} a month"
+    bill = "" if count.usd_per_month is None else f", {money_text(count.usd_per_month, ',.0f')} a month"
     return f"{replica_words(count.replicas)} ({gpus}){bill}"
 
 

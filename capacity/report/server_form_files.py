@@ -1,4 +1,4 @@
-"""Write a planned deployment in the file formats in which people keep servers.
+"""Write a planned deployment in the file formats of deployment tools.
 
 The inverse of `deployment/manifest.py`: `server_form_files.toml` has the constant parts of each file, and
 `deployment/server_forms.toml` the paths at which image, command, flags, replicas, GPU and model are set.
@@ -28,11 +28,12 @@ TABLE = Path(__file__).with_suffix(".toml")
 class FormFile(Spec):
     """The file of one `ServerForm`.
 
-    `use`: the command that applies it. `servers`: path of the server of each role. `container`: path of its container.
-    `from_pod`: keys of `engine_container` to copy. `whole`: the file has the whole command, else only its flags.
-    `program` replaces its first words; `role_flag` names the role. `in_command`: flags to leave in the command although
-    the form has a path for them. `lacks`: flags that the file cannot have. `model`: values of the form's model paths.
-    `accelerators`: names of GPUs. `document` and `server`: constant parts as YAML, with placeholders.
+    `use`: the command that applies the file. `servers`: path of the server of each role. `container`: path of the
+    server's container. `from_pod`: keys of `engine_container` to copy. `whole`: the file has the whole command,
+    else only its flags. `program` replaces the first words of the command; `role_flag` names the role.
+    `in_command`: flags to leave in the command although the form has a path for them. `lacks`: flags that the file
+    cannot have. `model`: values of the form's model paths. `accelerators`: names of GPUs. `document` and `server`:
+    constant parts as YAML, with placeholders.
     """
 
     form: str
@@ -60,7 +61,7 @@ def write_form_files(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the text of each file by name, and one line on each: how to apply it, or why it is not written.
 
-    `launches` and `pools`: one for each role. `values`: of the placeholders.
+    `launches` and `pools`: one for each role. `values`: the values of the placeholders.
     """
     texts, lines = dict[str, str](), dict[str, str]()
     forms = {form.name: form for form in server_forms()}
@@ -146,7 +147,7 @@ def _set_command(
     pool: Pool,
     values: Mapping[str, Any],
 ) -> None:
-    """Set the command, or its flags as the form keeps them: settings of their own, options, a variable, arguments."""
+    """Set the command, or its flags in the form of the file: settings, options, a variable or arguments."""
     if form.script:
         _set(container, form.command[0], f"{launch.text}\n")
         return
@@ -203,14 +204,14 @@ def _flag_words(flag: str, value: Any) -> list[str]:
 
 
 def _set(node: Any, path: str, value: Any) -> None:
-    """Set the value at a path; a number is a place in a list."""
+    """Set the value at a path, in which a number is the index in a list."""
     *above, last = split_path(path)
     holder = _descend(node, above, last)
     holder[int(last) if isinstance(holder, list) else last] = value
 
 
 def _descend(node: Any, names: Sequence[str], last: str = "") -> Any:
-    """Return what is at `names`, created with all above it; `last` is the name that follows."""
+    """Return the mapping or list at the path `names`, created if missing; `last` is the next name of the path."""
     for name, following in pairwise((*names, last)):
         if isinstance(node, list) and int(name) == len(node):
             node.append({})

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from capacity.base.html import list_html, page_html
+from capacity.base.money import convert_amounts
 from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS, VERBS
 from capacity.base.untrusted_text import printable
@@ -86,8 +87,8 @@ def answer_html(
         subject=describe_answer(answer),
         answer=parts_html(shown),
         charts=answer_charts(answer) if charts is None else charts,
-        assumptions=[*basis_line, *remarks],
-        sources=number_sources(answer),
+        assumptions=[convert_amounts(text) for text in (*basis_line, *remarks)],
+        sources=[convert_amounts(text) for text in number_sources(answer)],
         asked=[(title, text) for title, text in asked if text],
     ).html(made)
 

@@ -25,12 +25,12 @@ from capacity.report.display import (
     seconds_and_interval,
     text_and_interval,
     time_and_interval,
-    usd_text,
     with_relative_interval,
 )
 from capacity.report.replicas import replicas_text
 from capacity.report.views.cost import JOULES
 from capacity.report.views.stack import factor_text
+from capacity.report.views.units import USD
 from capacity.simulator.verdict import UNSETTLED
 from capacity.techniques.speculate import speculate
 
@@ -89,7 +89,7 @@ ESTIMATED: Figures = {
     "TPOT": lambda r: predicted(r, "tpot_s", time_and_interval),
     "E2E latency": lambda r: predicted(r, "e2e_s", seconds_and_interval),
     "Output tokens/s": lambda r: predicted(r, "output_tokens_per_s", rate_and_interval),
-    "$ per 1M output": lambda r: usd_text(Quantity(**r["usd_per_million_output_tokens"])),
+    "$ per 1M output": lambda r: USD.texts(Quantity(**r["usd_per_million_output_tokens"]))[0],
 }
 SERVED: Figures = {
     **ESTIMATED,
@@ -299,7 +299,7 @@ def frontier(link: Mapping[str, str], **asked: Any) -> Question:
             "Best deployment": name,
             "Best: per GPU": lambda r: rate_and_interval(best(r, "output_tokens_per_s_per_gpu"))[0],
             "Best: per user": lambda r: rate_and_interval(best(r, "tpot_s").inverse(1.0))[0],
-            "Best: $ per 1M": lambda r: usd_text(best(r, "usd_per_million_output_tokens")),
+            "Best: $ per 1M": lambda r: USD.texts(best(r, "usd_per_million_output_tokens"))[0],
         },
         copy=-1,
     )
@@ -320,7 +320,7 @@ def stacked(link: Mapping[str, str], **asked: Any) -> Question:
             "Output tokens/s": lambda r: predicted(last(r), "output_tokens_per_s", rate_and_interval),
             "TTFT": lambda r: predicted(last(r), "ttft_s", time_and_interval),
             "TPOT": lambda r: predicted(last(r), "tpot_s", time_and_interval),
-            "$ per 1M output": lambda r: usd_text(Quantity(**last(r)["usd_per_million_output_tokens"])),
+            "$ per 1M output": lambda r: USD.texts(Quantity(**last(r)["usd_per_million_output_tokens"]))[0],
         },
         press="run_stack",
     )
@@ -443,7 +443,7 @@ def usd_of(row: Record) -> str:
     """$ per million tokens of a format, as sure as its time per output token."""
     low, high = row["intervals_s"]["tpot_large_s"]
     tpot = Quantity(value=row["tpot_large_s"], low=low, high=high)
-    return usd_text(with_relative_interval(row["usd_per_million_tokens"], tpot))
+    return USD.texts(with_relative_interval(row["usd_per_million_tokens"], tpot))[0]
 
 
 def as_simulated(name: str, seconds: float) -> str:

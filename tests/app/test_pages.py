@@ -291,6 +291,7 @@ OTHERWISE = {
     "slo_tpot": 20.0,
     "client": 20.0,
     "tier": "spot",
+    "currency": "EUR",
     "mem": "GB",
     "time": "s",
 }
@@ -300,7 +301,8 @@ ON_REQUEST = {
     ("stack", "time"),
     ("estimate", "slo_ttft"),
     ("estimate", "slo_tpot"),
-}  # read by what a button draws, or by what an overload or a pinned side adds
+    *((page, "currency") for page in ("plan", "fleet", "advise", "stack", "scaling")),
+}  # read by tables, by what a button draws, or by what an overload or a pinned side adds
 
 
 @pytest.mark.ci

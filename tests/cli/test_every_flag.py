@@ -25,6 +25,7 @@ NOT_WALKED = {
     **dict.fromkeys(
         ("detail", "help-all", "interval"), "how much of the same answer, or of the help, is shown"
     ),
+    "currency": "how amounts are shown, which is tested; JSON stays in US dollars",
     "cluster": "the same numbers by other machines, which is tested",
     "scheduler": "needs a vLLM; test_installed_vllm.py",
     "engine-loop": "the same numbers by another loop, which is tested",

@@ -51,6 +51,28 @@ def test_default_reaches_the_flag_of_a_search(run: Any) -> None:
     assert "sglang" in found.out
 
 
+def test_stored_currency_applies_to_every_verb_that_shows_money(run: Any, folder: Path) -> None:
+    typed = run("estimate", *LOAD, "--price", "2", "--currency", "EUR=0.5")
+    assert "€4.00/h" in typed.out
+    assert "amounts in EUR at 0.5 US dollars per EUR (your own rate)" in typed.out
+    file = folder / "now.toml"
+    run("estimate", *LOAD, "--price", "2", "--output", str(file))
+    run("config", "currency=EUR=0.5")
+    for stored in (run("estimate", *LOAD, "--price", "2"), run("estimate", "--deployment", str(file))):
+        assert "€4.00/h" in stored.out
+        assert stored.err == f"{NOTE}--currency EUR=0.5\n"
+    assert "£1.00/h" in run("estimate", *LOAD, "--price", "2", "--currency", "GBP=2").out
+    assert NOTE not in run("explain", *LOAD).err
+
+
+def test_currency_does_not_change_json_and_is_repeated_by_the_command_of_the_page(run: Any) -> None:
+    asked = ("estimate", *LOAD, "--price", "2", "--format")
+    plain = run(*asked, "json")
+    run("config", "currency=JPY")
+    assert run(*asked, "json").out == plain.out
+    assert "--currency JPY</pre>" in run(*asked, "html").out
+
+
 def test_empty_value_removes_a_default(run: Any) -> None:
     run("config", "engine=sglang")
     assert "engine = not set" in run("config", "engine=").out
@@ -58,7 +80,17 @@ def test_empty_value_removes_a_default(run: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", ["engine=foo", "price-tier=cheap", "confidence=2", "confidence=high", "gpu=h100", "engine"]
+    "setting",
+    [
+        "engine=foo",
+        "price-tier=cheap",
+        "confidence=2",
+        "confidence=high",
+        "currency=XYZ",
+        "currency=EUR=0",
+        "gpu=h100",
+        "engine",
+    ],
 )
 def test_bad_default_is_rejected_in_one_line_and_not_stored(run: Any, folder: Path, setting: str) -> None:
     code, out, err = run("config", setting)

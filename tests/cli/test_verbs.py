@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 import typer
 
 from capacity.base.flags import Flag
-from capacity.base.registry import Verb
+from capacity.base.registry import BY_NAME, Verb
 from capacity.cli import verbs
 from capacity.cli.question import Question
-from capacity.cli.verbs import command_of, defer
+from capacity.cli.verbs import CURRENCY_VERBS, command_of, defer
+from capacity.report.schemas import json_schema
 
 HEAVY = {"numpy", "pandas", "scipy", "plotly", "simpy", "streamlit", "torch"}
 ESTIMATE = ("estimate", "llama-3.1-8b", "--gpu", "h100", "--isl", "512", "--osl", "64", "--batch-size", "8")
@@ -127,3 +129,20 @@ def test_options_are_shared_or_a_keyword_of_the_function_or_the_commands_own(
     ]
     with pytest.raises(Exception, match="unnamed"):
         app(["shows", "--unnamed", "3"], standalone_mode=False)
+
+
+def test_currency_is_a_flag_of_every_verb_whose_answer_has_an_amount() -> None:
+    without = {name for name in CURRENCY_VERBS if "usd" not in schemas_of(name)}
+    assert without == {"simulate", "sweep"}  # their records have free fields
+    assert {name for name in BY_NAME if "usd" in schemas_of(name)} <= set(CURRENCY_VERBS)
+
+
+def schemas_of(name: str) -> str:
+    return json.dumps([json_schema(answer.name) for answer in BY_NAME[name].answers])
+
+
+def test_unknown_currency_is_rejected_before_the_answer_is_computed(run: Any) -> None:
+    code, out, err = run("estimate", "no-such-model", "--currency", "XYZ")
+    assert (code, out) == (2, "")
+    assert err.startswith("InvalidInput: --currency 'XYZ': use one of USD, EUR, GBP, JPY, ")
+    assert err.count("\n") == 1

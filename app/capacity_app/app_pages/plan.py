@@ -10,6 +10,7 @@ from typing import Any
 import streamlit as st
 
 from capacity.base.mappings import select
+from capacity.base.money import money_text
 from capacity.deployment import Traffic
 from capacity.planning.records import Plan
 from capacity.planning.search.snapshot import Snapshot
@@ -77,7 +78,7 @@ if plan is not None:
     if best is None:
         st.error("No candidate in the search space meets the service levels.", icon=":material/close:")
     else:
-        price = "" if best.cost is None else f", ${best.cost.usd_per_hour:,.2f} per hour"
+        price = "" if best.cost is None else f", {money_text(best.cost.usd_per_hour)} per hour"
         st.success(escape_markdown(f"{best.label}{price}; {plan.proof}"), icon=":material/check:")
     show_figures("plan", inputs, found, plan_facts)
     if best is None:

@@ -36,8 +36,8 @@ from capacity.workload.windows import Window
 
 HOURS_PER_DAY = 24
 NO_PRICE = (
-    "no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), --price-mix, --price 2.50 ($ per "
-    "GPU-hour), or --owned-cost"
+    "no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), --price-mix, --price 2.50 (US dollars "
+    "per GPU-hour), or --owned-cost"
 )
 
 

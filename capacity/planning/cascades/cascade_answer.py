@@ -14,6 +14,7 @@ from capacity.answers.engine_setup import make_workload
 from capacity.answers.records import Quantity
 from capacity.answers.run_intervals import predicted_ms
 from capacity.base.errors import InvalidInput
+from capacity.base.money import usd_text
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cascade, Service, Traffic
 from capacity.deployment.cascade_fields import EMBEDDING_USD_PER_MILLION, LOOKUP_S
@@ -279,7 +280,7 @@ def _notes(asked: Cascade, traffic: Traffic, arranged: Arrangement) -> Iterator[
             yield f"A cache lookup is assumed to take {LOOKUP_S:g} s; set --cache-lookup-s to your own value."
         if "embedding_price" not in asked.model_fields_set and asked.embedding_model is None:
             yield (
-                f"An embedding costs ${EMBEDDING_USD_PER_MILLION:g} per 1M tokens, the price of OpenAI's "
+                f"An embedding costs {usd_text(EMBEDDING_USD_PER_MILLION, 'g')} per 1M tokens, the price of OpenAI's "
                 "text-embedding-3-small in 2026-11; set --embedding-price to your own."
             )
     if arranged.small is not None and arranged.by_answer:

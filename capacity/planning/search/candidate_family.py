@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from capacity.base.money import usd_text
 from capacity.deployment import Pool
 from capacity.hardware.pricing import Price, billed_gpus, usd_per_hour
 from capacity.planning.evaluation.cost_bounds import Bound
@@ -171,7 +172,7 @@ def format_objective(objective: Objective, value: float) -> str:
     """Format the value of an objective with its unit: $/h, J, g CO2 or, also for `latency`, GPUs."""
     match objective:
         case "cost":
-            return f"${value:,.2f}/h"
+            return f"{usd_text(value)}/h"
         case "energy":
             return f"{value:,.3f} J/output token"
         case "carbon":

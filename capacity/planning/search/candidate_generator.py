@@ -7,6 +7,7 @@ from typing import Any
 
 from capacity.answers.engine_setup import policy_name
 from capacity.base.errors import CapacityError
+from capacity.base.money import usd_text
 from capacity.base.record import make_from
 from capacity.deployment import Pool
 from capacity.hardware import load_profile
@@ -248,7 +249,7 @@ class CandidateGenerator:
         if quote is None or self.most_gpus(gpu) == search.max_gpus:
             return f"--max-gpus {search.max_gpus}"
         whole = f", rented in instances of {quote.gpus_per_instance}" if quote.gpus_per_instance > 1 else ""
-        return f"--budget {search.budget:g} at ${quote.usd_per_gpu_hour:.2f} per GPU-hour{whole}"
+        return f"--budget {search.budget:g} at {usd_text(quote.usd_per_gpu_hour, '.2f')} per GPU-hour{whole}"
 
     def _side(self, pool: Pool, role: Role) -> Side | Exclusion:
         side = self._sides.get((pool, role))

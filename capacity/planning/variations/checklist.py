@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from capacity.base.errors import CapacityError
+from capacity.base.money import usd_text
 from capacity.deployment.drafts import supports_drafting
 from capacity.hardware.pricing import Price, find_price, price_cautions, price_table
 from capacity.model import Attention, ModelSpec
@@ -229,7 +230,7 @@ def _cheaper(resolved: ResolvedPool, price: Price) -> Iterator[Change]:
                 f"right-size to {quote.gpu}",
                 {"gpu": quote.gpu},
                 price=quote,
-                note=f"${quote.usd_per_gpu_hour:,.2f} per GPU-hour",
+                note=f"{usd_text(quote.usd_per_gpu_hour)} per GPU-hour",
             )
     if not tried:
         yield Change(

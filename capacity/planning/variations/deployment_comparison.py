@@ -22,6 +22,7 @@ from capacity.answers.interval_parts import Z_90
 from capacity.answers.records import ReplicaCount
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import CapacityError, InvalidInput
+from capacity.base.money import usd_text
 from capacity.base.quantity import Quantity
 from capacity.base.record import AnswerRecord
 from capacity.deployment import DeploymentFile, Traffic
@@ -392,4 +393,4 @@ def _need(side: ComparedSide) -> str:
         return f"{side.name} is not compared: {str(side.reason).partition('. ')[0]}"
     count = f"{side.needed.replicas:,} replica{'s' * (side.needed.replicas != 1)}"
     hourly = side.needed.usd_per_hour
-    return f"{side.name} needs {count}" + ("" if hourly is None else f" at ${hourly:,.2f}/h")
+    return f"{side.name} needs {count}" + ("" if hourly is None else f" at {usd_text(hourly)}/h")

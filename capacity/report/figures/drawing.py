@@ -57,7 +57,7 @@ def draw_block(block: Drawing | CustomChart, answer: Any, units: Units = STANDAR
 
 
 def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) -> Chart:
-    """Return the chart that a view declares; its subject is the model and GPUs of `answer`. No `rows` without data."""
+    """Return the chart that a view declares, without `rows` if it has no data. Its subject describes `answer`."""
     scale = drawing.unit.scale_for(units)
     numbers = {
         name_units(name, units): {
@@ -66,7 +66,10 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
         for name, row in drawing.data.items()
     }
     labels = list(dict.fromkeys(label for row in numbers.values() for label in row))
-    x, y = (name_units(text, units) for text in (drawing.labels, drawing.axis))
+    x, y, title, alt = (
+        name_units(text, units) for text in (drawing.labels, drawing.axis, drawing.title, drawing.alt)
+    )
+    rows = [{name_units(name, units): each for name, each in row.items()} for row in drawing.rows]
     figure = DRAW_FUNCTIONS[type(drawing)](drawing, numbers, labels, x, y)
     reference, words = drawing.reference
     if reference is not None:
@@ -81,11 +84,11 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
         add_interval(figure, label, whole, scale)
     return Chart(
         name=drawing.name,
-        title=drawing.title,
-        alt=drawing.alt,
+        title=title,
+        alt=alt,
         figure=figure,
         subject=describe_answer(answer),
-        rows=tuple(drawing.rows or ({x: label, **_row(numbers, label)} for label in labels)),
+        rows=tuple(rows or ({x: label, **_row(numbers, label)} for label in labels)),
     )
 
 
@@ -138,10 +141,7 @@ def _draw_bars(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: st
             base=[origin] * len(labels) if origin else None,
             orientation="h",
             showlegend=len(numbers) > 1,
-            customdata=[
-                drawing.unit.text_with_interval(each) if drawing.unit.show else text_with_interval(each)
-                for each in bars
-            ],
+            customdata=[_hover_text(each, drawing.unit) for each in bars],
             hovertemplate=f"{name}: %{{customdata}}<extra>%{{y}}</extra>",
             **_bar_options(drawing.unit, index, bars, place, "x"),
         )
@@ -157,6 +157,14 @@ def _draw_bars(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: st
     else:  # the widest whiskers belong to the longest bars and are cut
         figure.update_xaxes(range=[0, 1.2 * max(values, default=1.0)])
     return figure
+
+
+def _hover_text(number: Quantity | None, unit: Unit) -> str:
+    """Return a number with its interval; an amount of money has its symbol."""
+    if number is None or not unit.symbol:
+        return text_with_interval(number)
+    text, within = unit.texts_of_scaled(number)
+    return f"{text} ({within})" if within else text
 
 
 def _interval_ends(numbers: Numbers) -> list[float]:
@@ -340,11 +348,12 @@ def _bar_options(
 
 
 def value_text(number: Quantity | None, unit: Unit) -> str:
-    """Format a number by `unit.show`, else with the digits that its interval supports, else three; "-" for None."""
+    """Format a number that is already in the reader's unit; "-" for None. Money has its symbol; other numbers have the
+    digits that their interval supports, else three."""
     if number is None:
         return "-"
-    if unit.show:
-        return unit.texts(number)[0]
+    if unit.symbol:
+        return unit.texts_of_scaled(number)[0]
     if last_supported_place(number) is None:
         value = round_like(number.value)
         shown = round(value, unit.digits) if unit.digits else value

@@ -10,13 +10,13 @@ from capacity.answers.frontier import Frontier, FrontierLine
 from capacity.answers.load_point import LoadPoint
 from capacity.answers.published_runs import measured_runs
 from capacity.answers.records import Quantity
+from capacity.base.money import convert_amounts
 from capacity.report.figures.chart import (
     NEUTRAL,
     Chart,
     apply_layout,
     colour,
     coordinates,
-    four_digits,
     new_figure,
     symbol,
 )
@@ -34,7 +34,10 @@ COLOURS = "Cividis"  # scale of prices, readable for colour-blind users
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """A point and its deployment; `best`: Pareto-optimal in tokens/s per user and tokens/s per GPU."""
+    """A point and its deployment. `numbers`: index of its line, and of the point.
+
+    `best`: Pareto-optimal in tokens/s per user and tokens/s per GPU.
+    """
 
     numbers: tuple[int, int]
     line: FrontierLine
@@ -91,7 +94,11 @@ class PlottedPoint(NamedTuple):
             f"<b>{self.place.line.label}</b>, {self.place.point.load:,.0f} in flight",
             f"{text_with_interval(self.speed)} tokens/s per user",
             f"{text_with_interval(self.rate)} tokens/s per GPU",
-            *([] if self.price is None else [f"${four_digits(self.price)} per 1M output tokens"]),
+            *(
+                []
+                if self.price is None
+                else [f"{units.usd(significant=4).texts(self.price)[0]} per 1M output tokens"]
+            ),
         ]
         return "<br>".join(lines)
 
@@ -206,8 +213,8 @@ def _draw_prices(figure: Any, scale: Mapping[str, Any]) -> None:
     """Draw the colour bar of the logarithmic prices, which plotly attaches to an invisible marker."""
     low, high = scale["cmin"], scale["cmax"]
     steps = [low + share * (high - low) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
-    ticks = {"tickvals": steps, "ticktext": [f"${10**step:,.3g}" for step in steps]}
-    bar = {"title": {"text": "$ per 1M<br>output"}, "thickness": 12, **ticks}
+    ticks = {"tickvals": steps, "ticktext": [units.usd(significant=3).texts(10**step)[0] for step in steps]}
+    bar = {"title": {"text": convert_amounts("$ per 1M<br>output")}, "thickness": 12, **ticks}
     figure.add_scatter(
         x=[None],
         y=[None],

@@ -28,7 +28,7 @@ CONTEXT = 1024
 
 
 Lines = Mapping[str, Sequence[tuple[float, float]]]
-"""The points of each line by its name, x ascending."""
+"""Points of each line by the name of the line, sorted by x."""
 
 
 def line_chart(
@@ -159,7 +159,7 @@ def scaling_chart(pool: ResolvedPool) -> str:
 
 
 def engines_chart(pool: ResolvedPool) -> str:
-    """Draw decode step time by batch size, one line per engine: host times, kernel launches and CUDA graphs differ."""
+    """Return the chart of decode step time by batch size, one line for each engine."""
     names = ("vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "hf-transformers")
     gpu = pool.pool.gpu
     return _decode_steps(pool, {name: resolve(pool.model, Pool(gpu=gpu, engine=name)) for name in names})

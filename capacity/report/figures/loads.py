@@ -6,7 +6,7 @@ from capacity.answers.load_point import ORDERS, LoadPoint
 from capacity.answers.records import Quantity
 from capacity.report.display import STANDARD
 from capacity.report.figures.drawing import text_with_interval
-from capacity.report.views.units import COUNT, Unit, name_units
+from capacity.report.views.units import COUNT, USD_0, Unit, name_units
 
 BAND_OPACITY = 0.18
 
@@ -22,7 +22,7 @@ class Figure(NamedTuple):
     @property
     def axis(self) -> str:
         """Return the axis title with a placeholder for the reader's unit: `TTFT, {time}`."""
-        return f"{self.title}, {{time}}" if self.unit.follows else self.title
+        return f"{self.title}, {{time}}" if self.unit.follows == "time" else self.title
 
     @property
     def label(self) -> str:
@@ -43,14 +43,14 @@ FIGURES = {
     "ttft": Figure("ttft", "ttft_s", "TTFT", TIME),
     "tpot": Figure("tpot", "tpot_s", "TPOT", TIME),
     "throughput": Figure("throughput", "output_tokens_per_s", "Output tokens/s"),
-    "price": Figure("price", "usd_per_million_output_tokens", "$ per 1M output tokens"),
+    "price": Figure("price", "usd_per_million_output_tokens", "$ per 1M output tokens", USD_0),
 }
 BARS = {
     name: Figure(
         name,
         order.field,
         order.words[0].upper() + order.words[1:],
-        FIGURES[name].unit if name in FIGURES else COUNT,
+        USD_0 if order.words[0] == "$" else FIGURES[name].unit if name in FIGURES else COUNT,
     )
     for name, order in ORDERS.items()
 }

@@ -21,6 +21,7 @@ from capacity.report.figures.chart import (
 from capacity.report.figures.drawing import whiskers
 from capacity.report.plan import level_name, level_text, share_of_limit, window_rows
 from capacity.report.subject import describe_answer
+from capacity.report.views.units import USD_2, name_units
 from capacity.workload.windows import clock_text
 
 MAX_RATIO_SHOWN = 3.0  # times the limit; higher values are drawn here
@@ -122,7 +123,7 @@ def speed_chart(plan: Plan) -> Chart:
                 "predicted": predicted.get(point.label),
                 "tokens/s per GPU": point.tokens_per_s_per_gpu,
                 "GPUs": point.num_gpus,
-                "$/h": point.usd_per_hour,
+                name_units("$/h"): USD_2.convert(point.usd_per_hour),
                 "meets the SLO": point.met,
             }
             for mark, point in zip(marks, points, strict=True)
@@ -228,8 +229,10 @@ def whisker_caption(plan: Plan) -> str:
 def front_chart(plan: Plan) -> Chart:
     """Return the Pareto front of price (or GPUs) against the worst service level as a share of its limit."""
     priced = all(point.usd_per_hour is not None for point in plan.cost_front)
-    money = "$ per hour" if priced else "GPUs"
-    points = [(point, point.usd_per_hour if priced else point.num_gpus) for point in plan.cost_front]
+    money = name_units("$ per hour") if priced else "GPUs"
+    points = [
+        (point, USD_2.convert(point.usd_per_hour) if priced else point.num_gpus) for point in plan.cost_front
+    ]
     figure = new_figure()
     for index, gpu in enumerate(dict.fromkeys(point.gpu for point, _ in points)):
         chosen = [(point, price) for point, price in points if point.gpu == gpu]
@@ -249,7 +252,7 @@ def front_chart(plan: Plan) -> Chart:
     return Chart(
         name="price_front",
         title="Price against the worst service level",
-        alt=f"{len(points)} Pareto-optimal deployments; those above {MAX_RATIO_SHOWN:g} times a limit are not drawn.",
+        alt=f"{len(points)} Pareto-optimal deployments; those above {MAX_RATIO_SHOWN:g} times a limit are drawn there.",
         figure=figure,
         rows=tuple(
             {"deployment": point.label, money: price, "worst level / limit": point.worst_ratio}

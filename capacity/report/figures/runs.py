@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from capacity.answers.records import Simulation
+from capacity.answers.records import Quantity, Simulation
 from capacity.base.latency_metrics import METRICS
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import (
@@ -52,43 +52,16 @@ def latency_chart(
             hovertemplate=f"{label}: %{{y:.1%}} within %{{x:,.4g}} {units.time}<extra></extra>",
         )
         quantiles_s = dict(zip(PERCENTILES, np.percentile(values_s, PERCENTILES).tolist(), strict=True))
-        shown = {percent: units.convert_seconds(value) for percent, value in quantiles_s.items()}
         known = {p: answer.predicted_ms.get(f"p{p}_{metric}_ms") for p in PERCENTILES}
         known_s = {percent: each and each.scale(1e-3) for percent, each in known.items()}
-        texts = {percent: units.time_text(value, known_s[percent]) for percent, value in quantiles_s.items()}
-        for percent, each in known_s.items():
-            if each is not None and (within := units.time_interval(each)):
-                texts[percent] += f" (90 %: {within})"
-        figure.add_scatter(
-            x=list(shown.values()),
-            y=[percent / 100 for percent in PERCENTILES],
-            mode="markers+text",
-            marker={"symbol": symbol(index), "color": colour(index), "size": 9},
-            text=[f"p{percent}" for percent in PERCENTILES],
-            textposition="middle right" if index == 0 else "middle left",
-            error_x={**whiskers(list(known_s.values()), units.convert_seconds(1)), "thickness": 1.5},
-            customdata=list(texts.values()),
-            hovertemplate=f"{label}, %{{text}}: %{{customdata}}<extra></extra>",
-            showlegend=False,
-        )
-        rows.append(
-            {"run": label, **{f"p{percent}, {units.time}": value for percent, value in shown.items()}}
-        )
+        texts = _draw_percentiles(figure, index, label, quantiles_s, known_s, units)
+        shown = {f"p{p}, {units.time}": units.convert_seconds(value) for p, value in quantiles_s.items()}
+        rows.append({"run": label, **shown})
         phrases.append(f"{label} p95 {texts[95]}")
     drawn = [float(x) for trace in figure.data for x in trace.x]
     if limit_s is not None:
-        limit = units.convert_seconds(limit_s)
-        drawn.append(limit)
-        figure.add_vline(x=limit, line={"color": NEUTRAL, "dash": "dash", "width": 2})
-        figure.add_annotation(
-            text=f"limit {units.time_text(limit_s)}",
-            x=math.log10(limit),  # annotations on a logarithmic axis need the logarithm
-            y=0.02,
-            yanchor="bottom",
-            xanchor="right",
-            xshift=-4,
-            showarrow=False,
-        )
+        drawn.append(units.convert_seconds(limit_s))
+        _draw_limit(figure, drawn[-1], units.time_text(limit_s))
     apply_layout(figure, x=f"{name}, {units.time}", y="share of requests", height=380)
     figure.update_yaxes(tickformat=".0%", range=[0, 1.05])
     figure.update_xaxes(**log_axis(drawn))
@@ -99,6 +72,48 @@ def latency_chart(
         figure=figure,
         subject=describe_answer(next(iter(runs.values()), None)),
         rows=tuple(rows),
+    )
+
+
+def _draw_percentiles(
+    figure: Any,
+    index: int,
+    label: str,
+    quantiles_s: Mapping[int, float],
+    known_s: Mapping[int, Quantity | None],
+    units: Units,
+) -> dict[int, str]:
+    """Draw the percentiles of the n-th run with the intervals of the predictions `known_s`; return their texts."""
+    texts = {percent: units.time_text(value, known_s[percent]) for percent, value in quantiles_s.items()}
+    for percent, each in known_s.items():
+        if each is not None and (within := units.time_interval(each)):
+            texts[percent] += f" (90 %: {within})"
+    figure.add_scatter(
+        x=[units.convert_seconds(value) for value in quantiles_s.values()],
+        y=[percent / 100 for percent in quantiles_s],
+        mode="markers+text",
+        marker={"symbol": symbol(index), "color": colour(index), "size": 9},
+        text=[f"p{percent}" for percent in quantiles_s],
+        textposition="middle right" if index == 0 else "middle left",
+        error_x={**whiskers(list(known_s.values()), units.convert_seconds(1)), "thickness": 1.5},
+        customdata=list(texts.values()),
+        hovertemplate=f"{label}, %{{text}}: %{{customdata}}<extra></extra>",
+        showlegend=False,
+    )
+    return texts
+
+
+def _draw_limit(figure: Any, limit: float, text: str) -> None:
+    """Draw a vertical line at the limit, which is in the unit of the x axis."""
+    figure.add_vline(x=limit, line={"color": NEUTRAL, "dash": "dash", "width": 2})
+    figure.add_annotation(
+        text=f"limit {text}",
+        x=math.log10(limit),  # annotations on a logarithmic axis need the logarithm
+        y=0.02,
+        yanchor="bottom",
+        xanchor="right",
+        xshift=-4,
+        showarrow=False,
     )
 
 

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from textwrap import wrap
 
 from capacity.base.latency_metrics import METRICS
+from capacity.base.money import money_text
 from capacity.base.quantity import Quantity
 from capacity.planning.variations.advice import Advice, AdviceList
-from capacity.report.display import round_like
+from capacity.report.display import STANDARD, round_like
 from capacity.report.views import units
 from capacity.report.views.tornado import CHANGE
 from capacity.report.views.units import Unit, value_at
@@ -26,14 +27,13 @@ NO_WHISKERS_NOTE = (
     "Bars have no whiskers because both simulations use the same arrivals and step model, so most of the error "
     "cancels. A change of GPU, engine or format is less certain. The latencies above have intervals."
 )
-THIRD_DIGIT = Unit(show=lambda number, _: (f"${round_like(number.value):,.12g}", ""))
+THIRD_DIGIT = units.usd(significant=3)
 
 
 def _usd_difference(digits: int, requests: float = 1) -> Unit:
     """Return a display unit that multiplies a $ difference per request by a number of `requests`."""
-    return Unit(
-        show=lambda number, _: (f"{requests * number.value:+,.{digits}f}" if number.value else "0", "")
-    )
+    unit = Unit(digits, requests, follows="money", sign="+")
+    return Unit(show=lambda number, _: (unit.texts(number)[0] if number.value else "0", ""))
 
 
 def advice_facts(answer: AdviceList, predicted_ms: Mapping[str, Quantity]) -> Iterator[Fact]:
@@ -51,7 +51,7 @@ def advice_facts(answer: AdviceList, predicted_ms: Mapping[str, Quantity]) -> It
 def advice_view(answer: AdviceList, *, reasons: bool = False) -> View:
     """Return the view of `advise`; with `reasons`, a table states why changes are not possible."""
     base, full = answer.base, answer.base.usd_per_request_full
-    paid = "" if full is None else f", ${1e3 * full:,.4f} per 1,000 requests at full load"
+    paid = "" if full is None else f", {money_text(1e3 * full, ',.4f')} per 1,000 requests at full load"
     return View(
         f"[bold]{answer.deployment}[/bold], {answer.workload}: p95 TTFT {base.ttft_p95_s * 1e3:,.0f} ms, "
         f"p95 E2E {base.e2e_p95_s * 1e3:,.0f} ms{paid}{busiest_window_text(answer.busiest_window)}",
@@ -154,7 +154,7 @@ def _records(answer: AdviceList) -> list[dict[str, object]]:
             **{f"{name}, %": _three_digits(line, path, 100) for name, path in CHANGES.items()},
             "p95 TTFT, ms": _three_digits(line, "ttft_p95_s", 1e3),
             "p95 TPOT, ms": _three_digits(line, "tpot_p95_s", 1e3),
-            "$/h": _three_digits(line, "usd_per_hour"),
+            "$/h": _three_digits(line, "usd_per_hour", units.USD_2.scale_for(STANDARD)),
             "requests that fail": line.failed,
             "quality": line.quality,
             "note": line.note,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from capacity.base.money import money_text
 from capacity.report.views import units
 from capacity.report.views.view import Block, Column, Curves, Fact, Table, View
 from capacity.techniques.cache_curve import CacheCurve
@@ -87,9 +88,7 @@ def _chart(answer: CacheCurve) -> Curves:
 
 
 def _input_cost(saved: PrefillSavings) -> str:
-    if saved.usd_per_million_input_tokens is None:
+    full, cached = saved.usd_per_million_input_tokens, saved.usd_per_million_input_tokens_cached
+    if full is None or cached is None:
         return ""
-    return (
-        f": ${saved.usd_per_million_input_tokens:.3f} to "
-        f"${saved.usd_per_million_input_tokens_cached:.3f} for 1M input tokens"
-    )
+    return f": {money_text(full, '.3f')} to {money_text(cached, '.3f')} for 1M input tokens"

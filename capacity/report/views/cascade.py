@@ -12,7 +12,7 @@ from capacity.report.views.units import Unit
 from capacity.report.views.view import Bars, Block, Column, Curves, Fact, Stack, Table, View
 
 MONTH_S = 730 * 3600
-PER_1K = Unit(4, 1e3)
+PER_1K = Unit(4, 1e3, follows="money")
 TIER_COLUMN = Column("tier", "{0.tier}: {0.model}".format)
 ANSWERED_COLUMNS = (
     TIER_COLUMN,
@@ -25,7 +25,7 @@ ANSWERED_COLUMNS = (
 BILLED_COLUMNS = (
     TIER_COLUMN,
     Column("$ per 1k requests of the tier", "usd_per_request", PER_1K),
-    Column("$ a month", "usd_per_month", units.COUNT),
+    Column("$ a month", "usd_per_month", units.USD_0),
     Column("mean TTFT, {time}", "mean_ttft_s", units.MS_1),
     Column("mean E2E, {time}", "mean_e2e_s", units.MS_1),
 )
@@ -44,7 +44,7 @@ TIMES = (
 )  # latencies of one side
 COMPARED_FIGURES = (
     ("billed GPUs", "billed_gpus", units.COUNT),
-    ("$ a month, whole engines", "usd_per_month", units.COUNT),
+    ("$ a month, whole engines", "usd_per_month", units.USD_0),
     ("$ per 1k requests, whole engines", "usd_per_request", PER_1K),
     ("$ per 1k requests, at scale", "usd_per_request_at_scale", PER_1K),
     *TIMES,
@@ -132,7 +132,7 @@ def _blocks(answer: CascadeAnswer) -> Iterator[Block]:
         Column(
             "% of alone", partial(_share_of_alone, answer.alone, "usd_per_request_at_scale"), units.PERCENT_0
         ),
-        Column("$ a month, whole engines", "usd_per_month", units.COUNT),
+        Column("$ a month, whole engines", "usd_per_month", units.USD_0),
         Column("% of alone", partial(_share_of_alone, answer.alone, "usd_per_month"), units.PERCENT_0),
     ]
     yield Table("By escalation rate", answer.rates, bills)
@@ -188,6 +188,7 @@ def _bill_chart(answer: CascadeAnswer) -> Stack:
         alt=f"{ours_text} a month with the cascade, {alone_text} with {answer.model} alone.",
         data={f"{tier.tier}: {tier.model}": {"cascade": tier.usd_per_month} for tier in answer.tiers}
         | {f"alone: {answer.model}": {"large model alone": alone}},
+        unit=units.USD_0,
         labels="side",
         axis="$ a month, whole engines",
         wholes={"cascade": ours, "large model alone": alone},

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
+from capacity.base.money import money_text
 from capacity.base.quantity import Quantity
 from capacity.planning.bills.billing import Bill, BreakEven, LoadCost
 from capacity.planning.bills.growth import GROWTH_RULE
-from capacity.report.display import format_number, join_words, offers_text, verdict_text
+from capacity.report.display import join_words, offers_text, verdict_text
 from capacity.report.replicas import replicas_text
 from capacity.report.views import units
 from capacity.report.views.drawn_energy import drawn_facts
@@ -19,25 +20,26 @@ Offers = (
 )  # $ per GPU-hour: the lowest and the highest offer; a price is their median
 
 WHISKER_NOTE = "; whiskers: cheapest and most expensive offer"
-LOAD_ROWS: tuple[tuple[str, str, str], ...] = (
-    ("requests/s", "requests_per_s", ",.3f"),
-    ("requests a day", "requests_per_day", ",.0f"),
-    ("output tokens/s", "output_tokens_per_s", ",.0f"),
-    ("$ per 1k requests", "usd_per_thousand_requests", ",.4f"),
-    ("$ per 1M input tokens", "usd_per_million_input_tokens", ",.4f"),
-    ("$ per 1M output tokens", "usd_per_million_output_tokens", ",.4f"),
-    ("$ per 1M tokens, input and output", "usd_per_million_tokens", ",.4f"),
-    ("GPU time for input tokens", "prefill_share", ".1%"),
-    ("users", "users", ",.0f"),
-    ("$ per user-month", "usd_per_user_month", ",.4f"),
-    ("provisioned J per output token", "joules_per_output_token", ",.3f"),
-    ("provisioned kWh per 1M output tokens", "kwh_per_million_output_tokens", ",.4f"),
-    ("drawn J per output token, GPUs only", "drawn.joules_per_output_token.value", ",.3f"),
-    ("drawn J per output token, whole facility", "drawn.facility_joules_per_output_token.value", ",.3f"),
-    ("drawn g CO2 per 1M output tokens, facility", "drawn.co2_g_per_million_output_tokens.value", ",.1f"),
-    ("output tokens/s per provisioned MW", "output_tokens_per_s_per_megawatt", ",.0f"),
-    ("provisioned g CO2 per 1M tokens, input and output", "co2_g_per_million_tokens", ",.1f"),
-)  # heading, path in a `LoadCost`, format
+USD_4 = Unit(4, follows="money")
+LOAD_ROWS: tuple[tuple[str, str, Unit], ...] = (
+    ("requests/s", "requests_per_s", Unit(3)),
+    ("requests a day", "requests_per_day", units.COUNT),
+    ("output tokens/s", "output_tokens_per_s", units.COUNT),
+    ("$ per 1k requests", "usd_per_thousand_requests", USD_4),
+    ("$ per 1M input tokens", "usd_per_million_input_tokens", USD_4),
+    ("$ per 1M output tokens", "usd_per_million_output_tokens", USD_4),
+    ("$ per 1M tokens, input and output", "usd_per_million_tokens", USD_4),
+    ("GPU time for input tokens", "prefill_share", units.PERCENT),
+    ("users", "users", units.COUNT),
+    ("$ per user-month", "usd_per_user_month", USD_4),
+    ("provisioned J per output token", "joules_per_output_token", Unit(3)),
+    ("provisioned kWh per 1M output tokens", "kwh_per_million_output_tokens", Unit(4)),
+    ("drawn J per output token, GPUs only", "drawn.joules_per_output_token.value", Unit(3)),
+    ("drawn J per output token, whole facility", "drawn.facility_joules_per_output_token.value", Unit(3)),
+    ("drawn g CO2 per 1M output tokens, facility", "drawn.co2_g_per_million_output_tokens.value", Unit(1)),
+    ("output tokens/s per provisioned MW", "output_tokens_per_s_per_megawatt", units.COUNT),
+    ("provisioned g CO2 per 1M tokens, input and output", "co2_g_per_million_tokens", Unit(1)),
+)  # heading, path in a `LoadCost`, unit
 PRICES = {
     "input": "usd_per_million_input_tokens",
     "output": "usd_per_million_output_tokens",
@@ -52,7 +54,7 @@ def bill_facts(bill: Bill, offers: Offers = None) -> Iterator[Fact]:
     unsteady = bill.verdict or "" if bill.verdict in UNSETTLED else ""
     why = "cannot serve this load" if unsteady == "overloaded" else unsteady
     month = offers_text(bill.usd_per_month, bill.usd_per_gpu_hour, offers) or "730 h"
-    gpus = f"{bill.billed_gpus} GPU{'s' * (bill.billed_gpus > 1)} at ${bill.usd_per_gpu_hour:,.2f}"
+    gpus = f"{bill.billed_gpus} GPU{'s' * (bill.billed_gpus > 1)} at {money_text(bill.usd_per_gpu_hour)}"
     for label, value, digits, note in (
         ("Per hour", bill.usd_per_hour, 2, gpus),
         ("Per day", bill.usd_per_day, 2, f"{load.requests_per_day:,.0f} requests {at}"),
@@ -65,9 +67,10 @@ def bill_facts(bill: Bill, offers: Offers = None) -> Iterator[Fact]:
         ("$ per 1M input", "usd_per_million_input_tokens", 3),
         ("$ per 1k requests", "usd_per_thousand_requests", 4),
     ):
-        full = f"full load ${getattr(bill.full, field):,.{digits}f}"
+        unit = dollars(digits)
+        full = f"full load {unit.texts(getattr(bill.full, field))[0]}"
         instead = ("-", f"{unsteady}; {full}") if unsteady else None
-        yield Fact(label, getattr(load, field), dollars(digits), f"{at}; {full}", instead=instead)
+        yield Fact(label, getattr(load, field), unit, f"{at}; {full}", instead=instead)
     used, of = bill.utilization, "of capacity"
     yield Fact("Utilization", used, units.PERCENT_0, of, instead=("-", unsteady) if unsteady else None)
     kwh = f"per output token; {load.kwh_per_million_output_tokens:,.3f} kWh per 1M output tokens, {at}"
@@ -120,7 +123,7 @@ def _blocks(bill: Bill, offers: Offers) -> Iterator[Block]:
             Fact("idle hours", f"{idle.hours_per_day:g} a day", note=f"{idle.hours:,.2f} h of work"),
             Fact("finished after", f"{idle.days:,.2f} days", note="in time" if idle.in_time else "too late"),
             Fact("energy", f"{idle.kwh:,.1f} kWh", note="additional"),
-            Fact("bill for these hours", f"${idle.usd_paid_anyway:,.2f}", note="already paid for"),
+            Fact("bill for these hours", idle.usd_paid_anyway, dollars(2), "already paid for"),
         ]
         yield Facts("Batch job in the idle hours of these GPUs", rows)
     if bill.growth:
@@ -130,7 +133,7 @@ def _blocks(bill: Bill, offers: Offers) -> Iterator[Block]:
 
 
 def _bill_facts(bill: Bill) -> Iterator[Fact]:
-    price = f"${bill.usd_per_gpu_hour:,.2f} per GPU-hour"
+    price = f"{money_text(bill.usd_per_gpu_hour)} per GPU-hour"
     whole = f"{bill.billed_gpus} billed (whole instances), {bill.num_gpus} used"
     yield Fact("price", price, note=f"{bill.tier}: {bill.source}")
     yield Fact("GPUs", bill.billed_gpus, note="" if bill.billed_gpus == bill.num_gpus else whole)
@@ -151,8 +154,8 @@ def _load_table(bill: Bill) -> Table:
     loads["at full load"] = bill.full
     rows = [row for row in LOAD_ROWS if any(value_at(load, row[1]) is not None for load in loads.values())]
 
-    def figure(load: LoadCost) -> Callable[[tuple[str, str, str]], str]:
-        return lambda row: format_number(value_at(load, row[1]), row[2])
+    def figure(load: LoadCost) -> Callable[[tuple[str, str, Unit]], str]:
+        return lambda row: row[2].texts(value_at(load, row[1]))[0]
 
     columns = [Column(name, figure(load), units.TEXT) for name, load in loads.items()]
     return Table("Cost per token and request", rows, [Column("", itemgetter(0)), *columns])
@@ -166,12 +169,12 @@ def _api_table(bill: Bill, compared: Sequence[BreakEven]) -> Table:
         unserved = own == bill.usd_per_month
         whose = "these GPUs cannot serve the load and cost" if unserved else "the required replicas cost"
     return Table(
-        f"Comparison with an API; {whose} ${own:,.2f} a month, busy or idle",
+        f"Comparison with an API; {whose} {money_text(own)} a month, busy or idle",
         compared,
         [
             Column("API", "api"),
-            Column("$ a request", "api_usd_per_request", Unit(6)),
-            Column(f"$ a month {load}", "api_usd_per_month", Unit(2)),
+            Column("$ a request", "api_usd_per_request", units.USD_6),
+            Column(f"$ a month {load}", "api_usd_per_month", units.USD_2),
             Column(
                 "break-even, requests/s",
                 lambda api: f"{api.requests_per_s:,.3f}" + " (above capacity)" * (not api.possible),
@@ -189,18 +192,18 @@ def _growth_table(bill: Bill) -> Table:
         Column("requests/s", "requests_per_s", Unit(3)),
         Column("replicas", "replicas", units.COUNT),
         Column("GPUs", "billed_gpus", units.COUNT),
-        Column("$ in the month", "usd", Unit(2)),
-        Column("$ since month 1", "total_usd", Unit(2)),
+        Column("$ in the month", "usd", units.USD_2),
+        Column("$ since month 1", "total_usd", units.USD_2),
     ]
     months = bill.growth
-    return Table(f"Growing load, {len(months)} months: ${months[-1].total_usd:,.2f}", months, columns)
+    return Table(f"Growing load, {len(months)} months: {money_text(months[-1].total_usd)}", months, columns)
 
 
 def _spot_and_job_facts(bill: Bill) -> Iterator[Facts]:
     """Return facts of the cost on spot capacity and of the cost of a batch job, if they were requested."""
     if bill.spot is not None:
         spot = bill.spot
-        hourly = f"${spot.usd_per_hour_for_same_capacity:,.2f} an hour"
+        hourly = f"{money_text(spot.usd_per_hour_for_same_capacity)} an hour"
         rows = [
             Fact("useful time", spot.useful_fraction, units.PERCENT, "the rest is lost to restarts"),
             Fact("useful hour", spot.usd_per_useful_hour, dollars(2)),
@@ -213,7 +216,7 @@ def _spot_and_job_facts(bill: Bill) -> Iterator[Facts]:
             Fact("documents", job.documents, note=f"in {job.deadline_hours:g} h"),
             Fact("replicas", job.replicas, note=f"{job.gpus} GPUs, {job.billed_gpus} billed"),
             Fact("time", f"{job.hours:,.2f} h", note=f"{job.gpu_hours:,.2f} GPU-hours"),
-            Fact("bill", job.usd, dollars(2), f"${job.usd_per_document:.6f} a document"),
+            Fact("bill", job.usd, dollars(2), f"{money_text(job.usd_per_document, '.6f')} a document"),
         ]
         yield Facts("Batch job at full load", rows)
 
@@ -222,9 +225,10 @@ def _batch_api_blocks(bill: Bill) -> Iterator[Block]:
     if not bill.batch_apis:
         return
     own = bill.batch_apis[0].own_usd_per_document.scale(1000)
-    rented = f"${own.value:.4g}"
+    rented = units.usd(significant=4).texts(own.value)[0]
     if own.low is not None and own.high is not None:
-        rented += f" ({own.low:.3g} to {own.high:.3g})"
+        low, high = (Unit(follows="money", significant=3).texts(end)[0] for end in (own.low, own.high))
+        rented += f" ({low} to {high})"
     yield Table(
         f"Batch APIs; GPUs rented for the job cost {rented} per 1k documents at full load",
         bill.batch_apis,
@@ -235,8 +239,8 @@ def _batch_api_blocks(bill: Bill) -> Iterator[Block]:
             Column(
                 "within", lambda api: f"{api.window_hours:g} h" + ", too late" * (not api.in_time), units.TEXT
             ),
-            Column("$", "usd", Unit(2)),
-            Column("$ per 1k", lambda api: f"{api.usd_per_document * 1000:,.4g}", units.TEXT),
+            Column("$", "usd", units.USD_2),
+            Column("$ per 1k", "usd_per_document", Unit(scale=1000, follows="money", significant=4)),
             Column("own cheaper from", "break_even_utilization", Unit(0, 100, "% busy", none="never")),
         ],
         wrap=True,
@@ -251,7 +255,7 @@ def _price_chart(bill: Bill, offers: Offers) -> Bars:
     if bill.served is not None and bill.verdict not in UNSETTLED:
         loads = {"at this load": bill.served, **loads}
     phrases = [
-        f"{name} ${load.usd_per_million_output_tokens:,.3f} per 1M output tokens"
+        f"{name} {money_text(load.usd_per_million_output_tokens, ',.3f')} per 1M output tokens"
         for name, load in loads.items()
     ]
     data = {
@@ -278,7 +282,7 @@ def _month_chart(bill: Bill, compared: Sequence[BreakEven], offers: Offers) -> B
     for each in compared:  # names of listed APIs are followed by date and source
         name = "the API" if each.api.startswith("given with") else each.api.partition(",")[0]
         bars[name] = Quantity(value=each.api_usd_per_month)
-    named = {f"{name}, ${each.value:,.0f}": each for name, each in bars.items()}
+    named = {f"{name}, {money_text(each.value, ',.0f')}": each for name, each in bars.items()}
     return Bars(
         name="month",
         title="Cost of this load per month" + WHISKER_NOTE * (offers is not None),

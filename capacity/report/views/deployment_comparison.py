@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from capacity.base.latency_metrics import METRICS
 from capacity.report.views import units
-from capacity.report.views.units import value_at
+from capacity.report.views.units import Unit, value_at
 from capacity.report.views.view import Block, Column, Curves, Stack, Table, View
 from capacity.workload import parse_slos
 
@@ -22,18 +22,19 @@ LIMITS_SHOWN = 2.0  # times the limit, at the top of the charts of latency
 MISSING = "-"
 
 
-ROWS = (  # heading, path in a side and its difference, form
-    ("deployment", "side.deployment", "{}"),
-    ("not compared", "side.reason", "{}"),
-    ("replicas", "side.needed.replicas", "{:,}"),
-    ("highest requests/s of these within the SLO", "side.carried_per_s", "{:,.3g}"),
-    ("GPUs", "side.needed.num_gpus", "{:,}"),
-    ("$ an hour", "side.needed.usd_per_hour", "${:,.2f}"),
-    ("$ a month", "side.needed.usd_per_month", "${:,.0f}"),
-    ("$ per 1,000 requests at full load", "full", "${:,.3g}"),
-    ("utilization", "side.utilization", "{:.0%}"),
-    ("break-even below, requests/s", "change.break_even_below_per_s", "{:,.3g}"),
-    ("break-even above, requests/s", "change.break_even_above_per_s", "{:,.3g}"),
+THREE_DIGITS = Unit(significant=3)
+ROWS = (  # heading, path in a side and its difference, unit
+    ("deployment", "side.deployment", units.TEXT),
+    ("not compared", "side.reason", units.TEXT),
+    ("replicas", "side.needed.replicas", units.COUNT),
+    ("highest requests/s of these replicas within the SLO", "side.carried_per_s", THREE_DIGITS),
+    ("GPUs", "side.needed.num_gpus", units.COUNT),
+    ("$ an hour", "side.needed.usd_per_hour", units.dollars(2)),
+    ("$ a month", "side.needed.usd_per_month", units.dollars(0)),
+    ("$ per 1,000 requests at full load", "full", units.usd(significant=3)),
+    ("utilization", "side.utilization", units.PERCENT_0),
+    ("break-even below, requests/s", "change.break_even_below_per_s", THREE_DIGITS),
+    ("break-even above, requests/s", "change.break_even_above_per_s", THREE_DIGITS),
 )
 
 
@@ -55,7 +56,7 @@ def _blocks(answer: DeploymentComparison) -> Iterator[Block]:
     records = [
         {"side": side, "change": changes.get(side.name), "full": _usd_per_1000(side)} for side in answer.sides
     ]
-    rows = [(label, *(_text(value_at(each, path), form) for each in records)) for label, path, form in ROWS]
+    rows = [(label, *(_text(value_at(each, path), unit) for each in records)) for label, path, unit in ROWS]
     columns = [Column(name, str(at)) for at, name in enumerate(("", *(side.name for side in answer.sides)))]
     shown = [row for row in rows if set(row[1:]) != {MISSING}]
     yield Table("Sides at equal served load", shown, columns, name="sides_at_equal_load")
@@ -70,8 +71,8 @@ def _usd_per_1000(side: ComparedSide) -> float | None:
     return 1000 * float(side.usd_per_request_at()) if side.needed and side.price else None
 
 
-def _text(value: object, form: str) -> str:
-    return form.format(value) if value else MISSING
+def _text(value: object, unit: Unit) -> str:
+    return unit.texts(value)[0] if value else MISSING
 
 
 def _series(side: ComparedSide) -> str:
@@ -144,6 +145,7 @@ def _bills(answer: DeploymentComparison) -> Curves:
             for side in answer.sides
             if side.needed and side.price
         },
+        unit=units.USD_2,
         labels="requests/s",
         axis="$ an hour",
         linear=True,

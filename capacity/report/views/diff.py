@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from capacity.base.money import money_text
 from capacity.base.quantity import Quantity
 from capacity.base.record import make_from
 from capacity.planning.variations.diff import Diff, Difference
@@ -61,9 +62,9 @@ def _blocks(answer: Diff, first: str, second: str) -> Iterator[Block]:
             Column("with independent traffic", "independent_half", HALF_WIDTH),
         ],
     )
-    if answer.cost_change is not None:
-        before, after = answer.first_outcome.usd_per_hour, answer.second_outcome.usd_per_hour
-        yield f"bill: ${before:,.2f} to ${after:,.2f} an hour ({answer.cost_change:+z.1%})"
+    before, after = answer.first_outcome.usd_per_hour, answer.second_outcome.usd_per_hour
+    if answer.cost_change is not None and before is not None and after is not None:
+        yield f"bill: {money_text(before)} to {money_text(after)} an hour ({answer.cost_change:+z.1%})"
 
 
 def mean_and_interval(each: Difference) -> tuple[str, str]:

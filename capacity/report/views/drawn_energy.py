@@ -1,4 +1,4 @@
-"""Facts of the power that a deployment draws: of its GPUs, and of servers and building with them."""
+"""Facts of the energy that a deployment draws: by its GPUs alone, and by GPUs, servers and building together."""
 
 from capacity.answers.drawn_energy import DrawnEnergy
 from capacity.report.views.units import Unit

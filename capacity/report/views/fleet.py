@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from capacity.base.money import money_text
 from capacity.planning.fleets.fleet_records import FleetDay, FleetPlan, FleetPool, FleetProof, Layout, best_of
 from capacity.report.plan import (
     CONDITIONAL_HEADING,
@@ -55,7 +56,7 @@ def fleet_facts(plan: FleetPlan) -> list[Fact]:
         Fact("Saved", plan.saved, units.PERCENT, "compared with one pool"),
     ]
     if day is not None and day.fixed_usd_per_day is not None:
-        note = f"${day.fixed_usd_per_day:,.2f} with the peak fleet around the clock"
+        note = f"{money_text(day.fixed_usd_per_day)} with the peak fleet around the clock"
         facts.append(Fact("A day", day.scaled_usd_per_day, units.usd(2), note))
     return [fact for fact in facts if fact.value is not None]
 
@@ -84,7 +85,7 @@ def _blocks(plan: FleetPlan, detail: bool) -> Iterator[Block]:
 
 def _best_blocks(plan: FleetPlan, best: Layout, detail: bool) -> Iterator[Block]:
     """Return the blocks on the best fleet: what to rent, the routing, the effect of more pools, and the proof."""
-    bill = "" if best.usd_per_hour is None else f": ${best.usd_per_hour:,.2f}/h"
+    bill = "" if best.usd_per_hour is None else f": {money_text(best.usd_per_hour)}/h"
     if best.usd_per_request is not None:
         bill += f", {units.USD_PER_1K.texts(best.usd_per_request)[0]} per 1k requests"
     yield f"[bold]Use {layout_text(best)}[/bold]{bill}"
@@ -177,7 +178,7 @@ def _pools_table(best: Layout) -> Table:
         Column("requests/s", "requests_per_s", RATE),
         Column("tokens in", "input_tokens", units.COUNT),
         Column("out", "output_tokens", units.COUNT),
-        Column("$/h", "usd_per_hour", RATE),
+        Column("$/h", "usd_per_hour", units.USD_2),
         Column("levels", lambda pool: "; ".join(f"{level.slo} {level_text(level)}" for level in pool.levels)),
     ]
     return Table("Pools", best.pools, columns)
@@ -223,7 +224,7 @@ def _layout_blocks(plan: FleetPlan) -> Iterator[Block]:
             "engines", lambda each: layout_text(each) + " *" * (each is best) or each.reason or each.outcome
         ),
         Column("GPUs", lambda each: each.num_gpus if each.pools else None, units.COUNT),
-        Column("$/h", "usd_per_hour", RATE),
+        Column("$/h", "usd_per_hour", units.USD_2),
         Column(
             "vs one pool", lambda each: each.objective / base - 1 if each.objective and base else None, CHANGE
         ),
@@ -238,7 +239,9 @@ def _layouts_chart(plan: FleetPlan, table: Table) -> Stack:
     best, one = plan.best, plan.one_pool
     found = {threshold_text(each): each for each in plan.layouts if each.pools}
     priced = plan.objective == "cost" and all(each.usd_per_hour is not None for each in found.values())
-    what, measure = ("$ an hour", "usd_per_hour") if priced else ("GPUs", "num_gpus")
+    what, measure, unit = ("GPUs", "num_gpus", units.COUNT)
+    if priced:
+        what, measure, unit = "$ an hour", "usd_per_hour", units.USD_0
     most = max((len(each.pools) for each in found.values()), default=0)
     names = [
         "only pool, or pool 1 for the shortest",
@@ -258,9 +261,10 @@ def _layouts_chart(plan: FleetPlan, table: Table) -> Stack:
             }
             for place, name in enumerate(names)
         },
+        unit=unit,
         labels="threshold",
         axis=what,
-        reference=(None if one is None else one.objective, ONE_POOL),
+        reference=(None if one is None else unit.convert(one.objective), ONE_POOL),
         note=NO_INTERVAL_NOTE,
         rows=table_records(table) if found else (),
     )
@@ -274,15 +278,16 @@ def _day_blocks(day: FleetDay, best: Layout) -> Iterator[Block]:
         Column("hour", "hour", units.COUNT),
         Column("requests/s", "request_rate_per_s", RATE),
         *counts,
-        Column("$/h", "usd_per_hour", RATE),
+        Column("$/h", "usd_per_hour", units.USD_2),
     ]
     table = Table("Replicas by hour of the day (simulated)", day.hours, columns)
     words = "The cost of a day was not requested."
     if day.scaled_usd_per_day is not None and day.fixed_usd_per_day:
         less = _less_text(1 - day.scaled_usd_per_day / day.fixed_usd_per_day)
+        scaled, fixed = money_text(day.scaled_usd_per_day), money_text(day.fixed_usd_per_day)
         words = (
-            f"${day.scaled_usd_per_day:,.2f} a day, {less} than ${day.fixed_usd_per_day:,.2f} for the peak fleet "
-            "around the clock; excludes the start-up time of replicas"
+            f"{scaled} a day, {less} than {fixed} for the peak fleet around the clock; excludes the start-up time of "
+            "replicas"
         )
         yield words
     yield VerticalStack(

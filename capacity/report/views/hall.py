@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from capacity.base.money import money_text
 from capacity.planning.halls.hall_records import HallModel, HallOption, HallPlan
-from capacity.report.views.units import COUNT, TEXT, Unit
+from capacity.report.views.units import COUNT, TEXT, USD_2, Unit
 from capacity.report.views.view import Block, Column, Table, View
 
 MEGAWATTS = Unit(3, 1e-6)
@@ -49,7 +50,7 @@ def _blocks(plan: HallPlan) -> Iterator[Block]:
     )
     totals = []
     if plan.usd_per_hour is not None:
-        totals.append(f"${plan.usd_per_hour:,.2f}/h")
+        totals.append(f"{money_text(plan.usd_per_hour)}/h")
     if plan.co2_g_per_hour is not None:
         totals.append(f"{plan.co2_g_per_hour / 1e3:,.1f} kg CO2/h")
     if totals:
@@ -73,7 +74,7 @@ def _columns(plan: HallPlan) -> list[Column]:
         Column("tokens/s", "output_tokens_per_s", COUNT),
     ]
     if plan.usd_per_hour is not None:
-        columns.append(Column("$/h", "usd_per_hour", Unit(2)))
+        columns.append(Column("$/h", "usd_per_hour", USD_2))
     if plan.co2_g_per_hour is not None:
         columns.append(Column("kg CO2/h", "co2_g_per_hour", Unit(1, 1e-3)))
     return columns
@@ -98,6 +99,6 @@ OPTION_COLUMNS = (
     Column("GPUs", "num_gpus", COUNT),
     Column("MW", lambda each: None if each.bound else each.provisioned_watts, MEGAWATTS),
     Column("drawn", "drawn_watts", MEGAWATTS),
-    Column("$/h", "usd_per_hour", Unit(2)),
+    Column("$/h", "usd_per_hour", USD_2),
     Column("", "reason", TEXT),
 )

@@ -60,21 +60,8 @@ def eviction_rows(answer: KvAnswer, context: int) -> list[EvictionRow]:
 
 
 def _blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
-    rows, last = answer.rows, answer.contexts[-1]
-    sizes = "; ".join(
-        f"{row.model} {units.MEMORY.texts(row.request_bytes[last])[0]} at {token_count_text(last)}"
-        for row in rows
-    )
-    yield Curves(
-        name="kv_contexts",
-        title="KV cache of one request",
-        alt=f"{sizes}.",
-        data={row.model: row.request_bytes for row in rows},
-        unit=units.GIB,
-        labels="tokens of a request",
-        axis="KV cache, {memory}",
-        log=True,
-    )
+    rows = answer.rows
+    yield _contexts_chart(answer)
     columns = [
         MODEL,
         Column("attention", "attention", units.TEXT),
@@ -101,6 +88,25 @@ def _blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
         yield from _eviction_blocks(answer, drawn)
     if answer.long_contexts:
         yield from _long_context_blocks(answer.long_contexts)
+
+
+def _contexts_chart(answer: KvAnswer) -> Curves:
+    """Return the chart of the KV cache size of one request by its number of tokens, one line for each model."""
+    last = answer.contexts[-1]
+    sizes = "; ".join(
+        f"{row.model} {units.MEMORY.texts(row.request_bytes[last])[0]} at {token_count_text(last)}"
+        for row in answer.rows
+    )
+    return Curves(
+        name="kv_contexts",
+        title="KV cache of one request",
+        alt=f"{sizes}.",
+        data={row.model: row.request_bytes for row in answer.rows},
+        unit=units.GIB,
+        labels="tokens of a request",
+        axis="KV cache, {memory}",
+        log=True,
+    )
 
 
 def _tokens_that_fit(gpu: str, row: KvAnswerRow) -> int | str:
@@ -201,7 +207,7 @@ def _long_context_blocks(rows: Sequence[LongContext]) -> Iterator[Block]:
             f"{token_count_text(prefix)}: load from CPU / recompute, ms", _load_and_recompute_text, units.TEXT
         ),
         Column(
-            "their prefill on 1, 2, 4, 8 ranks, s",
+            "prefill on 1, 2, 4, 8 ranks, s",
             lambda row: ", ".join(f"{over.seconds:,.1f}" for over in row.prefill) or "-",
             units.TEXT,
         ),

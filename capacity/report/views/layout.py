@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from capacity.base.money import convert_amounts, currency_note
 from capacity.base.quantity import Quantity
 from capacity.report.display import STANDARD, Units, round_like
 from capacity.report.layout import Part, empty_table, facts_table, note_lines
@@ -28,7 +29,8 @@ def view_parts(view: View, answer: Any, kind: str = "tables") -> list[Part]:
             shown.append(facts_table(block.title, [(fact.label, *fact.texts()) for fact in block.rows]))
         elif isinstance(block, Table) and block.rows:
             shown.append(draw_table(block))
-    return [*shown, *note_lines([*view.notes, *getattr(answer, "warnings", ())])]
+    notes = note_lines([*view.notes, *getattr(answer, "warnings", ())])
+    return [*shown, *notes, *filter(None, (currency_note(),))]
 
 
 def draw_table(table: Table) -> "RichTable":
@@ -50,7 +52,7 @@ def table_records(table: Table, units: Units = STANDARD) -> list[dict[str, objec
     """Return for each row of a table a dict of numbers by column heading, as precise as the displayed texts. A
     repeated heading is preceded by the heading of the previous column."""
     if table.records:
-        return [dict(record) for record in table.records]
+        return [{name_units(name, units): value for name, value in each.items()} for each in table.records]
     heads: list[str] = []
     for column in table.columns:
         heading = name_units(column.heading, units)
@@ -71,13 +73,13 @@ def _cell_values(unit: Unit, value: Any, units: Units) -> Iterator[tuple[str, ob
     """Yield a cell's value and interval bounds, each with its heading suffix (none, low, high). The interval limits
     the digits; a number without an interval has at least three."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Quantity)):
-        yield "", value if value is None or isinstance(value, bool) else str(value)
+        yield "", value if value is None or isinstance(value, bool) else convert_amounts(str(value))
         return
     number = (value if isinstance(value, Quantity) else Quantity(value=value)).scale(unit.scale_for(units))
     for name, end in {"": number.value, " low": number.low, " high": number.high}.items():
         if end is not None and unit.significant:
             yield name, round_like(end, digits=unit.significant)
         elif end is not None:
-            digits = 3 if unit.show else unit.digits_for(units)
+            digits = 3 if unit.show or unit.symbol else unit.digits_for(units)
             short = number.low is not None or abs(end) < 10.0 ** (2 - digits)
             yield name, round_like(end, number) if short else round(end, digits) if digits else round(end)

@@ -106,7 +106,7 @@ def memory_chart(answer: Fit) -> Stack:
 
 
 def grid_rows(grid: FitGrid) -> list[dict[str, str]]:
-    """Return a row per GPU type: per TP size ✓ and how many requests of maximum length fit, or ✗; then the reasons."""
+    """Return a row for each GPU type: for each TP size, `cell_text` of the result; the last cell has the reasons."""
     rows: dict[str, dict[str, str]] = {}
     reasons: dict[str, list[str]] = {}
     for cell in grid.cells:

@@ -6,15 +6,16 @@ from dataclasses import replace
 from capacity.answers.attribution import BOUNDS, largest_bound
 from capacity.answers.interval_parts import ExplainedInterval, IntervalPart
 from capacity.answers.records import Attribution, Estimate
+from capacity.base.money import money_text
+from capacity.base.quantity import Quantity
 from capacity.hardware import has_profile
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.report.display import (
     STANDARD,
+    Units,
     join_words,
     offers_text,
     price_text,
-    usd_and_interval,
-    usd_text,
     verdict_text,
     with_relative_interval,
 )
@@ -40,11 +41,19 @@ from capacity.report.views.view import (
 
 NO_STATE = "no steady state"
 CHANGE = Unit(1, 100, "%", sign="+z")
-USD_BY_SHARE = Unit(show=lambda number, _: usd_and_interval(number))
 IN_FLIGHT = Unit(1, none="unbounded", bare=True)
 REQUEST_USD = replace(units.usd(6), bare=True)
 JOULES = Unit(2, after=" J/output token", bare=True)
 MEASURES = {"TTFT": "ttft", "TPOT": "tpot", "$/token": "cost_per_token"}
+
+
+def _usd_by_share(quantity: Quantity, _: Units) -> tuple[str, str]:
+    """Return $ per million tokens and its interval as texts, with a note on how cost is split among tokens."""
+    text, within = units.USD.texts(quantity)
+    return text, within and f"{within}, cost split by share of GPU time"
+
+
+USD_BY_SHARE = Unit(show=_usd_by_share)
 
 
 def estimate_view(answer: Estimate) -> View:
@@ -167,15 +176,15 @@ def _cost_facts(answer: Estimate, cost: CostEstimate, offers: tuple[float, float
     output, input_unit, full = answer.usd_per_million_output_tokens, USD_BY_SHARE, ""
     unserved = unpriced = None
     if answer.ttft_s is None:
-        unserved = (f"${cost.usd_per_month:,.0f}", "cannot serve this load")
+        unserved = (money_text(cost.usd_per_month, ",.0f"), "cannot serve this load")
         unpriced = ("-", NO_STATE)
     if answer.verdict == "overloaded":
         input_unit, full = units.USD_PER_MILLION, f"at full load, {cost.requests_per_s:,.2f} requests/s"
-        unpriced = ("-", f"overloaded; full load {usd_text(output)}")
+        unpriced = ("-", f"overloaded; full load {units.USD.texts(output)[0]}")
     request = with_relative_interval(cost.usd_per_request, output)
     month = Fact("  month", cost.usd_per_month, units.usd(0), month_note, first="$ a month", instead=unserved)
     return [
-        Fact("cost", f"${cost.usd_per_hour:,.2f}/h", note=price_text(cost)),
+        Fact("cost", f"{money_text(cost.usd_per_hour)}/h", note=price_text(cost)),
         month,
         Fact("  1M input tokens", answer.usd_per_million_input_tokens, input_unit, full),
         Fact("  1M output tokens", output, USD_BY_SHARE, first="$ per 1M output", instead=unpriced),

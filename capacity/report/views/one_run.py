@@ -10,6 +10,7 @@ from capacity.answers.attribution import BOUNDS
 from capacity.answers.pool_runs import PoolRun
 from capacity.answers.records import Simulation
 from capacity.base.latency_metrics import METRICS
+from capacity.base.money import money_text
 from capacity.base.quantity import Quantity
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.report.display import join_words, number_text, price_text, verdict_text
@@ -34,7 +35,7 @@ from capacity.simulator.verdict import UNSETTLED
 NOTABLE_DIFFERENCE = 0.005  # smallest relative difference of rates worth a note
 MIN_BOTTLENECK_SHARE = 5e-4  # of busy time: bottlenecks below it are left out unless they dominate a step
 HIT_RATE = Unit(1, 100, "%", none="off")
-USD_PER_HOUR = Unit(show=lambda number, _: (f"${number.value:,.2f}/h", ""))
+USD_PER_HOUR = Unit(show=lambda number, _: (f"{money_text(number.value)}/h", ""))
 REQUEST_GROUPS = {"all": "mean_ms", "slowest 5 %": "slowest_mean_ms"}
 BOUND_FIELDS = {
     "bound": "bound",
@@ -119,7 +120,7 @@ def first_facts(answer: Simulation) -> list[Fact]:
     if cost is not None:
         gpus = "1 GPU" if cost.billed_gpus == 1 else f"{cost.billed_gpus} GPUs"
         prices = ("$ per 1M output", "$ per 1M input", "$ per 1k requests")
-        notes["$ per hour"] = f"{gpus} at ${cost.usd_per_gpu_hour:,.2f}"
+        notes["$ per hour"] = f"{gpus} at {money_text(cost.usd_per_gpu_hour)}"
         notes |= dict.fromkeys(prices, f"at {cost.requests_per_s:,.2f} requests/s")
     shown = [fact for fact in served_facts(answer) if fact.first]
     return [
@@ -208,7 +209,7 @@ def _cost_facts(answer: Simulation, cost: CostEstimate) -> list[Fact]:
     share, output = "cost split by share of GPU time", cost.usd_per_million_output_tokens
     return [
         fact("cost", cost.usd_per_hour, USD_PER_HOUR, price_text(cost), "$ per hour"),
-        Fact("  month", f"${cost.usd_per_month:,.0f}", note="730 h"),
+        Fact("  month", cost.usd_per_month, units.dollars(0), "730 h"),
         fact("  1M input tokens", cost.usd_per_million_input_tokens, units.USD, load, "$ per 1M input"),
         fact("  1M output tokens", output, units.USD, share, "$ per 1M output"),
         fact("  1k requests", cost.usd_per_request, units.USD_PER_1K, "", "$ per 1k requests"),
@@ -251,7 +252,7 @@ def _pool_blocks(answer: Simulation) -> Iterator[Block]:
         Column("requests", "requests", units.COUNT),
         Column("answered", lambda pool: pool.answered / total if total else None, units.PERCENT),
         Column("busy", "busy_fraction", units.PERCENT_0),
-        *([Column("$/h", "usd_per_hour", units.TIMES)] if priced else []),
+        *([Column("$/h", "usd_per_hour", units.USD_2)] if priced else []),
         *(
             Column(f"{METRICS[key].label} mean, p95 ms", partial(_pool_latency, answer, key), units.TEXT)
             for key in keys

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from capacity.answers.records import Quantity
+from capacity.base.money import money_text
 from capacity.report.display import join_words, number_text, rate_and_interval, with_relative_interval
 from capacity.report.figures.chart import four_digits
 from capacity.report.figures.loads import FIGURES, Figure
@@ -227,4 +228,7 @@ def day_text(day: Day) -> str:
     hours = f"{day.autoscaled_replica_hours} replica-hours autoscaled, {day.fixed_replica_hours} fixed"
     if day.fixed_usd_per_month is None or day.autoscaled_usd_per_month is None:
         return hours
-    return f"{hours}; ${day.autoscaled_usd_per_month:,.0f} against ${day.fixed_usd_per_month:,.0f} a month"
+    scaled, fixed = (
+        money_text(usd, ",.0f") for usd in (day.autoscaled_usd_per_month, day.fixed_usd_per_month)
+    )
+    return f"{hours}; {scaled} against {fixed} a month"

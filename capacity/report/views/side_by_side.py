@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from capacity.answers.load_point import ORDERS, LoadPoint
+from capacity.base.money import money_text
 from capacity.report.figures.drawing import to_quantity
 from capacity.report.figures.loads import BARS, FIGURES, Figure
 from capacity.report.replicas import replica_words
@@ -103,7 +104,9 @@ def _cheapest_text(answer: GpuComparison) -> str:
         return ""
     best = min(bills, key=lambda point: point.usd_per_month or 0.0)
     replicas = f"{replica_words(best.replicas or 1)} of TP{best.tensor_parallel_size}"
-    return f"\ncheapest:  {replicas}, {pool_text(best)}, ${best.usd_per_month:,.0f} a month"
+    return (
+        f"\ncheapest:  {replicas}, {pool_text(best)}, {money_text(best.usd_per_month or 0.0, ',.0f')} a month"
+    )
 
 
 def _status_text(point: LoadPoint) -> str:

@@ -91,7 +91,7 @@ def _tables(answer: Stack) -> Iterator[Table]:
             Column("tokens/s", "figures.output_tokens_per_s", units.TIMES),
             Column("TTFT", "figures.ttft_s", units.LATENCY),
             Column("TPOT, {time}", "figures.tpot_s", units.MS),
-            Column("$/1M out", "figures.usd_per_million_output_tokens", units.TIMES),
+            Column("$/1M out", "figures.usd_per_million_output_tokens", units.USD_2),
             Column("batch", "figures.mean_batch_size", Unit(1)),
             Column("bound by", "{0.figures.bound} {0.figures.bound_fraction:.0%}".format),
             Column("basis", "figures.basis"),

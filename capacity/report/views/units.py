@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from capacity.base.money import convert_amounts, display_currency
 from capacity.base.quantity import Quantity
 from capacity.report.display import (
     STANDARD,
     Units,
     rate_and_interval,
+    round_like,
     seconds_and_interval,
     text_and_interval,
     time_and_interval,
@@ -48,9 +51,10 @@ def mark_unless(path: str, flag: str, mark: str) -> Callable[[Any], str]:
 class Unit:
     """Display format of a number: the number times `scale`, with `digits` decimals and the suffix `after`.
 
-    `left`: left-aligned. `show`: a function that returns number and interval as texts instead. `follows`: `time` or
-    `memory` if the reader chooses the unit; a heading then contains `{time}` or `{memory}`, and `digits` applies to ms
-    and GiB. `significant`: number of significant digits. `bare`: the interval limits the digits but is not shown.
+    `left`: left-aligned. `show`: a function that returns number and interval as texts instead. `follows`: `time`,
+    `memory` or `money` if the reader chooses the unit. A heading then contains `{time}`, `{memory}` or `$`, and
+    `digits` applies to ms and GiB. `symbol`: the currency's symbol precedes the number. `significant`: number of
+    significant digits. `bare`: the interval limits the digits but is not shown. `fixed`: no interval limits the digits.
     """
 
     digits: int = 0
@@ -60,8 +64,10 @@ class Unit:
     none: str = "-"
     left: bool = False
     bare: bool = False
+    fixed: bool = False
     significant: int = 0
     follows: str = ""
+    symbol: bool = False
     show: Callable[[Quantity, Units], tuple[str, str]] | None = None
 
     def texts(self, value: Any, units: Units = STANDARD) -> tuple[str, str]:
@@ -71,16 +77,24 @@ class Unit:
         if not isinstance(value, (int, float, Quantity)):
             return self.none if value is None else str(value), ""
         number = value if isinstance(value, Quantity) else Quantity(value=value)
-        if self.significant:
-            return f"{number.value * self.scale_for(units):,.{self.significant}g}", ""
-        text, within = (
-            self.show(number, units)
-            if self.show
-            else text_and_interval(
-                number, self.scale_for(units), self.digits_for(units), self.after, sign=self.sign
-            )
-        )
+        if self.show:
+            text, within = self.show(number, units)
+        else:
+            text, within = self.texts_of_scaled(number.scale(self.scale_for(units)), units)
         return text, "" if self.bare else within
+
+    def texts_of_scaled(self, number: Quantity, units: Units = STANDARD) -> tuple[str, str]:
+        """Return a number that is already in the reader's unit, and its interval, as texts."""
+        symbol = display_currency().symbol if self.symbol else ""
+        if self.significant:
+            return f"{symbol}{round_like(number.value, digits=self.significant):,.12g}", ""
+        digits = self.digits_for(units)
+        if self.fixed:
+            ends = (end for end in (number.value, number.low, number.high) if end is not None)
+            text, *within = (f"{symbol}{end:,.{digits}f}" for end in ends)
+            return text, " to ".join(within)
+        text, interval = text_and_interval(number, 1, digits, self.after, sign=self.sign)
+        return f"{symbol}{text}", interval
 
     def text_with_interval(self, value: Any, units: Units = STANDARD) -> str:
         """Return a value with its interval in brackets."""
@@ -90,7 +104,13 @@ class Unit:
     def scale_for(self, units: Units) -> float:
         """Return the factor by which a value of the record is multiplied for display."""
         scales = {"time": units.convert_seconds(1), "memory": units.convert_bytes(1)}
+        if self.follows == "money":
+            return self.scale / display_currency().rate
         return scales.get(self.follows, self.scale)
+
+    def convert(self, value: float | None, units: Units = STANDARD) -> float | None:
+        """Return a number of a record in the reader's unit; None for None."""
+        return None if value is None else value * self.scale_for(units)
 
     def reader_unit(self, units: Units) -> str:
         """Return the reader's unit of time or memory (`follows`); empty if this unit is fixed."""
@@ -101,14 +121,10 @@ class Unit:
         return self.digits + 3 * (self.follows == "time" and units.time == "s")
 
 
-def dollars(digits: int) -> Unit:
-    """Return the unit $ with a fixed number of decimals, independent of the interval."""
-
-    def show(number: Quantity, _: Units) -> tuple[str, str]:
-        ends = [f"${end:,.{digits}f}" for end in (number.low, number.high) if end is not None]
-        return f"${number.value:,.{digits}f}", " to ".join(ends)
-
-    return Unit(digits, show=show)
+usd = partial(Unit, follows="money", symbol=True)
+"""Make the unit of amounts in $, with the decimals that the interval supports, else `digits`."""
+dollars = partial(usd, fixed=True)
+"""Make the unit of amounts in $ with `digits` decimals; the interval does not limit them."""
 
 
 def time_with_interval(name: str) -> Callable[[Any], Quantity | None]:
@@ -123,8 +139,8 @@ def time_with_interval(name: str) -> Callable[[Any], Quantity | None]:
 
 
 def name_units(heading: str, units: Units = STANDARD) -> str:
-    """Return a heading in which `{time}` and `{memory}` are replaced by the reader's units."""
-    return heading.replace("{time}", units.time).replace("{memory}", units.memory)
+    """Return a heading in which `{time}`, `{memory}` and `$` are replaced by the reader's units."""
+    return convert_amounts(heading.replace("{time}", units.time).replace("{memory}", units.memory))
 
 
 COUNT = Unit()
@@ -138,25 +154,15 @@ KIB = Unit(1, 1 / 1024)
 SECONDS = Unit(2)
 TENTHS = Unit(1)
 PERCENT, PERCENT_0 = Unit(1, 100, "%"), Unit(0, 100, "%")
-USD_3 = Unit(3)
+USD_0, USD_2, USD_3, USD_6 = (
+    Unit(digits, follows="money") for digits in (0, 2, 3, 6)
+)  # below a $ in the heading
+USD = usd(3)
+USD_PER_1K = usd(4, 1e3)  # from $ for one
+USD_PER_MILLION = replace(USD, bare=True)
 # figures followed by their unit
 LATENCY = Unit(follows="time", show=time_and_interval)
 DURATION = Unit(show=lambda number, _: seconds_and_interval(number))
 RATE = Unit(show=lambda number, _: rate_and_interval(number))
 MEMORY = Unit(follows="memory", show=lambda number, units: (units.memory_text(number.value), ""))
 BARE_LATENCY, BARE_RATE = (replace(unit, bare=True) for unit in (LATENCY, RATE))
-
-
-def usd(digits: int, scale: float = 1.0) -> Unit:
-    """Return the unit $ for values times `scale`, with the decimals that the interval supports, else `digits`."""
-
-    def show(number: Quantity, _: Units) -> tuple[str, str]:
-        text, within = text_and_interval(number, scale, digits)
-        return f"${text}", within
-
-    return Unit(scale=scale, show=show)
-
-
-USD = usd(3)
-USD_PER_1K = usd(4, 1e3)  # from $ for one
-USD_PER_MILLION = replace(USD, bare=True)

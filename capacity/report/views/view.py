@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class Fact(NamedTuple):
     """One value of an answer with label, unit and note; if the value is None, `missing` replaces the note.
 
-    `first`: the label in the list of the most important values, or empty to omit the fact there. `instead`: two texts
-    that replace value and note in that list.
+    `first`: the label in the list of the most important values, or empty to leave the fact out of that list.
+    `instead`: two texts that replace value and note in that list.
     """
 
     label: str

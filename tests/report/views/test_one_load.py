@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import capacity
-from capacity.report.display import STANDARD, time_and_interval, usd_text
+from capacity.report.display import STANDARD, time_and_interval
 from capacity.report.tables import render
 from capacity.report.views.one_load import estimate_facts
+from capacity.report.views.units import USD
 
 
 def test_the_verdict_comes_first_with_the_reason_and_the_least_parallelism() -> None:
@@ -51,6 +52,6 @@ def test_a_load_without_a_steady_state_has_its_bill_and_no_price_to_see_first() 
     assert answer.cost is not None
     first = {fact.first: fact.instead for fact in estimate_facts(answer) if fact.first}
     assert first["$ a month"] == (f"${answer.cost.usd_per_month:,.0f}", "cannot serve this load")
-    price = usd_text(answer.usd_per_million_output_tokens)
+    price = USD.texts(answer.usd_per_million_output_tokens)[0]
     assert first["$ per 1M output"] == ("-", f"overloaded; full load {price}")
     assert price in render(answer, "table")
