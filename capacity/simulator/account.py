@@ -91,7 +91,7 @@ class RunAccount:
     def _end_status(
         self, cluster: Cluster, engines: Sequence[EngineAccount], interrupted: bool
     ) -> tuple[Status, str | None]:
-        """Return the end status of the run, and the reason unless it is complete."""
+        """Return the end status of the run (complete, stalled, interrupted), and the reason unless it is complete."""
         if interrupted:
             now_ps = max([int(cluster.env.now), *(engine.now_ps for engine in engines)])
             return "interrupted", f"interrupted at {now_ps / PS_PER_S:.3f} s of simulated time"

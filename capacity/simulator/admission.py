@@ -51,8 +51,8 @@ class OutstandingLimit(Admission):
 
 
 class AdmissionRules:
-    """Combination of rules: the first that does not admit a request decides. Methods that a rule does not override are
-    not called."""
+    """Combination of admission rules: the first rule that does not admit a request decides. Methods that a rule does
+    not override are not called."""
 
     def __init__(self, rules: Sequence[Admission]) -> None:
         def rules_with(name: str) -> list[Admission]:

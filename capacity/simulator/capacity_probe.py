@@ -134,7 +134,7 @@ def _make_backlog(workload: Workload, count: int) -> Workload:
 
 
 def _copy_content(content: PromptContent, rows: npt.NDArray[np.int64], copies: int) -> PromptContent:
-    """Return the prompts' content repeated `copies` times; copies share only segments of several prompts."""
+    """Return the prompts' content repeated `copies` times; copies share only segments that several prompts share."""
     taken = content.take(rows)
     ids, answers = taken.segment_ids, taken.answer_ids
     unique, users = np.unique(content.segment_ids, return_counts=True)

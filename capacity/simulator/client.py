@@ -65,7 +65,8 @@ class Client:
             self.due_ps = min(self.due_ps, self._ready[0][0])
 
     def take(self, now_ps: int) -> list[tuple[int, int]]:
-        """Return (request, send time) of requests due since the last call, in order; hold those above the cap."""
+        """Return (request, send time) of requests due since the last call, in order; hold those above the concurrency
+        cap."""
         sent: list[tuple[int, int]] = []
         while True:
             due_ps = self._timed_ps[self._next] if self._next < len(self._timed_ps) else None
@@ -105,7 +106,7 @@ class Client:
 
 
 def _check_clock(workload: Workload) -> None:
-    """Raise InvalidInput if a request cannot be sent within simulated time, even if all answers took no time."""
+    """Raise InvalidInput if a request is sent after the end of the simulated clock, even if answers take no time."""
     latest_s = float(workload.arrival_s[-1])
     what = "the last request"
     after, think_s = workload.after_request, workload.think_s

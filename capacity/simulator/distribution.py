@@ -21,7 +21,7 @@ class Distribution:
 
     @property
     def statistics(self) -> dict[str, float]:
-        """Value of each statistic, by its name in `STATISTICS`."""
+        """Value of each statistic (ms), by its name in `STATISTICS`, such as p99."""
         values = (self.mean, self.percentiles[50], self.std, *self.percentiles.values())
         return dict(zip(STATISTICS, values, strict=True))
 

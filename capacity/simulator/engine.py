@@ -38,10 +38,11 @@ MAX_PREEMPTIONS_WITHOUT_TOKEN = 10_000  # since the last sampled token: the run 
 
 
 class Engine:
-    """Engine `number`: its policy, KV pool, steps in flight and mailbox.
+    """One engine: its number, policy, KV pool, steps in flight and mailbox.
 
-    `Engines` documents the methods that it also has. A delivered request passes the front end, if there is one, and
-    joins the policy's queue. All other calls wait in the mailbox until the engine schedules its next step.
+    Methods with the names of those in `Engines` are documented there. A delivered request passes the front end, if
+    there is one, and joins the policy's queue. All other calls wait in the mailbox until the engine schedules its next
+    step.
     """
 
     def __init__(
@@ -383,8 +384,7 @@ class Engine:
                 self.reports.on_request_end(self.number, r.index, step.end)
 
     def _keep_kv(self, r: Sequence, now_ps: int) -> None:
-        """Keep the KV of a computed prompt until it is sent, by allocating the blocks again that its request just
-        freed.
+        """Allocate again the blocks that a prefilled request just freed, so that its KV is kept until it is sent.
 
         The KV is lost if the request was preempted while its last tokens were in flight.
         """

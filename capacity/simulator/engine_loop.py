@@ -6,7 +6,7 @@ import simpy
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator.core import library
-from capacity.simulator.core.binding import supports_setup
+from capacity.simulator.core.binding import unsupported_reason
 from capacity.simulator.core.engines import CompiledEngines
 from capacity.simulator.engines import Engines, Reports
 from capacity.simulator.ledger import Ledger
@@ -51,9 +51,9 @@ def readable_loop_reason(
     for setup in setups:
         if not isinstance(setup.policy, str):
             return f"the scheduling policy {setup.policy_name} is a Python class"
-        if not supports_setup(setup):
-            return f"the scheduler {setup.policy_name} is not supported with these options"
+        if because := unsupported_reason(setup):
+            return because
     has_samples = requests.workload.sample_of is not None
     if has_samples and any(setup.policy_options.get("forks_samples") for setup in setups):
-        return "forked samples are not supported"
+        return "samples that share one computed prompt (vLLM before 0.6.4) are not supported"
     return "the compiled engines are not built on this machine" if library.load() is None else None

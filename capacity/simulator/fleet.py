@@ -148,7 +148,7 @@ def fail_replica(cluster: Cluster, number: int, plan: Failures) -> Process:
 
 
 def autoscale_pool(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:
-    """Adjust the number of replicas of one pool and role regularly, never below the initial number."""
+    """Adjust the number of replicas of one pool and role every `interval_s`, never below the initial number."""
     least = len(cluster.replicas_of(setup))
     interval_ps = max(1, picoseconds(plan.interval_s))
     last_wanted_ps = 0  # last time without a surplus of replicas

@@ -95,9 +95,11 @@ class FrontEndProcess:
         self.busy_ps = 0
 
     def take_in(self, prompt_tokens: int, now_ps: int) -> int:
-        """Queue a request for tokenization; return the time (ps) at which the process sends it to the engine. If the
-        result is before `last_taken_in_ps`, another turn of the event loop is running. The request's own turn begins at
-        the returned time; call `next_turn` then."""
+        """Queue a request for tokenization; return the time (ps) at which the process sends it to the engine.
+
+        If the returned time is before `last_taken_in_ps`, it is the end of the turn of the event loop that is now
+        running, and the request is processed in the next turn: call `next_turn` at the returned time.
+        """
         work_ps = picoseconds(prompt_tokens * self._input_token_s) + self._request_ps
         self.last_taken_in_ps = self._serve(work_ps, now_ps)
         if self._turn_ends_ps <= now_ps or not self._request_ps:

@@ -37,7 +37,7 @@ class GapBatches:
         return batches
 
     def add(self, gap_ps: int, count: int) -> None:
-        """Add `count` equal gaps, in the order of their delivery."""
+        """Add `count` equal gaps; calls must be in the order of the deliveries."""
         first = self._seen
         self._seen += count
         while self._seen > MAX_BATCHES * self._size:

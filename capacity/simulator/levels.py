@@ -34,7 +34,8 @@ class SloLevel:
 
     @property
     def ratio(self) -> float:
-        """Value / limit. For a limit on every request: 0 if met, else 1 plus the share of requests beyond it."""
+        """`value_ms` divided by the limit. For an SLO without a percentile: 0 if it is met, else 1 plus the share of
+        requests beyond the limit."""
         if self.value_ms is not None:
             return self.value_ms / self.limit_ms
         if self.met or self.attained_fraction is None or self.slo.count(":") > 1:

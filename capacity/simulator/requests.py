@@ -1,4 +1,4 @@
-"""Requests of the workload as engines and routers use them: sequences over a KV pool, and prompts with prefixes.
+"""Requests of the workload in the forms that engines (`Sequence`) and routers (`Prompt`) use.
 
 The key of a KV block also identifies all blocks before it. So a request shares no blocks after its first run of blocks
 that no other request has. Caches and prefix-aware routers treat these later blocks as private.

@@ -1,4 +1,4 @@
-"""Checks of a scenario's numbers; errors state the field, its value and the allowed values."""
+"""Checks of the numbers in a scenario (see `scenarios`); errors state the field, its value and the allowed values."""
 
 import math
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Step-by-step schedules of scenarios from a file, in the format of the reference schedules.
+"""Step-by-step schedules of scenarios from a file, in the format of the reference schedules (those of real engines).
 
 A scenario defines scheduler limits, step times and requests with their tokens. The schedule lists every step with its
 rows, preemptions, completions and free blocks. It is computed by the simulator's own engines, compiled or readable.
@@ -81,7 +81,7 @@ def schedule_scenario(
     engine_loop: str = "auto",
     scheduler: str | None = None,
 ) -> dict[str, Any]:
-    """Return the schedule of a scenario (or the trace of a radix program) in the format of reference schedules.
+    """Return the schedule of a scenario, or the trace of operations on a radix cache, in the reference format.
 
     `status` is "ok", or "stalled" with the reason as `error`. `engine`: release whose scheduling rules apply, such as
     "vllm@0.22" (None: vLLM 0.33.0). `policy`: name of a scheduler (None: the one of `engine`, or "vllm-v1").
@@ -322,7 +322,7 @@ def _output_token_ids(seed: int, count: int) -> list[int]:
 
 
 def _radix_trace(program: Mapping[str, Any]) -> list[dict[str, object]]:
-    """Run a radix program and return each operation with its result and the state of the tree after it."""
+    """Run operations on a radix cache; return each one with its result and the state of the tree after it."""
     cache = RadixCache(program["page_size"])
     locked: dict[str, list[RadixNode]] = {}
     trace: list[dict[str, object]] = []

@@ -1,4 +1,4 @@
-"""Sums over the rows of a step that determine the step's time (`StepShape`)."""
+"""Sums over the rows of a step (requests with their tokens), which determine the step's time (`StepShape`)."""
 
 from collections.abc import Sequence
 

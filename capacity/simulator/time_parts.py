@@ -39,18 +39,19 @@ class TimeParts:
     judged: IntArray
 
     def part_of(self, part: str) -> IntArray:
-        """Return the time (ps) of one part for each completed request; `part` is a name in `PARTS`."""
+        """Return the time (ps) of one part of the latency for each completed request; `part` is a name in `PARTS`."""
         column: IntArray = getattr(self, part.replace(" ", "_"))
         return column
 
     def mean_ms(self) -> dict[str, float] | None:
-        """Return the mean of each part in ms; None without requests."""
+        """Return the mean of each part of the latency in ms; None without completed requests."""
         if not len(self.queue):
             return None
         return {part: float(self.part_of(part).mean()) * 1e3 / PS_PER_S for part in PARTS}
 
     def to_dict(self) -> dict[str, dict[str, float]] | None:
-        """Return the mean of each part (ms) over all requests and over the slowest 5 %; None without requests."""
+        """Return the mean of each part of the latency (ms) over all completed requests and over the slowest 5 %; None
+        without any."""
         means = self.mean_ms()
         if means is None:
             return None

@@ -104,7 +104,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Requests of a run in order of arrival: `order` are their rows in the records, times are in seconds."""
+    """Requests of a run in order of arrival, times in seconds; `order` has the index of each in the run's records."""
 
     order: IntArray
     arrival: FloatArray
@@ -317,7 +317,9 @@ def _judge_closed_loop(
     waited_ps = (until_scheduled_ps - way_s * PS_PER_S).clip(0)
     stayed_ps = (records.finish_ps - records.arrival_ps)[done].sum(dtype=float)  # an int64 sum may overflow
     share = float(waited_ps.sum(dtype=float) / stayed_ps) if stayed_ps else 0.0
-    sent = "a closed loop" if workload.concurrency is None else f"a closed loop of {workload.concurrency}"
+    sent, cap = "a closed loop", workload.concurrency
+    if cap is not None:
+        sent += f" of {cap} concurrent request{'' if cap == 1 else 's'}"
     needed = max(MIN_REQUESTS, 5 * (workload.concurrency or 0))
     if len(records) < needed:
         return TOO_SHORT, f"{sent}: {len(records)} requests; a steady-state estimate needs {needed}"

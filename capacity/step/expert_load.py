@@ -1,4 +1,4 @@
-"""Routed experts of a step: their operator, how many are read, and the load of the busiest expert-parallel rank."""
+"""Routed experts of a step: their cost, how many different ones are read, and the load of the busiest rank."""
 
 import math
 from dataclasses import dataclass
@@ -102,13 +102,14 @@ def moe_seconds(
 
 
 def token_log_ratio(tokens: float) -> float:
-    """Return ln(tokens / 32), for 1 to 4096 tokens. The experts' time is multiplied by exp(`tilt` x result)."""
+    """Return ln(tokens / 32), for 1 to 4096 tokens. The experts' time is multiplied by exp(`tilt` x result), where
+    `tilt` is a field of `MoeCoefficients`."""
     return math.log(min(max(tokens, 1.0), MAX_EXPONENT_TOKENS) / MIDDLE_TOKENS)
 
 
 def largest_roofline_fraction(constants: MoeCoefficients) -> float:
-    """Return the smallest factor for which the experts' time is not below the roofline: their largest fraction of a
-    peak."""
+    """Return the largest fraction of a peak rate (FLOP/s or bytes/s) in the constants; multiplied by a smaller factor,
+    the experts' time would be below the roofline."""
     return max(constants.compute_fraction, constants.bandwidth_fraction, constants.routed_fraction)
 
 

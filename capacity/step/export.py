@@ -1,9 +1,9 @@
 """Step models as data, so that the compiled simulator computes step times without a Python call for each step.
 
-A class of step times may have a method `step_data()` that returns one of these records, or None if the simulator must
-call Python for each step. The compiled code does the same operations as `capacity.step.model`, in the same order. A
-model with an operator for which this module has no formula has no data, so the simulator calls Python instead of
-computing wrong times.
+A class that computes step times may have a method `step_data()` that returns one of these records, or None if the
+simulator must call Python for each step. The compiled code does the same operations as `capacity.step.model`, in the
+same order. A model with an operator for which this module has no formula has no data, so the simulator calls Python
+instead of computing wrong times.
 """
 
 import bisect
@@ -29,7 +29,7 @@ from capacity.step.shape import AffineStepTimes, SlowestRank, StepTimes
 
 
 class OperatorKind(IntEnum):
-    """Formulas of operators: those before EXPANSION depend on the contexts of a step, the others only on its rows."""
+    """Formulas of operators: members before EXPANSION depend on the contexts of a step, the others only on its rows."""
 
     GROUPED_PREFILL = 0
     GROUPED_DECODE = 1
@@ -51,7 +51,8 @@ class OperatorData:
     """Formula and constants of one operator of a step.
 
     Each rate is the datasheet value times the fraction that kernels of this kind reach. For a recurrence,
-    `context_bytes` is the size of one sequence's state. For `TRAFFIC`, `fixed_s` is the sum over all kernels.
+    `context_bytes` is the size of one sequence's state. For `OperatorKind.TRAFFIC` (kernels that only move
+    memory), `fixed_s` is the sum over all kernels.
     """
 
     kind: OperatorKind
@@ -139,7 +140,7 @@ class ModelData:
 class ScaledData:
     """The `inner` step times, multiplied by `prefill` in steps with prefill tokens and by `decode` in all others.
 
-    If `inner` has no affine function for a decode step, its time is interpolated between knots of the context length.
+    If `inner` has no affine function for a decode step, its time is interpolated between fixed context lengths.
     """
 
     inner: StepTimes
@@ -219,7 +220,8 @@ def operators_data(operators: Iterable[Operator], rows: RowCount | None) -> Form
 
 
 def operator_data(operator: Operator) -> OperatorData | None:
-    """Return the formula and constants of one operator; None for subclasses, whose formula may differ."""
+    """Return the formula and constants of one operator; None if `OperatorKind` has no formula for it. A subclass of an
+    operator has none, because its formula may differ."""
     form = _FORMS.get(type(operator))
     return None if form is None else form(operator)
 

@@ -16,7 +16,7 @@ GAPS: tuple[Bound, ...] = ("launch", "host")  # the GPU waits
 LEAST_KERNEL_FRACTION = 0.05
 
 StepRates = Iterable[tuple[float, StepCost]]
-"""(steps per second, cost of one of them); decode steps that mixed steps replace have a negative rate."""
+"""Pairs of (steps per second, cost of one step); decode steps that mixed steps replace have a negative rate."""
 
 
 def gpu_use(steps: StepModelLike, limits: EngineLimits, load: EngineLoad) -> GpuUse:

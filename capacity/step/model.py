@@ -36,9 +36,9 @@ class StepModel:
     `error_factor`: possible error of kernels that only third parties measured (`StepSetting.remarks`). `unmeasured`:
     possible error factors of whole steps, by reason (a chip without measured kernels, weights or layers in host
     memory). `notes`: substitutes for missing kernels or constants. `launch_lag`: fraction of a prefill step's time for
-    which the results of the previous step wait (`capacity.step.launches`). `basis`: "assumed" for GPUs with changed
-    facts, and if some kernels were only measured by third parties on other GPUs (`weight_kernels.toml`); "calibrated"
-    if the profile has constants fitted on this GPU; else "analytic".
+    which the results of the previous step wait (`capacity.step.launches`). `basis`: "assumed" for GPUs whose facts the
+    user changed, and if some kernels were only measured by third parties on other GPUs (`weight_kernels.toml`);
+    "calibrated" if the profile has constants fitted on this GPU; else "analytic".
 
     Raises InvalidInput if the GPU cannot run the format, or if the profile contains another GPU's fit.
     """
@@ -72,7 +72,7 @@ class StepModel:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """Return the kernels whose constants come from another GPU or engine, or from the set for all GPUs."""
+        """Return the kernels whose constants were measured on another GPU or engine, or are those for all GPUs."""
         return tuple(dict.fromkeys(self._lookup.assumed))
 
     @property
@@ -121,7 +121,7 @@ class StepModel:
         return tuple(encoder_operator(self._build, tower) for tower in self.model.towers)
 
     def _parts(self, shape: StepShape, rows: int) -> tuple[float, float, float]:
-        """Return (GPU, launches, host work) in seconds; the last two do not overlap with the GPU."""
+        """Return the seconds of GPU, kernel launches and host work; the last two without their overlap with the GPU."""
         padded_rows = self._graph_rows(shape, rows)
         gpu = self._own_seconds(shape, padded_rows or rows)
         if self._operators.shared:
@@ -129,7 +129,7 @@ class StepModel:
         return self._add_host_time(gpu, sequences=shape[0] + shape[7], replayed=padded_rows is not None)
 
     def _own_seconds(self, shape: StepShape, rows: int) -> float:
-        """Return the GPU time (s) of one rank's operators, without shared ones, with rows padded to `rows`."""
+        """Return the GPU time (s) of one rank's operators, except those that depend on all ranks, for `rows` padded rows."""
         gpu = self.row_seconds(rows) + self.sample_seconds(shape[6] + shape[7] + shape[8])
         for operator in self._operators.per_context:
             gpu += operator.seconds(shape)

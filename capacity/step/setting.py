@@ -28,9 +28,9 @@ from capacity.step.launches import launch_seconds, waiting_seconds
 DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "chip-to-chip", "c2c")
 GPUS_OF_SOCKET = 4
 CROSSING_SHARE = 0.81
-"""Fraction of a PCIe link's rate that a ring keeps if it crosses between two CPU sockets. A group of more than four
-GPUs crosses in servers that have two sockets with four GPUs each. Measured peer-to-peer rates in both directions at
-once: 99, 64 and 95 GB/s across sockets in three servers, and 111, 103 and 103 GB/s within a socket (rtx6kpro,
+"""Fraction of a PCIe link's rate that a ring all-reduce keeps if it crosses between two CPU sockets. A group of more
+than four GPUs crosses in servers that have two sockets with four GPUs each. Measured peer-to-peer rates in both
+directions at once: 99, 64 and 95 GB/s across sockets in three servers, and 111, 103 and 103 GB/s within a socket (rtx6kpro,
 hardware/pcie-bandwidth.md, 2026), a ratio of 0.81 on average. An 8-GPU server with all GPUs under one switch has no
 crossing; L40S and A100 PCIe servers rarely have such a switch."""
 
@@ -258,7 +258,7 @@ class StepSetting:
         )
 
     def crossing_notes(self) -> tuple[str, ...]:
-        """Return a note if a tensor-parallel group has no direct link between all of its GPUs."""
+        """Return a note with the link that a tensor-parallel group uses, if its GPUs have no direct link."""
         profile, ranks = self.profile, self.tensor_parallel_size
         link = profile.link_for(ranks)
         if ranks == 1 or link.kind in DIRECT_LINKS:
@@ -271,8 +271,8 @@ class StepSetting:
 
 
 def short_run_lookup(profile: HardwareProfile, family: str) -> KernelLookup:
-    """Return the constants of an engine's kernels in short runs of single kernels, without the lower clock of sustained
-    work, power limits and the profile's adjustment."""
+    """Return an engine's kernel constants as measured in short runs of single kernels, not corrected for the lower
+    clock of sustained work and for power limits, and without the profile's adjustment."""
     transfer = _transfer_function(profile, power_limits=False)
     return KernelLookup(coefficient_sources(profile), family, transfer)
 
@@ -303,7 +303,7 @@ def _transfer_function(
 
 
 def _without_thread_blocks(constants: Coefficients, *, share: ChipShare | None) -> Coefficients:
-    """Return a kernel's constants on a chip that is not a GPU."""
+    """Return the constants of a GPU's kernel converted to a chip that is not a GPU."""
     if isinstance(constants, AttentionCoefficients):
         constants = constants.mark_assumed("no thread blocks", occupancy_s=0.0)
     return constants if share is None else share.convert_constants(constants)

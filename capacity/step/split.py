@@ -1,4 +1,4 @@
-"""Check whether more tensor-parallel ranks make a step slower, which is common for small steps, and explain why."""
+"""Check whether a step takes longer with all tensor-parallel ranks than with half of them, as small steps often do."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""Classes of step time that share prediction errors.
+"""Kinds of operator time (memory bound, compute bound, experts, ...), each with one prediction error.
 
 If a GPU's memory is slower than its constants state, the times of all memory-bound kernels are wrong by the same
-factor. The same applies to all times of the host CPU. Intervals and calibration apply one factor to the seconds of each
-class.
+factor. The same applies to all times of the host CPU. Prediction intervals and calibration apply one factor to the
+seconds of each kind.
 """
 
 from typing import Literal, get_args
@@ -13,7 +13,7 @@ TimeClass = Literal["memory", "compute", "experts", "all_reduce", "host", "eager
 TIME_CLASSES: tuple[TimeClass, ...] = get_args(TimeClass)
 Effect = Literal[TimeClass, "experts_tilt"]
 EFFECTS: tuple[Effect, ...] = get_args(Effect)
-"""Errors of step times: a factor for each class, and for experts an exponent of the number of tokens."""
+"""Errors of step times: a factor for each kind of time, and for experts an exponent of the number of tokens."""
 
 _CLASS_BY_BOUND: dict[Bound, TimeClass] = {
     "memory": "memory",
@@ -25,7 +25,7 @@ _CLASS_BY_BOUND: dict[Bound, TimeClass] = {
 
 
 def time_class(operator: OpCost) -> TimeClass:
-    """Return the class of an operator's time: launch gaps and experts have their own, others that of their bound."""
+    """Return the kind of an operator's time: "eager" for launch gaps, "experts" for experts, else by its bound."""
     if operator.name == "launch gaps":
         return "eager"
     if operator.name == "experts":
@@ -34,7 +34,7 @@ def time_class(operator: OpCost) -> TimeClass:
 
 
 def class_shares(cost: StepCost) -> dict[TimeClass, float]:
-    """Return the fraction of one step's time in each class; the fractions add up to 1."""
+    """Return the fraction of one step's time for each kind of time; the fractions add up to 1."""
     seconds: dict[TimeClass, float] = dict.fromkeys(TIME_CLASSES, 0.0)
     for operator in cost.operators:
         seconds[time_class(operator)] += operator.seconds

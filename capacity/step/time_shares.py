@@ -88,7 +88,8 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
 
 
 def _first_root(spare: Callable[[float], float], most: float) -> float:
-    """Return the smallest number of decoding requests for which `spare` is not negative; `most` if none is smaller."""
+    """Return the smallest number of decoding requests for which `spare` is not negative, and `most` if there is none
+    below `most`."""
     low, high = 0.0, min(1.0, most)
     while spare(high) < 0:
         if high >= most:

@@ -44,14 +44,14 @@ def test_the_core_knows_every_policy_and_every_option_of_it(name: str) -> None:
 
 
 def test_what_it_does_not_know_it_does_not_cover() -> None:
-    assert binding.supports_setup(SETUP)
-    for unknown in (
-        {"policy": "mine"},
-        {"policy_options": {"mine": 1}},
-        {"data_parallel_size": 2, "data_parallel_balance": "mine"},
+    assert binding.unsupported_reason(SETUP) is None
+    for unknown, reason in (
+        ({"policy": "mine"}, "the scheduler mine"),
+        ({"policy_options": {"mine": 1}}, "the option mine of"),
+        ({"data_parallel_size": 2, "data_parallel_balance": "mine"}, "the balancing method mine"),
     ):
         setup = EngineSetup(step_times=SETUP.step_times, num_blocks=64, **unknown)  # type: ignore[arg-type]
-        assert not binding.supports_setup(setup)
+        assert str(binding.unsupported_reason(setup)).startswith(reason)
 
 
 @pytest.mark.skipif(build.working_compiler() is None, reason="no C compiler")

@@ -507,5 +507,7 @@ def test_a_full_rank_does_not_hold_up_the_others() -> None:
 
 def test_ranks_that_are_asked_of_the_compiled_engines_are_refused() -> None:
     setups = [setup("prefill", data_parallel_size=2), setup("decode")]
-    with pytest.raises(InvalidInput, match="vllm-v1 is not supported with these options"):
+    with pytest.raises(
+        InvalidInput, match="data-parallel ranks of prefill or decode engines are not supported"
+    ):
         simulate(requests(), setups, link=INSTANT, engine_loop="core")

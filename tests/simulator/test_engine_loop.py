@@ -46,7 +46,7 @@ def test_a_policy_of_ones_own_runs_in_the_readable_engines(monkeypatch: pytest.M
     monkeypatch.setitem(SCHEDULERS, "mine", replace(SCHEDULERS["vllm-v1"], make=Mine))
     setup = replace(SETUP, policy="mine")
     mine = simulate(WORKLOAD, setup)
-    assert mine.readable_because == "the scheduler mine is not supported with these options"
+    assert mine.readable_because == "the scheduler mine is not supported"
     assert same(mine, simulate(WORKLOAD, SETUP))
     with pytest.raises(
         InvalidInput, match=r"cannot run this: the scheduler mine .*; use --engine-loop events"

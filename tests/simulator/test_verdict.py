@@ -145,7 +145,7 @@ def test_the_way_to_the_engine_is_no_waiting() -> None:
     told = judge(records, workload, way_s=longest_s)
     assert (told.verdict, told.reason) == (
         "stable",
-        "a closed loop of 100: requests spend 0% of their latency waiting",
+        "a closed loop of 100 concurrent requests: requests spend 0% of their latency waiting",
     )
 
 

@@ -38,7 +38,8 @@ def array_address(column: npt.NDArray[Any] | None) -> int | None:
 
 @dataclass(slots=True)
 class EngineDescription:
-    """A C structure `core_engine` and the arrays that it points to, which must live as long as it does."""
+    """A C structure `core_engine`, and the arrays that it points to, which are kept here so that Python does not free
+    them."""
 
     engine: Any  # core_engine
     kept: list[Any] = field(default_factory=list)
@@ -70,22 +71,22 @@ OPTION_PREFIXES = {
 }  # prefixes of option fields that differ from the name of the policy
 
 
-def supports_setup(setup: EngineSetup) -> bool:
-    """Return whether the compiled engines support everything that this setup uses."""
-    known = POLICY_OPTIONS.get(setup.policy) if isinstance(setup.policy, str) else None
-    return (
-        known is not None
-        and set(setup.policy_options) <= set(known)
-        and hasattr(enums, _enumerator_name("BALANCE", setup.data_parallel_balance))
-        and (setup.data_parallel_size == 1 or setup.role == "both")
-        and (
-            setup.speculation is None
-            or (
-                setup.policy in DRAFTING_POLICIES
-                and type(setup.speculation) in (Speculation, DrawnSpeculation)
-            )
-        )
-    )
+def unsupported_reason(setup: EngineSetup) -> str | None:
+    """Return the reason why the compiled engines do not support this setup; None if they support it."""
+    policy, speculation = setup.policy_name, setup.speculation
+    if not isinstance(setup.policy, str) or policy not in POLICY_OPTIONS:
+        return f"the scheduler {policy} is not supported"
+    if unknown := sorted(set(setup.policy_options) - set(POLICY_OPTIONS[policy])):
+        return f"the option {unknown[0]} of the scheduler {policy} is not supported"
+    if not hasattr(enums, _enumerator_name("BALANCE", setup.data_parallel_balance)):
+        return f"the balancing method {setup.data_parallel_balance} is not supported"
+    if setup.data_parallel_size > 1 and setup.role != "both":
+        return "data-parallel ranks of prefill or decode engines are not supported"
+    if speculation is None or (
+        policy in DRAFTING_POLICIES and type(speculation) in (Speculation, DrawnSpeculation)
+    ):
+        return None
+    return f"this speculative decoding is not supported with the scheduler {policy}"
 
 
 def _enumerator_name(kind: str, name: str) -> str:

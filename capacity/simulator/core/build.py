@@ -78,9 +78,9 @@ def compile_core(folder: Path, target: Path, platform: str = sys.platform) -> No
 def compile_library(
     sources: Iterable[Path], target: Path, flags: Sequence[str], platform: str = sys.platform
 ) -> None:
-    """Compile C files in parallel and link them to the library `target`, with the same result in any folder.
+    """Compile C files in parallel and link them to the library `target`, whose bytes do not depend on the folder.
 
-    If `platform` is not this one, $CC must be a compiler for it. Raises CannotCompile.
+    If `platform` is not that of this machine, $CC must be a compiler for it. Raises CannotCompile.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -107,7 +107,8 @@ def compile_library(
 
 
 def _link_flags(flags: Sequence[str], platform: str) -> tuple[str, ...]:
-    """Return flags that make the linker report missing functions; none with sanitizers, which add functions later."""
+    """Return flags that make the linker report missing functions; empty with sanitizers, whose functions are missing
+    until the library is loaded."""
     sanitized = any(flag.startswith("-fsanitize") for flag in flags)
     return ("-Wl,-z,defs", "-s") if platform == "linux" and not sanitized else ()
 

@@ -46,7 +46,8 @@ STEPS_PER_CHECKED_CALL = 10_000  # steps per call when the run may be stopped be
 
 
 class CompiledEngines:
-    """Compiled engines. If `reacts`, they report the end of a request at its time, otherwise before the next event."""
+    """Compiled engines. If `reacts`, they report the end of a request at its time, otherwise at the latest before the
+    next SimPy event."""
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class CompiledEngines:
             turn[MAX_STEPS] = min(self._steps_per_call, 2 * turn[MAX_STEPS])
 
     def _report_events(self, told: int) -> None:
-        """Pass engine events to `Reports` in order, and set the KV arrival time for each KV load that begins."""
+        """Pass the `told` new engine events to `Reports`, and set the KV arrival time for each KV load that begins."""
         reports, events = self._reports, self.fleet.events(told)
         for at in range(0, EVENT_FIELDS * told, EVENT_FIELDS):
             kind, number, request, at_ps = events[at], events[at + 1], events[at + 2], events[at + 3]

@@ -212,10 +212,11 @@ class Fleet:
         self._core.fleet_stop(self._pointer, number)
 
     def take_turn(self) -> int:
-        """Process some work with sort keys below `turn[LIMIT_KEY]`; set `turn[NEXT_KEY]`, the key of the next work.
+        """Run the engines up to the sort key `turn[LIMIT_KEY]`, for at most `turn[MAX_STEPS]` steps; return the number
+        of events that occurred.
 
-        Processing stops after the first time at which an event occurs whose kind is set in the bit mask
-        `turn[STOP_AT]`. Returns the number of `events`.
+        The engines stop after the first time at which an event occurs whose kind is set in the bit mask
+        `turn[STOP_AT]`. `turn[NEXT_KEY]` is then the sort key of their next step or arrival.
         """
         count: int = self._core.fleet_take_turn(self._pointer)
         if count < 0:
@@ -223,7 +224,8 @@ class Fleet:
         return count
 
     def events(self, told: int) -> Sequence[int]:
-        """Return the last turn's events in time order as a flat list: kind (core.h), engine, request, time, value."""
+        """Return the `told` events of the last `take_turn` in time order, as a flat list: kind (core.h), engine,
+        request, time, value."""
         if told <= enums.TOLD_IN_TURN:
             return self.turn[NUM_EVENTS : NUM_EVENTS + EVENT_FIELDS * told]
         events = POINTER(c_int64)()

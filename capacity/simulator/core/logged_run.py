@@ -32,7 +32,7 @@ class LoggedStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedRun:
-    """Result of a logged run. `stalled_by`: why requests are unfinished. `columns`: columns of the ledger by name."""
+    """Result of a logged run. `stalled_by`: reason if requests did not finish. `columns`: ledger columns by name."""
 
     steps: tuple[LoggedStep, ...]
     stalled_by: str | None
@@ -75,7 +75,7 @@ def run_with_log(
     """Simulate requests to the end in order of arrival, simultaneous arrivals in order of id. Raises InvalidInput.
 
     If `turns_away` is false, the front end admits prompts that are too long, and the scheduler has to reject them. If
-    `keep_log` is false, no step is logged, and the engine may add up decoding requests instead of storing each of them.
+    `keep_log` is false, no step is logged, and the engine may store sums over decoding requests instead of each one.
     """
     arrival_ps, prompts, ends, priorities = np.array(
         [(r.arrival_ps, r.prompt_tokens, r.max_known, r.priority) for r in requests], dtype=np.int64

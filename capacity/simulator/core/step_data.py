@@ -70,7 +70,8 @@ class _NativeStepTimes:
         weakref.finalize(self, library.step_times_free, self.pointer).atexit = False
 
     def pop_error(self) -> BaseException | None:
-        """Return and clear the exception of an earlier Python call for these step times or for the ones in `within`."""
+        """Return and clear the exception of an earlier Python call for these step times, or for those that they contain
+        (`within`)."""
         errors = (self._error, *(own.pop_error() for own in self.within))
         self._error = None
         self._library.step_times_forgive(self.pointer)
@@ -143,8 +144,8 @@ class _NativeStepTimes:
         return source
 
     def _fill_modified(self, source: Any, data: ScaledData | DelayedData | SlowestData | DraftedData) -> None:
-        """Write scaled, delayed, drafted or joint step times, which contain other step times, to the C structure
-        `source`."""
+        """Write step times that modify other step times (scaled, delayed, with drafts, of the slowest rank) to the C
+        structure `source`."""
         self.within = (_native_step_times(data.inner, self._library),)
         source.inner = self.within[0].pointer
         match data:

@@ -1,7 +1,7 @@
 """Process that runs vLLM's scheduler, in the Python environment that contains vLLM (`worker.py`).
 
 A separate process keeps vLLM's imports (torch, CUDA) out of this one, and may use another Python version. It is started
-once for each location of a vLLM and serves all engines. Requests and answers are lines of JSON.
+once for each location of a vLLM and serves all engines. Messages in both directions are lines of JSON.
 """
 
 import atexit
@@ -78,7 +78,8 @@ class VllmProcess:
         return self._opened
 
     def ask(self, verb: str, number: int, /, **values: Any) -> Json:
-        """Return the worker's answer about scheduler `number`. Raises InvalidInput if the scheduler fails."""
+        """Send the command `verb` for scheduler `number` to the worker and return the reply. Raises InvalidInput if the
+        scheduler fails."""
         assert self._process.stdin is not None
         try:
             closed, self.closed = self.closed, []

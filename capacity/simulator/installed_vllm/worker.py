@@ -94,7 +94,7 @@ class InertFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class Settings(types.SimpleNamespace):
-    """Part of vLLM's configuration; all settings that are not set are None."""
+    """Stand-in for a part of vLLM's configuration; every setting without a value is None."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -103,7 +103,7 @@ class Settings(types.SimpleNamespace):
 
 
 class SpeculativeSettings(Settings):
-    """vLLM's speculative configuration; methods such as `use_eagle` return False unless they are set."""
+    """Stand-in for vLLM's speculative configuration; methods such as `use_eagle` return False unless they are set."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith(("use", "need", "disable")):
@@ -112,7 +112,7 @@ class SpeculativeSettings(Settings):
 
 
 class FreeText:
-    """vLLM's structured-output manager, for requests without a grammar."""
+    """Stand-in for vLLM's structured-output manager, for requests without a grammar."""
 
     def should_advance(self, *_: Any, **__: Any) -> bool:
         return False
@@ -285,7 +285,8 @@ class OpenScheduler:
                 del self.requests[number], self.outputs[number]
 
     def schedule(self) -> Json:
-        """Schedule a step; a row is a request's number, tokens, computed tokens, drafts, and whether it samples."""
+        """Schedule a step and return its rows: number of the request, tokens, computed tokens, drafts, and whether it
+        samples."""
         before = [request.request_id for request in self.scheduler.running]
         output = self.scheduler.schedule()
         preempted = self.vllm.RequestStatus.PREEMPTED
@@ -312,7 +313,8 @@ class OpenScheduler:
         return {"rows": rows, "preempted": gone}
 
     def update(self, sampled: dict[str, int]) -> Json:
-        """Apply the numbers of `sampled` tokens to the oldest step; return kept tokens by request, ended requests."""
+        """Apply the numbers of `sampled` tokens to the oldest step in flight; return the number of tokens that each
+        request keeps, and the requests that ended."""
         step = self.in_flight.popleft()
         requests = [(number, self.requests[number]) for number in step[1]]
         had = {number: (request.num_output_tokens, request.is_finished()) for number, request in requests}

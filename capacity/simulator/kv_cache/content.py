@@ -1,4 +1,4 @@
-"""Token content of requests for a prefix cache: a chain of spans of KV blocks.
+"""Token content of requests for a prefix cache: a chain of spans, which are consecutive KV blocks with one key.
 
 Two requests share a block exactly where their chains are equal: equal span keys from the first span on, and equal
 positions in the span. A key must identify the span and everything before it, as a chained hash does. After its spans,
@@ -10,7 +10,8 @@ from collections.abc import Hashable, Sequence
 
 
 class Content:
-    """Block chain of a request: blocks `stops[i-1]` to `stops[i]` - 1 have key `keys[i]`, later ones key `private`."""
+    """KV blocks of one request: blocks `stops[i-1]` to `stops[i]` - 1 have the span key `keys[i]`, all blocks after the
+    last stop the key `private`."""
 
     __slots__ = ("keys", "private", "stops")
 

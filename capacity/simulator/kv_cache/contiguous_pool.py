@@ -45,7 +45,8 @@ class ContiguousPool:
         *,
         capped: bool = False,  # noqa: ARG002
     ) -> int:
-        """Return how many blocks the request must reserve; if no free region fits, more than the pool has in total."""
+        """Return how many blocks the request must reserve; if no free region is large enough, return more blocks than
+        the pool has, so that the request is not admitted."""
         wanted = max(self.reserved_blocks, -(-tokens // self.block_size))
         if table.held >= wanted or (table.held and -(-tokens // self.block_size) <= table.held):
             return 0

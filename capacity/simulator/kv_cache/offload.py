@@ -73,7 +73,7 @@ class TierUse:
     """Statistics of one tier: chunks written, evicted, read and still `held`; bytes are per GPU.
 
     `refused` counts copies that were skipped because too few chunks could be evicted. `hit_tokens` are prompt tokens
-    that the tier provided at first admissions.
+    that the tier provided when requests were first admitted.
     """
 
     name: str

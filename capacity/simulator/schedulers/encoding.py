@@ -74,7 +74,7 @@ class ImageEncoder:
             self._held[name] = self._kept.pop(name, size)
 
     def free_computed(self, r: Sequence) -> None:
-        """Release the images of a request whose tokens are all computed; call it after a step."""
+        """Release a request's images that are completely computed; call it after a step."""
         for image in range(r.images):
             if image * r.image_tokens + _size(r, image) > r.computed:
                 break

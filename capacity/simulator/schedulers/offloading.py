@@ -32,7 +32,7 @@ class PendingLoad:
 
 
 class OffloadingV1(VllmV1):
-    """`VllmV1` with tiers below the KV pool of the GPU."""
+    """`VllmV1` with KV tiers (host memory, disk) below the KV pool of the GPU."""
 
     def __init__(self, limits: SchedulerLimits, pool: PagedPool, *, offload: Offload, **options: Any) -> None:
         super().__init__(limits, pool, **options)

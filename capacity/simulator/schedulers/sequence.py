@@ -1,4 +1,4 @@
-"""Types of schedulers: a request, the scheduler's limits, and the step that it decides."""
+"""Data types that all schedulers share: a request, a step and its rows, the limits of a scheduler, drafts."""
 
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
@@ -81,7 +81,8 @@ class Sequence:
 
 
 class Row(NamedTuple):
-    """Part of a step: `tokens` tokens of one request after its `computed` ones; the last `drafts` are draft tokens."""
+    """Part of a step that computes the next `tokens` tokens of one request after its first `computed` tokens; the last
+    `drafts` of them are draft tokens."""
 
     sequence: Sequence
     tokens: int
@@ -116,7 +117,8 @@ class Step:
 class Speculation:
     """Speculative decoding with `k` drafts per step; `count_accepted` returns how many are accepted.
 
-    `accept` lists accepted drafts per step; each request cycles through it, as in the reference schedules.
+    `accept` has the numbers of drafts accepted in successive steps of a request; after the last one it starts again,
+    as in the reference schedules.
     """
 
     def __init__(self, k: int, accept: tuple[int, ...], *, lookahead_slots: int) -> None:
@@ -170,7 +172,7 @@ class DrawnSpeculation(Speculation):
         return count
 
     def request_rates(self, request: int) -> tuple[float, ...]:
-        """Return the acceptance rates of the request's class."""
+        """Return the acceptance rate at each draft position for the request, which belongs to a random class."""
         table = self.rate_table
         return table[0] if len(table) == 1 else table[mix_bits(self.seed, request, CLASS_DRAW) >> 60]
 

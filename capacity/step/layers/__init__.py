@@ -1,7 +1,7 @@
 """Operators of a step, built from a model on a group of GPUs: matrix shapes, cache bytes, messages.
 
 Input: a `Builder` (the setting with its kernel constants). Output: `Operators`, grouped by what they depend on. Each
-kind of mixer and feed-forward has one builder function, registered here by its type. Equal operators of different
+kind of token mixer and feed-forward has one builder function, registered here by its type. Equal operators of different
 layer groups are merged, so a step evaluates about a dozen of them for any depth. Tensor parallelism divides heads and
 widths; with more ranks than KV heads, the KV heads are replicated.
 

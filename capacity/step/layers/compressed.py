@@ -1,4 +1,5 @@
-"""DeepSeek-V4's compressed attention: a window, and multi-token entries that an indexer may select."""
+"""DeepSeek-V4's compressed attention: over the last tokens (a window), and over entries that each compress several
+tokens and that an indexer may select."""
 
 from capacity.model.compressed import CompressedAttention
 from capacity.model.layers import LayerGroup

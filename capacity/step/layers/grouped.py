@@ -108,7 +108,7 @@ class _Work:
 
 
 class PrefillWork(_Work):
-    """FLOPs, bytes and rows of prefill. Bytes are the KV of the whole context, read once, and queries and outputs."""
+    """Work of prefill attention (see `AttentionWork`). Bytes: the context's KV, read once, queries and outputs."""
 
     __slots__ = ()
 
@@ -119,7 +119,7 @@ class PrefillWork(_Work):
 
 
 class DecodeWork(_Work):
-    """FLOPs, bytes and rows of decode; the KV of each request is read once, for any number of drafts."""
+    """Work of decode attention (see `AttentionWork`); a request's KV is read once, for any number of drafts."""
 
     __slots__ = ()
 

@@ -146,7 +146,7 @@ def sparse_prefill(decode: "DecodeWork", heads: float, group: LayerGroup, build:
 
 
 def _limit_compute_fraction(compute_fraction: float, operator: Attention) -> Attention:
-    """Return the operator with its compute fraction limited to `compute_fraction`."""
+    """Return the operator with its fraction of the peak FLOP/s limited to `compute_fraction`."""
     fraction = min(operator.constants.compute_fraction, compute_fraction)
     return replace(operator, constants=operator.constants.model_copy(update={"compute_fraction": fraction}))
 
@@ -201,7 +201,7 @@ class _Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillWork(_Work):
-    """FLOPs, bytes and rows of prefill attention over heads that are expanded from latents.
+    """Work (see `AttentionWork`) of prefill attention over heads that are expanded from latents.
 
     With `top_k` (sparse attention), it applies only to prompts of at most `top_k` tokens, or to no prompts if
     `short_dense` is False.
@@ -218,7 +218,7 @@ class PrefillWork(_Work):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparsePrefillWork(_Work):
-    """FLOPs, bytes and rows of sparse prefill attention; each row reads its own latents and absorbs their expansion.
+    """Work (see `AttentionWork`) of sparse prefill attention; each row reads its own latents and absorbs the expansion.
 
     It applies to prompts with a mean context above `top_k`, and to all prompts if `short_dense` is False. `fills`:
     whether the kernel also multiplies empty slots of the top-k.
@@ -239,7 +239,7 @@ class SparsePrefillWork(_Work):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeWork(_Work):
-    """FLOPs, bytes and rows of decode over latents, with the expansion absorbed into the query.
+    """Work (see `AttentionWork`) of decode attention over latents, with the expansion absorbed into the query.
 
     With sparse attention, each row reads at most `top_k` tokens; this is applied to the mean context, so the result is
     an upper bound for requests of different lengths. `fills`: whether the kernel also multiplies empty slots of the
@@ -281,7 +281,7 @@ def indexer_operator(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexerWork:
-    """FLOPs, bytes and rows of the indexer, which reads the keys of all context tokens for every query."""
+    """Work (see `AttentionWork`) of the indexer, which reads the keys of all context tokens for every query."""
 
     flops_per_pair: float
     context_bytes: float  # key of one token
