@@ -67,7 +67,7 @@ class Reports(Protocol):
         """A request was rejected on arrival."""
 
     def on_prefill(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
-        """A prefill engine finished a request. If `kept`, its KV stays until `release_kept` is called, else it is lost."""
+        """A prefill engine finished a request. If `kept`, its KV stays until `release_kept`, otherwise it is lost."""
 
     def load_begins(self, number: int, request: int, at_ps: int) -> int:
         """Blocks are allocated for a request whose KV comes from another engine; return the arrival time of the KV."""

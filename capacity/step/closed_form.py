@@ -258,8 +258,8 @@ def prefill_prolongation_s(
 def first_failing(holds: Callable[[int], bool], most: int) -> int | None:
     """Return the smallest number from 1 to `most` for which `holds` is false; None if it is true for all.
 
-    The search tries powers of two and then bisects, so it may miss a number below the result for
-    which `holds` is false too (for example the size of a CUDA graph).
+    The search tries powers of two and then bisects, so it may miss a number below the result for which
+    `holds` is false too (for example the size of a CUDA graph).
     """
     low, high = 0, 1
     while holds(high):

@@ -51,8 +51,8 @@ class OperatorData:
     """Formula and constants of one operator of a step.
 
     Each rate is the datasheet value times the fraction that kernels of this kind reach. For a recurrence,
-    `context_bytes` is the size of one sequence's state. For `OperatorKind.TRAFFIC` (kernels that only move
-    memory), `fixed_s` is the sum over all kernels.
+    `context_bytes` is the size of one sequence's state. For kind `OperatorKind.TRAFFIC`, operators
+    that only read and write memory, `fixed_s` is the sum over all kernels.
     """
 
     kind: OperatorKind

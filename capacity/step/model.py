@@ -129,7 +129,7 @@ class StepModel:
         return self._add_host_time(gpu, sequences=shape[0] + shape[7], replayed=padded_rows is not None)
 
     def _own_seconds(self, shape: StepShape, rows: int) -> float:
-        """Return the GPU time (s) of one rank's operators, except those that depend on all ranks, for `rows` padded rows."""
+        """Return the GPU time (s) of one rank's operators except the `shared` ones, with rows padded to `rows`."""
         gpu = self.row_seconds(rows) + self.sample_seconds(shape[6] + shape[7] + shape[8])
         for operator in self._operators.per_context:
             gpu += operator.seconds(shape)

@@ -30,9 +30,9 @@ GPUS_OF_SOCKET = 4
 CROSSING_SHARE = 0.81
 """Fraction of a PCIe link's rate that a ring all-reduce keeps if it crosses between two CPU sockets. A group of more
 than four GPUs crosses in servers that have two sockets with four GPUs each. Measured peer-to-peer rates in both
-directions at once: 99, 64 and 95 GB/s across sockets in three servers, and 111, 103 and 103 GB/s within a socket (rtx6kpro,
-hardware/pcie-bandwidth.md, 2026), a ratio of 0.81 on average. An 8-GPU server with all GPUs under one switch has no
-crossing; L40S and A100 PCIe servers rarely have such a switch."""
+directions at once: 99, 64 and 95 GB/s across sockets in three servers, and 111, 103 and 103 GB/s within a socket
+(rtx6kpro, hardware/pcie-bandwidth.md, 2026), a ratio of 0.81 on average. An 8-GPU server with all GPUs under one switch
+has no crossing; L40S and A100 PCIe servers rarely have such a switch."""
 
 READ_OVER_PCIE_ERROR = 1.5
 """Possible error (factor) of steps that read weights over PCIe, because links, pinned memory and the overlap of copies

@@ -108,7 +108,7 @@ class _Work:
 
 
 class PrefillWork(_Work):
-    """Work of prefill attention (see `AttentionWork`). Bytes: the context's KV, read once, queries and outputs."""
+    """FLOPs and bytes of prefill attention (see `AttentionWork`). Bytes: queries, outputs, the context's KV once."""
 
     __slots__ = ()
 
@@ -119,7 +119,7 @@ class PrefillWork(_Work):
 
 
 class DecodeWork(_Work):
-    """Work of decode attention (see `AttentionWork`); a request's KV is read once, for any number of drafts."""
+    """FLOPs and bytes of decode attention (see `AttentionWork`); KV is read once, for any number of drafts."""
 
     __slots__ = ()
 

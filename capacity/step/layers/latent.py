@@ -201,7 +201,7 @@ class _Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillWork(_Work):
-    """Work (see `AttentionWork`) of prefill attention over heads that are expanded from latents.
+    """FLOPs and bytes (see `AttentionWork`) of prefill attention over heads that are expanded from latents.
 
     With `top_k` (sparse attention), it applies only to prompts of at most `top_k` tokens, or to no prompts if
     `short_dense` is False.
@@ -218,10 +218,10 @@ class PrefillWork(_Work):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparsePrefillWork(_Work):
-    """Work (see `AttentionWork`) of sparse prefill attention; each row reads its own latents and absorbs the expansion.
+    """FLOPs and bytes (see `AttentionWork`) of sparse prefill attention.
 
-    It applies to prompts with a mean context above `top_k`, and to all prompts if `short_dense` is False. `fills`:
-    whether the kernel also multiplies empty slots of the top-k.
+    Each row reads its own latents and absorbs their expansion. It applies to prompts with a mean context above `top_k`,
+    and to all prompts if `short_dense` is False. `fills`: whether the kernel also multiplies empty slots of the top-k.
     """
 
     top_k: int
@@ -239,7 +239,7 @@ class SparsePrefillWork(_Work):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeWork(_Work):
-    """Work (see `AttentionWork`) of decode attention over latents, with the expansion absorbed into the query.
+    """FLOPs and bytes (see `AttentionWork`) of decode over latents, with the expansion absorbed into the query.
 
     With sparse attention, each row reads at most `top_k` tokens; this is applied to the mean context, so the result is
     an upper bound for requests of different lengths. `fills`: whether the kernel also multiplies empty slots of the
@@ -281,7 +281,7 @@ def indexer_operator(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexerWork:
-    """Work (see `AttentionWork`) of the indexer, which reads the keys of all context tokens for every query."""
+    """FLOPs and bytes (see `AttentionWork`) of the indexer, which reads all keys of the context for every query."""
 
     flops_per_pair: float
     context_bytes: float  # key of one token

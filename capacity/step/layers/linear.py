@@ -90,7 +90,7 @@ def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> Mixe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecurrenceWork:
-    """Work (see `AttentionWork`) of the recurrence. Bytes include each sequence's state, read and written once."""
+    """FLOPs and bytes (see `AttentionWork`) of the recurrence. Each sequence's state is read and written once."""
 
     flops_per_pair: float  # per token
     row_bytes: float
