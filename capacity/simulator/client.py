@@ -17,7 +17,7 @@ from capacity.workload import Workload
 
 
 class Arrivals(Protocol):
-    """Interface of the client to a deployment, with or without network latency."""
+    """Interface through which a deployment gets requests from its clients, with or without network latency."""
 
     due_ps: int
 

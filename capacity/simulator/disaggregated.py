@@ -137,7 +137,7 @@ class DisaggregatedCluster(Cluster):
         self._lost_prefills += 1
         if self._lost_prefills >= MAX_RESTARTED_PREFILLS and not self._makes_progress():
             raise NoProgress(
-                f"the KV of prefilled requests was lost {self._lost_prefills} times in a row before it could be kept: "
+                f"the KV of prefilled requests was lost {self._lost_prefills} times in a row before it could be sent: "
                 "the prefill replicas need more KV blocks"
             )
         self._dispatch(request, now_ps)

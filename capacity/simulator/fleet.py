@@ -32,7 +32,7 @@ class NoProgress(Exception):
 
 
 class ProgressGuard:
-    """Detects runs without progress: counts repeated events since a request last ended."""
+    """Detects runs without progress: counts events, such as lost replicas, since a request last ended."""
 
     def __init__(self) -> None:
         self.counts: dict[str, tuple[int, int]] = {}  # by event: count and first instant

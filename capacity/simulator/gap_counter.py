@@ -1,4 +1,4 @@
-"""Counter of gaps between token deliveries (ITL) in bounded memory: mean, percentiles and data for intervals."""
+"""Counter of gaps between token deliveries (ITL) in bounded memory: mean, percentiles, data for confidence intervals."""
 
 import math
 from collections import Counter
@@ -60,7 +60,7 @@ class GapBatches:
 
 
 class GapCounter:
-    """Counts of gaps between deliveries in bounded memory: by exact value, or by bin if there are many values.
+    """Counts of gaps between deliveries in bounded memory: by exact value, or by histogram bin if there are many.
 
     The mean is always exact; percentiles and the standard deviation have the relative precision `resolution`.
     """

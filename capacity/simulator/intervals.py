@@ -188,7 +188,7 @@ def _standard_error(batch_means: FloatArray) -> float:
 def mean_of_runs(values: Sequence[float]) -> Interval:
     """Return the mean over independent runs with Student's t interval; a single run has no bounds."""
     if not values:
-        raise InvalidInput("an interval needs at least 1 run")
+        raise InvalidInput("the mean of a metric over runs needs at least 1 run")
     mean = fmean(values)
     if len(values) < 2:
         return Interval(value=mean, low=None, high=None)

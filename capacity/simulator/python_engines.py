@@ -99,7 +99,7 @@ class ReadableEngines:
         """Do nothing; the garbage collector frees the engines."""
 
     def report_at_once(self) -> None:
-        """Do nothing; departures are always reported at their instant."""
+        """Do nothing; departures are always reported at the time when they occur."""
 
     @property
     def busy(self) -> bool:

@@ -80,7 +80,7 @@ class PairedMetric(WrittenRecord):
 
     @property
     def significant(self) -> bool:
-        """Whether the interval of the difference excludes 0."""
+        """Whether the confidence interval of the difference excludes 0."""
         low, high = self.difference.low, self.difference.high
         return low is not None and high is not None and (low > 0 or high < 0)
 

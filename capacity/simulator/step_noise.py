@@ -51,7 +51,7 @@ class StepNoise:
 
 
 def make_step_noise(cv: float, seed: int = 0) -> StepNoise | None:
-    """Return noise with this coefficient of variation; None if it is negligible. Raises InvalidInput."""
+    """Return step-time noise with this coefficient of variation; None if it is negligible. Raises InvalidInput."""
     if not 0 <= cv <= MAX_CV:
         raise InvalidInput(
             f"the coefficient of variation of step times must be from 0 to {MAX_CV:g}, not {cv}"

@@ -326,8 +326,8 @@ def graph_sizes(largest: int) -> tuple[int, ...]:
 
 
 def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...]:
-    """Return the profile's own fit, the fit of the GPU in `transferred_from`, the fit of that GPU's `transferred_from`,
-    ...
+    """Return the step-time fits that apply to a GPU: its own, that of the GPU in `transferred_from`, that of the GPU in
+    this one's `transferred_from`, and so on.
 
     Constants that are copies of the second fit do not count as the profile's own. Raises InvalidInput if the profile
     contains another GPU's fit.

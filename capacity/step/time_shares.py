@@ -102,7 +102,7 @@ def _first_root(spare: Callable[[float], float], most: float) -> float:
 
 
 def _mean_decode_batch(decoding: float, load: EngineLoad) -> float:
-    """Return the mean batch size of decode steps, at least 1; `decoding` is the time average of decoding requests."""
+    """Return the mean batch size of decode steps, at least 1; `decoding`: time-averaged decoding requests."""
     if not decoding:
         return 1.0
     if load.in_flight is None:
@@ -116,7 +116,7 @@ def _mean_decode_batch(decoding: float, load: EngineLoad) -> float:
 def _make_prefill_seconds(
     steps: StepModelLike, limits: EngineLimits, load: EngineLoad
 ) -> Callable[[float], float]:
-    """Return a function that returns the seconds that one prompt adds, given the mean decoding requests per rank."""
+    """Return a function from the mean decoding requests per rank to the seconds that one prompt adds to steps."""
     seconds = get_joint_seconds(steps, load.ranks)
     others = 1.0 if load.in_flight is None else max(1 - load.ranks / max(load.in_flight, load.ranks), 0.0)
 

@@ -158,7 +158,7 @@ class AdapterSglang(AdapterMixin, Sglang):
 
 
 class AdapterTensorRtLlm(AdapterMixin, TensorRtLlm):
-    """`TensorRtLlm` with adapters; `max_loras` is the capacity of its device cache."""
+    """`TensorRtLlm` with adapters; `max_loras` is the number of adapters that fit in its GPU cache."""
 
 
 class AdapterV0(AdapterMixin, VllmV0):
