@@ -1,4 +1,4 @@
-"""Counter of gaps between token deliveries (ITL) in bounded memory: mean, percentiles, data for confidence intervals."""
+"""Counter of gaps between token deliveries (ITL) in bounded memory: mean, percentiles, confidence intervals."""
 
 import math
 from collections import Counter
