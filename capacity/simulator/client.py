@@ -65,8 +65,7 @@ class Client:
             self.due_ps = min(self.due_ps, self._ready[0][0])
 
     def take(self, now_ps: int) -> list[tuple[int, int]]:
-        """Return (request, send time) of requests due since the last call, in order; hold those above the concurrency
-        cap."""
+        """Return (request, send time) of the requests that are due, in order; hold those above the concurrency cap."""
         sent: list[tuple[int, int]] = []
         while True:
             due_ps = self._timed_ps[self._next] if self._next < len(self._timed_ps) else None

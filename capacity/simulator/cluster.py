@@ -273,10 +273,8 @@ class Cluster:
     # replicas
 
     def add(self, setup: EngineSetup, now_ps: int = 0, *, ready: bool = True) -> int:
-        """Add an empty replica and return its number; if `ready`, it accepts requests at once.
-
-        Raises InvalidInput if the engine does not support the requests or the client timeout.
-        """
+        """Add an empty replica and return its number; if `ready`, it accepts requests at once. Raises InvalidInput
+        if the engine does not support the requests or the client timeout."""
         if self._timeouts is not None and not make_scheduler(setup, make_pool(setup)).aborts:
             raise InvalidInput(
                 f"the {setup.policy_name} scheduler cannot abort requests: leave out the client timeout"

@@ -50,8 +50,7 @@ class TimeParts:
         return {part: float(self.part_of(part).mean()) * 1e3 / PS_PER_S for part in PARTS}
 
     def to_dict(self) -> dict[str, dict[str, float]] | None:
-        """Return the mean of each part of the latency (ms) over all completed requests and over the slowest 5 %; None
-        without any."""
+        """Return the mean (ms) of each part of the latency, of all requests and the slowest 5 %; None without any."""
         means = self.mean_ms()
         if means is None:
             return None

@@ -102,8 +102,7 @@ def moe_seconds(
 
 
 def token_log_ratio(tokens: float) -> float:
-    """Return ln(tokens / 32), for 1 to 4096 tokens. The experts' time is multiplied by exp(`tilt` x result), where
-    `tilt` is a field of `MoeCoefficients`."""
+    """Return ln(tokens / 32), for 1 to 4096 tokens. The experts' time is multiplied by exp(constants.tilt x result)."""
     return math.log(min(max(tokens, 1.0), MAX_EXPONENT_TOKENS) / MIDDLE_TOKENS)
 
 

@@ -149,8 +149,7 @@ def _expert_launches(setting: StepSetting, weights: Weights) -> float:
 
 
 def _is_quantized(setting: StepSetting, kind: str) -> bool:
-    """Return whether a separate kernel quantizes the GEMM inputs of a layer's part, such as "experts", to fewer than
-    16 bits."""
+    """Return whether an extra kernel quantizes the GEMM inputs of layer part `kind` ("experts", ...) below 16 bits."""
     execution = setting.execution(setting.weights.format_of(kind))  # type: ignore[arg-type]
     return execution.compute_dtype not in ("bf16", "fp16", "fp32")
 

@@ -88,8 +88,7 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
 
 
 def _first_root(spare: Callable[[float], float], most: float) -> float:
-    """Return the smallest number of decoding requests for which `spare` is not negative, and `most` if there is none
-    below `most`."""
+    """Return the smallest number of decoding requests up to `most` for which `spare` is not negative, else `most`."""
     low, high = 0.0, min(1.0, most)
     while spare(high) < 0:
         if high >= most:

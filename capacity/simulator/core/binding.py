@@ -38,8 +38,7 @@ def array_address(column: npt.NDArray[Any] | None) -> int | None:
 
 @dataclass(slots=True)
 class EngineDescription:
-    """A C structure `core_engine`, and the arrays that it points to, which are kept here so that Python does not free
-    them."""
+    """A C structure `core_engine` and, so that Python does not free them, the arrays that it points to."""
 
     engine: Any  # core_engine
     kept: list[Any] = field(default_factory=list)

@@ -107,8 +107,7 @@ def compile_library(
 
 
 def _link_flags(flags: Sequence[str], platform: str) -> tuple[str, ...]:
-    """Return flags that make the linker report missing functions; empty with sanitizers, whose functions are missing
-    until the library is loaded."""
+    """Return linker flags that report missing functions; empty with sanitizers, which add functions at load time."""
     sanitized = any(flag.startswith("-fsanitize") for flag in flags)
     return ("-Wl,-z,defs", "-s") if platform == "linux" and not sanitized else ()
 

@@ -46,8 +46,7 @@ STEPS_PER_CHECKED_CALL = 10_000  # steps per call when the run may be stopped be
 
 
 class CompiledEngines:
-    """Compiled engines. If `reacts`, they report the end of a request at its time, otherwise at the latest before the
-    next SimPy event."""
+    """Compiled engines. If `reacts`, they report the end of a request at its time, else before the next SimPy event."""
 
     def __init__(
         self,

@@ -224,8 +224,7 @@ class Fleet:
         return count
 
     def events(self, told: int) -> Sequence[int]:
-        """Return the `told` events of the last `take_turn` in time order, as a flat list: kind (core.h), engine,
-        request, time, value."""
+        """Return the `told` events of the last turn as a flat list: kind (core.h), engine, request, time, value."""
         if told <= enums.TOLD_IN_TURN:
             return self.turn[NUM_EVENTS : NUM_EVENTS + EVENT_FIELDS * told]
         events = POINTER(c_int64)()

@@ -70,8 +70,7 @@ class _NativeStepTimes:
         weakref.finalize(self, library.step_times_free, self.pointer).atexit = False
 
     def pop_error(self) -> BaseException | None:
-        """Return and clear the exception of an earlier Python call for these step times, or for those that they contain
-        (`within`)."""
+        """Return and clear the exception of a Python call for these step times or for those that they contain."""
         errors = (self._error, *(own.pop_error() for own in self.within))
         self._error = None
         self._library.step_times_forgive(self.pointer)

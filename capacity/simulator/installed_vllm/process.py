@@ -78,8 +78,7 @@ class VllmProcess:
         return self._opened
 
     def ask(self, verb: str, number: int, /, **values: Any) -> Json:
-        """Send the command `verb` for scheduler `number` to the worker and return the reply. Raises InvalidInput if the
-        scheduler fails."""
+        """Send the command `verb` for scheduler `number` to the worker; return the reply. Raises InvalidInput."""
         assert self._process.stdin is not None
         try:
             closed, self.closed = self.closed, []

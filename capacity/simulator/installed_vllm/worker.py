@@ -285,8 +285,7 @@ class OpenScheduler:
                 del self.requests[number], self.outputs[number]
 
     def schedule(self) -> Json:
-        """Schedule a step and return its rows: number of the request, tokens, computed tokens, drafts, and whether it
-        samples."""
+        """Schedule a step; return its rows: request number, tokens, computed tokens, drafts, and whether it samples."""
         before = [request.request_id for request in self.scheduler.running]
         output = self.scheduler.schedule()
         preempted = self.vllm.RequestStatus.PREEMPTED

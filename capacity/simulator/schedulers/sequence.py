@@ -81,8 +81,7 @@ class Sequence:
 
 
 class Row(NamedTuple):
-    """Part of a step that computes the next `tokens` tokens of one request after its first `computed` tokens; the last
-    `drafts` of them are draft tokens."""
+    """Part of a step: `tokens` tokens of a request after its first `computed` ones; the last `drafts` are drafts."""
 
     sequence: Sequence
     tokens: int

@@ -1,5 +1,4 @@
-"""DeepSeek-V4's compressed attention: over the last tokens (a window), and over entries that each compress several
-tokens and that an indexer may select."""
+"""DeepSeek-V4's compressed attention: over a window of tokens, and over entries that each compress several tokens."""
 
 from capacity.model.compressed import CompressedAttention
 from capacity.model.layers import LayerGroup
