@@ -21,7 +21,7 @@ EXAMPLES = {  # what an example contains, by the function that makes it
     "example_trace": "generated conversations with a shared system prompt",
     "example_sweep": "predictions for four GPUs at five batch sizes",
     "example_measurements": "published measurements of a CPU (2026-11-21)",
-    "example_server": "a simulated H100 server, slower than its profile; these are no measurements",
+    "example_server": "a simulated (not measured) H100 server, slower than its profile",
 }
 TRACE, SWEEP, MEASURED, SERVER = EXAMPLES
 SWEEP_SPEC = Path(__file__).with_name("example_sweep.toml")

@@ -53,7 +53,7 @@ def draw_frontier(inputs: Inputs) -> None:
 def _draw_best_points(found: Frontier, tpot_s: float) -> None:
     st.caption(
         "Each deployment uses the smallest tensor-parallel size that fits the model, or the chosen sizes. The load is "
-        "a closed loop from one request to the maximum concurrency. Bands cover both 90 % intervals."
+        "a closed loop from one request to the maximum concurrency. Bands cover the 90 % intervals of both axes."
     )
     parts.draw_kpis(views.figures_of_merit(frontier_facts(found, tpot_s)), place="frontier")
     clicked = parts.draw_chart(frontier_chart(found, tpot_limit_s=tpot_s), clickable=True)

@@ -56,7 +56,7 @@ def search_options(settings: Mapping[str, Any]) -> dict[str, Any]:
 def draw_more_settings(
     verb: str, reads: Set[str], pool: Mapping[str, Any], on_change: Callable[[], None]
 ) -> dict[str, Any]:
-    """Draw the text field, and return the pool fields in it that the page's answer depends on.
+    """Draw the text field, and return the `Pool` fields in it that the page's answer depends on.
 
     `reads`: keys of the sidebar's widgets that the page uses; `pool`: the sidebar's other settings.
     """

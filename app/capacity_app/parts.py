@@ -265,7 +265,7 @@ def run_in_background(
 
 
 def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
-    """Return this session's job. The job of `task` replaces it if its result is cached or `wanted` is true."""
+    """Return the job of this place on the page; that of `task` replaces it if its result is cached or it is `wanted`."""
     job: Job | None = kept.get("job")
     if job is not None and job.status == "cancelled":
         job = kept["job"] = None

@@ -66,7 +66,7 @@ def draw_question_box() -> dict[str, Any]:
 
 
 def _read_use_case() -> None:
-    """Replace the text by a use case with a number of users; those without think time wait for the response."""
+    """Replace the text by the chosen use case and 100 users; without a think time, a response time of 1 s is added."""
     if name := st.session_state.get(CASE):
         waits = "" if find_use_case(name).think_time_s.mean else " --response-s 1"
         st.session_state.update({BOX: f"{name}, 100 users{waits}", CASE: None})
@@ -78,7 +78,7 @@ def _read_text() -> None:
 
 
 def _read_files() -> None:
-    """Sort the files; a config.json or launch file among them is read like text."""
+    """Sort the dropped files by kind; a config.json or launch file among them is parsed like text in the box."""
     paths = [str(uploads.store_upload(file)) for file in st.session_state[FILES][: uploads.MAX_FILES]]
     kinds = sort_files(dict.fromkeys(paths))
     set_dropped(kinds)
@@ -92,7 +92,7 @@ def _read_files() -> None:
 
 
 def _apply(questions: Sequence[ParsedQuestion]) -> None:
-    """Apply what was understood to the inputs, and reset what an earlier question had set."""
+    """Set the inputs to the values in the questions, and reset other inputs that an earlier question set."""
     understood = {name: value for parsed in questions for name, value in parsed.fields.items()}
     not_read = [word for parsed in questions for word in parsed.not_read]
     notes = [note for parsed in questions for note in parsed.notes]
@@ -153,7 +153,7 @@ def _draw_links(fields: Mapping[str, Any]) -> None:
 
 
 def _fill_pages(fields: Mapping[str, Any]) -> None:
-    """Set the inputs that only these pages have."""
+    """Set the inputs of the linked pages that the sidebar does not have."""
     load = LOOP if "concurrency" in fields and "request_rate" not in fields else RATE
     traces = {"sim_arrivals": A_TRACE} if dropped_paths(TRACE) else {}
     limits: dict[str, Any] = {"plan_e2e": None}

@@ -60,7 +60,7 @@ class Side:
 
     @property
     def link_text(self) -> str:
-        """Return the side as compressed text for a link."""
+        """Return this side of the comparison as compressed text for a link."""
         ended = {n: INFINITY if value == float(INFINITY) else value for n, value in self.options.items()}
         return pack_text(json.dumps(asdict(replace(self, options=ended)), sort_keys=True))
 
@@ -93,7 +93,7 @@ class Side:
 
     @property
     def load(self) -> dict[str, Any]:
-        """Return the traffic without fields that do not change the load: run length, seed and client latency."""
+        """Return the traffic without fields that do not change the load: number of requests, seed, client latency."""
         return omit(self.traffic, *FIELDS_WITHOUT_LOAD)
 
     def under_load_of(self, current: Side) -> Side:
@@ -136,19 +136,19 @@ def verb_of_page(page: str) -> str:
 
 
 def read_side(text: str) -> Side:
-    """Decode a side from a link, and check every name and value. Raises InvalidInput."""
+    """Decode one side of a comparison (page, model, settings, cost) from a link, and check it. Raises InvalidInput."""
     found = parse_json_object(unpack_text(text).encode(), "side")
     page, model, options, cost = (found.get(name) for name in ("page", "model", "options", "cost"))
     verb = BY_NAME.get(verb_of_page(str(page)))
     if not (
         isinstance(options, dict) and isinstance(cost, dict) and {"gpu", "gpus"} & options.keys() and verb
     ):
-        raise InvalidInput("a pinned side in the link is invalid; pin it again")
+        raise InvalidInput("pinned inputs in the link are invalid; pin them again")
     function = resolve_name(verb.function)
     for name, value in {"model": model, **options, **cost}.items():
         if not _is_allowed(function, str(name), value):
             raise InvalidInput(
-                f"a pinned side has an invalid {str(name)[:40]}={str(value)[:40]}; pin it again"
+                f"pinned inputs in the link have an invalid {str(name)[:40]}={str(value)[:40]}; pin them again"
             )
     ended = {name: float(INFINITY) if value == INFINITY else value for name, value in options.items()}
     return Side(page=str(page)[:40], model=str(model), options=ended, cost=cost)

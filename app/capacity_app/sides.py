@@ -1,4 +1,4 @@
-"""Comparison on any page: pinned sides next to the current side. The link contains the pinned sides."""
+"""Comparison on any page: pinned inputs (sides A, B, ...) next to the current inputs. The link contains them."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -67,7 +67,7 @@ def draw_figures(
 
 
 def pinned_sides() -> list[Side]:
-    """Return the pinned sides; one that cannot be read is reported and removed."""
+    """Return the pinned sides of the comparison from the link; one that cannot be read is reported and removed."""
     texts: list[str] = st.session_state[SIDES]
     found = {}
     for text in texts:
@@ -85,7 +85,7 @@ def side_model(side: Side, inputs: Inputs) -> Any:
 
 
 def side_of(page: str, arguments: Mapping[str, Any]) -> Side:
-    """Return a task's arguments as a side."""
+    """Return a task's arguments as a side of a comparison."""
     said = {name: list(value) if isinstance(value, tuple) else value for name, value in arguments.items()}
     model = said.pop("model")
     cost, options = select(said, Cost.model_fields), omit(said, *Cost.model_fields)
@@ -153,7 +153,7 @@ def compare_in_background(
     }
     task = Task(function="capacity:compare_deployments", arguments=arguments, reports=True)
     found: DeploymentComparison | None = parts.run_in_background(
-        "deployments", task, doing="Searching the capacity of each side"
+        "deployments", task, doing="Searching the maximum load of each side"
     ).current
     return found
 

@@ -73,7 +73,7 @@ def session_variants() -> SessionVariants:
 
 
 def session_folders() -> tuple[Path, ...]:
-    """Return the folders of the session's variants; empty outside a page, except for a download."""
+    """Return the folders of the session's variants; outside a page, those of `keep_session_folders`, if any."""
     if get_script_run_ctx(suppress_warning=True) is None:
         return _KEPT.get()
     found: SessionVariants | None = st.session_state.get(_KEY)

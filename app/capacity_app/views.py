@@ -21,7 +21,7 @@ BOXES = {"[green]": st.success, "[yellow]": st.warning, "[red]": st.error}
 
 
 def figures_of_merit(facts: Iterable[Fact]) -> list[parts.Kpi]:
-    """Return the facts marked `first` as key metrics with interval and note; all facts if none is marked."""
+    """Return the values of an answer that are marked `first` as key metrics; all values if none is marked."""
     facts = list(facts)
     kpis = []
     for fact in [fact for fact in facts if fact.first] or facts:
@@ -58,7 +58,7 @@ def draw_view(view: View, answer: Any) -> None:
 
 
 def show_facts(block: Facts) -> None:
-    """Draw facts as a table of text, because their values have different units."""
+    """Draw labelled values as a table of text, because they have different units."""
     texts = [
         map(convert_amounts, (fact.label.strip(), *fact.texts(current_inputs().units))) for fact in block.rows
     ]

@@ -44,7 +44,7 @@ def _takes(widget: Field, value: Any) -> bool:
 
 
 def apply_fields(page: str, fields: Mapping[str, Any]) -> tuple[str, ...]:
-    """Set the widgets of these fields; pool fields without a widget become More settings.
+    """Set the widgets of these fields; `Pool` fields without a widget become More settings.
 
     Returns texts for the fields that could not be set.
     """
@@ -68,7 +68,7 @@ def apply_fields(page: str, fields: Mapping[str, Any]) -> tuple[str, ...]:
         elif name == "price":
             widgets |= {"tier": OWN_PRICE, "price": float(value)}
         elif name != "users":
-            left.append(f"{field_text(name, value)}: no input here, or out of its range")
+            left.append(f"{field_text(name, value)}: no input on this page, or a value outside its limits")
     if settings:
         kept = {**more_settings.settings_of_text(), **settings}
         widgets[more_settings.KEY] = " ".join(flag_texts(kept))

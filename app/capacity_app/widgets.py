@@ -66,7 +66,7 @@ ROWS: Mapping[str, Mapping[str, Any]] = {  # of `fields.toml`, by key
     for key, row in rows.items()
 }
 Question = Callable[..., Any] | tuple[type[Spec], ...]
-"""A library function or specs whose fields a page shows."""
+"""A library function, or specs such as `Pool`, whose parameters a page shows as widgets."""
 
 
 @dataclass(frozen=True, kw_only=True)

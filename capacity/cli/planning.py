@@ -65,7 +65,7 @@ def plan(
         _plan_hall(model, power_budget, options, output=output, format=format, **keywords)
         return
     if model.endswith(".toml"):
-        raise InvalidInput(f"{model}: a hall needs its power: give --power-budget, such as 2MW")
+        raise InvalidInput(f"{model}: a data hall needs its power budget: add --power-budget, such as 2MW")
     _refuse_idle("plan", options)
     if output is not None:
         from capacity.deployment.launch_writers import is_launched

@@ -25,7 +25,7 @@ NO_GPU = "no GPU: add --gpu NAME (`capacity gpus` lists them)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Input of a verb: the model name, the spec flags that the user gave, and the options that many verbs share."""
+    """Input of a verb: the model name, the given flags of specs such as `Pool`, and options that many verbs share."""
 
     flags: Fields
     verb: str = ""
@@ -179,7 +179,7 @@ def merge_flags(spec: type[AnySpec], stored: AnySpec | None, flags: Fields, *, a
 
 
 def pasted_command(text: str | None) -> tuple[str | None, Fields]:
-    """Return the model and the pool fields of a pasted launch command; report ignored parts on stderr."""
+    """Return the model and the `Pool` fields of a pasted launch command; report ignored parts on stderr."""
     if text is None:
         return None, {}
     from capacity.deployment.launch_command import read_launch

@@ -61,7 +61,7 @@ class ProgressLines:
             return
         self._told_s, self._best = now_s, snapshot.best
         best = f"best so far {best_text(snapshot)}" if snapshot.best else "no answer yet"
-        state = f"{snapshot.stage}, {snapshot.settled:,} of {snapshot.engines:,} engines decided"
+        state = f"{snapshot.stage}, {snapshot.settled:,} of {snapshot.engines:,} engine candidates complete"
         print(
             f"{snapshot.elapsed_s:.0f} s: {best}; {state}, {snapshot.simulated:,} simulated",
             file=self._stream,
@@ -77,6 +77,6 @@ def best_text(snapshot: Snapshot) -> str:
     assert snapshot.best is not None
     assert snapshot.objective is not None
     if snapshot.minimised == "latency":
-        return f"{snapshot.best.label}, {snapshot.objective:.2f} of the limits"
+        return f"{snapshot.best.label}, latency {snapshot.objective:.2f} times its limit"
     amount = format_objective(snapshot.minimised, snapshot.objective)
     return f"{snapshot.best.label}, {convert_amounts(amount)}"

@@ -1,4 +1,4 @@
-"""Build specs from fields, and report validation errors in one line with the field, its value and its limit."""
+"""Build specs such as `Pool` from fields, and report validation errors in one line: field, value, limit."""
 
 import difflib
 import re

@@ -186,7 +186,7 @@ def flag_name(flag: str) -> str:
 
 
 def find_key(words: Mapping[str, str], word: str | None) -> str | None:
-    """Return the first key whose value in the table is `word`, or `word` itself if there is none."""
+    """Return the first key of `words` whose value is `word`; if there is none, `word` itself."""
     return next((key for key, value in words.items() if value == word), word)
 
 

@@ -1,4 +1,4 @@
-"""Convert drafting methods between vLLM's options, the flags of vLLM V0, checkpoint names, and pool fields.
+"""Convert drafting methods between vLLM's options, the flags of vLLM V0, checkpoint names, and `Pool` fields.
 
 This module also reads the table of public draft checkpoints, with their target models and measured acceptance.
 """
@@ -74,7 +74,7 @@ def infer_drafting_method(checkpoint: str) -> str:
 
 
 def drafting_fields(method: str | None, checkpoint: str | None) -> dict[str, object]:
-    """Return the pool fields of a drafting method: `speculator` and, for a draft model, `draft`.
+    """Return the `Pool` fields of a drafting method: `speculator` and, for a draft model, `draft`.
 
     `method`: a value of `METHODS`; None: inferred from the checkpoint's name. Checkpoints of drafting heads and layers
     are not stored, because their shapes follow from the target model.
@@ -88,7 +88,7 @@ def drafting_fields(method: str | None, checkpoint: str | None) -> dict[str, obj
 
 
 def fill_in_drafting_method(fields: Mapping[str, object]) -> dict[str, object]:
-    """Return a pool's fields with the drafting method inferred from the draft's name if it is missing."""
+    """Return `Pool` fields with the drafting method inferred from the draft's name if it is missing."""
     draft = fields.get("draft")
     if not isinstance(draft, str) or fields.get("speculator") is not None:
         return dict(fields)

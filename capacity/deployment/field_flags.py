@@ -52,7 +52,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class _FieldReading:
-    """Metadata of a spec's field: part of the product that reads the field, and requirements on other fields."""
+    """Metadata of a spec's field: the computation that uses the field, and requirements on other fields."""
 
     part: Part | None
     needs: tuple[Need, ...]
@@ -61,9 +61,10 @@ class _FieldReading:
 class FlagSpec(Spec):
     """A spec whose fields are also command-line flags; each has a row in `flags.json` in the module's folder.
 
-    Keys of a row: `help`: help text of the flag. `flags`: additional spellings. `read_by`: part of the product that
-    reads the field, such as the memory plan or the router; if absent, all parts read it. `needs`: requirements on
-    other fields; the field has an effect only if at least one is met. Other keys are limits of the value.
+    Keys of a row: `help`: help text of the flag. `flags`: additional spellings. `read_by`: computation that uses the
+    field, such as the memory plan, the step times or the price; if absent, all computations use it. `needs`:
+    requirements on other fields; the field has an effect only if at least one is met. Other keys are limits of the
+    value.
     """
 
     @classmethod
@@ -105,7 +106,7 @@ def flag(default: Any, help: str, **row: Any) -> Any:
 
 
 def reading_part(field: FieldInfo) -> Part | None:
-    """Return the part of the product that reads a field; None: all parts."""
+    """Return the computation that uses a field, such as `memory`, `steps`, `schedule` or `price`; None: all of them."""
     return next((entry.part for entry in field.metadata if isinstance(entry, _FieldReading)), None)
 
 

@@ -190,7 +190,7 @@ class FlagTable(Spec):
         return self
 
     def rows(self) -> tuple[LaunchFlag, ...]:
-        """Return the rows to read from a command: those with a field; with `reads_pool_fields`, all pool fields."""
+        """Return the rows to read from a command: those with a field; with `reads_pool_fields`, all `Pool` fields."""
         if not self.reads_pool_fields:
             return tuple(row for row in self.flags if row.field is not None)
         listed = {row.field: row for row in self.flags if row.field is not None}

@@ -80,7 +80,8 @@ def _add_audio(traffic: Traffic, spec: ModelSpec, seconds: float) -> Traffic:
         frames = (longest or 0) * FRAMES_PER_S
         if traffic.input_len not in (None, frames):
             raise InvalidInput(
-                f"{flag} is the whole prompt of {spec.name}, {frames:,} frames: remove --input-len {traffic.input_len}"
+                f"{flag}: {spec.name} takes only audio as its prompt, padded to {frames:,} frames: remove --input-len "
+                f"{traffic.input_len}"
             )
         return traffic.model_copy(update={"input_len": frames})
     tokens = traffic.audio_tokens or tokens_of_audio(spec.audio, seconds)

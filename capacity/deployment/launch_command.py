@@ -67,7 +67,7 @@ from_vllm = from_launch  # former name
 
 
 def launched_deployment(servers: Sequence[LaunchCommand], gpu: str | None) -> DeploymentFile:
-    """Return the deployment of servers with one model, on `gpu` or on the GPUs that their file names.
+    """Return the deployment of servers of the same model, on `gpu` or on the GPUs that their file names.
 
     Raises InvalidInput if a GPU is missing, or if the models differ.
     """
@@ -84,7 +84,7 @@ def launched_deployment(servers: Sequence[LaunchCommand], gpu: str | None) -> De
 
 
 def read_launch(text: str) -> LaunchCommand:
-    """Read a launch command, or a file that contains one, as `read_servers` does. Raises InvalidInput for two roles."""
+    """Read the launch command of one server as `read_servers` does. Raises InvalidInput for a prefill-decode pair."""
     servers = read_servers(text)
     if len(servers) > 1:
         raise InvalidInput(
@@ -95,7 +95,7 @@ def read_launch(text: str) -> LaunchCommand:
 
 
 def read_servers(text: str) -> tuple[LaunchCommand, ...]:
-    """Read a launch command, or a file that contains one, as a model name and pool fields.
+    """Read a launch command, or a file that contains one, as a model name and `Pool` fields.
 
     Reads the server and its replicas from the formats of `server_forms.toml`; a file with a prefill and a decode
     server gives two commands. Accepts continued lines, comments, environment variables before the program, containers

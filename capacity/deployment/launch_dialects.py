@@ -1,7 +1,7 @@
 """Conversions that flag tables cannot express, because an engine and a `Pool` define a value differently.
 
 A dialect is a pair of inverse functions. `terms` computes, from a pool, the values of a launch command that are not
-fields of the pool. `fields` computes pool fields from the values that were read in a launch command.
+fields of the pool. `fields` computes `Pool` fields from the values that were read in a launch command.
 """
 
 import json
@@ -357,6 +357,6 @@ DIALECTS = {
 
 
 def launch_values(engine: str, model_id: str, pool: Pool) -> Fields:
-    """Return the values of all rows of an engine's flag table: pool fields, and values computed by its dialect."""
+    """Return the values of all rows of an engine's flag table: `Pool` fields, and values computed by its dialect."""
     own = {"model": model_id, "enable_lora": pool.max_loras is not None}
     return {**dict(pool), **own, **DIALECTS[engine].terms(pool)}

@@ -119,7 +119,7 @@ class Pool(FlagSpec):
     @model_validator(mode="before")
     @classmethod
     def _from_json(cls, fields: Any) -> Any:
-        """Replace vLLM's JSON options by pool fields; invalid options are kept, so that validation rejects them."""
+        """Replace vLLM's JSON options by `Pool` fields; invalid options are kept, so that validation rejects them."""
         return (
             set_lora_slots(fill_in_drafting_method(replace_json_options(fields)))
             if isinstance(fields, dict)

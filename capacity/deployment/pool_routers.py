@@ -12,7 +12,7 @@ POOL_ROUTERS = ("by-prompt-length", "by-request-length", "within-ttft")  # route
 
 @dataclass(slots=True, eq=False)
 class _Pool:
-    """Ready replicas of one pool, ascending. `turn`: number from which the search starts if loads are equal."""
+    """A pool's ready replicas, by number, ascending; of equal loads, the first one from number `turn` on is used."""
 
     takes: PoolLimits
     ready: list[int] = field(default_factory=list)
@@ -86,7 +86,7 @@ class ByPromptLength(Router):
 
 
 class ByRequestLength(ByPromptLength):
-    """Router like `by-prompt-length`, but for the length of prompt plus max_tokens (without it, plus the output)."""
+    """Router like `by-prompt-length`, but for prompt plus max_tokens (if the request sets none: prompt plus output)."""
 
     def _tokens(self, prompt: Prompt) -> int:
         return prompt.asked_tokens
@@ -118,9 +118,9 @@ class WithinTtft(ByPromptLength):
     Pools follow the order in the file (with length limits, shortest first), so listing the cheapest first selects the
     cheapest pool that meets the limit. In the pool, the replica with the lowest expected TTFT is used; if no pool meets
     the limit, the replica with the lowest expected TTFT of all pools is used. The expected TTFT includes the prefill of
-    all prompts already sent to the replica. Without forecasts, the least outstanding replica is used. llm-d's predicted
-    latency-based routing does the same without prices; it learns its forecasts from traffic and treats all replicas as
-    identical (llm-d.ai/docs/dev/guides/predicted-latency-routing, read 2026-11-23).
+    all prompts already sent to the replica. Without forecasts, the replica with the fewest outstanding requests is
+    used. llm-d's predicted latency-based routing does the same without prices; it learns its forecasts from traffic and
+    treats all replicas as identical (llm-d.ai/docs/dev/guides/predicted-latency-routing, read 2026-11-23).
     """
 
     def __init__(self, *, seed: int = 0) -> None:

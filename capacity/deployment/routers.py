@@ -52,7 +52,7 @@ class PrefixAware(LeastOutstanding):
 
     Sends to the replica with the fewest outstanding requests if the match is below `match_fraction` of the prompt, or
     if the most loaded replica has over `balance_requests` more requests than the least loaded and over `balance_ratio`
-    times as many. The router remembers the last `MOST_KEYS` runs of prompt blocks that it sent. Rule and defaults:
+    times as many. The router remembers the last `MOST_KEYS` sequences of prompt blocks that it sent. Rule and defaults:
     SGLang model gateway, cache_aware policy (cache_threshold 0.3, balance_abs_threshold 64, balance_rel_threshold 1.5).
     """
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 class Prompt(NamedTuple):
     """A request as a router sees it.
 
-    `keys`: identifiers of the runs of prompt blocks that other requests share. `stops`: end of each run, in blocks.
+    `keys`: identifiers of the prompt's sequences of blocks that other requests share. `stops`: end of each sequence,
+    in blocks.
     `blocks`: full blocks of the prompt. `asked_tokens`: the prompt plus the output that the client requests.
     """
 
@@ -104,7 +105,7 @@ class Router:
         raise NotImplementedError
 
     def _least_loaded(self, loads: list[int], ready: Sequence[int], turn: int) -> int:
-        """Return the ready replica with the lowest load; of several, the first with the number `turn` or higher."""
+        """Return the ready replica with the lowest load; if several have it, the first one from number `turn` on."""
         if len(ready) == len(loads):
             least = min(loads)
             try:

@@ -1,7 +1,7 @@
 """Reject fields that do not affect the answer of a command, instead of ignoring them.
 
-A field declares the part of the product that reads it, such as the memory plan or the router (`read_by`; none: all
-parts), and its requirements on other fields (`needs`). The registry lists the parts that each command uses. The
+A field declares the computation that uses it, such as the memory plan, the step times or the price (`read_by`; none:
+all of them), and its requirements on other fields (`needs`). The registry lists the computations of each command. The
 command line and the Python API call this module with the names of the fields that the user wrote; a deployment file
 may contain more.
 """
@@ -16,7 +16,7 @@ from capacity.base.registry import BY_NAME
 from capacity.base.spec import Spec
 from capacity.deployment.field_flags import Need, Part, field_needs, reading_part
 
-# parts that a verb reads: always, or only with one of these fields
+# computations of a verb: always, or only with one of these fields
 Parts = Mapping[Part, tuple[Need, ...]]
 
 LOADS = (Need("concurrency"), Need("request_rate"))
@@ -28,7 +28,7 @@ DEPLOYED: Parts = {**SIMULATED, "roles": (), "routes": ()}
 ESTIMATE: Parts = {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": LOADS, "host_memory": LOADS}
 PARTS_BY_READING: Mapping[
     str, Parts
-] = {  # by the value of a verb's `reads` in the registry; empty: all parts
+] = {  # by the value of a verb's `reads` in the registry; empty: all computations
     "": DEPLOYED,
     "NOTHING": {},
     "FIT": {"memory": (), "limits": (), "host_memory": (), "drafts": ()},
@@ -51,7 +51,7 @@ PART_NAMES: Mapping[Part, str] = {
 }
 REPLACEMENT_FLAGS = {
     ("curve", "rate"): "--rates"
-}  # flag that a verb has in place of a part that it does not read
+}  # flag that a verb has in place of fields that it does not use
 FIELDS_SET_BY_OPTION = {  # options that set several fields
     "speculative_config": ("speculator", "draft", "num_speculative_tokens"),
     "enable_lora": ("max_loras",),
@@ -92,12 +92,12 @@ def unused_fields(question: str, specs: Iterable[Spec], given: Iterable[str]) ->
 
 
 def is_part_read(question: str, part: Part | None) -> bool:
-    """Return whether a command reads the fields of this part, such as a price, always or under a condition."""
+    """Return whether a command performs this computation, such as `price`, always or under a condition; None: True."""
     return part is None or part in parts_read(question)
 
 
 def parts_read(question: str) -> Parts:
-    """Return the parts of the product that a command uses, each with conditions; one must be met (none: always)."""
+    """Return the computations of a command, such as `memory`, each with conditions; one must be met (none: always)."""
     return PARTS_BY_READING[BY_NAME[question].reads if question in BY_NAME else ""]
 
 

@@ -1,4 +1,4 @@
-"""Convert JSON options of `vllm serve` to pool fields. Functions raise a one-line ValueError for invalid options."""
+"""Convert JSON options of `vllm serve` to `Pool` fields. Functions raise a one-line ValueError for invalid options."""
 
 import json
 from collections.abc import Callable
@@ -33,7 +33,7 @@ JsonObject = dict[str, object]
 
 
 def parse_speculative_config(config: str | JsonObject) -> JsonObject:
-    """Return the pool fields that `--speculative-config` sets: drafting method, draft model and counts."""
+    """Return the `Pool` fields that `--speculative-config` sets: drafting method, draft model and counts."""
     options = _parse_object(config)
     if not options:
         return {}
@@ -69,7 +69,7 @@ def split_config(name: str, text: str) -> tuple[JsonObject, dict[str, str]]:
 
 
 def parse_kv_transfer_config(config: str | JsonObject) -> JsonObject:
-    """Return the pool fields that `--kv-transfer-config` sets: the `role` of an engine, or memory for KV offloading.
+    """Return the `Pool` fields that `--kv-transfer-config` sets: the `role` of an engine, or memory for KV offloading.
 
     The result is empty if it sets neither. Raises ValueError for an unknown role or an unsupported connector.
     """
@@ -111,7 +111,7 @@ def parse_generation_config(config: str | JsonObject) -> JsonObject:
 
 
 def _offloading_size(size: object) -> JsonObject:
-    """Return the pool fields for KV offloading with vLLM's OffloadingConnector; `size`: bytes of host memory."""
+    """Return the `Pool` fields for KV offloading with vLLM's OffloadingConnector; `size`: bytes of host memory."""
     if isinstance(size, bool) or not isinstance(size, int | float) or not size >= 0:
         raise ValueError(
             f"cpu_bytes_to_use of OffloadingConnector is {size!r}: must be a number of bytes of host memory; or use "
@@ -150,7 +150,7 @@ def set_lora_slots(fields: JsonObject) -> JsonObject:
 
 
 def replace_json_options(fields: JsonObject) -> JsonObject:
-    """Replace vLLM's JSON options by pool fields. Raises InvalidInput if an option contradicts a field."""
+    """Replace vLLM's JSON options by `Pool` fields. Raises InvalidInput if an option contradicts a field."""
     plain = dict(fields)
     for name, read in JSON_OPTIONS.items():
         config = plain.get(name)

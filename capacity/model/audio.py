@@ -45,7 +45,7 @@ def tokens_of_audio(encoder: AudioEncoder, seconds: float) -> int:
 
 
 def audio_tower(config: Fields) -> tuple[int, AudioEncoder | None, tuple[str, ...]]:
-    """Return the encoder's and projector's parameters, the encoder's shape, and config sections not counted."""
+    """Return the parameter count of encoder and projector, the encoder's shape, and uncounted config sections."""
     found = [key for key in ("audio_config", "speech_config") if config.has(key)]
     if not found:
         return 0, None, ()
@@ -73,7 +73,7 @@ def _sizes(tower: Fields) -> tuple[int, int, int, int, int, int]:
 
 
 def whisper_encoder_params(tower: Fields) -> int:
-    """Return the parameters of Whisper's encoder (636,968,960 in large v3): convolutions, positions, layers, a norm."""
+    """Return the parameter count of Whisper's encoder (convolutions, positions, layers, norm); large v3: 636,968,960."""
     width, inner, layers, _, bins, positions = _sizes(tower)
     convolutions = linear(CONVOLUTION * bins, width) + linear(CONVOLUTION * width, width)
     return layers * (vit_layer(width, inner) - width) + convolutions + positions * width + 2 * width

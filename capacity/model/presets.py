@@ -164,7 +164,7 @@ def _load_variant(name: str) -> ModelSpec | None:
 
 
 def _load_by_remote_path(name: str) -> ModelSpec | None:
-    """Return the preset that the last part of a path names, or None. The path is not on this machine."""
+    """Return the preset named by the last part of a path that does not exist on this machine; None: no such preset."""
     folder = name.strip().rstrip("/")
     if folder.count("/") < 2 and not folder.startswith((".", "/", "~")):
         return None  # a name, or an id
@@ -221,7 +221,7 @@ def _load_path(path: Path, *, hf_id: str | None = None) -> ModelSpec:
 
 
 def _fill_in_named_parts(config: dict[str, Any], file: Path) -> dict[str, Any]:
-    """Return the config, with those sections filled in from presets that it only names by model id (Ultravox).
+    """Return the config; a section that is only a model id (Ultravox) is replaced by the config of that preset.
 
     Raises MalformedFile if an id is not a preset.
     """

@@ -1,4 +1,4 @@
-"""Default values of pool settings that the user left open: lengths, limits of a step, KV format, caching."""
+"""Defaults of engine settings that the user did not set: lengths, limits of a step, KV format, caching."""
 
 import math
 
@@ -33,7 +33,7 @@ def step_limits(pool: Pool, *, max_num_seqs: int, token_budget: int, longest_pre
 
 
 def longest_request(model: ModelSpec, pool: Pool) -> int:
-    """Return the pool's limit on the tokens of a request, or the model's. Raises InvalidInput if above the latter."""
+    """Return the maximum tokens of a request: `max_model_len` (InvalidInput if too long), or the model's limit."""
     limit = model.max_position_embeddings
     if pool.max_model_len is None or pool.max_model_len == "auto":
         return limit
@@ -66,7 +66,7 @@ def kv_format(
 
 
 def chunks_prefill(pool: Pool, model: ModelSpec, engine: EngineSpec) -> bool:
-    """Return whether prompts are computed in chunks: the pool's setting, or the engine's and eviction's default."""
+    """Return whether prompts are computed in chunks; if not set, the default of the engine and the eviction method."""
     if pool.enable_chunked_prefill is not None:
         return pool.enable_chunked_prefill
     return engine.chunked_prefill and not keeps_whole_prompts(model)

@@ -51,7 +51,7 @@ class KvEviction(Spec):
 
     @property
     def eviction_point(self) -> Eviction:
-        """Return when a request starts to hold only its token budget: always, after its prompt, or after scoring."""
+        """Return from when a request holds only its token budget: always, after its prompt, or after scoring."""
         if self.prompt == "kept":
             return "always"
         return "after scoring" if self.scored == "all" else "after prompt"

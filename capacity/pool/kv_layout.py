@@ -23,7 +23,7 @@ class KvLayout:
     A block stores `block_tokens` tokens for all layers of one group. A request needs, in each of the `full_groups`,
     blocks for all its tokens; in each of the `window_groups`, blocks for at most the given number of tokens; and in
     each of the `state_groups`, one block. `shrinks`: whether requests hold their whole prompts until the prefill ends,
-    and then only their windows.
+    and then only the tokens in their attention windows.
     """
 
     block_tokens: int
@@ -44,7 +44,7 @@ class KvLayout:
         return self.full_groups + len(self.window_groups) + self.state_groups
 
     def blocks_of_request(self, tokens: int) -> int:
-        """Return the most blocks that one request of `tokens` holds at once."""
+        """Return the maximum number of blocks that a request of `tokens` tokens holds at the same time."""
         whole = math.ceil(tokens / self.block_tokens)
         windows = sum(min(whole, math.ceil(cap / self.block_tokens) + 1) for cap in self.window_groups)
         return self.full_groups * whole + windows + self.state_groups
@@ -52,8 +52,9 @@ class KvLayout:
     def requests_held(self, blocks: int, tokens: int) -> float:
         """Return the number of requests of `tokens` tokens that fit in `blocks` blocks; it may be fractional.
 
-        Each request counts with the most blocks that it holds at once. If requests shrink after the prefill, only one
-        request counts with that maximum, and the others with their windows.
+        Each request needs the maximum number of blocks that it holds at any time. If requests free blocks when their
+        prefill ends (`shrinks`), only one request needs that maximum; each other request needs the blocks of its
+        attention windows.
         """
         most = self.blocks_of_request(tokens)
         if not self.shrinks or blocks < most:
@@ -138,7 +139,7 @@ class _LayerKind:
         return (self.kind, self.window_tokens if self.kind == "window" else None)
 
     def cap_tokens(self, length: int, tokens_in_flight: int) -> int:
-        """Return the maximum tokens of one request whose KV a window layer keeps, with the chunk being computed."""
+        """Return the maximum tokens of a request that a layer with a window keeps, with the chunk being computed."""
         window = self.window_tokens or length
         return min(window - (0 if self.chunked else 1) + tokens_in_flight, length)
 

@@ -174,7 +174,7 @@ def memory_plan(settings: PoolSettings, held: Sequence[StaticMemory] | None = No
 
 
 def _kv_blocks(settings: PoolSettings, in_memory: int, needed: int) -> int:
-    """Return the number of KV blocks: those that fit `in_memory`, or the pool's override."""
+    """Return the number of KV blocks: the override, or those that fit (`in_memory`), but no more than needed."""
     if settings.pool.num_gpu_blocks_override is not None:
         return settings.pool.num_gpu_blocks_override
     if settings.model.has_no_cache:  # `needed` blocks for each request are enough
@@ -206,13 +206,13 @@ def stage_memories(
 
 
 def fewest_states(stages: Iterable[StageMemory]) -> StatePool | None:
-    """Return the state pool with the fewest requests, which limits concurrency; None if no stage has one."""
+    """Return the stage's state pool that holds the fewest requests, which limits concurrency; None if none has one."""
     pools = [stage.states for stage in stages if stage.states is not None]
     return min(pools, key=lambda each: each.requests, default=None)
 
 
 def limiting_states(settings: PoolSettings) -> StatePool | None:
-    """Return the state pool that limits the engine's concurrent requests; None if it has none. Raises InvalidInput."""
+    """Return the state pool that limits concurrent requests; None: the engine has none. Raises InvalidInput."""
     if not has_state_pool(settings):
         return None
     check_parallelism(settings)

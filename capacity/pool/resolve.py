@@ -84,11 +84,11 @@ class ResolvedPool(PoolSettings):
 
     @property
     def suggested_changes(self) -> tuple[Change, ...]:
-        """Return pool changes that each make the model fit: the smallest of each type; empty if it already fits."""
+        """Return the smallest change of settings of each type that makes the model fit; empty if it already fits."""
         return () if self.memory.fits else suggest_changes(self, self.memory, self.change)
 
     def change(self, fields: Mapping[str, object]) -> "ResolvedPool":
-        """Return a copy with changed pool fields and new defaults. Raises InvalidInput for invalid fields."""
+        """Return a copy with changed `Pool` fields and new defaults. Raises InvalidInput for invalid fields."""
         pool = build(Pool, {**self.pool.model_dump(), **fields})
         scheme = scheme_for(self.model, pool.quantization) if "quantization" in fields else self.scheme
         other = with_defaults(
@@ -100,7 +100,7 @@ class ResolvedPool(PoolSettings):
 
     @property
     def deployment_name(self) -> str:
-        """Return a name from the settings that calibration runs of one deployment share, such as model and limits."""
+        """Return a name with the settings, such as model and limits, that identify a deployment in calibrations."""
         pool = self.pool
         ranks = (pool.tensor_parallel_size, pool.pipeline_parallel_size, pool.data_parallel_size)
         formats = (pool.quantization or "checkpoint", pool.kv_cache_dtype)
@@ -367,7 +367,7 @@ def with_defaults(
 
 
 def _limit_by_states(resolved: ResolvedPool) -> ResolvedPool:
-    """Return the pool with concurrent requests limited to the slots of its recurrent states."""
+    """Return the pool with concurrent requests limited to those whose recurrent states fit in memory."""
     try:
         states = limiting_states(resolved)
     except InvalidInput:  # the memory plan reports it

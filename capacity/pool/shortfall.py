@@ -22,7 +22,7 @@ MAX_FREE_CHANGES = 3  # number of changes without cost that are listed
 
 Change = Mapping[str, object]  # pool fields with new values
 ApplyChange = Callable[[Change], PoolSettings]
-"""Function that returns the settings with changed pool fields and new defaults. Raises InvalidInput."""
+"""Function that returns the settings with changed `Pool` fields and new defaults. Raises InvalidInput."""
 
 
 def explain_shortfall(settings: PoolSettings, plan: MemoryPlan, changed: ApplyChange) -> str:
@@ -39,7 +39,7 @@ def explain_shortfall(settings: PoolSettings, plan: MemoryPlan, changed: ApplyCh
 
 
 def shortfall(settings: PoolSettings, plan: MemoryPlan) -> str:
-    """Return a description of the missing memory, without changes."""
+    """Return a description of the missing memory, without suggested changes."""
     stored = f"{settings.model.name} ({settings.scheme.name})"
     if plan.kv_cache_bytes >= 0 and plan.states is not None and plan.states.requests < 1:
         return (
@@ -65,7 +65,7 @@ def shortfall(settings: PoolSettings, plan: MemoryPlan) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChangeTester:
-    """Tests with the memory plan whether changes of pool fields make the model fit."""
+    """Tests with the memory plan whether changes of `Pool` fields make the model fit."""
 
     changed: ApplyChange
 
@@ -77,7 +77,7 @@ class ChangeTester:
             return None
 
     def first_that_fits(self, changes: Iterable[Change]) -> Iterator[Change]:
-        """Yield the first change that fits, if any."""
+        """Yield the first change with which the model fits, if any."""
         tried = ((change, self.plan(change)) for change in changes)
         yield from islice((change for change, plan in tried if plan is not None and plan.fits), 1)
 
@@ -91,7 +91,7 @@ class ChangeTester:
 
 
 def suggest_changes(settings: PoolSettings, plan: MemoryPlan, changed: ApplyChange) -> tuple[Change, ...]:
-    """Return the smallest change of each type that makes the model fit: without cost, smaller weights, more GPUs."""
+    """Return the smallest change of each type that makes the model fit: free ones, smaller formats, more GPUs."""
     attempts, utilizations = ChangeTester(changed), list[Change]()
     if settings.pool.kv_cache_memory_bytes is None:
         now, most = round(100 * settings.gpu_memory_utilization), round(100 * HIGHEST_UTILIZATION)
@@ -127,7 +127,7 @@ def suggest_changes(settings: PoolSettings, plan: MemoryPlan, changed: ApplyChan
 
 
 def _combined_changes(settings: PoolSettings, attempts: ChangeTester) -> Iterator[Change]:
-    """Yield combinations of changes: more GPUs with narrower weights, with more stages, or with shorter requests."""
+    """Yield combined changes with which the model fits: more GPUs and smaller weights, stages or shorter requests."""
     sizes: list[Change] = [{"tensor_parallel_size": size} for size in _larger_sizes(settings)]
     stages = range(settings.pool.pipeline_parallel_size + 1, MAX_STAGES + 1)
     yield from attempts.first_that_fits(
@@ -142,12 +142,12 @@ def _combined_changes(settings: PoolSettings, attempts: ChangeTester) -> Iterato
 
 
 def _describe_changes(ways: tuple[Change, ...], settings: PoolSettings) -> str:
-    """Return the changes as flags in a sentence, or a sentence that no tested change fits."""
+    """Return a sentence with the changes as flags; without changes, that the model fits with no tested change."""
     if ways:
         return f"Use {', or '.join(map(_flags, ways))}."
     most = 2 * largest_tensor_parallel_size(settings.profile)
     return (
-        f"No tested change fits, alone or combined with another: tensor parallelism up to {most}, {MAX_STAGES} "
+        f"The model fits with no tested change, alone or combined: tensor parallelism up to {most}, {MAX_STAGES} "
         f"pipeline stages, {' or '.join(NARROWER_FORMATS)} weights, shorter requests. Use GPUs with more memory, "
         "or a smaller model."
     )
@@ -184,7 +184,7 @@ def _host_memory(settings: PoolSettings, plan: MemoryPlan) -> Iterator[Change]:
 
 
 def _larger_sizes(settings: PoolSettings) -> tuple[int, ...]:
-    """Return the TP sizes above the pool's that fit in one or fill exactly two scale-up domains or nodes."""
+    """Return larger TP sizes that fit in one scale-up domain or node, or that fill exactly two of them."""
     most = largest_tensor_parallel_size(settings.profile)
     sizes = tensor_parallel_sizes(settings.model, 2 * most)
     return tuple(

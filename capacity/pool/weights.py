@@ -10,7 +10,7 @@ VOCABULARY_PADDING = 64  # vLLM pads embedding and LM head to this: vocab_parall
 
 
 def pipeline_layers(num_layers: int, stages: int) -> tuple[range, ...]:
-    """Return the layers of each pipeline stage; as in vLLM, the stages before the last get the remaining layers."""
+    """Return the layers of each pipeline stage; as in vLLM, a remainder goes to the stages before the last."""
     sizes = [num_layers // stages] * stages
     for offset in range(num_layers % stages):
         sizes[-2 - offset] += 1

@@ -67,7 +67,7 @@ FROM_SIDEBAR = {  # names in messages of settings that the sidebar supplies
 
 
 def use_variant(found: ServerFiles, variant: str) -> None:
-    """Set the sidebar's GPU to `variant`, and its model and settings to those in the files."""
+    """Set the sidebar's GPU to the calibrated profile `variant`, and its model and settings to those in the files."""
     gpu = variant.partition("@")[0]
     for key, first in CANDIDATES.items():
         if listed := st.session_state.get(key, first):

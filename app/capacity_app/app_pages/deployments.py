@@ -24,7 +24,7 @@ current = {"model": inputs.model, "pools": [inputs.pool], "cost": inputs.cost}
 pinned = sides.pinned_sides()
 compared: list[dict[str, Any]]
 if pinned:
-    st.caption("The pinned sides and the sidebar's deployment, all under this load.")
+    st.caption("The pinned deployments and the sidebar's, all under this load.")
     compared = [*(side.deployment for side in pinned if side.has_one_deployment), current]
 else:
     st.caption("Pin deployments on Estimate, Simulate or Cost to compare them here, or choose GPUs.")

@@ -1,4 +1,4 @@
-"""Sweeps page: the points of `capacity sweep`, from its database or export, as a chart and a table."""
+"""Sweeps page: the configurations that `capacity sweep` evaluated, from its database or export, as chart and table."""
 
 from pathlib import Path
 

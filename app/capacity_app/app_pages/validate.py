@@ -38,7 +38,7 @@ if review is not None:
         Fact("Cases", len(review.cases), COUNT, f"{len(judged)} classes calibrated"),
     ]
     for each in judged:
-        before = f"{each.before_median:.1%} before, {each.held_out} held out"
+        before = f"{each.before_median:.1%} before calibration, {each.held_out} cases held out"
         facts.append(Fact(f"Error, {each.family}", each.after_median, PERCENT, before))
     parts.draw_kpis(figures_of_merit(facts))
     call = f"answer = review({[Path(path).name for path in paths]!r})"

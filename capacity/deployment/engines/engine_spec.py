@@ -99,7 +99,7 @@ class EngineSpec(Spec):
     experts, the default limits apply to all data-parallel ranks together. `reserves_output`: a request starts only if
     the KV cache has room for all the output that its client allows (max_tokens). `host_memory`: what can be offloaded
     to host memory: weights, which each step reads over PCIe, or layers, which the CPU computes; None: nothing.
-    `lacks`: pool fields that the engine has no setting for, each with the flag to use instead, if any.
+    `lacks`: `Pool` fields that the engine has no setting for, each with the flag to use instead, if any.
 
     Host time of a step is host_base_s + host_per_layer_s x layers + host_per_sequence_s x sequences. Without overlap,
     it is added to the GPU time. With overlap, the step takes (gpu^n + host^n)^(1/n) with n = `host_overlap_norm`,

@@ -128,7 +128,7 @@ def _returns_scores(outer: Fields) -> bool:
 def _quantization_scheme(
     spec: ModelSpec, outer: Fields, text: Fields, hf_quant_config: Mapping[str, Any] | None
 ) -> QuantizationScheme:
-    """Return the scheme in the checkpoint's quantization config, or the model's own if there is none."""
+    """Return the scheme in the checkpoint's quantization config, or the unquantized scheme of `spec` if it has none."""
     fields = _quantization_fields(outer, text, hf_quant_config)
     if fields is None:
         return spec.checkpoint

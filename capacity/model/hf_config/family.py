@@ -95,14 +95,14 @@ def supported_model_types() -> tuple[str, ...]:
 
 @cache
 def find_family(model_type: str) -> Family | None:
-    """Return the family of this type, or None if it is unknown. Raises MalformedFile."""
+    """Return the properties of this `model_type`, or None if it is unknown. Raises MalformedFile."""
     if model_type not in _rows():
         return None
     return make_row(TABLE, model_type, _make_family, {"model_type": model_type})
 
 
 def _inherited_fields(model_type: str) -> Table:
-    """Return the fields of a row, including those inherited with `like`."""
+    """Return the fields of this type's row in `families.json`, including those inherited with `like`."""
     row = _rows().get(model_type)
     if row is None:
         raise ValueError(f"like: there is no row {model_type!r}")
@@ -117,7 +117,7 @@ def _make_family(model_type: str) -> Family:
 
 
 def find_rule(named: str | Table) -> Any:
-    """Return the function of a rule; keyword arguments of an object are bound to it. Raises ValueError, TypeError."""
+    """Return the function that a rule names, with the rule's keyword arguments bound. Raises ValueError, TypeError."""
     if not isinstance(named, str):
         keywords = dict(named)
         rule = find_rule(keywords.pop("rule"))

@@ -1,4 +1,4 @@
-"""Rules that return the feed-forward of a layer, dense or routed, as each family's code does."""
+"""Functions that return the feed-forward of a layer, dense or routed, as the code of each model family builds it."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -247,12 +247,12 @@ def _is_attention(text: Fields, layer: int) -> bool:
 
 
 def _make_uniform_rule(recurrence: Callable[[Fields], Recurrence]) -> MixerRule:
-    """Return a mixer rule that gives all layers this recurrence."""
+    """Return a function that returns this recurrence as the mixer of every layer."""
     return lambda text, _family, _layer: recurrence(text)
 
 
 def _make_hybrid_rule(recurrence: Callable[[Fields], Recurrence]) -> MixerRule:
-    """Return a mixer rule that gives some layers grouped-query attention and the others this recurrence."""
+    """Return a function that returns a layer's mixer: grouped-query attention, or this recurrence."""
 
     def mixer(text: Fields, family: Family, layer: int) -> Mixer:
         return grouped_query(text, family, layer) if _is_attention(text, layer) else recurrence(text)

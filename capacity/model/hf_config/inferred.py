@@ -28,7 +28,7 @@ _READ_FIELDS = {*NAMES["read"], *(key for size in (*SIZE_KEYS, *EXPERT_KEYS) for
 
 
 def assumed_family(text: Fields, gated: bool | None = None) -> Family:
-    """Return rules for an unknown model type, derived from the names of its config fields.
+    """Return assumed properties of an unknown model type, derived from the names of its config fields.
 
     `gated`: whether the feed-forward has a gate; None: derived from the config.
     """
@@ -102,7 +102,7 @@ def _is_ambiguous_activation(activation: str) -> bool:
 
 
 def _feed_forward(text: Fields, gated: bool) -> FeedForwardRule:
-    """Return the rule for the feed-forwards: routed if the config has experts, else dense."""
+    """Return the function that builds each layer's feed-forward: routed if the config has experts, else dense."""
     if text.has("intermediate_size_mlp"):
         return feed_forwards.llama4
     if text.has("expert_layer_period"):
@@ -142,7 +142,7 @@ def _is_positive(value: object) -> bool:
 
 
 def ignored_fields(model: ModelSpec, text: Fields) -> list[str]:
-    """Return config fields of a known model type about experts, latents or recurrences that its layers do not have."""
+    """Return config fields about experts, latents or recurrences, if the layers of this known model type have none."""
     mixers = [group.mixer for group in model.layer_groups]
     kinds = (
         (feed_forwards.EXPERTS, model.is_moe),

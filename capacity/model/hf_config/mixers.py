@@ -1,4 +1,4 @@
-"""Rules that return the attention of a layer from the config of each family."""
+"""Functions that return the attention of a layer from the config, for each model family."""
 
 from capacity.base.fields import Fields
 from capacity.model.hf_config import windows

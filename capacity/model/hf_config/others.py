@@ -1,4 +1,4 @@
-"""Rules for decoders whose layers have other parts in addition to attention and feed-forward."""
+"""Functions for decoders whose layers have parameters in addition to attention and feed-forward."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ def stablelm_norms(text: Fields) -> int:
 
 
 def same_extras(_text: Fields, _layer: int, *, norms: int | None = None, values: int = 0) -> LayerExtras:
-    """Return the same extras for all layers: `norms` (None: the model's usual number), and `values` parameters."""
+    """Return the same additional parameters for each layer: `norms` (None: the usual number), and `values` others."""
     return LayerExtras(norms=norms, vector_values=values)
 
 

@@ -1,4 +1,4 @@
-"""Rules that return the attention window of a layer, in tokens, as each family's code does; None: full attention."""
+"""Functions that return a layer's attention window in tokens (None: full attention), as each model family sets it."""
 
 from collections.abc import Callable
 from typing import TypeAlias

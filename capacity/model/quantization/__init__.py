@@ -1,7 +1,8 @@
 """Storage and arithmetic of numbers: weight formats, KV cache formats, and quantization schemes of checkpoints.
 
 A `WeightFormat` is the layout of one matrix in memory; `weight_format` has all formats and their names. A
-`QuantizationScheme` maps each class of parameters to a format, with exceptions by matrix and layer. `scheme_for`
+`QuantizationScheme` maps each kind of parameters (attention, experts, embedding, ...) to a format, and lists single
+matrices in other formats. `scheme_for`
 resolves the names of `--quantization`; `parse_quantization_config` reads Hugging Face's configs (`methods` has one
 reader per method).
 """

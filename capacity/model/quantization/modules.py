@@ -1,4 +1,4 @@
-"""Module names in checkpoints: match the patterns of `ignore`, `targets` or `quantized_layers` to parts of a model."""
+"""Module names in checkpoints: match the patterns of `ignore`, `targets` or `quantized_layers` to weight matrices."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ from capacity.model.quantization.weight_format import WeightFormat
 
 _PREFIXES = ("model.", "language_model.", "transformer.", "base_model.")
 _PARTS_OF_MODULES: Table = read_data(Path(__file__).with_name("module_names.json"))
-"""Names in this package of the parts of a model, by the name of their module in checkpoints."""
+"""This package's name of each weight matrix, by the name of its module in checkpoints."""
 _SPELLINGS: dict[str, tuple[str, ...]] = {}
 for _theirs, _ours in _PARTS_OF_MODULES.items():
     for _name in _ours:
@@ -22,10 +22,10 @@ for _theirs, _ours in _PARTS_OF_MODULES.items():
 
 
 class ModulePatterns:
-    """List of module names, globs and `re:` expressions; `match` tests whether it includes a part of a layer.
+    """List of module names, globs and `re:` expressions; `match` tests whether it includes a matrix of a layer.
 
-    A plain name, found by look-up, includes each part whose dotted path contains that name, so also all child modules.
-    Globs and expressions are matched with every spelling of the part's name in checkpoints.
+    A plain name, found by look-up, includes each matrix whose dotted path contains that name, so also all child
+    modules. Globs and expressions are matched with every spelling of the matrix's name in checkpoints.
     """
 
     def __init__(self, patterns: Iterable[str], *, lists: int = 1) -> None:
@@ -41,7 +41,7 @@ class ModulePatterns:
         return bool(self._plain or self._count)
 
     def match(self, part_name: str, layer: int | None) -> bool:
-        """Return whether a pattern includes a part of the model; `layer` None: the part is outside of the layers."""
+        """Return whether a pattern includes a matrix of the model; `layer` None: a matrix outside of the layers."""
         if not self:
             return False
         path = part_name if layer is None else f"layers.{layer}.{part_name}"
@@ -108,10 +108,10 @@ def scheme_by_module(
     default: WeightFormat,
     kv_cache_dtype: str | None = None,
 ) -> QuantizationScheme:
-    """Return the quantization scheme in which `rule(part, layer)` returns the format of each matrix.
+    """Return a quantization scheme in which each matrix has the format that `rule(part, layer)` returns for it.
 
-    The format of a class of parameters is that of most of its parameters (`default` if there are none); matrices in
-    other formats become exceptions.
+    The scheme gives each kind of parameters (attention, experts, ...) the format of most of them (`default` if there
+    are none), and lists the matrices in other formats.
     """
     chosen = [
         (part, layer, rule(part, layer))

@@ -1,4 +1,4 @@
-"""Storage format of each class of a model's parameters, so that bytes equal the checkpoint's."""
+"""Storage format of each kind of parameters (attention, experts, ...), so that bytes equal the checkpoint's."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class StoredModel(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatException:
-    """Exception of a scheme: matrix `part_name` of `layers` (None: all) has another format than its class."""
+    """Matrix `part_name` of `layers` (None: all) has this format, not the one that the scheme gives its kind."""
 
     part_name: str
     layers: frozenset[int] | None
@@ -31,7 +31,7 @@ class FormatException:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizationScheme:
-    """Formats of a checkpoint by class of parameters, with exceptions by matrix and layer.
+    """Weight formats of a checkpoint by kind of parameters; `exceptions` lists matrices in other formats.
 
     `base` (16 or 32 bit) is the format of norms, biases, routers and all unquantized parameters. `kv_cache_dtype`: the
     KV cache format that the checkpoint requests, or None.
@@ -68,19 +68,19 @@ class QuantizationScheme:
         return tuple(sorted({stored.family for stored in self.formats}))
 
     def format_of(self, kind: PartKind) -> WeightFormat:
-        """Return the format of a class of parameters, without exceptions."""
+        """Return the format of this kind of parameters; single matrices may differ (`part_format`)."""
         stored: WeightFormat = self.base if kind in ("norm", "bias", "router") else getattr(self, kind)
         return stored
 
     def part_format(self, part_name: str, kind: PartKind, layer: int | None) -> WeightFormat:
-        """Return the format of one part in one layer (None: outside of the layers), including exceptions."""
+        """Return the format of one matrix in one layer (None: outside of the layers), including `exceptions`."""
         for exception in self.exceptions:
             if exception.part_name == part_name and (exception.layers is None or layer in exception.layers):
                 return exception.weight_format
         return self.format_of(kind)
 
     def part_bytes(self, part: ParameterPart) -> float:
-        """Return the stored bytes of all matrices of `part`, including scales, zero points and exceptions."""
+        """Return the stored bytes of all matrices of `part`, each in its own format, with scales and zero points."""
         usual = self._matrix_bytes(part, self.format_of(part.kind))
         num_layers = max(1, len(part.layers))
         excess = 0.0
@@ -108,10 +108,9 @@ def uniform_scheme(
     exceptions: tuple[FormatException, ...] = (),
     kv_cache_dtype: str | None = None,
 ) -> QuantizationScheme:
-    """Return a scheme that stores all matrices of the layers in `linear`, and all other parameters in `base`.
+    """Return a scheme with the matrices of all layers in `linear`; embedding, LM head, routers and norms are in `base`.
 
-    All other parameters are embedding, LM head, routers and norms. Each of the remaining arguments sets the format of
-    one of these.
+    `experts`, `attention`, `lm_head` and `embedding` give these parameters another format.
     """
     attention = attention or linear
     return QuantizationScheme(

@@ -28,7 +28,7 @@ Kernel = Literal[
     "fp32", "bf16", "fp16", "fp8", "fp8_block", "int8", "w4a16", "w8a16", "nvfp4", "mxfp4",
     "bnb4", "llm_int8", "gguf", "ggml", "awq", "awq_fused", "gptq", "lut", "e8p",
 ]  # fmt: skip
-"""Keys of tables of measured kernels; those in the second line are in `capacity/hardware/weight_kernels.toml`."""
+"""Keys of tables of kernel times; `capacity/hardware/weight_kernels.toml` has those from bnb4 on."""
 _NOMINAL_DIMENSION = 4096  # for `bits_per_weight` if a scale spans a whole row or tensor
 
 

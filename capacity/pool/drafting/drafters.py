@@ -21,9 +21,9 @@ from capacity.step.model import StepModel
 class DraftWork(NamedTuple):
     """Input of a drafter: the batch of one drafting round.
 
-    `draft_tokens`: draft depth. `nodes`: number of drafts per request. `last_round_tokens`: mean tokens per request
-    that the previous round yielded. `target_step`: the target's step; a drafter with its own KV cache also computes the
-    prompts of that step.
+    `draft_tokens`: draft depth. `nodes`: number of draft tokens per request, above the depth for a tree.
+    `last_round_tokens`: mean tokens per request that the previous round yielded. `target_step`: the target's step; a
+    drafter with its own KV cache also computes the prompts of that step.
     """
 
     batch_size: int
@@ -53,7 +53,7 @@ class Drafter:
         raise NotImplementedError
 
     def joint_seconds(self, works: Sequence[DraftWork]) -> float:
-        """Return the drafting seconds of one round of data-parallel ranks in lockstep, from one work per rank."""
+        """Return the drafting seconds of one round of data-parallel ranks in lockstep; `works`: each rank's batch."""
         return max(map(self.seconds, works))
 
     def costs(self, work: DraftWork) -> tuple[OpCost, ...]:

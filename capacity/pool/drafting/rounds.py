@@ -222,7 +222,7 @@ class Speculation:
         return replace(after, max_context_tokens=longest, fits=False, reason=reason)
 
     def _plan_without_kv(self, plan: MemoryPlan, kv_cache_bytes: int) -> MemoryPlan:
-        """Return the plan if the draft's weights leave no memory for the KV cache (`kv_cache_bytes` at most 0)."""
+        """Return `plan` without a KV cache, with the reason that the draft's weights leave no memory for it."""
         reason = (
             f"the draft's weights of {self.drafter.gpu_weights_bytes / 2**30:.1f} GiB per GPU exceed the "
             f"{max(plan.kv_cache_bytes, 0) / 2**30:.1f} GiB that remain for the KV cache on "
@@ -284,7 +284,7 @@ class DraftedSteps:
         return step + picoseconds(self._drafter.joint_seconds(list(map(self._work, shapes))))
 
     def step_cost(self, shape: StepShape) -> StepCost:
-        """Return the step's cost table including the rows of drafting."""
+        """Return the step's cost table, including the operators of drafting."""
         cost = self._steps.step_cost(shape)
         if not self._drafts(shape):
             return cost

@@ -75,7 +75,7 @@ class Speculator(Spec):
     basis: Literal["datasheet", "measured", "fitted", "assumed"] = "assumed"
 
     def with_acceptance(self, acceptance: str) -> Speculator:
-        """Return the method with a rate "0.7", rates "0.92,0.72" or "length:2.3". Raises InvalidInput."""
+        """Return the method with the acceptance in a text: "0.7", "0.92,0.72" or "length:2.3". Raises InvalidInput."""
         fields = {**self.model_dump(), **NO_ACCEPTANCE, "source": "given", "date": "", "basis": "assumed"}
         text, separator, length = acceptance.partition("length:")
         try:
@@ -243,12 +243,12 @@ def check_draft_settings(pool: Pool) -> None:
 
 
 def pool_speculator(pool: Pool, model: ModelSpec | None = None) -> Speculator:
-    """Return the method with the pool's acceptance and depth. Raises UnknownName and InvalidInput."""
+    """Return the pool's drafting method, with its acceptance and draft depth. Raises UnknownName and InvalidInput."""
     return configure_speculator(pool, find_speculator(pool.speculator or "", model))
 
 
 def configure_speculator(pool: Pool, speculator: Speculator) -> Speculator:
-    """Return the drafting method with the pool's acceptance and depth. Raises InvalidInput."""
+    """Return `speculator` with the acceptance and draft depth that the pool sets. Raises InvalidInput."""
     if (pool.draft is None) == (speculator.kind == "draft-model"):
         wanted = (
             "needs a draft model: add --draft MODEL" if pool.draft is None else "uses no --draft: remove it"

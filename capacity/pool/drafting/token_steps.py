@@ -58,7 +58,7 @@ class TokenSteps:
     def joint_seconds(self, shapes: Sequence[StepShape]) -> float:
         """Return the seconds of one step of data-parallel ranks that run in lockstep.
 
-        With drafting, all ranks take the largest change of the decode time of any rank.
+        With drafting, the decode time of all ranks changes by the largest change of any rank.
         """
         return self.resolved.step_model.joint_seconds(shapes) + self._added_seconds(shapes)
 

@@ -125,7 +125,7 @@ def _modelopt_format(fields: Fields, algorithm: str) -> WeightFormat:
 
 
 def _apply_group_size(fields: Fields, made: WeightFormat) -> WeightFormat:
-    """Return the format with the config's group size; raises MalformedFile if the format has another size."""
+    """Return the format with the config's group size. Raises MalformedFile if the format allows only another size."""
     if not fields.has("group_size"):
         return made
     size = read_group_size(fields, "group_size")
