@@ -131,7 +131,7 @@ class Side:
 
 
 def verb_of_page(page: str) -> str:
-    """Return the verb that computes the answers of a page, or the name of the page if there is no verb."""
+    """Return the name of the command (verb) that computes a page's answers; if there is none, the page's name."""
     return VERBS_OF_PAGES.get(page, page)
 
 

@@ -38,7 +38,7 @@ Row = Callable[[Any], Sequence[parts.Kpi]]
 def draw_figures(
     current: Side, answer: Any, *, ask: Ask, row: Row, slo: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Draw the key metrics with their changes from side A, and a table of all sides.
+    """Draw the key metrics with their changes from side A (the first pinned inputs), and a table of all sides.
 
     `ask` returns the task that computes a side's answer, and `row` converts an answer to its metrics. `slo`: service
     levels for comparing all sides under the current load. Returns a dict from letter (A, B, ...) to answer, the
@@ -186,7 +186,7 @@ def _unpin(text: str) -> None:
 
 
 def compare_with_first(row: Sequence[parts.Kpi], first: Sequence[parts.Kpi]) -> list[parts.Kpi]:
-    """Return the metrics of `row`, each with its change from the same metric of side A."""
+    """Return the metrics of `row`, each with its change from the same metric of the first pinned side (A)."""
     before = {kpi.label: kpi.number for kpi in first}
     changes = [change_text(before.get(kpi.label), kpi.number, of="A") for kpi in row]
     return [

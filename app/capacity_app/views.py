@@ -40,7 +40,7 @@ def figures_function(
 
 
 def draw_view(view: View, answer: Any) -> None:
-    """Draw the blocks of a view and the answer's notes."""
+    """Draw the blocks of a view (tables, charts, lines of text), and the answer's notes."""
     for block in view.blocks:
         if isinstance(block, (Drawing, CustomChart)):
             show_chart(block, answer)

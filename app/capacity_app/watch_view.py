@@ -113,7 +113,7 @@ def typing_file(ending: str) -> str:
 
 
 def draw_typing(sides: Sequence[Mapping[str, Any]]) -> None:
-    """Animate text for each side in real time in the browser: the first token after TTFT, then one token per TPOT.
+    """Animate each deployment's text in real time in the browser: the first token after TTFT, then one token per TPOT.
 
     The component receives `text` and `sides` as data, and shows them as text, never as markup.
     """

@@ -180,7 +180,7 @@ def _annotation_of(function: Any, name: str) -> Any:
 
 
 def draw_fields(*fields: Field | str, disabled: bool = False, stretch: bool = False) -> dict[str, Any]:
-    """Draw fields, and return the values that differ from the library's defaults; empty if `disabled`.
+    """Draw the widgets of fields, and return the values that differ from the library's defaults; empty if `disabled`.
 
     A text is the key of a field in `fields.toml`.
     """

@@ -1,4 +1,4 @@
-"""The verb that opens the dashboard in a browser. It imports `capacity_app` only when it runs."""
+"""The command that opens the dashboard in a browser. It imports `capacity_app` only when it runs."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""Help of a verb: `--help` is one screen with common flags and examples; `--help-all` shows every flag by group.
+"""Help of a verb (command): `--help` is one screen of common flags and examples; `--help-all` shows all flags by group.
 
 Names are never truncated. The registry lists the flags and examples of the first page; a test runs the examples.
 """

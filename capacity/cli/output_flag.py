@@ -1,4 +1,4 @@
-"""The flag `--output KIND=PATH` of verbs that write several kinds of files, and checks of outputs before the run.
+"""Flag `--output KIND=PATH` of verbs (commands) that write several kinds of files; checks of outputs before the run.
 
 A verb also has a separate flag for each kind, which its help does not show."""
 

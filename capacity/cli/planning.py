@@ -1,4 +1,4 @@
-"""Planning verbs of the command line: parse the flags, call the library, print or write the answer."""
+"""Planning commands: parse the flags, call the library, print or write the answer."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Input of a verb: the typed model and flags override a pasted command, which overrides a deployment file."""
+"""Input of a verb (command): the typed model and flags override a pasted command, which overrides a deployment file."""
 
 from __future__ import annotations
 

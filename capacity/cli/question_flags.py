@@ -1,4 +1,4 @@
-"""Flags of a verb, generated from the signature of its Python function, the only place that declares them."""
+"""Flags of a verb (command), generated from the signature of its Python function, the only place that declares them."""
 
 import sys
 from collections.abc import Callable, Sequence

@@ -46,7 +46,7 @@ def search_progress(*, every_better: bool = True) -> Iterator[Callable[[Snapshot
 
 
 class ProgressLines:
-    """Prints a line for every better answer, if enabled, and a line every `EVERY_S` seconds without one."""
+    """Prints a line for every better plan, if enabled, and at least one line every `EVERY_S` seconds."""
 
     def __init__(self, stream: TextIO, *, every_better: bool = True) -> None:
         self._stream = stream
@@ -77,6 +77,6 @@ def best_text(snapshot: Snapshot) -> str:
     assert snapshot.best is not None
     assert snapshot.objective is not None
     if snapshot.minimised == "latency":
-        return f"{snapshot.best.label}, latency {snapshot.objective:.2f} times its limit"
+        return f"{snapshot.best.label}, {snapshot.objective:.2f} of the limits"
     amount = format_objective(snapshot.minimised, snapshot.objective)
     return f"{snapshot.best.label}, {convert_amounts(amount)}"

@@ -1,4 +1,4 @@
-"""Verbs that start the HTTP service and the MCP server. Their modules are imported only when they run."""
+"""Commands that start the HTTP service and the MCP server. Their modules are imported only when they run."""
 
 from importlib.util import find_spec
 

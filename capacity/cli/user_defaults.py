@@ -1,6 +1,6 @@
 """The user's own defaults of flags, which `capacity config` stores in a file.
 
-They apply on the command line, to verbs about one deployment and to searches. Except for the currency, they do not
+They apply on the command line, to commands about one deployment and to searches. Except for the currency, they do not
 apply if the input is a deployment file or a launch command. A flag overrides its default, and one line on stderr names
 the defaults that apply.
 """

@@ -1,4 +1,4 @@
-"""Verbs of the validation harness: parse, call `capacity_validate` (imported only when one of them runs), print."""
+"""Commands of the validation harness: parse, call `capacity_validate` (imported only when one of them runs), print."""
 
 import json
 import math

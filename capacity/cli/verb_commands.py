@@ -109,7 +109,7 @@ def _name(flag: str) -> str:
 
 
 def _check_model(entry: Verb, flags: Mapping[str, object]) -> None:
-    """Raise InvalidInput if there is no model, unless a switch selects a function that needs none."""
+    """Raise InvalidInput if no model is given, unless a given switch selects a function without a model."""
     if entry.alternatives and flags["model"] is None:
         ways = " or ".join(other.flag for other in entry.alternatives)
         raise InvalidInput(f"no model: name one (`capacity models` lists them), or give {ways}")

@@ -190,7 +190,7 @@ class FlagTable(Spec):
         return self
 
     def rows(self) -> tuple[LaunchFlag, ...]:
-        """Return the rows to read from a command: those with a field; with `reads_pool_fields`, all `Pool` fields."""
+        """Return the flags to read from a command: rows with a `field`; if `reads_pool_fields`, all `Pool` fields."""
         if not self.reads_pool_fields:
             return tuple(row for row in self.flags if row.field is not None)
         listed = {row.field: row for row in self.flags if row.field is not None}
@@ -228,7 +228,7 @@ class FlagTable(Spec):
 
 
 def is_set(values: Values, field: str) -> bool:
-    """Return whether a pool field differs from its default; for a term of a dialect, whether it has a value."""
+    """Return whether a `Pool` field differs from its default, or whether a dialect has computed a value."""
     declared = Pool.model_fields.get(field)
     return values.get(field) != (None if declared is None else declared.default)
 

@@ -12,9 +12,8 @@ from typing import NamedTuple
 class Prompt(NamedTuple):
     """A request as a router sees it.
 
-    `keys`: identifiers of the prompt's sequences of blocks that other requests share. `stops`: end of each sequence,
-    in blocks.
-    `blocks`: full blocks of the prompt. `asked_tokens`: the prompt plus the output that the client requests.
+    `keys`: identifiers of the sequences of blocks that the prompt shares with others. `stops`: end of each sequence, in
+    blocks. `blocks`: full blocks of the prompt. `asked_tokens`: the prompt plus the output that the client requests.
     """
 
     request: int

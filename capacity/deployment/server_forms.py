@@ -127,7 +127,7 @@ def _table() -> Any:
 
 @cache
 def server_forms() -> tuple[ServerForm, ...]:
-    """Return all forms; a document has the first form that matches it."""
+    """Return the file formats that describe servers; a document has the first format that matches it."""
     return tuple(ServerForm.model_validate(form) for form in _table()["forms"])
 
 

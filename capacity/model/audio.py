@@ -73,7 +73,7 @@ def _sizes(tower: Fields) -> tuple[int, int, int, int, int, int]:
 
 
 def whisper_encoder_params(tower: Fields) -> int:
-    """Return the parameter count of Whisper's encoder (convolutions, positions, layers, norm); large v3: 636,968,960."""
+    """Return the parameter count of Whisper's encoder (636,968,960 in large v3), with convolutions and positions."""
     width, inner, layers, _, bins, positions = _sizes(tower)
     convolutions = linear(CONVOLUTION * bins, width) + linear(CONVOLUTION * width, width)
     return layers * (vit_layer(width, inner) - width) + convolutions + positions * width + 2 * width

@@ -158,8 +158,8 @@ def _load_variant(name: str) -> ModelSpec | None:
     if scheme is not model.checkpoint and scheme.quantized:
         method = checkpoint_method(name, stated.weight_format)
         scheme = replace(scheme, method=method, kv_cache_dtype=stated.kv_cache_dtype)
-    note = f"{name!r} is read as preset {preset} in {scheme.name}, from its name: layers at 16 bit and the KV cache"
-    note = f"{note} format are assumed{way_out}"
+    note = f"{name!r} is read as preset {preset} in {scheme.name}, from its name: which layers stay at 16 bit, and"
+    note = f"{note} the KV cache format, are assumed{way_out}"
     return replace(model, hf_id=hf_id, checkpoint=scheme, notes=(note,))
 
 

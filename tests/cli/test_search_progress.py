@@ -35,7 +35,7 @@ def test_lines_tell_news_at_once_and_else_only_now_and_then(monkeypatch: pytest.
     assert told == [0, 1, 1, 2, 2, 3, 3]
     assert stream.getvalue().splitlines()[0] == (
         "12 s: best so far 1 x h100 TP1, checkpoint's weights, $4.50/h; "
-        "the cheapest, 3 of 1,000 engines decided, 7 simulated"
+        "the cheapest, 3 of 1,000 engine candidates complete, 7 simulated"
     )
 
 

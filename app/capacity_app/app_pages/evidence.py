@@ -14,7 +14,11 @@ from capacity_app.router import current_inputs
 inputs = current_inputs()
 
 load = state.segments(
-    "Load type", "evidence_load", (LOOP, RATE), LOOP, help="The load to which runs are compared."
+    "Load type",
+    "evidence_load",
+    (LOOP, RATE),
+    LOOP,
+    help="The load with which the published runs are compared.",
 )
 at = {"concurrency": inputs.concurrency} if load == LOOP else {"request_rate": inputs.request_rate}
 options = {**inputs.pool, **inputs.lengths, **at, **inputs.spread, **inputs.client}

@@ -304,7 +304,7 @@ class EngineSpec(Spec):
         return all(name in self.origins and self.origins[name].basis == "assumed" for name in times)
 
     def loads_formats(self, families: Collection[FormatFamily]) -> bool:
-        """Return whether the engine loads weights of all these families."""
+        """Return whether the engine loads weights in all these families of formats (awq, fp8, ...)."""
         return set(families) <= set(self.weight_formats)
 
     def runs_on_platform(self, platform: Platform, capability: float) -> bool:

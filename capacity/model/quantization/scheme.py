@@ -64,7 +64,7 @@ class QuantizationScheme:
 
     @property
     def families(self) -> tuple[FormatFamily, ...]:
-        """Return the sorted families of weight formats that an engine must support to load the checkpoint."""
+        """Return the families of weight formats (awq, fp8, ...) that an engine must support to load the checkpoint."""
         return tuple(sorted({stored.family for stored in self.formats}))
 
     def format_of(self, kind: PartKind) -> WeightFormat:

@@ -49,7 +49,7 @@ class Drafter:
     reads_prompts: ClassVar[bool] = False
 
     def seconds(self, work: DraftWork) -> float:
-        """Return the seconds to draft the tokens of one round."""
+        """Return the seconds to draft the tokens that one step of the target model verifies."""
         raise NotImplementedError
 
     def joint_seconds(self, works: Sequence[DraftWork]) -> float:
@@ -57,7 +57,7 @@ class Drafter:
         return max(map(self.seconds, works))
 
     def costs(self, work: DraftWork) -> tuple[OpCost, ...]:
-        """Return the drafting time of one round, split into operators for the step's cost table."""
+        """Return the drafting time of one drafting round, split into operators for the step's cost table."""
         return (OpCost(name="drafting", flops=0.0, bytes=0.0, seconds=self.seconds(work), bound="host"),)
 
     def prefill_s(self, input_len: int) -> float:  # noqa: ARG002
