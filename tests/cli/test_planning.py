@@ -342,7 +342,7 @@ def test_hall_file_is_planned_within_a_power_budget(run: Any, tmp_path: Path) ->
     code, _, _ = run("plan", *one, "--request-rate", "400", "--power-budget", "4kW", *space)
     assert code == 1
     for words, said in (
-        ((str(hall), *space), "give --power-budget"),
+        ((str(hall), *space), "add --power-budget"),
         ((str(hall), "--power-budget", "2", *space), "such as 2MW"),
         ((str(hall), "--power-budget", "2MW", "--output", "x", *space), "--output has no effect"),
     ):
