@@ -80,7 +80,7 @@ def pinned_sides() -> list[Side]:
 
 
 def side_model(side: Side, inputs: Inputs) -> Any:
-    """Return a side's model for library functions: the sidebar's model if it has the same name, else the name."""
+    """Return a side's model for library functions: the sidebar's model if its name is the same, else the model name."""
     return inputs.model if side.model == inputs.model_name else side.model
 
 

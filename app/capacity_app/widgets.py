@@ -118,7 +118,7 @@ class Field:
 
 
 def show_field(question: Question, name: str, key: str, label: str, **page: Any) -> Field:
-    """Return the parameter `name` of a function, or of specs (`Pool`), as a field; `page` overrides properties."""
+    """Return the input field of parameter `name` of `question` with a key and label; `page` overrides properties."""
     found = find_field(question, name)
     assert found is not None, name
     return replace(found, key=key, label=label, **page)
@@ -135,7 +135,7 @@ def page_field(key: str, **page: Any) -> Field:
 
 @cache
 def find_field(question: Question, name: str) -> Field | None:
-    """Return the parameter `name` of a function, or of specs such as `Pool`, as a field; None if it does not exist."""
+    """Return the input field of parameter `name`, which a function or a class such as `Pool` has; None if unknown."""
     info = _declared_field(question, name)
     if info is None:
         return None
@@ -256,7 +256,7 @@ def number(label: str, key: str, default: Any, low: Any, high: Any, **options: A
 
 
 def switch(label: str, key: str, default: bool, **options: Any) -> bool:
-    """Draw a toggle bound to the URL."""
+    """Draw a toggle whose value is kept in the page's URL, and return the value."""
     return bool(st.toggle(label, default, **bind_to_url(key, default, **options)))
 
 
@@ -267,7 +267,7 @@ def page_switch(key: str) -> bool:
 
 
 def choice(label: str, key: str, options: tuple[str, ...], default: str, **more: Any) -> str:
-    """Draw a select box bound to the URL."""
+    """Draw a select box whose value is kept in the page's URL, and return the value."""
     chosen = st.selectbox(label, options, options.index(default), **bind_to_url(key, default, **more))
     return chosen if chosen in options else default
 

@@ -1,5 +1,5 @@
-"""`explain`: the fraction of an estimate's time that each bound takes, the effect of more of each resource, and the
-sources of error of each interval."""
+"""`explain`: share of each bottleneck in the time of an estimate, effect of more of each resource, and sources of error
+of each interval."""
 
 import math
 from collections.abc import Iterator

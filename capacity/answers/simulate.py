@@ -198,7 +198,7 @@ def _inputs_of(
     levels: tuple[Slo, ...],
     **settings: Any,
 ) -> _Inputs:
-    """Return the inputs of a simulation of `workload`, else of the deployment's traffic; `settings`: other fields.
+    """Return the inputs of a simulation of `workload` (None: the deployment's traffic); `settings`: other fields.
 
     Raises DoesNotFit for a model that does not fit, or InvalidInput for requests that the pools cannot serve.
     """

@@ -66,7 +66,7 @@ def read_containers(text: str) -> tuple[Container, ...]:
         if (form := _form(document)) is not None:
             found += _containers(document, form, documents)
         elif kind in AUTOSCALERS:
-            notes.append(f"{kind} (the replicas of its target are assumed)")
+            notes.append(f"{kind} (autoscaling is not simulated; the number of replicas in the file is used)")
         elif kind not in RELATED_KINDS:
             unknown.append(document)
             notes.append(f"{kind or 'a mapping without kind'} (not read)")

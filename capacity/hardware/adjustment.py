@@ -149,8 +149,10 @@ class Adjustment(Spec):
         return math.exp(self.mean(name))
 
     def kernel_ratio(self, operator: str, kernel: str, name: str) -> float:
-        """Return ln(measured / predicted time) of a kernel after parameter `name` is applied; if it was not measured,
-        that of another kernel of the operator, else 0."""
+        """Return ln(measured / predicted time) of a kernel after parameter `name` is applied.
+
+        If the kernel was not measured, return the value of another kernel of the operator, or 0 if none was measured.
+        """
         own = self.kernels.get(f"{operator} {kernel}".strip())
         same = (ratios for label, ratios in self.kernels.items() if label.split()[0] == operator)
         ratios = own if own is not None else next(same, None)

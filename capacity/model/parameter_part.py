@@ -16,9 +16,10 @@ PartKind = Literal[
     "bias",
 ]
 Sharding = Literal["tensor", "kv_heads", "vocabulary", "experts", "replicated"]
-"""How tensor-parallel ranks divide a part. The values mean, in this order: by `tensor_parallel_size`; by at
-most `shard_limit` KV heads; by vocabulary rows; by expert (expert parallelism) or inside each expert (tensor
-parallelism); not at all."""
+"""How tensor-parallel ranks divide a part.
+
+`tensor`: into `tensor_parallel_size` shards. `kv_heads`: into at most `shard_limit` shards. `vocabulary`: by rows.
+`experts`: by expert (expert parallelism) or inside each expert (tensor parallelism). `replicated`: not divided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

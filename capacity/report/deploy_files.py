@@ -1,4 +1,4 @@
-"""Files of a plan for the tools that deploy and watch it: formats of servers, Terraform, KEDA and Prometheus."""
+"""Write a plan as files for deployment and monitoring tools: server manifests, Terraform, KEDA and Prometheus."""
 
 import json
 import math
@@ -35,9 +35,10 @@ def deploy_files(
     weights_gib: float,
     in_flight: float,
 ) -> dict[str, str]:
-    """Return the text of each file by name; `README.txt` says how to apply each, or why it is not written.
+    """Return a dict from file name to text; `README.txt` states how to apply each file, or why it is not written.
 
-    `launches` and `pools`: one for each role. `in_flight`: requests in flight at the planned load, with all replicas.
+    `launches` and `pools`: one for each role (prefill, decode, or both). `in_flight`: requests in flight on all
+    replicas at the planned load.
     """
     engine, release = engine_name(pools[0].engine), find_published_release(pools[0].engine)
     replicas = sum(pool.replicas for pool in pools)
@@ -58,16 +59,16 @@ def deploy_files(
     texts, lines = write_form_files(launches, pools, values)
     texts[TERRAFORM] = _terraform_variables(model_id, launches, pools)
     lines |= {
-        TERRAFORM: "variables `model` and `pools` for your own module",
+        TERRAFORM: "defines the variables `model` and `pools` for your own Terraform module",
         KEDA: f"kubectl apply -f {KEDA} instead of the autoscaler in kubernetes.yaml; set serverAddress",
-        ALERTS: "rule_files of Prometheus, or `groups` as the spec of a PrometheusRule",
+        ALERTS: "add it to rule_files of Prometheus, or use `groups` as the spec of a PrometheusRule",
     }
     if engine in WATCHED:
         texts |= _watch_files(values, slos)
     why = (
-        "prefill and decode servers have no common load"
+        "prefill and decode servers have no common metric of load"
         if engine in WATCHED
-        else f"no metrics of {engine} are known"
+        else f"the metric names of {engine} are not known"
     )
     lines |= {file: f"not written: {why}" for file in (KEDA, ALERTS) if file not in texts}
     width = max(map(len, lines))
@@ -75,7 +76,7 @@ def deploy_files(
 
 
 def _watch_files(values: Mapping[str, Any], slos: Sequence[Slo]) -> dict[str, str]:
-    """Return alert rules and, without prefill and decode servers, the autoscaler."""
+    """Return the files of Prometheus alert rules and, unless prefill and decode are separate, of the autoscaler."""
     parts = yaml.safe_load(Path(__file__).with_name("plan_watch.yaml").read_text(encoding="utf-8"))
     engine, chosen = values["engine"], f'{{model_name="{values["model"]}"}}'
     gauges = {"running": RUNNING, "waiting": WAITING, "used": KV_USE}
@@ -91,7 +92,7 @@ def _watch_files(values: Mapping[str, Any], slos: Sequence[Slo]) -> dict[str, st
 
 
 def _latencies(engine: str, chosen: str, slos: Sequence[Slo]) -> Iterator[Fields]:
-    """Yield the values of an alert rule for each SLO on a percentile whose metric the engine exports as a histogram."""
+    """Yield the template values of one alert rule per percentile SLO whose metric the engine exports as a histogram."""
     for slo in slos:
         if (
             slo.percentile is not None
@@ -109,7 +110,7 @@ def _latencies(engine: str, chosen: str, slos: Sequence[Slo]) -> Iterator[Fields
 
 
 def _terraform_variables(model_id: str, launches: Sequence[Launch], pools: Sequence[Pool]) -> str:
-    """Return GPUs, nodes, image and command of each pool, and instance types of the price table that can run it."""
+    """Return Terraform variables as JSON: GPUs, nodes, image, command and cloud instance types of each pool."""
     described = {}
     for launch, pool in zip(launches, pools, strict=True):
         per_node = load_profile(pool.gpu).gpus_per_node if has_profile(pool.gpu) else GPUS_PER_NODE
@@ -135,7 +136,7 @@ def _terraform_variables(model_id: str, launches: Sequence[Launch], pools: Seque
 
 
 def _nodes(pool: Pool, gpus_per_node: int) -> int:
-    """Return the number of nodes: each runs whole replicas, and a replica that spans several nodes has them alone."""
+    """Return the number of nodes of a pool; replicas share a node if several of them fit on it."""
     if pool.num_gpus > gpus_per_node:
         return pool.replicas * math.ceil(pool.num_gpus / gpus_per_node)
     return math.ceil(pool.replicas / (gpus_per_node // pool.num_gpus))

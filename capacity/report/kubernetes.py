@@ -134,7 +134,7 @@ def _model_cache(label: str, weights_gib: float) -> str:
 
 
 def gpu_resource(pool: Pool) -> str:
-    """Return the name of the GPUs in a pod's resources."""
+    """Return the Kubernetes resource name of the GPUs, such as `nvidia.com/gpu`."""
     return "amd.com/gpu" if pool.gpu.startswith("mi") else "nvidia.com/gpu"
 
 
@@ -157,7 +157,7 @@ def engine_container(pool: Pool) -> Fields:
 def _engine_documents(
     kind: str, label: str, launch: Launch, pool: Pool, replicas: int, *, cache: str
 ) -> Iterator[str]:
-    """Return the resources of one engine named `label`: the files that its command reads, then its replicas."""
+    """Return the manifests of one engine named `label`: the files that its command reads, then its replicas."""
     container = engine_container(pool)
     notes = [
         "a gated model needs: kubectl create secret generic hf-token --from-literal=token=$HF_TOKEN",

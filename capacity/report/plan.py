@@ -96,7 +96,7 @@ PERIODS_SHOWN = 24  # rows of the table of service levels over time
 
 
 class WindowRow(NamedTuple):
-    """A period: its start, request rate and worst levels; `judged`: the SLO applies to one of its windows."""
+    """SLO results of one period; `levels` are those of its worst window, `judged` is false if the load is too low."""
 
     start_s: float
     requests_per_s: float
@@ -280,7 +280,7 @@ def level_text(level: Level | None) -> str:
 
 
 def level_value(level: Level) -> Quantity | str:
-    """Return a level's latency in s with interval; for a limit on each request, the share within it as text."""
+    """Return a latency in s with interval; for an SLO on each request, the share of requests that meet it as text."""
     if level.value_s is None:
         return f"{level.good_fraction:.2%}"
     return Quantity(value=level.value_s, low=level.low_s, high=level.high_s)

@@ -79,7 +79,7 @@ class _PlanFileWriter:
 
     @property
     def model_id(self) -> str:
-        """Return the model's Hugging Face id, with which engines load it; its own name if it has none."""
+        """Return the Hugging Face id with which engines load the model; the model's name if it has none."""
         return self.spec.hf_id or self.spec.name
 
     def texts(self) -> dict[str, str]:
@@ -201,7 +201,7 @@ class _PlanFileWriter:
         return command_line("compare", result, options)
 
     def _benchmark_launch(self, workload: Workload, *, replicas: int, result: str) -> Launch:
-        """Return the command that benchmarks `workload` on this many replicas."""
+        """Return the command that sends `workload` to `replicas` replicas and writes to the file `result`."""
         pool = self.candidate.pool
         several = self.candidate.prefill is not None or replicas > 1
         return bench_command(
@@ -214,7 +214,8 @@ class _PlanFileWriter:
         )
 
     def _arrivals(self, workload: Workload, replicas: int, result: str) -> RandomArrivals | str:
-        """Return random arrivals; for a trace or lengths that vLLM cannot draw, write a trace and return its flags."""
+        """Return random arrivals. For a trace, or lengths that `vllm bench serve` cannot draw, write a file of
+        arrivals and return the flags that replay it."""
         plan, traffic, in_flight = self.plan, self.traffic, self.traffic.concurrency
         in_flight = in_flight and max(round(in_flight * replicas / self.candidate.replicas), 1)
         if traffic.trace is not None or traffic.length_distribution != "uniform":
@@ -248,7 +249,7 @@ def select_busiest_part(workload: Workload) -> Workload:
 
 
 def _script(header: str, launch: Launch) -> str:
-    """Return a shell script: the files that the command reads, then the command."""
+    """Return a shell script that writes the files that the command reads, and runs the command."""
     lines = ["#!/bin/sh", f"# {header}", *(f"# {note}" for note in launch.notes)]
     for name, text in launch.files:
         lines += [f"cat > {name} <<'EOF'", text.rstrip("\n"), "EOF"]

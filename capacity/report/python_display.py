@@ -35,7 +35,7 @@ def one_line(answer: AnswerRecord) -> str:
 
 
 def _figures(view: View) -> Iterator[str]:
-    """Yield the main figures of a view: its `main` facts, else facts of its blocks, else the first row of a table."""
+    """Yield main results of a view as texts: `main` facts, else facts in its blocks, else the first row of a table."""
     blocks = [Facts("", view.main)] if view.main else list(view.blocks)
     facts = [
         (name_units(fact.first or f"{block.title}: {fact.label.strip()}"), fact)
@@ -67,7 +67,10 @@ def html(answer: AnswerRecord) -> str:
 
 
 def plot(answer: AnswerRecord, name: str | None) -> Chart:
-    """Return a chart of the answer. Raises InvalidInput and UnknownName."""
+    """Return a chart of the answer by `name` (None: the first chart).
+
+    Raises InvalidInput if the answer has no chart or matplotlib is not installed, and UnknownName.
+    """
     check_drawing()
     charts = {chart.name: chart for chart in answer_charts(answer)}
     if not charts:

@@ -1,6 +1,6 @@
-"""Write a planned deployment in the file formats of deployment tools.
+"""Write a planned deployment in the file formats of deployment tools, such as KServe, SkyPilot and compose.
 
-The inverse of `deployment/manifest.py`: `server_form_files.toml` has the constant parts of each file, and
+`deployment/manifest.py` reads these formats. `server_form_files.toml` contains the constant parts of each file, and
 `deployment/server_forms.toml` the paths at which image, command, flags, replicas, GPU and model are set.
 """
 
@@ -26,14 +26,14 @@ TABLE = Path(__file__).with_suffix(".toml")
 
 
 class FormFile(Spec):
-    """The file of one `ServerForm`.
+    """How to write a deployment in the file format `form` (a `ServerForm`).
 
-    `use`: the command that applies the file. `servers`: path of the server of each role. `container`: path of the
-    server's container. `from_pod`: keys of `engine_container` to copy. `whole`: the file has the whole command,
-    else only its flags. `program` replaces the first words of the command; `role_flag` names the role.
-    `in_command`: flags to leave in the command although the form has a path for them. `lacks`: flags that the file
-    cannot have. `model`: values of the form's model paths. `accelerators`: names of GPUs. `document` and `server`:
-    constant parts as YAML, with placeholders.
+    `use`: command that applies the file. `servers`: path of the server of each role. `container`: path of the container
+    in a server. `from_pod`: keys of `engine_container` to copy. `whole`: the file contains the whole launch command,
+    else only its flags. `program` replaces the first words of the command. `role_flag`: flag that sets the role.
+    `in_command`: flags that stay in the command although the format has a path for them. `lacks`: flags that the format
+    cannot express. `model`: values at the format's model paths. `accelerators`: the format's name of each GPU.
+    `document` and `server`: constant parts as YAML, with placeholders.
     """
 
     form: str
@@ -59,9 +59,9 @@ class FormFile(Spec):
 def write_form_files(
     launches: Sequence[Launch], pools: Sequence[Pool], values: Mapping[str, Any]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the text of each file by name, and one line on each: how to apply it, or why it is not written.
+    """Return two dicts by file name: its text, and a line on how to apply the file or why it is not written.
 
-    `launches` and `pools`: one for each role. `values`: the values of the placeholders.
+    `launches` and `pools`: one for each role (prefill, decode, or both). `values`: value of each placeholder.
     """
     texts, lines = dict[str, str](), dict[str, str]()
     forms = {form.name: form for form in server_forms()}
@@ -85,19 +85,19 @@ def _obstacle(file: FormFile, launches: Sequence[Launch], pools: Sequence[Pool])
     engine, gpu = engine_name(pools[0].engine), pools[0].gpu
     lacking = [flag for flag in file.lacks if any(flag in launch.words for launch in launches)]
     checks = (
-        (engine not in file.engines, f"this format has no {engine}"),
+        (engine not in file.engines, f"this format does not support {engine}"),
         (
             any(pool.role not in file.servers for pool in pools),
-            "this format has no prefill and decode servers",
+            "this format cannot describe separate prefill and decode servers",
         ),
-        (gpu.startswith("mi"), f"no image for {gpu} is known"),
-        (file.one_replica and pools[0].replicas > 1, "this format gives all replicas the same GPUs"),
+        (gpu.startswith("mi"), f"no container image for {gpu} is known"),
+        (file.one_replica and pools[0].replicas > 1, "this format would give all replicas the same GPUs"),
         (
             any(pool.num_gpus > GPUS_PER_NODE for pool in pools),
-            f"one engine has more than the {GPUS_PER_NODE} GPUs of a node",
+            f"one engine needs more than the {GPUS_PER_NODE} GPUs of a node",
         ),
         (any(launch.files for launch in launches), "the command reads an options file: use kubernetes.yaml"),
-        (bool(lacking), f"this format has no {', '.join(lacking)}"),
+        (bool(lacking), f"this format cannot set {', '.join(lacking)}"),
         (gpu not in (file.accelerators or {gpu: ""}), f"this format has no name for {gpu}"),
     )
     return next((reason for fails, reason in checks if fails), None)
@@ -111,7 +111,7 @@ def _add_server(
     pool: Pool,
     values: Mapping[str, Any],
 ) -> None:
-    """Set one server of the document: the constant parts of its format, then the planned values at their paths."""
+    """Add one server to the document: the constant parts of the format, then the planned values at their paths."""
     server = _descend(document, split_path(file.servers[pool.role]))
     server |= fill(yaml.safe_load(file.server), values)
     container = _descend(server, split_path(file.container))
@@ -147,7 +147,7 @@ def _set_command(
     pool: Pool,
     values: Mapping[str, Any],
 ) -> None:
-    """Set the command, or its flags in the form of the file: settings, options, a variable or arguments."""
+    """Set the command, or its flags as the format requires: one key each, an options mapping, a variable, arguments."""
     if form.script:
         _set(container, form.command[0], f"{launch.text}\n")
         return
@@ -182,7 +182,7 @@ def _set_command(
 
 
 def _flag_values(words: Sequence[str]) -> Fields:
-    """Return the value of each flag: a number or a JSON value if it is one, True for a switch, False for `--no-x`."""
+    """Return a dict from flag to value: parsed if it is JSON, else text; True for a switch, False for `--no-x`."""
     flags: Fields = {}
     for word in words:
         if is_flag(word):
@@ -204,14 +204,14 @@ def _flag_words(flag: str, value: Any) -> list[str]:
 
 
 def _set(node: Any, path: str, value: Any) -> None:
-    """Set the value at a path, in which a number is the index in a list."""
+    """Set the value at a path in a document; a number in the path is a list index."""
     *above, last = split_path(path)
     holder = _descend(node, above, last)
     holder[int(last) if isinstance(holder, list) else last] = value
 
 
 def _descend(node: Any, names: Sequence[str], last: str = "") -> Any:
-    """Return the mapping or list at the path `names`, created if missing; `last` is the next name of the path."""
+    """Return the node at the path `names`; create missing nodes, as lists if the next name (or `last`) is a number."""
     for name, following in pairwise((*names, last)):
         if isinstance(node, list) and int(name) == len(node):
             node.append({})

@@ -128,7 +128,7 @@ def _profile_sources(gpu: str) -> list[str]:
 
 
 def _first_few(names: Sequence[str]) -> str:
-    """Return the first few names, and how many more there are."""
+    """Return the first `SOURCES_NAMED` names as text, and the number of names left out."""
     left = len(names) - SOURCES_NAMED
     return ", ".join(names[:SOURCES_NAMED]) + (f" and {left} more" if left > 0 else "")
 

@@ -1,4 +1,4 @@
-"""The tables of a terminal as HTML, with the same rows and texts. Markup becomes CSS classes; the rest is escaped."""
+"""The tables of a terminal as HTML, with the same rows and texts. Markup becomes CSS classes; other text is escaped."""
 
 from __future__ import annotations
 

@@ -88,12 +88,12 @@ class Service:
         self._description: bytes | None = None
 
     async def health(self, _: Request) -> Response:
-        """Return status "ok" and the version of the package."""
+        """Return the status of the service and its version."""
         content = {"status": "ok", "version": version("llm-capacity")}
         return Response(json.dumps(content), media_type="application/json")
 
     async def openapi(self, _: Request) -> Response:
-        """Return the OpenAPI document; it is built only once, because that takes a second."""
+        """Return the OpenAPI document, which is cached because building it takes a second."""
         if self._description is None:
             document = await asyncio.to_thread(openapi_document)
             self._description = json.dumps(document).encode()

@@ -71,7 +71,7 @@ class RecentCpuTime:
         self._total_s += cpu_s
 
     def seconds(self) -> float:
-        """Return the CPU seconds within the last `window_s`."""
+        """Return the CPU seconds that jobs used in the last `window_s` seconds."""
         while self._spent and self._spent[0][0] < time.monotonic() - self._window_s:
             self._total_s -= self._spent.popleft()[1]
         return self._total_s if self._spent else 0.0

@@ -59,7 +59,7 @@ def test_autoscaler_and_unknown_kind_next_to_a_server_are_noted() -> None:
     )
     (read,) = read_servers(LLM_SERVICE + scaler)
     assert read.not_modelled == (
-        "ScaledObject (the replicas of its target are assumed)",
+        "ScaledObject (autoscaling is not simulated; the number of replicas in the file is used)",
         "ResourceClaimTemplate (not read)",
     )
 

@@ -70,10 +70,14 @@ def test_files_name_the_planned_release_by_a_pinned_image() -> None:
     ("name", "files", "reasons"),
     [
         ("one", FORMS, ()),
-        ("replicas", FORMS - {"compose.yaml"}, ("this format gives all replicas the same GPUs",)),
-        ("prefill and decode", PER_ROLE, ("this format has no prefill and decode servers",)),
-        ("sglang prefill and decode", {"dynamo-graph.yaml"}, ("this format has no sglang",)),
-        ("expert parallel", FORMS - {"ray-serve.yaml"}, ("this format has no --data-parallel-size",)),
+        ("replicas", FORMS - {"compose.yaml"}, ("this format would give all replicas the same GPUs",)),
+        (
+            "prefill and decode",
+            PER_ROLE,
+            ("this format cannot describe separate prefill and decode servers",),
+        ),
+        ("sglang prefill and decode", {"dynamo-graph.yaml"}, ("this format does not support sglang",)),
+        ("expert parallel", FORMS - {"ray-serve.yaml"}, ("this format cannot set --data-parallel-size",)),
         (
             "unknown label",
             FORMS - {"skypilot.yaml", "ray-serve.yaml"},
@@ -97,10 +101,10 @@ def test_format_that_cannot_describe_a_deployment_is_named_with_the_reason(
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"tensor_parallel_size": 8, "pipeline_parallel_size": 2}, "one engine has more than the 8 GPUs"),
-        ({"gpu": "mi300x-192gb"}, "no image for mi300x-192gb"),
+        ({"tensor_parallel_size": 8, "pipeline_parallel_size": 2}, "one engine needs more than the 8 GPUs"),
+        ({"gpu": "mi300x-192gb"}, "no container image for mi300x-192gb"),
         ({"engine": "tensorrt-llm", "kv_cache_dtype": "fp8"}, "the command reads an options file"),
-        ({"engine": "tgi"}, "this format has no tgi"),
+        ({"engine": "tgi"}, "this format does not support tgi"),
     ],
 )
 def test_deployment_that_no_format_can_describe_is_not_written(fields: dict[str, Any], reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Evidence page: measured public runs nearest to the sidebar's deployment, and all of them against the predictions."""
+"""Evidence page: published runs nearest to the sidebar's deployment, and all published runs, with their predictions."""
 
 import streamlit as st
 

@@ -14,7 +14,7 @@ from capacity.model.quantization.weight_format import WeightFormat
 
 _PREFIXES = ("model.", "language_model.", "transformer.", "base_model.")
 _PARTS_OF_MODULES: Table = read_data(Path(__file__).with_name("module_names.json"))
-"""This package's name of each weight matrix, by the name of its module in checkpoints."""
+"""Dict from the name of a module in checkpoints to the names of the model parts in this package."""
 _SPELLINGS: dict[str, tuple[str, ...]] = {}
 for _theirs, _ours in _PARTS_OF_MODULES.items():
     for _name in _ours:

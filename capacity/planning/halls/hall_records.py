@@ -37,7 +37,7 @@ class HallModel:
 
     `provisioned_watts` are those of `plan`: GPUs at their cap, hosts, network and cooling at full use. `drawn_watts`
     are those of the facility at the served load, with the 90 % interval of the GPUs' power. `options` are all GPUs and
-    caps that were considered, for all of the traffic.
+    power caps that were considered, each for the whole traffic of the model.
     """
 
     model: str

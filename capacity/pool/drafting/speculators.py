@@ -143,9 +143,9 @@ class Speculator(Spec):
     def tokens_per_round(self, draft_tokens: int, tree_tokens: int | None = None) -> float:
         """Return the expected tokens per request of a drafting round of depth `draft_tokens`.
 
-        `tree_tokens`: number of tree nodes; None: `verified_tokens`. An accepted length that was measured at one depth
-        is converted to one rate for all positions. The last of `acceptance_by_position` also applies to later
-        positions.
+        `tree_tokens`: number of draft tokens in the tree; None: the method's `verified_tokens`. An accepted length that
+        was measured at one depth is converted to one rate for all positions. The last of `acceptance_by_position` also
+        applies to later positions.
         """
         check_drafts(draft_tokens)
         return expected_tokens_by_position(self.rates(draft_tokens, tree_tokens))
@@ -153,7 +153,7 @@ class Speculator(Spec):
     def rates(self, draft_tokens: int, tree_tokens: int | None = None) -> tuple[float, ...]:
         """Return, for each depth, the probability that a draft is accepted if one was accepted at the previous depth.
 
-        `tree_tokens`: number of tree nodes; None: `verified_tokens`.
+        `tree_tokens`: number of draft tokens in the tree; None: the method's `verified_tokens`.
         """
         nodes = self.verified_tokens(draft_tokens) if tree_tokens is None else tree_tokens
         first = self.first_rates(draft_tokens)

@@ -35,11 +35,11 @@ class Chart:
     subject: str = ""
 
     def svg(self, made: date | None = None) -> str:
-        """Return a static SVG image, dark on white, with title, subject and the date `made` (None: today)."""
+        """Return the chart as a static SVG image, dark on white, with title, subject and date `made` (None: today)."""
         return self._draw("svg", made).decode()
 
     def png(self, made: date | None = None) -> bytes:
-        """Return the same image as PNG."""
+        """Return the chart as a PNG image, dark on white, with title, subject and date `made` (None: today)."""
         return self._draw("png", made)
 
     def _draw(self, format: str, made: date | None) -> bytes:
@@ -49,11 +49,11 @@ class Chart:
         return draw_picture(self.figure, format, title=self.title, subtitle=subtitle, alt=self.alt)
 
     def _repr_svg_(self) -> str:
-        """Return the image for notebooks."""
+        """Return the chart as SVG, which notebooks display."""
         return self.svg()
 
     def figure_html(self, made: date | None = None) -> str:
-        """Return the image as an HTML element; without matplotlib, a table of its numbers."""
+        """Return the chart as an HTML element; without matplotlib, return a table of its numbers."""
         from capacity.report.figures.picture import can_draw
 
         if can_draw():
@@ -61,7 +61,7 @@ class Chart:
         return f"<h3>{escape(self.title)}</h3>{records_html(self.rows)}"
 
     def html(self, made: date | None = None) -> str:
-        """Return the image and a table of its numbers as one self-contained HTML file."""
+        """Return the chart and a table of its numbers as one self-contained HTML file."""
         body = f"<figure>{self.svg(made)}</figure><p>{escape(self.alt)}</p>{records_html(self.rows)}"
         return page_html(self.title, body)
 
@@ -74,7 +74,7 @@ def version_and_date(made: date | None = None) -> str:
 
 
 def new_figure(**panels: Any) -> Any:
-    """Return an empty plotly figure; `panels` are options of `make_subplots` for panels above each other."""
+    """Return an empty plotly figure; `panels`: options of `make_subplots`, for stacked panels."""
     from plotly.graph_objects import Figure  # takes long to import
 
     return Figure().set_subplots(cols=1, shared_xaxes=True, **panels) if panels else Figure()
@@ -97,7 +97,7 @@ def colour(index: int) -> str:
 
 
 def bar_style(index: int) -> dict[str, object]:
-    """Return the style of the n-th series of bars: colour, hatching, and a text colour that is readable on both."""
+    """Return the style of the n-th series of bars: colour, hatching, and a text colour with enough contrast."""
     hatched = {"shape": PATTERNS[index % len(PATTERNS)], "fillmode": "overlay", "solidity": 0.15, "size": 7}
     return {
         "marker": {

@@ -57,7 +57,7 @@ def draw_block(block: Drawing | CustomChart, answer: Any, units: Units = STANDAR
 
 
 def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) -> Chart:
-    """Return the chart that a view declares, without `rows` if it has no data. Its subject describes `answer`."""
+    """Return the chart of a declared drawing; its subject line describes `answer`. Without data, it has no `rows`."""
     scale = drawing.unit.scale_for(units)
     numbers = {
         name_units(name, units): {
@@ -93,7 +93,7 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
 
 
 def _add_mark(figure: Any, words: str, at: float, place: int) -> None:
-    """Add a vertical line with a label: for `place` 0 at the top of the plot, otherwise at the bottom."""
+    """Add a vertical line at x = `at`; its label is at the top of the plot if `place` is 0, else at the bottom."""
     figure.add_vline(at, line={"color": NEUTRAL, "dash": "dot" if place else "dash", "width": 2})
     figure.add_annotation(
         x=math.log10(at) if figure.layout.xaxis.type == "log" else at,  # annotations need the logarithm

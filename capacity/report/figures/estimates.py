@@ -43,7 +43,7 @@ OPERATOR_COLUMNS = (
 
 
 def roofline_chart(answer: Estimate) -> Chart:
-    """Return the roofline chart of one GPU: FLOP/s against FLOP per HBM byte for the operators of both phases."""
+    """Return the roofline chart of one GPU: FLOP/s against FLOP per HBM byte of prefill and decode operators."""
     ridge = answer.arithmetic_intensity.ridge_flops_per_byte
     rows = {phase: _roofline_rows(answer, phase) for phase in PHASES}
     points = [row for phase in PHASES for row in rows[phase]]

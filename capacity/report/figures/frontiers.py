@@ -34,9 +34,9 @@ COLOURS = "Cividis"  # scale of prices, readable for colour-blind users
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """A point and its deployment. `numbers`: index of its line, and of the point.
+    """One load of one deployment. `numbers`: index of the deployment and of its load.
 
-    `best`: Pareto-optimal in tokens/s per user and tokens/s per GPU.
+    `best`: whether the point is Pareto-optimal in tokens/s per user and tokens/s per GPU.
     """
 
     numbers: tuple[int, int]

@@ -1,4 +1,4 @@
-"""Timeline of a run: one lane per request, below them batch and KV cache use, and a line that marks a time."""
+"""Timeline of a run: one lane per request, below them batch size and KV use, and a line that marks a time."""
 
 import tomllib
 from bisect import bisect_right
@@ -41,10 +41,10 @@ class EngineState:
 
 
 def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
-    """Return the timeline chart: each request's queue, prefill, decode and preemptions; below, batch and KV use.
+    """Return the timeline chart: each request's queue, prefill, decode and preemptions; batch size and KV use.
 
     `events` are the events of the run's Chrome trace (`simulator.timeline.Timeline.chrome_trace`). The slider moves a
-    line through all panels and shows the state there; Play moves it in real time. Only the first 400 requests are
+    line through all panels and shows the engine state at that time; Play moves it in real time. Only 400 requests are
     shown.
     """
     lives = [event for event in events if event["ph"] == "X" and event["pid"] == REQUESTS]
@@ -130,7 +130,7 @@ def _draw_states(figure: Any, moments: Sequence[EngineState]) -> None:
 
 
 def _add_playhead(figure: Any, moments: Sequence[EngineState]) -> None:
-    """Add a line through all panels, a slider that moves the line and shows the state there, and a Play button."""
+    """Add a line through all panels, a slider that moves it and shows the engine state, and a Play button."""
     if not moments:
         return
     end_s = moments[-1].time_s

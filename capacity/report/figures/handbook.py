@@ -28,7 +28,7 @@ CONTEXT = 1024
 
 
 Lines = Mapping[str, Sequence[tuple[float, float]]]
-"""Points of each line by the name of the line, sorted by x."""
+"""A dict from the name of each line to its points (x, y), sorted by x."""
 
 
 def line_chart(
@@ -79,7 +79,7 @@ def _decode_steps(pool: ResolvedPool, pools: Mapping[str, ResolvedPool]) -> str:
 
 
 def speculation_chart(pool: ResolvedPool) -> str:
-    """Return the chart of speculation speed-up by batch size: chains of 1 to 7 drafts, tree of 25, acceptance 0.7."""
+    """Return the chart of speed-up by batch size, for chains of 1 to 7 draft tokens and a tree of 25 draft tokens."""
     speculation = Speculation(pool, find_speculator("eagle-tree").with_acceptance("0.7"))
     drafts = {f"chain of {k}": (k, k) for k in (1, 3, 5, 7)} | {"tree of 25, 5 deep": (5, 25)}
     lines = {

@@ -170,7 +170,7 @@ class _Picture:
     def _draw_bars(
         self, panel: _Panel, trace: Any, place: tuple[int, int], ends: dict[tuple[float, bool], float]
     ) -> None:
-        """Draw the bars of one trace; `place`: its index and the number of traces; `ends`: ends of stacked bars."""
+        """Draw the bars of one trace; `place`: index of the trace, number of traces; `ends`: tops of stacks."""
         lying, mode, marker = trace.orientation == "h", self.layout.barmode, trace.marker
         along, over, draw, error, whisker = (
             (trace.y, trace.x, panel.drawn.barh, trace.error_x, "xerr")
@@ -306,7 +306,6 @@ class _Picture:
 
 
 def _set_axis(axis: Any, source: Any, names: Names) -> None:
-    """Set title, range and ticks of an axis."""
     from matplotlib import ticker
 
     axis.set_label_text(_plain_text(source.title.text))

@@ -42,7 +42,7 @@ SPEED_HOVER = "%{x:,.1f} tokens/s per user, %{y:,.0f} per GPU<extra></extra>"
 
 
 def windows_chart(windows: Sequence[WindowLevels], *, subject: str) -> Chart:
-    """Return the chart of each service level over time as a share of its limit; the hover text has the rate.
+    """Return the chart of each service level over time as a share of its limit; the hover text shows the request rate.
 
     Each point is the worst window of a period (`plan.window_rows`).
     """
@@ -221,8 +221,8 @@ def whisker_caption(plan: Plan) -> str:
         return ""
     return (
         f"Marks show speeds with step times at {plan.confidence:.0%} confidence; whiskers reach to the predicted "
-        "speeds. Deployments that miss the SLO, and the end of a long ranking, have no whisker because they were not "
-        "simulated with both kinds of step times."
+        "speeds. Deployments that miss the SLO or rank low may have no whisker, because they were not simulated with "
+        "both kinds of step times."
     )
 
 
@@ -306,7 +306,7 @@ def label_places(
     x_range: tuple[float, float],
     y_range: tuple[float, float],
 ) -> list[str | None]:
-    """Return a plotly `textposition` per point that avoids all markers and other labels; None if there is none."""
+    """Return a plotly `textposition` per point that avoids markers and other labels; None if no position is free."""
     spots = [
         (PLOT_PX[0] * _fraction_of_range(x, x_range), PLOT_PX[1] * _fraction_of_range(y, y_range))
         for x, y in points

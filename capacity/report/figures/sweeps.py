@@ -71,5 +71,4 @@ def _sort_key(value: object) -> tuple[bool, float, str]:
 
 
 def _axis_name(name: str) -> str:
-    """Return a field as an axis title."""
     return name.removeprefix(OPTION).removesuffix(".value").replace("_", " ")

@@ -81,7 +81,7 @@ def _blocks(answer: AdviceList, reasons: bool) -> Iterator[Block]:
     )
     yield from (f"{line.change}: {line.note}" for line in answer.advice if line.note)
     yield from answer.observations
-    yield f"simulated, but no benefit, or less than the changes above: {_change_names(answer.without_benefit)}"
+    yield f"simulated, but without benefit or with less than the changes above: {_change_names(answer.without_benefit)}"
     if reasons:
         columns = [Column("change", "change"), Column("reason", "refused")]
         yield Table("Changes that are not possible", answer.refused, columns)

@@ -40,7 +40,7 @@ def beam_search_view(answer: BeamSearch) -> View:
 
 
 def beam_search_facts(answer: BeamSearch) -> list[Fact]:
-    """Return the metrics with the most beams in this engine's implementation, compared with the fewest beams."""
+    """Return the metrics with the largest number of beams, compared with the smallest, in this engine."""
     own = _engine_rows(answer)
     first, last = own[0], own[-1]
     one = f"with {first.beam_width}"

@@ -146,7 +146,7 @@ def _share_of_alone(alone: CascadeTotals, field: str, row: RateBill) -> float | 
 def _comparison_table(
     title: str, ours: CascadeTotals | CascadeRun, theirs: CascadeTotals, names: tuple[str, str]
 ) -> Table:
-    """Return a table of the metrics that both `ours` and `theirs` have, with the relative change from `theirs`."""
+    """Return a table of the metrics of the cascade (`ours`) and of the large model alone, with the relative change."""
     rows = []
     for figure, field, unit in COMPARED_FIGURES:
         value, other = (getattr(side, field, None) for side in (ours, theirs))
@@ -164,7 +164,7 @@ def _comparison_table(
 
 
 def _change_text(ours: Quantity | int, theirs: Quantity | int) -> str:
-    """Return the relative change from `theirs`: `-54%`, or `x 13` from a factor of two; empty if `theirs` is 0."""
+    """Return the change from `theirs` to `ours` as text: `-54%`, `x 13` from a factor of 2, empty if `theirs` is 0."""
     value, base = (side if isinstance(side, int) else side.value for side in (ours, theirs))
     ratio = value / base if base else 1.0
     return f"x {ratio:,.3g}" if ratio >= 2 else f"{ratio - 1:+.0%}" if base else ""

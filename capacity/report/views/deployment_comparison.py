@@ -46,11 +46,12 @@ def comparison_view(answer: DeploymentComparison) -> View:
 def _blocks(answer: DeploymentComparison) -> Iterator[Block]:
     yield f"{answer.workload}, within {' and '.join(answer.slos)} at {answer.confidence:.0%} confidence"
     if answer.differences:
-        yield "Bills change by whole replicas, so their intervals are wide. In paired draws of the step-time error:"
+        yield "Bills change by whole replicas, so their intervals are wide."
     for each in answer.differences:
         yield (
-            f"the bill of {each.second} is lower than that of {each.first} in {each.cheaper_probability:.0%}, the same "
-            f"in {each.equal_probability:.0%}; per request at full load, {each.text(each.per_request)}"
+            f"in random draws of the step-time errors, the bill of {each.second} is lower than that of {each.first} in "
+            f"{each.cheaper_probability:.0%}, and the same in {each.equal_probability:.0%}; per request at full load, "
+            f"{each.text(each.per_request)}"
         )
     changes = {each.second: each for each in answer.differences}
     records = [
@@ -122,7 +123,7 @@ def _levels(answer: DeploymentComparison) -> Iterator[Curves]:
 
 
 def _latency_s(level: Level) -> float | None:
-    """Return the latency at the percentile of the SLO; for a limit on each request, that of the slowest counted."""
+    """Return the latency at the percentile of the SLO in s; for an SLO on each request, its ratio times the limit."""
     return level.ratio * level.limit_s if level.value_s is None else level.value_s
 
 

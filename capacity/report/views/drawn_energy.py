@@ -1,4 +1,4 @@
-"""Facts of the energy that a deployment draws: by its GPUs alone, and by GPUs, servers and building together."""
+"""Facts on the energy that a deployment draws: its GPUs alone, and the whole facility with servers and cooling."""
 
 from capacity.answers.drawn_energy import DrawnEnergy
 from capacity.report.views.units import Unit
@@ -10,7 +10,7 @@ KILOWATTS = Unit(2, 1e-3, " kW")
 
 
 def drawn_facts(drawn: DrawnEnergy | None) -> list[Fact]:
-    """Return the energy per output token of the GPUs alone, and with servers and building; empty if unknown."""
+    """Return the energy per output token of the GPUs alone and of the whole facility; empty if unknown."""
     if drawn is None:
         return []
     carbon = drawn.co2_g_per_million_output_tokens

@@ -1,4 +1,4 @@
-"""Measured public runs next to the predictions for them: those nearest to a question, and all of them by source."""
+"""Views of published runs with measured and predicted latencies: runs nearest to a load, and all runs by source."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -56,7 +56,7 @@ class MetricErrors:
 
 
 def metric_errors(source: str, runs: Iterable[PublishedRun], metric: str) -> MetricErrors | None:
-    """Return the errors of `ttft` or `tpot`; None if no run states it."""
+    """Return the prediction errors of `metric` (`ttft` or `tpot`); None if no run states this metric."""
     pairs = list(_pairs(runs, metric))
     if not pairs:
         return None

@@ -114,9 +114,9 @@ def _routing_lines(plan: FleetPlan, best: Layout) -> Iterator[str]:
     yield f"{what} {', '.join(shares)} ({plan.router})"
     one = plan.one_pool
     if one is None or one.objective is None:
-        yield "one pool for all does not meet the SLO"
+        yield "one pool for all requests does not meet the SLO"
     elif plan.saved is not None:
-        yield f"{_less_text(plan.saved)} than one pool for all ({layout_text(one)})"
+        yield f"{_less_text(plan.saved)} than one pool for all requests ({layout_text(one)})"
 
 
 def _more_pools_lines(plan: FleetPlan, best: Layout) -> Iterator[str]:

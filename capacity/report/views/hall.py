@@ -8,7 +8,7 @@ from capacity.report.views.units import COUNT, TEXT, USD_2, Unit
 from capacity.report.views.view import Block, Column, Table, View
 
 MEGAWATTS = Unit(3, 1e-6)
-LIMITS = {"power": "The power budget limits it."}
+LIMITS = {"power": "The power budget is the limit."}
 OBJECTIVES = {
     "power": "least provisioned power",
     "cost": "lowest cost",
@@ -33,12 +33,12 @@ def megawatts(watts: float) -> str:
 
 
 def _blocks(plan: HallPlan) -> Iterator[Block]:
-    """Return the share that is served, the deployments, the power, and the options of each model."""
+    """Yield the blocks: served share of the requests, deployments, power, and the options of each model."""
     if plan.limit is None:
         yield (
             f"[bold]All requests are served[/bold] with {megawatts(plan.provisioned_watts)}; "
-            f"{megawatts(plan.power_budget_watts - plan.provisioned_watts)} to spare, for {plan.headroom:.0%} more of "
-            "the same traffic"
+            f"{megawatts(plan.power_budget_watts - plan.provisioned_watts)} remain, enough for {plan.headroom:.0%} "
+            "more of the same traffic"
         )
     else:
         yield f"[bold]{plan.served_share:.1%} of the requests of each model are served.[/bold] {LIMITS[plan.limit]}"
@@ -86,7 +86,7 @@ def cap_text(option: HallModel | HallOption) -> str:
 
 
 def engine_text(option: HallModel | HallOption) -> str:
-    """Return the engine without its cap and without the checkpoint's weight format; the GPU if there is no engine."""
+    """Return the engine label without power cap and default weight format; the GPU if no engine was found."""
     left_out = ("cap ", "checkpoint's weights")
     return ", ".join(
         part for part in (option.engine or option.gpu).split(", ") if not part.startswith(left_out)

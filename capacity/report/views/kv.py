@@ -27,7 +27,7 @@ def kv_view(answer: KvAnswer, context: int | None = None) -> View:
 
 
 def kv_facts(answer: KvAnswer, context: int, batch: int) -> list[Fact]:
-    """Return the facts of the first model and GPU at a context in tokens; decode steps have `batch` requests."""
+    """Return facts of the first model and GPU at a context length in tokens; a decode step has `batch` requests."""
     row, gpu = answer.rows[0], answer.gpus[0]
     half = answer.long_contexts[0].decode_crossover_tokens if answer.long_contexts else None
     cached = "" if row.kv_cache_dtype == "auto" else f", {row.kv_cache_dtype}"
@@ -55,7 +55,7 @@ def kv_facts(answer: KvAnswer, context: int, batch: int) -> list[Fact]:
 
 
 def eviction_rows(answer: KvAnswer, context: int) -> list[EvictionRow]:
-    """Return the rows of the full KV cache and of every eviction method, at one context in tokens."""
+    """Return the rows of the full KV cache and of every eviction method, at one context length in tokens."""
     return [row for row in answer.evictions if row.context_tokens == context]
 
 
@@ -207,7 +207,7 @@ def _long_context_blocks(rows: Sequence[LongContext]) -> Iterator[Block]:
             f"{token_count_text(prefix)}: load from CPU / recompute, ms", _load_and_recompute_text, units.TEXT
         ),
         Column(
-            "prefill on 1, 2, 4, 8 ranks, s",
+            f"{token_count_text(prefix)}: prefill on 1, 2, 4, 8 ranks, s",
             lambda row: ", ".join(f"{over.seconds:,.1f}" for over in row.prefill) or "-",
             units.TEXT,
         ),

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 
 def view_parts(view: View, answer: Any, kind: str = "tables") -> list[Part]:
-    """Return a view as lines and tables: in detail (`tables`), a short `summary`, the same without
-    the line `brief` (`text`), or without details (`sheet`)."""
+    """Return a view as lines and tables.
+
+    `kind`: `tables` (blocks and details), `sheet` (blocks without details), `summary` (the blocks of the first screen
+    and the line `brief`) or `text` (a summary without that line).
+    """
     more = {"tables": view.detail, "summary": [view.brief] if view.brief else []}.get(kind, ())
     shown: list[Part] = [view.title] if view.title else []
     blocks = {"summary": view.screen, "text": view.screen}.get(kind) or view.blocks
@@ -70,8 +73,10 @@ def table_records(table: Table, units: Units = STANDARD) -> list[dict[str, objec
 
 
 def _cell_values(unit: Unit, value: Any, units: Units) -> Iterator[tuple[str, object]]:
-    """Yield a cell's value and interval bounds, each with its heading suffix (none, low, high). The interval limits
-    the digits; a number without an interval has at least three."""
+    """Yield a cell's value, and the bounds of its interval, each after its heading suffix ("", " low", " high").
+
+    The interval limits the digits; a number without an interval has at least three.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, float, Quantity)):
         yield "", value if value is None or isinstance(value, bool) else convert_amounts(str(value))
         return

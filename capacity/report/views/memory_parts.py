@@ -106,7 +106,7 @@ def memory_chart(answer: Fit) -> Stack:
 
 
 def grid_rows(grid: FitGrid) -> list[dict[str, str]]:
-    """Return a row for each GPU type: for each TP size, `cell_text` of the result; the last cell has the reasons."""
+    """Return a row per GPU type: for each TP size `cell_text`, then the reasons why the model does not fit."""
     rows: dict[str, dict[str, str]] = {}
     reasons: dict[str, list[str]] = {}
     for cell in grid.cells:
@@ -117,5 +117,5 @@ def grid_rows(grid: FitGrid) -> list[dict[str, str]]:
 
 
 def cell_text(cell: GridCell) -> str:
-    """Return `✓ 3.2` (3.2 concurrent requests fit) or `✗`."""
+    """Return `✓ 3.2` (3.2 concurrent requests of maximum length fit), or `✗` if the model does not fit."""
     return NO if cell.max_concurrency is None else f"{YES} {cell.max_concurrency:,.1f}"

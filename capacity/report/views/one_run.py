@@ -140,7 +140,7 @@ def served_facts(answer: Simulation) -> list[Fact]:
     peak = f"peak {values['kv_utilization_peak']:.0%}"
     hits = values["prefix_cache_hit_fraction"]
     drained, recomputed = _drain_note(answer), answer.run.recomputed_fraction
-    again = f"{recomputed:.0%} of the computed tokens are computed again" if recomputed else ""
+    again = f"{recomputed:.0%} of the computed tokens are recomputations" if recomputed else ""
 
     def rate(name: str) -> Quantity:
         known = answer.predicted_rates.get(name, Quantity(value=0.0))

@@ -76,7 +76,7 @@ def _chart(answer: Quantizing, every: bool) -> Bars:
     """Return the chart of TPOT by quantization method, with a batch of 1 and with a large batch."""
     run = [row for row in answer.rows if row.tpot_small_s is not None and (every or row.engine_loads)]
     fastest = min(run, key=lambda row: row.tpot_large_s or float("inf"), default=None)
-    words = "none runs on this GPU" if fastest is None else f"{fastest.method} is the fastest in a batch"
+    words = "no format runs on this GPU" if fastest is None else f"{fastest.method} is the fastest in a batch"
     return Bars(
         name="quantization",
         title="Time per output token, by format",

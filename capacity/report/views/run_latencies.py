@@ -83,7 +83,7 @@ def priority_table(answer: Simulation) -> Table:
 
 
 def time_parts_table(answer: Simulation, parts: Mapping[str, Mapping[str, float]]) -> Table:
-    """Return a table of the components of mean latency, for all requests and for the slowest."""
+    """Return a table of the components of mean latency, for all requests and for the slowest 5 %."""
     unit = Unit(show=lambda number, _: (number_text(number.value, answer.mean_ttft_ms), ""))
     names = [name for name in parts["mean_ms"] if any(part[name] for part in parts.values())]
     rows = [

@@ -28,7 +28,7 @@ def scaling_view(answer: Scaling) -> View:
 
 
 def scaling_facts(run: Sequence[Layout]) -> list[Fact]:
-    """Return the metrics with the most GPUs of all layouts that run, compared with the fewest GPUs."""
+    """Return the metrics of the largest layout that runs, compared with the smallest one."""
     first, last = run[0], run[-1]
     return [
         Fact(f"TPOT on {last.num_gpus}", TPOT(last), units.LATENCY),
@@ -84,7 +84,7 @@ def _chart(answer: Scaling) -> Panels:
     if run:
         words = (
             f"{run[-1].num_gpus} GPUs take {units.LATENCY.texts(TPOT(run[-1]))[0]} per token, {run[-1].speedup:.2f} "
-            f"times as fast as {run[0].num_gpus}, at {run[-1].efficiency:.0%} of its tokens/s per GPU"
+            f"times as fast as {run[0].num_gpus}, with {run[-1].efficiency:.0%} of the tokens/s per GPU"
         )
     tpots = {row.num_gpus: TPOT(row) for row in run}
     per_gpu = {row.num_gpus: row.output_tokens_per_s_per_gpu or 0.0 for row in run}

@@ -25,7 +25,7 @@ ENGINE_FIGURES = ("throughput", "ttft", "tpot")
 
 
 def fit_comparison_view(answer: FitComparison) -> View:
-    """Return the GPUs that fit the model, cheapest first, then those that fit shorter requests, then the others."""
+    """Return the GPUs that fit the model, cheapest first, then those that fit shorter requests, then all other GPUs."""
     columns = [
         Column("GPUs", pool_text),
         Column("weights", "weights_bytes", units.MEMORY),
@@ -54,7 +54,7 @@ def fit_comparison_view(answer: FitComparison) -> View:
 
 
 def gpu_comparison_view(answer: GpuComparison) -> View:
-    """Return the GPUs that serve the load, best first, then the others with the reasons."""
+    """Return the GPUs that serve the load, best first, then the other GPUs, each with the reason."""
     served = [point for point in answer.rows if point.fits]
     pools = (
         "with the replicas it needs"

@@ -162,7 +162,10 @@ class VllmV0(QueuedPolicy):
         self.running = running
 
     def _decode(self, step: Step) -> None:
-        """Decode running requests in order; one without free blocks preempts the last one not yet scheduled."""
+        """Schedule a decode of each running request in order.
+
+        While blocks are missing, preempt the last request that is not yet scheduled in this step.
+        """
         queue, self.running = deque(self.running), []
         victims: list[Sequence] = []
         while queue:
@@ -189,7 +192,7 @@ class VllmV0(QueuedPolicy):
         return 0 if self.speculation is None else max(min(self.speculation.k, r.max_known - 1 - r.known), 0)
 
     def _preempt(self, victim: Sequence, step: Step) -> bool:
-        """Free a request's blocks by swapping or dropping them; return True if it must be recomputed."""
+        """Swap or drop the KV blocks of a request; return whether the request must be computed again."""
         victim.status = Status.WAITING
         held = len(victim.table.blocks)
         self.pool.release(victim.table)

@@ -77,7 +77,7 @@ def test_what_a_third_pool_buys_and_a_fourth(small: FleetPlan) -> None:
     none = layout(None, num_pools=4)
     text = told(small, layout(8.0), layout(6.0, 500), layout(5.4, 500, 1500), none)
     assert "of up to 500 tokens go to the first pool, of up to 1,500 tokens go to the second pool (" in text
-    assert "32.5% less than one pool for all" in text
+    assert "32.5% less than one pool for all requests" in text
     assert "a third pool saves 10.0% compared with at most 2 pools" in text
     assert "a fourth pool saves nothing: no such pools cost less than the best" in text
     assert "500 and 1,500 tokens" in text
@@ -88,7 +88,7 @@ def test_a_third_pool_that_buys_nothing_is_said_and_one_that_alone_will_do(small
     text = told(small, layout(8.0), layout(6.0, 500), layout(None, num_pools=3))
     assert "a third pool saves nothing: no such pools cost less" in text
     text = told(small, layout(None), layout(None, 500), layout(9.0, 500, 900))
-    assert "one pool for all does not meet the SLO" in text
+    assert "one pool for all requests does not meet the SLO" in text
     assert "the SLO is only met with a third pool" in text
     assert "third" not in told(small, layout(8.0), layout(6.0, 500))
     assert "no tested threshold" not in told(small, layout(8.0))

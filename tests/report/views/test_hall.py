@@ -56,7 +56,7 @@ def test_hall_without_room_states_the_share_and_the_limit() -> None:
     assert 0 < plan.served_share < 1
     text = text_of(plan)
     assert (
-        f"{plan.served_share:.1%} of the requests of each model are served. The power budget limits it."
+        f"{plan.served_share:.1%} of the requests of each model are served. The power budget is the limit."
         in text
     )
     assert "$/h" not in text.partition("Options")[0]
