@@ -149,10 +149,8 @@ class Adjustment(Spec):
         return math.exp(self.mean(name))
 
     def kernel_ratio(self, operator: str, kernel: str, name: str) -> float:
-        """Return ln(measured / predicted time) of a kernel after parameter `name` is applied.
-
-        If the kernel was not measured, return the value of another kernel of the operator, or 0 if none was measured.
-        """
+        """Return ln(measured / predicted time) of a kernel after parameter `name` is applied. If it was not
+        measured, return the value of another kernel of the operator, or 0 without one."""
         own = self.kernels.get(f"{operator} {kernel}".strip())
         same = (ratios for label, ratios in self.kernels.items() if label.split()[0] == operator)
         ratios = own if own is not None else next(same, None)

@@ -63,7 +63,6 @@ def plan_view(plan: Plan) -> View:
 
 
 def _summary_blocks(plan: Plan) -> Iterator[Block]:
-    """Return the blocks of the summary."""
     yield from unproved_note(plan)
     if plan.best is None:
         yield from missed_levels(plan)

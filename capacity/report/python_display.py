@@ -67,10 +67,7 @@ def html(answer: AnswerRecord) -> str:
 
 
 def plot(answer: AnswerRecord, name: str | None) -> Chart:
-    """Return a chart of the answer by `name` (None: the first chart).
-
-    Raises InvalidInput if the answer has no chart or matplotlib is not installed, and UnknownName.
-    """
+    """Return the chart `name` (None: the first). Raises UnknownName, or InvalidInput without charts or matplotlib."""
     check_drawing()
     charts = {chart.name: chart for chart in answer_charts(answer)}
     if not charts:

@@ -66,7 +66,6 @@ def markup_html(words: str) -> str:
 
 
 def _style_text(piece: Text) -> str:
-    """Return text with a single style as HTML."""
     shown = escape(piece.plain)
     for style in " ".join(str(span.style) for span in piece.spans).split():
         if style == "bold":

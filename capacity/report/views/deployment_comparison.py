@@ -123,7 +123,7 @@ def _levels(answer: DeploymentComparison) -> Iterator[Curves]:
 
 
 def _latency_s(level: Level) -> float | None:
-    """Return the latency at the percentile of the SLO in s; for an SLO on each request, its ratio times the limit."""
+    """Return the latency in s that the SLO limits: at its percentile, or of the slowest request that has to meet it."""
     return level.ratio * level.limit_s if level.value_s is None else level.value_s
 
 

@@ -30,7 +30,9 @@ def gpu_support_view(answer: SupportMatrix) -> View:
         "Engines and weight formats by GPU", answer.gpus, [Column("GPU", ""), *_status_columns(answer)]
     )
     return View(
-        "", [matrix], notes=[f"the letters of a cell represent {', '.join(answer.weight_formats)}", legend]
+        "",
+        [matrix],
+        notes=[f"one letter for each format, in order: {', '.join(answer.weight_formats)}", legend],
     )
 
 

@@ -162,10 +162,7 @@ class VllmV0(QueuedPolicy):
         self.running = running
 
     def _decode(self, step: Step) -> None:
-        """Schedule a decode of each running request in order.
-
-        While blocks are missing, preempt the last request that is not yet scheduled in this step.
-        """
+        """Schedule a decode of each running request; without a free block, preempt the last one not yet scheduled."""
         queue, self.running = deque(self.running), []
         victims: list[Sequence] = []
         while queue:
