@@ -37,8 +37,7 @@ def deploy_files(
 ) -> dict[str, str]:
     """Return a dict from file name to text; `README.txt` states how to apply each file, or why it is not written.
 
-    `launches` and `pools`: one for each role (prefill, decode, or both). `in_flight`: requests in flight on all
-    replicas at the planned load.
+    `launches` and `pools`: one for each role. `in_flight`: requests in flight on all replicas at the planned load.
     """
     engine, release = engine_name(pools[0].engine), find_published_release(pools[0].engine)
     replicas = sum(pool.replicas for pool in pools)

@@ -76,7 +76,7 @@ class Units:
         ]
 
     def _place(self, seconds: float, like: Quantity | None, unit: str) -> int | None:
-        """Return the power of ten of the last digit that `like`'s interval supports; at most that of the first."""
+        """Return the power of ten of the last digit that the interval of `like` supports, at most the first digit."""
         place = None if like is None else last_supported_place(like.scale(1 / _SECONDS[unit]))
         return (
             min(place, math.floor(math.log10(abs(seconds) / _SECONDS[unit]))) if place and seconds else place

@@ -214,8 +214,7 @@ class _PlanFileWriter:
         )
 
     def _arrivals(self, workload: Workload, replicas: int, result: str) -> RandomArrivals | str:
-        """Return random arrivals. For a trace, or lengths that `vllm bench serve` cannot draw, write a file of
-        arrivals and return the flags that replay it."""
+        """Return random arrivals; for a trace or lengths vLLM cannot draw, write a trace and return flags for it."""
         plan, traffic, in_flight = self.plan, self.traffic, self.traffic.concurrency
         in_flight = in_flight and max(round(in_flight * replicas / self.candidate.replicas), 1)
         if traffic.trace is not None or traffic.length_distribution != "uniform":

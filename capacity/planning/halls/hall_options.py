@@ -109,7 +109,7 @@ class FoundOption:
         reason = self.reason
         if found and not own:
             ratio = self.provisioned_watts / chosen.provisioned_watts
-            reason = f"{ratio:.2f} x the power of the chosen one" if ratio > 1 else "higher objective"
+            reason = f"{ratio:.2f} x the power of the chosen option" if ratio > 1 else "higher objective"
         return HallOption(
             gpu=self.profile.name,
             power_cap_watts=self.profile.power_cap_watts,

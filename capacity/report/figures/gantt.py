@@ -44,8 +44,8 @@ def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
     """Return the timeline chart: each request's queue, prefill, decode and preemptions; batch size and KV use.
 
     `events` are the events of the run's Chrome trace (`simulator.timeline.Timeline.chrome_trace`). The slider moves a
-    line through all panels and shows the engine state at that time; Play moves it in real time. Only 400 requests are
-    shown.
+    line through all panels and shows the engine state at that time; Play moves it in real time. The chart
+    shows the first 400 requests.
     """
     lives = [event for event in events if event["ph"] == "X" and event["pid"] == REQUESTS]
     order = list(dict.fromkeys(int(event["tid"]) for event in sorted(lives, key=itemgetter("ts"))))

@@ -252,7 +252,7 @@ def front_chart(plan: Plan) -> Chart:
     return Chart(
         name="price_front",
         title="Price against the worst service level",
-        alt=f"{len(points)} Pareto-optimal deployments; those above {MAX_RATIO_SHOWN:g} times a limit are drawn there.",
+        alt=f"{len(points)} Pareto-optimal deployments, drawn at a ratio of at most {MAX_RATIO_SHOWN:g}.",
         figure=figure,
         rows=tuple(
             {"deployment": point.label, money: price, "worst level / limit": point.worst_ratio}

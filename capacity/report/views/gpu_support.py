@@ -29,11 +29,8 @@ def gpu_support_view(answer: SupportMatrix) -> View:
     matrix = Table(
         "Engines and weight formats by GPU", answer.gpus, [Column("GPU", ""), *_status_columns(answer)]
     )
-    return View(
-        "",
-        [matrix],
-        notes=[f"one letter for each format, in order: {', '.join(answer.weight_formats)}", legend],
-    )
+    letters = f"one letter for each format, in order: {', '.join(answer.weight_formats)}"
+    return View("", [matrix], notes=[letters, legend])
 
 
 def _status_columns(answer: SupportMatrix) -> list[Column]:

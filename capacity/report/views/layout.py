@@ -15,11 +15,8 @@ if TYPE_CHECKING:
 
 
 def view_parts(view: View, answer: Any, kind: str = "tables") -> list[Part]:
-    """Return a view as lines and tables.
-
-    `kind`: `tables` (blocks and details), `sheet` (blocks without details), `summary` (the blocks of the first screen
-    and the line `brief`) or `text` (a summary without that line).
-    """
+    """Return a view as lines and tables. `kind`: `tables` (blocks and details), `sheet` (blocks), `summary` (blocks of
+    the first screen and the line `brief`) or `text` (a summary without that line)."""
     more = {"tables": view.detail, "summary": [view.brief] if view.brief else []}.get(kind, ())
     shown: list[Part] = [view.title] if view.title else []
     blocks = {"summary": view.screen, "text": view.screen}.get(kind) or view.blocks
