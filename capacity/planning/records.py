@@ -103,11 +103,11 @@ class LaunchLine:
 class Ranked(WrittenRecord):
     """Deployment that meets the SLO.
 
-    `trial` is the simulation result with step times that are not exceeded at the required confidence, `predicted` the
-    one with predicted step times (None if not run). `launch` has a command for each kind of server; it is empty if the
-    engine is only a baseline that cannot be launched. `watts` and `joules_per_output_token` count every GPU at full
-    power; `drawn` is the power drawn at the served load. `confidence` is the highest tested level of
-    `step_error.LEVELS` at which the SLO is still met.
+    `trial` is the simulation result with step times at the required confidence (quantile of their prediction error),
+    `predicted` the one with predicted step times (None if not run). `launch` has a command for each kind of server; it
+    is empty if the engine is only a baseline that cannot be launched. `watts` and `joules_per_output_token` count every
+    GPU at full power; `drawn` is the power drawn at the served load. `confidence` is the highest tested confidence
+    (`step_error.LEVELS`) at which the SLO is still met.
     """
 
     FIRST: ClassVar[tuple[str, ...]] = ("label", "pools", "pool", "replicas", "router")
@@ -210,9 +210,9 @@ class Remedy:
 class NearestMiss(WrittenRecord):
     """Deployment within the limits of the search that comes closest to meeting the SLO but misses it.
 
-    `trial` is the simulation result with step times that are not exceeded at the required confidence, `predicted` the
-    one with predicted step times (None if not run). `reason` states the bound by which the search excluded the
-    deployment; None if the search simulated it.
+    `trial` is the simulation result with step times at the required confidence (quantile of their prediction error),
+    `predicted` the one with predicted step times (None if not run). `reason` states the bound by which the search
+    excluded the deployment; None if the search simulated it.
     """
 
     FIRST: ClassVar[tuple[str, ...]] = ("label", "pools")

@@ -146,7 +146,7 @@ def batch_api_costs(
 
 
 def idle_job(billing: Billing, full: Rates, *, watts: float, usd_per_hour: float) -> IdleJob | None:
-    """Return the time and energy of the batch job in idle hours of the replicas; None if one of the two is not
+    """Return the time and energy of the batch job in idle hours of the replicas; None if no job or no idle hours are
     given."""
     if billing.idle_hours_per_day is None or billing.documents is None or billing.deadline_hours is None:
         return None

@@ -135,8 +135,8 @@ class Bill(AnswerRecord):
     `served`, `verdict`, `offered_requests_per_s`, `needed` and `utilization` are None if no load is given;
     `offered_requests_per_s` is also None for a closed loop. If more requests arrive than can be served, `served` equals
     `full`. `levels` compare a simulation at predicted step times with each SLO. If the traffic is longer than the
-    `slo_window` that the user asks for, they describe the worst window, which is the field `slo_window`. `break_even`
-    uses the API price given by flags, `apis` the prices of the price list.
+    window length that the user sets, they are the results in the worst window, and the field `slo_window` is that
+    window. `break_even` uses the API price given by flags, `apis` the prices of the price list.
     """
 
     SCHEMA: ClassVar[str] = "capacity/cost/v1"

@@ -61,7 +61,7 @@ def api_price_list() -> tuple[ApiPrice, ...]:
 
 
 def read_api_prices(path: str | Path) -> tuple[ApiPrice, ...]:
-    """Read a list in the format of `capacity/planning/bills/hosted_prices.csv`. Raises MalformedFile with the line."""
+    """Read API prices from a CSV file with the columns of the package's `hosted_prices.csv`. Raises MalformedFile."""
     return read_price_rows(path, REQUIRED_COLUMNS, lambda row, where: _price(row, path, where))
 
 

@@ -107,8 +107,8 @@ class Arrangement:
     ) -> tuple[list[RequestPath], list[RequestPath]] | None:
         """Return two lists of request paths: those to the first token, and those to the last token.
 
-        None if the times of a model that requests reach are unknown. An answer that is judged first is shown only
-        after the judgement, so its first token arrives with its last. The round trip to the client counts once per
+        None if a model is used whose latency is unknown. An answer that is judged first is shown only after the
+        judgement, so its first token arrives with its last. The round trip to the client counts once per
         request, even if several models process the request.
         """
         judge = Stage.constant(self.judge_s)
@@ -141,8 +141,8 @@ class Arrangement:
         return first, last
 
     def _distance(self, asked: tuple[AnswerTimes, ...]) -> tuple[Stage, ...]:
-        """Return a stage that corrects the times of the `asked` tiers to one client round trip; empty if all are
-        APIs."""
+        """Return a stage with the difference between one client round trip and those in the latencies of `asked`, the
+        tiers that process a request. Empty if there is no difference, or if all tiers are APIs."""
         counted = sum(waits.client_s for waits in asked)
         more = self.client_s - counted
         return (Stage.constant(more),) if more and (counted or not asked) else ()
@@ -219,7 +219,8 @@ class Arrangement:
 
 
 def _last_rate_within(usd: Callable[[float], float], most: float) -> float | None:
-    """Return the highest rate (0 to 1) up to which `usd(rate)` is at most `most`; None if `usd(0)` exceeds it."""
+    """Return the highest escalation or miss rate (0 to 1) up to which the cost `usd(rate)` is at most `most`; None if
+    `usd(0)` exceeds it."""
     found = None
     for step in range(STEPS + 1):
         if usd(step / STEPS) > most * (1 + EQUAL_COST_TOLERANCE):
@@ -233,7 +234,7 @@ def _exact_quantity(value: float) -> Quantity:
 
 
 def _sum_quantities(parts: Iterable[Quantity]) -> Quantity:
-    """Return the sum; the lower ends and the upper ends are added because all errors may have the same sign."""
+    """Return the sum; lower and upper ends of intervals are added, because all errors may have the same sign."""
     parts = list(parts)
     return Quantity(
         value=sum(part.value for part in parts),

@@ -141,7 +141,7 @@ class Sides:
     download: bool
 
     def hosted_side(self, price: ApiPrice, name: str) -> HostedSide:
-        """Return the tier on an API; `name` ("api" or "small_api") is the prefix of its settings."""
+        """Return a tier that uses an API; `name` ("api" or "small_api") is the prefix of its settings."""
         ttft_s, tpot_s = getattr(self.asked, f"{name}_ttft_s"), getattr(self.asked, f"{name}_tpot_s")
         output = self._output_len(name != "api")
         return HostedSide(price, float(self.traffic.input_len or 1), float(output), ttft_s, tpot_s)
@@ -149,8 +149,8 @@ class Sides:
     def own_side(
         self, model: str | Path | ModelSpec, pool: Pool, *, small: bool = False, output_len: int | None = None
     ) -> OwnSide:
-        """Return the tier on engines of a pool. Raises DoesNotFit, and InvalidInput without a GPU price or for
-        requests longer than the context."""
+        """Return a tier on your own engines, which `pool` describes. Raises DoesNotFit, and InvalidInput without a GPU
+        price or for requests longer than the context."""
         resolved = resolve(model, pool, profiles=self.profiles, download=self.download)
         if small and pool.tensor_parallel_size == 1 and self.asked.small_tensor_parallel_size is None:
             size = None if resolved.memory.fits else resolved.smallest_tensor_parallel_size

@@ -55,7 +55,7 @@ class Tier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CascadeTotals:
-    """Cost and latency over all requests; `usd_per_request` is the cost with whole engines."""
+    """Cost and latency over all requests; `usd_per_request` has the engine counts rounded up."""
 
     billed_gpus: int
     usd_per_month: Quantity

@@ -28,7 +28,7 @@ UNSTEADY_VERDICTS = ("saturated", "overloaded")  # verdicts with a growing queue
 
 
 class AnswerTimes(NamedTuple):
-    """Times to the first and to the last token of an answer; `warning` if the queue grows.
+    """Times to the first and to the last token of an answer; `warning` is a note if the queue grows without bound.
 
     `client_s`: round-trip time between client and server that both times include; 0 for an API, where it is unknown.
     """
@@ -155,7 +155,7 @@ Side = HostedSide | OwnSide
 
 
 def answer_times(answer: Simulation) -> AnswerTimes:
-    """Return the times to the first and last token of the completed requests, with their intervals."""
+    """Return TTFT and E2E latency of each completed request, with the prediction intervals of their mean and p95."""
     verdict, records = answer.verdict, answer.run.records
     warning = None
     if verdict is not None and verdict.verdict in UNSTEADY_VERDICTS:

@@ -91,7 +91,7 @@ def _unshared_tokens(workload: Workload) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """Lower bounds of one engine, computed without simulation.
+    """Lower bounds on replicas, latency and engine time per request for one engine, computed without simulation.
 
     `min_replicas`: fewer replicas cannot serve the load. `reason`: why no number of replicas can meet the SLO; None if
     one might. `ratio`: the highest ratio of a latency on an empty engine to its limit. `work_s`: engine time of one

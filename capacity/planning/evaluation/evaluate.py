@@ -158,9 +158,11 @@ def _stretches_that_miss(
     *,
     alone: bool,
 ) -> list[SimulationResult] | None:
-    """Simulate the busiest stretches of `part`; return the results once a miss of the SLO is very likely, else None.
+    """Simulate the busiest stretches (consecutive requests) of `part`, the requests of one replica or of all.
 
-    `total` and `alone` are those of `projected_miss_ratio`.
+    Return the results once a miss of the SLO is very likely; None if it is not.
+
+    `total` and `alone` are passed to `projected_miss_ratio`.
     """
     looks: list[SimulationResult] = []
     for stretch in _busiest_first(part)[:MAX_STRETCHES]:

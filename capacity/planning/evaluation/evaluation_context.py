@@ -39,8 +39,9 @@ class OutOfTime(Exception):
 class EvaluationRequest(NamedTuple):
     """Request to evaluate one candidate, with the options of `evaluate_engines`.
 
-    `confidence`: probability with which step times are not exceeded; None: as predicted. `first_tokens`: end every
-    request with its first token and compare only latencies from arrival to first token with their limits. `whole`: if
+    `confidence`: simulate with the step times at this quantile of their prediction error; None: as predicted.
+    `first_tokens`: end every request with its first token and compare only latencies up to that token with their
+    limits. `whole`: if
     the search uses only the busiest window of the traffic, evaluate the whole traffic window by window.
     """
 
@@ -55,13 +56,14 @@ class EvaluationRequest(NamedTuple):
 
 
 def first_request(candidate: Candidate, confidence: float | None) -> EvaluationRequest:
-    """Return the request for a quick evaluation: one replica may represent all replicas, and one draw all draws."""
+    """Return the request for a quick evaluation: one replica may represent all, and one draw of the traffic all."""
     return EvaluationRequest(candidate, confidence, sample=True, first_draw=True)
 
 
 @dataclass(kw_only=True)
 class EvaluationContext:
-    """Model, draws of the traffic, and SLO to evaluate candidates; resolved pools and step models are cached.
+    """Model, draws of the traffic (with different seeds) and SLO to evaluate candidates; caches resolved pools and
+    step models.
 
     With `windows` (busiest first), `workloads` holds the requests of the busiest window and `whole` all requests. With
     `steady` traffic, a candidate for which these draws are too short is evaluated on longer ones.
@@ -136,7 +138,7 @@ class EvaluationContext:
             vars(resolved)["step_model"] = like.step_model  # fill the cached property
 
     def setup(self, pool: Pool, confidence: float | None) -> EngineSetup:
-        """Return the setup of one engine, with step times not exceeded with probability `confidence`; cached.
+        """Return the cached setup of one engine, with step times at quantile `confidence` of their prediction error.
 
         Raises what `resolve` and `setup_of` raise.
         """

@@ -89,7 +89,8 @@ class EvaluationPool:
         return whole or self.trials.get(full) or self.trials.get(ask)
 
     def trial(self, ask: EvaluationRequest, ahead: Ahead = tuple) -> Evaluation:
-        """Return the result of `ask`; idle workers run the next requests, returned by `ahead()`. Raises OutOfTime."""
+        """Return the evaluation of `ask`; meanwhile, idle workers run the evaluations that `ahead()` returns, which
+        will probably be requested next. Raises OutOfTime."""
         self.check()
         known = self.best_known(ask)
         if known is not None:
@@ -152,7 +153,7 @@ class EvaluationPool:
         return self._worker_pool.submit(run_task, task, self.until_s - time.monotonic())
 
     def _send(self, ask: EvaluationRequest, ahead: Ahead) -> None:
-        """Submit the requests that will probably follow `ask` to idle workers."""
+        """Submit to idle workers the evaluations of `ahead()`, which will probably be requested after `ask`."""
         self._collect()
         for other in ahead():
             if len(self._futures) >= self.workers:
@@ -163,8 +164,8 @@ class EvaluationPool:
                     self._futures[other] = future
 
     def _run_another(self, ahead: Ahead) -> None:
-        """Run another request of `ahead()` in this process while a worker runs the needed one; wait if there is
-        none."""
+        """Run the next evaluation of `ahead()` in this process while a worker runs the one that is needed now; if none
+        is left, wait for a worker."""
         self.check()
         other = next((ask for ask in ahead() if ask not in self._found and ask not in self._futures), None)
         if other is None:
@@ -182,7 +183,7 @@ class EvaluationPool:
                     self._found[ask] = trial
 
     def _result(self, future: Future[Evaluation | None]) -> Evaluation | None:
-        """Return a worker's result; None if it ran out of time or died, so that the trial runs in this process."""
+        """Return a worker's result; None if the worker ran out of time or died; the caller then runs the trial."""
         assert self._worker_pool is not None
         while not future.done():
             self.check()

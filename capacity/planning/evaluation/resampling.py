@@ -32,8 +32,8 @@ def resample_traffic(
 class SteadyTraffic:
     """Traffic at a constant mean rate without a fixed number of requests; a draw is a sample of this traffic.
 
-    The number of requests that a sample needs depends on the deployment's end-to-end latency, with step times that are
-    not exceeded with probability `confidence`.
+    The number of requests that a sample needs depends on the deployment's end-to-end latency, with step times at
+    quantile `confidence` of their prediction error.
     """
 
     traffic: Traffic

@@ -38,7 +38,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """Result for one SLO in a run.
+    """Result for one SLO in a simulation.
 
     `value_s` is the latency at the SLO's percentile; None for a limit on each request. `good_fraction` is the fraction
     of requests within the limit. `ratio` is latency divided by limit (above 1: missed). For a limit on each request,
@@ -248,7 +248,8 @@ def _ratio_at(ratios: Floats, share: float) -> float:
 
 
 def _level_of_each(slo: Slo, ratios: Floats, goal: Goal, *, met: bool) -> Level:
-    """Return the result for a limit on each request; `met`: enough requests meet all such limits together."""
+    """Return the result for an SLO without a percentile, which limits each request; `met`: enough requests meet all
+    such SLOs together."""
     return Level(
         slo=str(slo),
         limit_s=slo.limit_s,
@@ -314,7 +315,7 @@ def percentiles_of_draws(blocks: Sequence[Floats], draws: npt.NDArray[np.int64],
 def _index_of_rank(
     reached: npt.NDArray[np.int64], times: npt.NDArray[np.int64], ranks: npt.NDArray[Any]
 ) -> npt.NDArray[np.int64]:
-    """Return the position, in the sorted values of all blocks, of the value with the given rank of each resample."""
+    """Return the index of the value with rank `ranks[i]` of each resample i, in the sorted values of all blocks."""
     low = np.zeros(len(times), dtype=np.int64)
     high = np.full(len(times), len(reached) - 1)
     while (low < high).any():

@@ -32,7 +32,7 @@ class Factors:
 
 
 def factors_at(resolved: ResolvedPool, confidence: float | None) -> Factors:
-    """Return factors with which step times are not exceeded with probability `confidence`; None: as predicted."""
+    """Return factors that scale step times to quantile `confidence` of their prediction error; None: factors of 1."""
     if confidence is None:
         return Factors()
     bands = _reference_bands(resolved)

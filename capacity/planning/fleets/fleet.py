@@ -155,9 +155,8 @@ def _plan(
 
 
 def _conditional(layouts: Layouts, best: Layout | None) -> "dict[str, tuple[Conditional, ...]]":
-    """Return, by pool label, the cheaper alternatives to each pool of the best layout that have conditions.
-
-    Without a best layout, they are alternatives to one pool for all requests.
+    """Return, by pool label, cheaper alternatives to each pool of the best layout that lose quality or use drafts not
+    measured for the model. Without a best layout, they are alternatives to one pool for all requests.
     """
     sides = layouts.sides.get(() if best is None else best.thresholds_tokens, ())
     labels = ["all"] if best is None else [pool.label for pool in best.pools]
@@ -225,7 +224,8 @@ def _router(layout: Layout, ways: Split) -> str:
 
 
 def _best_proved(layouts: Layouts, context: EvaluationContext) -> tuple[Layout | None, FleetProof | None]:
-    """Return the best layout whose pools together meet the SLO, and this simulation; reject layouts that miss it."""
+    """Return the best layout whose pools together meet the SLO, and the simulation that shows it; reject layouts that
+    miss the SLO."""
     while (best := layouts.best) is not None:
         proof = _proof(best, layouts.pools, context)
         if proof.met:

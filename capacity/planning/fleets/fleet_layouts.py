@@ -60,7 +60,7 @@ class Layouts:
                 self.tried[place] = self._layout_at(other.threshold_tokens)
 
     def _runs(self, most_pools: int) -> int:
-        """Return the maximum number of plans: one per router for a single pool, and one per length range and goal."""
+        """Return the maximum number of plans: one per router for a single pool, one per length range and SLO goal."""
         count = len(self.thresholds)
         each = 1 if self.pools.ways.slo_of == "pool" else 1 + len(LONG_SHARES)
         between = math.comb(count, 2) if most_pools > 2 else 0
@@ -114,7 +114,7 @@ class Layouts:
         return goals_of_pools(goal, share) if share else []
 
     def _layout_of_count(self, count: int) -> Layout:
-        """Return the cheapest layout of `count` pools; without pools if the best layout so far costs no more."""
+        """Return the cheapest layout of `count` pools; a layout without pools if the best one so far costs no more."""
         leader, sides = self.best, self._cheapest_of(count)
         thresholds = tuple(side.span.up_to for side in sides if side.span.up_to is not None)
         proved = all(side.proved for side in self.pools.sides)

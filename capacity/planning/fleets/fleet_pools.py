@@ -62,7 +62,8 @@ class PoolPlan:
 
 @dataclass(kw_only=True)
 class PoolPlanner:
-    """Planner of a pool for each length range and goal, once, in 1/`runs_left` of the remaining time."""
+    """Planner of pools; plans each pair of a length range and an SLO goal once, in 1/`runs_left` of the remaining
+    time."""
 
     asked: PlanRequest
     ways: Split
@@ -174,7 +175,7 @@ class PoolPlanner:
         return plan
 
     def _request(self, side: PoolPlan, router: str, *, runs: int) -> PlanRequest | None:
-        """Return the plan request of one pool, with 1/`runs` of the remaining time; None if no time remains."""
+        """Return the input of `plan` for one pool, with 1/`runs` of the remaining time; None if no time remains."""
         own = {"short": self.ways.short_gpus, "long": self.ways.long_gpus}.get(name_of(side.span))
         update: dict[str, object] = {"routers": (router,), "gpus": own or self.asked.search.gpus}
         if limit_s := self.asked.search.time_limit_s:

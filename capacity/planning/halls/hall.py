@@ -1,8 +1,8 @@
 """`plan_hall`: for several models, find GPUs, power caps and replicas that serve their traffic within a power budget.
 
 The budget counts provisioned power: GPUs at their cap, hosts, network and cooling at full use. If all traffic fits, the
-answer minimizes the objective; else each model has the option with the least power per request, and the same share of
-every model's traffic is served.
+answer minimizes the objective; else each model has the GPU, power cap and configuration with the least power per
+request, and the same share of every model's traffic is served.
 """
 
 import math
@@ -119,10 +119,12 @@ def _objective(options: MutableMapping[str, object]) -> HallObjective:
 def _choose(
     found: Sequence[Sequence[FoundOption]], budget: float, objective: HallObjective
 ) -> tuple[list[FoundOption], float]:
-    """Return an option for each model, and the share of the traffic that the budget serves (above 1: headroom).
+    """Return an option (GPU, power cap and deployment) for each model, and the fraction of the traffic that the budget
+    serves (above 1: headroom).
 
-    The options minimize the summed objective within the budget. After each model, a partial sum is dropped if another
-    one needs no more power and has no higher objective. If all sums exceed the budget, the options minimize the power.
+    The options minimize the sum of the objective over the models, within the budget. After each model, a combination
+    is dropped if another one needs no more power and has no higher objective. If all combinations exceed the budget,
+    the options minimize the power.
     """
     sums: list[tuple[float, float, list[FoundOption]]] = [(0.0, 0.0, [])]
     for options in found:

@@ -41,14 +41,15 @@ SEARCH_DEFAULTS: Mapping[str, Any] = {
 """Axes of a hall's search, smaller than those of `plan`; the user's settings replace them."""
 FIXED_SEARCH: Mapping[str, Any] = {"objective": "gpus", "serving": "aggregated", "alternatives": False}
 UNUSED_FIELDS = ("serving", "alternatives", "max_gpus", "budget", "latency_tolerance")
-"""Fields of a search that a hall sets itself: its power is the limit, and one deployment per GPU and cap is kept."""
+"""Search settings that a user cannot set for a hall, which is limited by power and keeps one deployment per option."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoundOption:
-    """A GPU under a power cap: the deployment of one of `cells` equal cells, or the reason why there is none.
+    """A GPU under a power cap for one model, with the deployment that `plan` finds, or the reason why there is none.
 
-    `least_watts`: lower bound of the provisioned power for all of the traffic.
+    The traffic is divided into `cells` equal parts; `cell` is the deployment that serves one of them. `least_watts`:
+    lower bound of the provisioned power for all of the traffic.
     """
 
     profile: HardwareProfile
@@ -60,7 +61,7 @@ class FoundOption:
 
     @property
     def found(self) -> tuple[Ranked, DrawnEnergy]:
-        """Return the deployment of a cell and the power that it draws; only for options with a deployment."""
+        """Return the deployment of one cell and the power that it draws. Requires that a deployment was found."""
         assert self.cell is not None
         assert self.cell.drawn is not None
         return self.cell, self.cell.drawn
@@ -174,7 +175,7 @@ class ModelRequest:
         return self.cost.is_given
 
     def plan_request(self, requests_per_s: float, **search: Any) -> PlanRequest:
-        """Return the plan request at this request rate, with the `search` settings replaced. Raises InvalidInput."""
+        """Return the input of `plan` at this request rate, with the `search` settings replaced. Raises InvalidInput."""
         return PlanRequest.build(
             self.model,
             self.search.model_copy(update=search),
@@ -196,7 +197,7 @@ class ModelRequest:
         return gpu_names(self.search, [str(self.profiles)] if self.profiles else [])
 
     def options(self, *, prune: bool, report: Callable[[int], None] | None = None) -> list[FoundOption]:
-        """Return all options, each with the deployment of a cell or the reason why there is none.
+        """Return every GPU under every power cap, each with the deployment of one cell or the reason why there is none.
 
         With `prune`, options are not simulated if the lower bound on their power is not below the power of the best
         option. `report` is called with the number of options so far.
@@ -216,7 +217,7 @@ class ModelRequest:
         return found
 
     def _lower_bounds(self) -> Iterator[FoundOption]:
-        """Yield each GPU under each cap with its least provisioned power and number of cells, or why it cannot run."""
+        """Yield each GPU under each cap with a lower bound on power and the number of cells, or why it cannot run."""
         folders = [str(self.profiles)] if self.profiles else []
         asked = self.plan_request(self.requests_per_s)
         for gpu in self._gpus:
@@ -232,8 +233,8 @@ class ModelRequest:
     def _lower_bound(
         self, asked: PlanRequest, capped: HardwareProfile, gpu: str, cap: float | str | None
     ) -> FoundOption:
-        """Return the option with a lower bound on its provisioned power: that of the engine with the least power per
-        request at its closed-form throughput, without an SLO."""
+        """Return this GPU under this power cap, with a lower bound on its provisioned power: that of the engine with
+        the least power per request at its closed-form throughput, without an SLO."""
         load = ServedLoad(
             requests_per_s=math.inf,
             input_tokens=asked.load.computed_input_tokens,
@@ -262,7 +263,8 @@ class ModelRequest:
         )
 
     def _plan_cell(self, option: FoundOption) -> FoundOption:
-        """Return the option with the plan of one cell, or with the reason why no deployment meets the SLO."""
+        """Return this GPU and power cap with the best deployment for one cell (an equal part of the model's traffic),
+        or with the reason why no deployment meets the SLO."""
         cap, gpu = option.profile.power_cap_watts, option.profile.name
         asked = self.plan_request(
             self.requests_per_s / option.cells,
@@ -281,4 +283,4 @@ class ModelRequest:
 
 
 MAX_CELL_GPUS = 4096
-"""No limit on the GPUs of a cell: the power budget limits the hall."""
+"""Limit on the GPUs of one cell; so high that it has no effect, because the power budget limits the hall."""

@@ -12,10 +12,10 @@ HallObjective = Literal["power", "cost", "gpus", "energy", "carbon"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HallOption:
-    """A GPU under a power cap for one model, for all of its traffic.
+    """A GPU under a power cap, with the deployment that serves all traffic of one model on it.
 
-    `power_cap_watts` None: no cap. Values are None if no deployment was found, with the `reason`; they are lower bounds
-    if `bound`. `chosen`: the option of the answer.
+    `power_cap_watts` None: no cap. If no deployment was found, `reason` states why, and values are None or, with
+    `bound`, lower bounds. `chosen`: whether the hall uses this GPU and cap for the model.
     """
 
     gpu: str

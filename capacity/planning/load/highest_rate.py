@@ -30,8 +30,8 @@ Value = TypeVar("Value")
 class HighestRate:
     """Highest request rate that meets the SLO; 0 if no rate meets it.
 
-    `predicted` is the rate with predicted step times, `at_confidence` with step times not exceeded with probability
-    `confidence`, `low` and `high` with step times at the ends of their 90 % interval. `sampling_low` to
+    `predicted` is the rate with predicted step times, `at_confidence` with step times at quantile `confidence` of their
+    prediction error, `low` and `high` with step times at the ends of their 90 % interval. `sampling_low` to
     `sampling_high` is the 90 % interval of `predicted` over draws of the traffic (Student's t over `replications`
     draws, each bisected separately); None with a single draw.
     """
@@ -47,7 +47,7 @@ class HighestRate:
 
 
 class RatePoint(NamedTuple):
-    """One run: request rate, quantile of the step-time error (`level`), and index of the draw."""
+    """Settings of one simulation: request rate, quantile of the step-time error (`level`), and index of the draw."""
 
     rate: float
     level: float | None = None
@@ -98,7 +98,7 @@ class RateRuns:
         )
 
     def evaluate_all(self, rates: Sequence[float]) -> list[Evaluation]:
-        """Return the evaluations at these rates; each simulation runs to its end."""
+        """Return the evaluations at these rates; each simulates all requests, even if the SLO is already missed."""
         chains: list[Generator[RatePoint, Evaluation, Evaluation]] = [
             single_request(RatePoint(rate)) for rate in rates
         ]

@@ -23,7 +23,8 @@ Accept = Callable[[Evaluation], bool]
 
 @dataclass(eq=False)
 class BestFirstSearch:
-    """Search for the best accepted candidate among `start`; `improved` is called with each better candidate.
+    """Search for the best candidate in `start` whose evaluation `accept` accepts; `improved` is called with each better
+    candidate.
 
     `full`: simulate all replicas in every evaluation; otherwise one replica may represent all until the final
     verification. `below`: search only for candidates with a sort key below this one. `whole`: the best candidate must
@@ -69,7 +70,7 @@ class BestFirstSearch:
             self._verify()
 
     def merge(self, other: "BestFirstSearch") -> None:
-        """Add the candidates that `other`, a search over some of the same entries, has resolved."""
+        """Add the candidates that `other`, a search over some of the same candidates, has resolved."""
         known = {id(contender) for contender in self._contenders}
         self._contenders += [each for each in other._contenders if id(each) not in known]
         self._heap = [
@@ -116,8 +117,8 @@ class BestFirstSearch:
         return self.below if self.best is None else self.best.order
 
     def _pop_next(self) -> tuple[int, Entry] | None:
-        """Remove and return the next entry: that of the best candidate until its fewest replicas are known, then the
-        first in the queue. None if no entry can be better."""
+        """Remove and return the next engine to evaluate: that of the best candidate until its fewest replicas are
+        known, then the first in the queue. None if no other can be better."""
         if self._owner is not None and self._ask(self._owner) is not None:
             at = next((at for at, item in enumerate(self._heap) if item[2] is self._owner), None)
             if at is not None:

@@ -91,7 +91,7 @@ class CandidateFamily(Side):
         return objective_of(self.search, self.price, self.gpus(replicas), lambda: self.drawn(replicas))
 
     def order(self, replicas: int) -> Order:
-        """Return the sort key among answers: objective, published quality loss, complexity penalty, replicas."""
+        """Return the sort key, the lowest being the best: objective, quality loss, complexity penalty, replicas."""
         return (self.objective(replicas), self.loss, self.complexity, replicas)
 
     def most_below(self, order: Order) -> int:
@@ -151,7 +151,7 @@ class EvaluatedCandidate(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class CandidateRecord:
-    """Candidate families that may meet the SLO according to exact checks and bounds, and the rejected candidates."""
+    """Candidate families that exact checks and bounds do not exclude, and the rejected candidates."""
 
     options: list[CandidateFamily] = field(default_factory=list)
     rejected: list[Rejection] = field(default_factory=list)

@@ -105,7 +105,7 @@ class CandidateGenerator:
     def _record_candidate(
         self, prospect: UnresolvedCandidate, seen: Sequence[ReplicaSearch] | Exclusion
     ) -> None:
-        """Record a resolved candidate or its rejection; engines that cannot run are not counted in the space."""
+        """Record a resolved candidate or its rejection; engines that cannot run are not counted as search space."""
         survey, candidate = self.survey, prospect.candidate
         if not isinstance(seen, Exclusion):
             survey.options += [option for contender in seen for option in contender.options]

@@ -222,13 +222,13 @@ def _round_to(rounded: Callable[[float], int], value: float, digits: int) -> flo
 
 
 def _deployment(state: PlanSearch, candidate: Candidate) -> Remedy:
-    """Return a remedy without a change: the deployment with its GPUs and price."""
+    """Return a record of the deployment with its GPUs and price; the caller fills in `change`."""
     usd_per_hour = state.generator.market.usd_per_hour(candidate.pool.gpu, candidate.num_gpus)
     return make_from(Remedy, candidate, change={}, usd_per_hour=usd_per_hour)
 
 
 def _bound_misses(survey: CandidateRecord) -> tuple[Miss, ...]:
-    """Return the miss if nothing was simulated: of the latency bound closest to its limit, or else of the GPU limit."""
+    """Return why no candidate was simulated: the SLO whose latency bound is closest to its limit, or the GPU limit."""
     unmeetable = survey.nearest.get("unmeetable")
     if unmeetable is not None:
         ratio, candidate, reason = unmeetable

@@ -103,9 +103,9 @@ def _conditional(state: PlanSearch, ranking: Ranking) -> tuple[Conditional, ...]
 
 
 def _plan(state: PlanSearch, *, explain: bool) -> Plan:
-    """Build the plan, with closer evaluation of the best answers as time allows.
+    """Build the plan; as time allows, evaluate the best deployments more closely.
 
-    The load in the plan, such as the request rate, is that of the requests on which the best answer was evaluated.
+    The load in the plan, such as the request rate, is that of the requests on which the best deployment was evaluated.
     """
     search, best, load = state.search, state.best, state.load
     context = state.context if best is None else state.context.context_of(best.candidate)

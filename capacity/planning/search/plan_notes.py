@@ -134,7 +134,7 @@ def warnings_of(context: EvaluationContext, ranked: Sequence[Ranked]) -> tuple[s
 
 
 def response_note(context: EvaluationContext, ranked: Sequence[Ranked]) -> list[str]:
-    """Return a note with the response time of the best deployment, if the request rate of users assumes none."""
+    """Return a note with the response time of the best deployment, if the rate of `users` was computed without one."""
     traffic = None if context.steady is None else context.steady.traffic
     predicted = ranked[0].predicted if ranked else None
     if traffic is None or traffic.users is None or traffic.response_s or predicted is None:
@@ -161,7 +161,7 @@ def _acceptance(name: str, ranked: Sequence[Ranked], model: ModelSpec) -> str:
 
 
 def lighter_misses(best: EvaluatedCandidate | None) -> list[str]:
-    """Return a note if the answer misses the SLO in windows that are not judged because they have too little work."""
+    """Return a note if the best deployment misses the SLO in windows with little work, where it is not required."""
     windows = () if best is None else best.trial.windows
     missed = [each for each in windows if not each.judged and each.ratio > 1]
     if not missed:

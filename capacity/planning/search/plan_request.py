@@ -108,7 +108,7 @@ class PlanRequest:
         return Load.average(self.workloads, endless=self.steady is not None)
 
     def context(self) -> EvaluationContext:
-        """Return the context that evaluates candidates on the busiest window, and answers on the whole traffic."""
+        """Return the context that evaluates candidates on the busiest window, and final deployments on all traffic."""
         return make_from(EvaluationContext, self, slo_window=self.search.slo_window).for_workloads(
             self.workloads
         )
@@ -154,7 +154,7 @@ def check_search(search: Search, cost: Cost) -> None:
 
 
 def check_goal(slos: Sequence[Slo], workload: Workload) -> None:
-    """Raise InvalidInput if arrivals do not wait for answers and no SLO limits a latency that includes queueing."""
+    """Raise InvalidInput for an open loop (arrivals do not wait for answers) without an SLO on TTFT or E2E latency."""
     waits = any(slo.includes_wait for slo in slos)
     if not waits and not workload.is_closed_loop:
         raise InvalidInput("no limit on ttft or e2el, so queues grow without bound: add --slo ttft:p95:2s")

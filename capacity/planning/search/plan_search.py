@@ -90,12 +90,12 @@ class PlanSearch:
 
     @property
     def all_entries(self) -> list[Entry]:
-        """Return all entries of the search without conditions, including unresolved and rejected ones."""
+        """Return all candidates without conditions (`conditions_of`), including unresolved and rejected ones."""
         return [*self.entries, *(() if self.all is None else self.all.entries)]
 
     def run(self, *, savings_below: float | None = None) -> None:
-        """Run all stages until the time limit or Ctrl-C; with `savings_below`, search only for deployments with
-        conditions and an objective below it."""
+        """Run all stages until the time limit or Ctrl-C; with `savings_below`, search only for deployments that have
+        conditions (`conditions_of`) and an objective below it."""
         self.evaluator.tick, self.evaluator.until_s = self._tick, self.until_s
         try:
             if savings_below is not None:
@@ -152,8 +152,8 @@ class PlanSearch:
             self._search_below(several, [*seen, *rest], least)
 
     def _search_below(self, what: tuple[str, ...], entries: Sequence[Entry], least: float) -> list[Entry]:
-        """Search `entries` with the conditions `what` for an objective below `least`; return the resolved and
-        unresolved entries."""
+        """Search `entries`, the candidates with the conditions `what`, for an objective below `least`; return them all,
+        resolved or not."""
         if self.search.objective == "latency":
             contenders = [
                 each
@@ -217,7 +217,7 @@ class PlanSearch:
         limit: float,
         improved: Callable[[EvaluatedCandidate], None] | None = None,
     ) -> BestFirstSearch:
-        """Return a search for the fewest GPUs; it excludes entries whose latency bound exceeds `limit`."""
+        """Return a search for the fewest GPUs; it excludes candidates whose latency bound exceeds `limit`."""
         near = [
             entry
             for entry in entries
@@ -260,7 +260,7 @@ class PlanSearch:
         stage_search.run()
 
     def _record_improvement(self, tried: EvaluatedCandidate) -> None:
-        """Record a better answer, and reserve the time to verify it with all replicas."""
+        """Record a better deployment, and reserve the time to verify it with all replicas."""
         if self.first_answer_s is None:
             self.first_answer_s = self.elapsed_s
         if tried.trial.seen == "sample":
@@ -277,7 +277,7 @@ class PlanSearch:
         self._report()
 
     def _verify(self) -> None:
-        """Verify the best answer with all replicas after the time limit, within the grace period."""
+        """Simulate all replicas of the best deployment after the time limit, within the grace period."""
         try:
             if self.best is not None and self.all is not None:
                 self.all.verify()

@@ -1,4 +1,4 @@
-"""Rank the answers: the best of each GPU and weight format, then others."""
+"""Rank the deployments that meet the SLO: the best of each GPU and weight format, then all others."""
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
@@ -33,7 +33,7 @@ MEMORY_FLAG = ("vllm", "sglang", "tensorrt-llm")  # engines with a flag for the 
 
 
 class CloserEvaluation(NamedTuple):
-    """Results of the closer evaluation of an answer: `trial` at the required confidence, `predicted` with predicted
+    """Results of simulating a ranked deployment again: `trial` at the required confidence, `predicted` with predicted
     step times, and the highest confidence at which the SLO is met."""
 
     trial: Evaluation
@@ -43,7 +43,7 @@ class CloserEvaluation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """Ranking of the results of a search; simulates only the best answers again, for closer evaluation."""
+    """Ranking of the deployments that a search found; simulates only the best again, at several confidences."""
 
     context: EvaluationContext
     search: Search
@@ -196,7 +196,7 @@ def launch_lines(context: EvaluationContext, candidate: Candidate) -> tuple[Laun
 def _select_shown(
     answers: Iterable[EvaluatedCandidate], is_best: Callable[[EvaluatedCandidate], bool]
 ) -> list[tuple[EvaluatedCandidate, bool]]:
-    """Return the best answer of each hardware setup, sorted, and whether it is the best of its GPU and format."""
+    """Return the best deployment of each hardware setup, sorted, and whether it is the best of its GPU and format."""
     chosen: dict[tuple[object, ...], EvaluatedCandidate] = {}
 
     def order(tried: EvaluatedCandidate) -> tuple[Order, float]:

@@ -57,7 +57,7 @@ def not_recommended(conditional: Mapping[tuple[str, ...], Sequence[Entry]]) -> I
 
 
 def is_unresolved(entry: Entry, best: EvaluatedCandidate | None) -> bool:
-    """Return whether the entry may still contain a candidate that is better than `best`."""
+    """Return whether some number of replicas of this engine may still be better than `best`."""
     if isinstance(entry, ReplicaSearch) and entry.settled:
         return False
     return best is None or entry.order < best.order

@@ -51,7 +51,7 @@ class ReplicaSearch:
         return self.option.order(self.low)
 
     def ask(self, best: Order | None) -> EvaluationRequest | None:
-        """Return the next evaluation request; None if the search is settled or can find none before `best`.
+        """Return the next evaluation to run; None if the search is settled or cannot find one that sorts before `best`.
 
         With `best`, try the most replicas that sort before it; without, a growing number of replicas. Once some number
         meets the SLO, bisect.
@@ -223,7 +223,7 @@ class UnresolvedCandidate:
         return () if isinstance(self._seen, Exclusion) else self._seen
 
     def enter(self) -> Sequence[ReplicaSearch]:
-        """Record the result in the survey; return the replica searches, empty if the candidate is rejected."""
+        """Record the result, then return the replica searches of the candidate; empty if it is rejected."""
         contenders = self.look()
         assert self._seen is not None
         self.entered = True

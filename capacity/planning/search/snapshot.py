@@ -8,7 +8,8 @@ from capacity.planning.space import Candidate, Objective
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """State of a search: best answer so far, and how many engines of the current stage need no more evaluation."""
+    """State of a search: its current stage, the best deployment so far, and how many of the stage's engines need no
+    more evaluation (`settled`)."""
 
     elapsed_s: float
     stage: str

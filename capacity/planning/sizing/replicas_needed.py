@@ -1,8 +1,8 @@
 """Number of replicas that serve a load, and their cost; all commands use this computation.
 
-With an SLO, it is the planner's answer: the fewest replicas that meet the SLO in simulation, with step times that are
-not exceeded with probability `confidence`. Without an SLO, it is the fewest replicas at which the offered load is at
-most `STABLE_LOAD` times their throughput under a backlog, with predicted step times, so that `simulate` finds them
+With an SLO, it is the planner's answer: the fewest replicas that meet the SLO in simulation, with step times at
+quantile `confidence` of their prediction error. Without an SLO, it is the fewest replicas at which the offered load is
+at most `STABLE_LOAD` times their throughput under a backlog, with predicted step times, so that `simulate` finds them
 stable.
 """
 

@@ -32,11 +32,11 @@ def grid(
 ) -> DataFrame:
     """Return the answers of `verb` (fit, estimate or simulate) at every combination of the values in `vary`.
 
-    `vary` has a list of values for each varied keyword of the verb, or for `model`; `fixed` are keywords of all points.
-    The DataFrame has the columns of `sweep_results`, one row per point: `option.KEYWORD`, `status`, `reason`, and the
-    numbers of the answer. A point that fails has a reason. On a terminal, stderr shows a progress bar after a second.
+    `vary` has a list of values for each varied keyword of the verb, or for `model`; `fixed` are keywords of every
+    combination. The DataFrame has the columns of `sweep_results`, one row per combination: `option.KEYWORD`, `status`,
+    `reason` (of a failure), and the numbers of the answer. On a terminal, stderr shows a progress bar after a second.
     `workers`: parallel processes; a script with several must guard its own code with `if __name__ == "__main__"`.
-    Raises InvalidInput for invalid keywords, or if every point fails.
+    Raises InvalidInput for invalid keywords, or if every combination fails.
     """
     verbs = get_args(SweepSpec.model_fields["question"].annotation)
     if verb not in verbs:
@@ -57,5 +57,5 @@ def grid(
         store = Path(folder) / "points.sqlite"
         swept = sweep(build(SweepSpec, fields), store, workers=workers, progress=progress)
     if swept.failed == swept.points:
-        raise InvalidInput(f"no point could be computed: {(swept.first_failure or '')[:500]}")
+        raise InvalidInput(f"no combination of values could be computed: {(swept.first_failure or '')[:500]}")
     return swept.to_frame()

@@ -34,14 +34,14 @@ _OPENED = count()  # counts the sweeps of one process, which are different owner
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Result of one point: `answer` is canonical JSON; if it is None, `reason` has the cause."""
+    """Result of one sweep point: `answer` is canonical JSON; if it is None, `reason` has the cause."""
 
     answer: str | None
     reason: str | None
 
 
 def status_of(reason: str | None) -> str:
-    """Return the status of a point: "done", "does not fit" (also a valid answer), or "failed"."""
+    """Return the status of a sweep point: "done", "does not fit" (also a valid answer), or "failed"."""
     if reason is None:
         return "done"
     return "does not fit" if reason.startswith("DoesNotFit:") else "failed"
@@ -63,7 +63,7 @@ class Row:
 
 
 class Store:
-    """SQLite file with results of one or more sweeps; a row's key is the hash of the point's specification."""
+    """SQLite file with results of one or more sweeps, one row per point; its key is a hash of the point's input."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""Run a sweep on any executor, point by point; a point that fails is recorded and the sweep continues."""
+"""Run a sweep: compute each point in this process or on workers; a point that fails is recorded, and others run."""
 
 import json
 import time
@@ -168,7 +168,7 @@ class _Todo:
 
 
 def _run_chunks(chunks: _Todo, open_workers: PoolFactory | None, keep: Keep) -> None:
-    """Run chunks in parallel, or in this process if `open_workers` is None.
+    """Compute chunks of points in parallel, or in this process if `open_workers` is None.
 
     If a worker dies, run its points one at a time to find the point that causes it.
     """
@@ -186,7 +186,8 @@ def _run_chunks(chunks: _Todo, open_workers: PoolFactory | None, keep: Keep) -> 
 
 
 def _one_by_one(executor: Executor, suspects: deque[Point], deaths: Counter[str], keep: Keep) -> None:
-    """Run each suspect point alone; return early if the executor breaks, with the remaining points in `suspects`."""
+    """Compute points whose worker died (`suspects`) one at a time; return early if the executor breaks, with the
+    remaining points in `suspects`."""
     while suspects:
         alone = (suspects[0],)
         try:
@@ -252,7 +253,7 @@ def answer_point(point: Point) -> Answer:
 
 
 def _ask(point: Point) -> Mapping[str, object]:
-    """Return the answer of one point as a dictionary; pools and prices that points share are cached."""
+    """Compute one point and return its result as a dictionary; pools and prices that points share are cached."""
     from capacity.answers.estimate import estimate_of
     from capacity.answers.fit import fit_of
     from capacity.answers.phases import traffic_of

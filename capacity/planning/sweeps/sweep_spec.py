@@ -50,7 +50,7 @@ class SweepSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Point of a sweep: its whole specification, and the hash of the specification as key."""
+    """Point of a sweep: one command with one combination of options; `key` is a hash of all inputs."""
 
     question: str
     options: Options

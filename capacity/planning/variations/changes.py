@@ -30,7 +30,7 @@ def mean_context(workload: Workload) -> float:
 
 
 def best_drafts(resolved: ResolvedPool, name: str, in_flight: int, context: int) -> Fields:
-    """Return the pool fields of a draft method with the best number of drafts for this batch and context length."""
+    """Return the settings of a draft method, with the best number of draft tokens for this batch and context length."""
     way = find_speculator(name, resolved.model)
     drafts = Speculation(resolved, way).best_round(max(in_flight, 1), max(context, 1)).draft_tokens
     return {"speculator": name, "num_speculative_tokens": max(drafts, 1)}

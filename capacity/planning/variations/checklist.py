@@ -125,7 +125,7 @@ def _usual_kernels(resolved: ResolvedPool) -> Iterator[Change]:
 
 
 def _drafts(resolved: ResolvedPool, in_flight: int, context: int) -> Iterator[Change]:
-    """Yield a change for each draft method, with the best number of drafts for this batch and context length."""
+    """Yield a change for each draft method, with the best number of draft tokens for this batch and context length."""
     if resolved.pool.speculator is not None:
         yield Change("turn off speculative decoding", NO_DRAFTS)
         return

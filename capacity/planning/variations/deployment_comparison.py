@@ -1,8 +1,8 @@
 """Compare two to four deployments at equal served load within the SLO: replicas, bill and break-even load.
 
 The replicas are those of `replicas_needed`, as in `plan` and `cost`. The interval of a cost difference comes from
-paired draws: each constant of the step model has one error per draw, which all sides on that GPU and engine share.
-Errors on different GPUs or engines are drawn independently, which gives wider intervals.
+random draws of the errors of the step model, which deployments on the same GPU and engine share. Errors on different
+GPUs or engines are drawn independently, which gives wider intervals.
 """
 
 import itertools
@@ -95,11 +95,11 @@ class ComparedSide:
 class CostDifference:
     """Cost of `second` divided by that of `first`, minus 1, with the 90 % interval.
 
-    `bill` compares whole replicas for the load, `per_request` full replicas, so that rounding to whole replicas has no
-    effect. Both have no interval if a side may miss the SLO with step times at the slow end of their interval.
-    `cheaper_probability` and `equal_probability`: fractions of the draws in which the bill of `second` is lower or the
-    same. `break_even_below_per_s` and `_above_per_s`: the nearest request rates at which the cheaper side changes,
-    within a factor of 10.
+    `bill` compares the bills for the load, in whole replicas; `per_request` compares the cost per request of fully used
+    replicas, so rounding to whole replicas has no effect. Both have no interval if a deployment may miss the SLO with
+    step times at the slow end of their interval. `cheaper_probability` and `equal_probability`: fractions of the draws
+    in which the bill of `second` is lower or the same. `break_even_below_per_s` and `_above_per_s`: the nearest request
+    rates at which the other deployment becomes cheaper, within a factor of 10.
     """
 
     first: str
@@ -112,21 +112,21 @@ class CostDifference:
     break_even_above_per_s: float | None
 
     def text(self, change: Quantity) -> str:
-        """Return which side is cheaper and by how much, as text; `change` is the field `bill` or `per_request`."""
+        """Return text: which deployment is cheaper and by how much; `change` is the field `bill` or `per_request`."""
         if change.value == 0:
             text = f"{self.second} costs the same as {self.first}"
         else:
             word = "cheaper" if change.value < 0 else "more expensive"
             text = f"{self.second} is {abs(change.value):.0%} {word} than {self.first}"
         if change.low is None or change.high is None:
-            return f"{text} (no interval: a side may not meet the SLO)"
+            return f"{text} (no interval: a deployment may miss the SLO)"
         ends = (-change.high, -change.low) if change.value < 0 else (change.low, change.high)
         return f"{text} (90 % interval: {ends[0]:.0%} to {ends[1]:.0%})".replace("-0%", "0%")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentComparison(AnswerRecord):
-    """Deployments at equal served load; `differences` compare each other side with the first side that has a bill."""
+    """Deployments at equal served load; `differences` compare each with the first deployment that has a bill."""
 
     SCHEMA: ClassVar[str] = "capacity/deployment-comparison/v1"
     ROWS: ClassVar[str] = "sides"
@@ -161,9 +161,9 @@ def compare_deployments(
     """Compare 2 to 4 deployments at equal served load within the SLO: replicas, bill, utilization and break-even.
 
     A deployment is a file, a DeploymentFile or its fields; its own number of replicas is not used. All must have the
-    same traffic; those without traffic take that of the first. `slo` replaces the SLO of the use case. A side that
-    does not fit or cannot run has the reason instead of figures. Raises InvalidInput for different loads, a closed
-    loop, or a missing SLO, and the error of the first side if no side can run.
+    same traffic; those without traffic take that of the first. `slo` replaces the SLO of the use case. A
+    deployment that does not fit or cannot run has a reason instead of results. Raises InvalidInput for different
+    loads, a closed loop, or a missing SLO, and the error of the first deployment if none can run.
     """
     if not 2 <= len(deployments) <= len(LETTERS):
         raise InvalidInput(f"a comparison takes 2 to {len(LETTERS)} deployments, not {len(deployments)}")
@@ -200,17 +200,19 @@ def compare_deployments(
 
 
 def _common_traffic(deployments: Sequence[DeploymentFile]) -> Traffic:
-    """Return the traffic of all sides. Raises InvalidInput if two sides have different traffic."""
+    """Return the traffic of all deployments. Raises InvalidInput if two of them have different traffic."""
     given = {letter: each.traffic for letter, each in zip(LETTERS, deployments, strict=False)}
     known = {letter: traffic for letter, traffic in given.items() if traffic != Traffic()}
     if not known:
-        raise InvalidInput("no side has traffic: add input_len, output_len and request_rate to the first")
+        raise InvalidInput(
+            "no deployment has traffic: add input_len, output_len and request_rate to the first"
+        )
     first = next(iter(known.values()))
     unlike = [letter for letter, traffic in known.items() if traffic != first]
     if unlike:
         raise InvalidInput(
             f"{' and '.join(unlike)}: different traffic than {next(iter(known))}, but a comparison needs equal loads; "
-            "give all sides the same traffic"
+            "give all deployments the same traffic"
         )
     return first
 
@@ -218,7 +220,7 @@ def _common_traffic(deployments: Sequence[DeploymentFile]) -> Traffic:
 def _side(
     letter: str, described: DeploymentFile, traffic: Traffic, slo: Sequence[str], rate: float, **place: Any
 ) -> _Side:
-    """Return one side with its replicas and curve, or with the reason why it cannot run."""
+    """Return one deployment of the comparison with its replicas and latency curve, or why it cannot run."""
     pool = described.pools[0].model_copy(update={"replicas": 1})
     deployment = described.model_copy(update={"pools": (pool,), "traffic": traffic})
     model = getattr(deployment.model, "name", deployment.model)
@@ -247,7 +249,7 @@ def _size(
     rate: float,
     **place: Any,
 ) -> None:
-    """Set the replicas of a side that the load needs, and the curve of at most `MOST_SIMULATED` replicas."""
+    """Set the replicas of a deployment that the load needs, and the curve of at most `MOST_SIMULATED` replicas."""
     price = find_price_for_cost(resolved.profile.name, deployment.cost)
     traffic, profiles = deployment.traffic, place["profiles"]
     answer = replicas_needed(
@@ -294,10 +296,10 @@ def _curve_traffic(traffic: Traffic, replicas: int) -> Traffic:
 
 
 def _capacity_factors(side: _Side) -> Floats:
-    """Return, for each draw of the errors of a side's step model, the factor on the capacity of its replicas.
+    """Return, for each random draw of the error of a deployment's step times, the factor on its replicas' capacity.
 
-    The draws of a part of the error depend only on its name, the GPU and the engine. The factor is the ratio of the
-    rates that `curve` found at that quantile of the error and as predicted.
+    Each independent part of the error (`error_parts`) is drawn with a seed from its name, the GPU and the engine. The
+    factor is the ratio of the highest rate that `curve` found at that quantile of the error to the predicted one.
     """
     highest = side.found.highest
     assert side.resolved is not None
@@ -358,7 +360,7 @@ def _with_interval(value: Floats, draws: Floats) -> Quantity:
 
 
 def _break_even(first: ComparedSide, second: ComparedSide, rate: float) -> tuple[float | None, float | None]:
-    """Return the nearest rates below and above `rate` at which the cheaper side changes; None: none in the range.
+    """Return the nearest rates below and above `rate` at which the cheaper deployment changes; None without one.
 
     Bills change only at multiples of the capacity of a replica, so each interval between two multiples has one sign.
     """
@@ -382,7 +384,7 @@ def _break_even(first: ComparedSide, second: ComparedSide, rate: float) -> tuple
 
 
 def _verdict(sides: Sequence[ComparedSide], differences: Sequence[CostDifference], rate: float) -> str:
-    """Return one sentence: replicas and bill of each side, and which side is cheaper by how much."""
+    """Return one sentence: replicas and bill of each deployment, and which one is cheaper by how much."""
     text = f"At {rate:,.4g} requests/s within the SLO, {', '.join(map(_need, sides))}"
     changes = [each.text(each.bill) for each in differences]
     return "; ".join([text, *changes]) + "."

@@ -135,8 +135,8 @@ class _Repeats:
         return [(self._names.get(text, text), tokens) for text, tokens in prompt]
 
     def _repeat(self, request: int, prompt: Segments, model: Segments, answer: int, first: int) -> float:
-        """Give the new texts of `prompt` the names of the texts at the same positions in the earlier prompt `model`,
-        and its answer too if all texts match; return the number of hit tokens gained."""
+        """Replace the new texts of `prompt` with those at the same positions in `model`, an earlier prompt, and its
+        answer too if all texts match; return the number of hit tokens gained."""
         gained = 0.0
         next_text = [*(text for text, _ in model), answer][min(len(prompt), len(model))]
         for (text, tokens), (name, length) in zip(prompt[first:], model[first:]):

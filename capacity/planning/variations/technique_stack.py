@@ -285,7 +285,7 @@ class TechniqueStack:
         return means, run.summary.request_throughput
 
     def observations(self, beginning: Taken, steps: Sequence[StackStep]) -> Iterator[str]:
-        """Yield notes: basis of step times, context length at which a KV cache matters, overloaded steps."""
+        """Yield notes: basis of step times, context length at which a KV cache matters, overloaded deployments."""
         remarks = self.simulate_with(beginning).resolved.step_setting.remarks
         notes = self.simulate_with(beginning).resolved.step_model.notes
         yield from dict.fromkeys((*remarks, *notes))

@@ -34,11 +34,11 @@ BATCHING_NEEDS = ("kv-cache", "static-batching")
 
 @dataclass(frozen=True, slots=True)
 class TechniqueStep:
-    """Serving technique: pool fields without it (`off`) and with it (`on`), and the techniques it requires (`needs`).
+    """Serving technique: settings without it (`off`) and with it (`on`), and the techniques it requires (`needs`).
 
-    `continuous`: the technique turns on continuous batching. `drafting`: function that returns the fields of a draft
-    method for a pool, its batch size and its context length. `refused`: reason why the technique does not apply to this
-    deployment.
+    `continuous`: the technique turns on continuous batching. `drafting`: function that returns the settings of a
+    draft method for a pool, its batch size and its context length. `refused`: why the technique does not apply to
+    this deployment.
     """
 
     name: str
@@ -65,7 +65,7 @@ def techniques_by_name(resolved: ResolvedPool, workload: Workload) -> dict[str, 
             "tensor parallelism" + (f" over {ranks} GPUs" if ranks > 1 else ""),
             off={"tensor_parallel_size": 1},
             on={"tensor_parallel_size": ranks},
-            refused="the deployment has one GPU; -tp 2 adds this step" if ranks == 1 else None,
+            refused="the deployment has one GPU; -tp 2 adds this technique" if ranks == 1 else None,
         ),
     )
     return {step.name: step for step in found}
@@ -88,7 +88,8 @@ def ordered_techniques(names: Sequence[str] | None) -> tuple[str, ...]:
 def naive_fields(
     resolved: ResolvedPool, rungs: Mapping[str, TechniqueStep], workload: Workload
 ) -> dict[str, object]:
-    """Return the pool fields without any technique; an unset context length is set to what the traffic needs."""
+    """Return the settings of the deployment with every serving technique (KV cache, batching, quantization ...) turned
+    off; an unset context length is set to what the traffic needs."""
     fields: dict[str, object] = dict(resolved.pool.model_dump())
     if resolved.pool.max_model_len is None:
         fields["max_model_len"] = needed_context(resolved, workload)

@@ -83,7 +83,8 @@ def tornado(
     progress: Progress | None = None,
     **options: Any,
 ) -> Tornado:
-    """Compute cost and p95 latency with lengths, rate, hits, acceptance, price or step times changed by ±20 %.
+    """Compute cost and p95 latency with request lengths, request rate, prefix cache hits, draft acceptance, price or
+    step times changed by ±20 %.
 
     Traffic longer than `slo_window` is reduced to its busiest window. `progress(done, total)` is called after each
     input. Raises DoesNotFit.

@@ -83,7 +83,7 @@ def _no_answer_error(address: str, error: Exception) -> InvalidInput:
 
 @contextmanager
 def _silence_logging() -> Iterator[None]:
-    """Silence Dask's loggers in this context, because errors are reported in one line instead."""
+    """Silence Dask's loggers in this `with` block, because errors are reported in one line instead."""
     loggers = [logging.getLogger(name) for name in LOGGER_NAMES]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -96,7 +96,7 @@ def _silence_logging() -> Iterator[None]:
 
 
 async def _kind_of(address: str) -> str:
-    """Return the type of the Dask server at this address, such as "Scheduler". Raises TimeoutError and others.
+    """Return the type of the Dask server at this address, such as "Scheduler". Raises any error of the connection.
 
     Check this first, because a client would wait forever for a server that does not use the Dask protocol.
     """

@@ -87,11 +87,11 @@ def run_in_parallel(
     function: Callable[..., Answer],
     on_answer: Callable[[], None] = lambda: None,
 ) -> list[Value]:
-    """Run chains of dependent requests in parallel and return the value of each chain, in order.
+    """Run chains of dependent tasks in parallel and return the value of each chain, in order.
 
-    A chain is a generator that yields a request and receives its answer before the next request. `do(ask)` answers a
-    request in this process; without a worker pool, one chain runs after another. `function(*common, ask)` answers it on
-    a worker. `on_answer()` is called after each answer.
+    A chain is a generator that yields the argument `ask` of a task and receives its result before the next task.
+    `do(ask)` runs a task in this process; without a worker pool, one chain runs after another. `function(*common, ask)`
+    runs it on a worker. `on_answer()` is called after each result.
     """
     values: dict[int, Value] = {}
     flying: dict[Future[Answer], tuple[int, Ask]] = {}
@@ -101,7 +101,7 @@ def run_in_parallel(
         return answer
 
     def go_on(number: int, answer: Answer | None = None) -> None:
-        """Advance a chain with `answer` until a worker accepts its next request, or to its end."""
+        """Advance a chain with the result `answer` until a worker accepts its next task, or to its end."""
         while True:
             try:
                 ask = chains[number].send(answer)  # type: ignore[arg-type]  # None starts the chain
@@ -129,7 +129,7 @@ def run_in_parallel(
 
 
 def single_request(ask: Ask) -> Generator[Ask, Answer, Answer]:
-    """Return a chain with a single request; its value is the answer."""
+    """Return a chain with a single task, for `run_in_parallel`; its value is the task's result."""
     return (yield ask)
 
 
@@ -176,7 +176,7 @@ _is_recalled: ContextVar[Callable[[], bool] | None] = ContextVar("is_recalled", 
 
 @contextmanager
 def recall_scope(is_recalled: Callable[[], bool]) -> Iterator[None]:
-    """Set the function by which code in this context checks whether the caller no longer waits for its result."""
+    """Set, for this `with` block, the function that returns whether the caller no longer waits for the result."""
     token = _is_recalled.set(is_recalled)
     try:
         stop_if_recalled()

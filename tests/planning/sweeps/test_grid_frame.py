@@ -62,7 +62,7 @@ def test_models_vary_and_a_point_that_fails_has_its_reason() -> None:
             "fit",
             {"gpu": ["nope"]},
             {},
-            "no point could be computed: .*no hardware profile 'nope'",
+            "no combination of values could be computed: .*no hardware profile 'nope'",
         ),
     ],
 )
