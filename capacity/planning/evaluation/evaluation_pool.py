@@ -67,7 +67,7 @@ class EvaluationPool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the workers, also in the middle of a trial."""
+        """Stop the workers, also in the middle of an evaluation."""
         self._worker_pool = None
         self._stack.__exit__(OutOfTime, OutOfTime(), None)
 
@@ -174,7 +174,7 @@ class EvaluationPool:
             self._run(other)
 
     def _collect(self) -> None:
-        """Store the results of trials that workers have finished."""
+        """Store the results of the evaluations that workers have finished."""
         for ask, future in list(self._futures.items()):
             if future.done():
                 del self._futures[ask]
@@ -183,7 +183,7 @@ class EvaluationPool:
                     self._found[ask] = trial
 
     def _result(self, future: Future[Evaluation | None]) -> Evaluation | None:
-        """Return a worker's result; None if the worker ran out of time or died; the caller then runs the trial."""
+        """Return a worker's result; None if the worker ran out of time or died; the caller then evaluates it."""
         assert self._worker_pool is not None
         while not future.done():
             self.check()

@@ -237,7 +237,7 @@ def _ratios_of_requests(tables: Sequence[RequestTable], slo: Slo) -> Floats:
 
 
 def _ratio_at(ratios: Floats, share: float) -> float:
-    """Return the smallest ratio that at least the fraction `share` of the requests does not exceed."""
+    """Return the `share` quantile: the smallest ratio that at least this fraction of requests does not exceed."""
     count = len(ratios)
     if not count:
         return FAILED_LATENCY_S

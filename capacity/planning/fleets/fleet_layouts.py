@@ -30,7 +30,7 @@ CostOf = Callable[[int, int], float]  # cost of the part between two places; inf
 
 @dataclass(kw_only=True)
 class Layouts:
-    """Layouts tried so far, in order; `sides` maps the thresholds of each layout to the plans of its pools."""
+    """Layouts tried so far, in order; `sides` has the plans of the pools of each layout, by its thresholds."""
 
     pools: PoolPlanner
     thresholds: Sequence[int]

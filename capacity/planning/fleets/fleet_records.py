@@ -58,8 +58,8 @@ class FleetPool:
 class Layout(WrittenRecord):
     """Pools for consecutive ranges of request lengths, with the thresholds between them.
 
-    `num_pools` is the number requested; `pools` has only one if all requests are on the same side of a single
-    threshold. For three or more pools, only the cheapest layout over all thresholds is recorded. `pools` is empty if
+    `num_pools` is the number requested; `pools` has only one if all requests are below a single threshold, or
+    all above. For three or more pools, only the cheapest layout over all thresholds is recorded. `pools` is empty if
     no layout was found; `reason` then gives the cause. `objective` is the minimised value, spare replicas included ($
     per hour, or GPUs); None without pools.
     """

@@ -47,7 +47,7 @@ def plan_hall(
     traffic (with a request rate), search and prices. `options` and `slo` apply to models that do not set them.
     `power_budget`: provisioned watts of the facility, or text with a unit, such as "2MW". Without `objective`, the
     least provisioned power is chosen. `progress(done, total)` counts pairs of a GPU and a cap. Raises InvalidInput if a
-    model has no request rate, or if no option meets its SLO.
+    model has no request rate, or if no GPU meets its SLO.
     """
     budget = parse_power(power_budget)
     tables = _read_models(models)

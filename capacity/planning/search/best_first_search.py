@@ -1,8 +1,8 @@
-"""Best-first search: evaluate candidates in order of their lower bound until none can be better than the best answer.
+"""Best-first search: evaluate candidates in order of their lower bound until none can be better than the best found.
 
 An engine enters the queue with the objective of one replica as its lower bound (`UnresolvedCandidate`). When it
-reaches the front of the queue, it is resolved and its bounds are computed. Until a first answer exists, the queue is
-sorted by distance from the engine's defaults, then by lower bound.
+reaches the front of the queue, it is resolved and its bounds are computed. Until a first candidate meets the
+SLO, the queue is sorted by distance from the engine's defaults, then by lower bound.
 """
 
 import heapq

@@ -18,7 +18,8 @@ from capacity.pool.drafting import find_speculator
 
 
 def conditions_of(search: Search, model: ModelSpec, pool: Pool) -> tuple[str, ...]:
-    """Return the conditions of an engine as texts; empty if it can be recommended."""
+    """Return what a user must accept to run this engine, such as a quality loss, as texts; empty if it is
+    recommendable."""
     found = [_weights(search, model, pool), _cache(search, model, pool), _drafts(search, model, pool)]
     return tuple(condition for condition in found if condition is not None)
 

@@ -1,6 +1,6 @@
 """Stages of the planner: find the cheapest deployment, then the best of every GPU and weight format.
 
-Each stage is a `BestFirstSearch` in order of a lower bound of the objective, so if it is interrupted, its answer is
+Each stage is a `BestFirstSearch` in order of a lower bound of the objective, so if it is interrupted, its result is
 the best of the cheapest candidates. The time limit is checked between and during simulations.
 """
 

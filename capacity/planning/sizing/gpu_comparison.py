@@ -73,7 +73,7 @@ def compare_gpus(
 
     `gpu` in `options` is ignored. `slo`, or the SLO of the use case, applies to a request rate. `order`: price, month,
     ttft, tpot, throughput, throughput-per-gpu or gpus; None: price, or throughput-per-gpu without price options. A GPU
-    that cannot run the model is a row with the reason. Raises InvalidInput for an invalid order or load, and for
+    that cannot run the model has a reason instead of results. Raises InvalidInput for an invalid order or load, and for
     settings that every GPU rejects.
     """
     pool, traffic, cost = split(options, Pool, Traffic, Cost)

@@ -49,7 +49,7 @@ def status_of(reason: str | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Point of a sweep with its result; `answer` is empty if the point has none."""
+    """Point of a sweep with its result; `answer` is empty for a point that failed."""
 
     options: Options
     status: str
@@ -71,13 +71,14 @@ class Store:
         self._claimed = False
 
     def done_keys(self, *, failed: bool = True) -> set[str]:
-        """Return the keys of points with an answer; with `failed`, also of points that failed."""
+        """Return the keys of sweep points with a result; with `failed`, also of points that failed."""
         statuses = ("done", "failed") if failed else ("done", "done")
         rows = self._connection.execute("SELECT key FROM points WHERE status IN (?, ?)", statuses)
         return {key for (key,) in rows}
 
     def claim(self, points: Sequence[Point], *, failed: bool = True) -> list[Point]:
-        """Claim and return points without a result or another claim; with `failed`, a failure counts as a result."""
+        """Claim and return the sweep points that have no result and are not claimed by another process; with `failed`,
+        a failure counts as a result."""
         self._connection.execute("BEGIN IMMEDIATE")
         with self._connection:
             ours = []
@@ -90,7 +91,7 @@ class Store:
         return ours
 
     def release(self) -> None:
-        """Release the claimed points that have no stored result."""
+        """Release the sweep points that this process has claimed and not stored."""
         if self._claimed:
             # if the disk is full, the claims end with this process
             with suppress(sqlite3.Error), self._connection:
@@ -105,7 +106,7 @@ class Store:
         return row is not None and row[0] != self._owner and is_alive(row[0].rpartition("|")[0])
 
     def store_answers(self, points: Sequence[Point], answers: Sequence[Answer]) -> None:
-        """Store the answers of `points` in one transaction, and release their claims."""
+        """Store the results of sweep points in one transaction, and release their claims."""
         rows = [
             (
                 point.key,

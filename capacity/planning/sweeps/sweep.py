@@ -207,7 +207,7 @@ def _one_by_one(executor: Executor, suspects: deque[Point], deaths: Counter[str]
 
 
 def _run_in_parallel(worker_pool: WorkerPool, chunks: _Todo, keep: Keep) -> list[Point]:
-    """Run a limited number of chunks in parallel; return the points that no worker completed."""
+    """Compute chunks of points in parallel, a few per worker at a time; return the points that no worker completed."""
     flying: dict[Future[list[Answer]], tuple[Point, ...]] = {}
     lost: list[Point] = []
     while flying or (chunks and not worker_pool.is_lost):
@@ -233,7 +233,7 @@ def _run_in_parallel(worker_pool: WorkerPool, chunks: _Todo, keep: Keep) -> list
 
 
 def answer_points(chunk: Sequence[Point]) -> list[Answer]:
-    """Compute all points of a chunk on a worker; stop if the caller no longer waits for them."""
+    """Compute a chunk of sweep points on a worker; stop if the caller no longer waits for them."""
     answers = []
     for point in chunk:
         stop_if_recalled()
@@ -242,7 +242,7 @@ def answer_points(chunk: Sequence[Point]) -> list[Answer]:
 
 
 def answer_point(point: Point) -> Answer:
-    """Return the answer of a point as canonical JSON, byte-identical on every worker; or the reason for a failure."""
+    """Return the result of a sweep point as canonical JSON, byte-identical on every worker; or why it failed."""
     try:
         described = _ask(point)
     except CapacityError as error:

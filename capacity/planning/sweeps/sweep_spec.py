@@ -80,7 +80,8 @@ def read_sweep(path: str | Path) -> SweepSpec:
 
 
 def points(spec: SweepSpec) -> list[Point]:
-    """Return every distinct point in order. Raises InvalidInput for unknown fields or zipped lists of unequal size."""
+    """Return every distinct combination of options in order. Raises InvalidInput for unknown fields or zipped lists of
+    unequal size."""
     names = [*spec.fixed, *spec.vary]
     split({name: None for name in names if name != "model"}, Pool, Traffic, Service, Cost)
     if "model" not in names:

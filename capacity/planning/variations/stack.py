@@ -98,15 +98,15 @@ def stack(
         )
     if as_it_is.busiest_window is not None:
         requests = replace(requests, asked_per_s=None)  # judge overload by the window's own rate
-    rungs = techniques_by_name(resolved, requests)
+    techniques = techniques_by_name(resolved, requests)
     ladder = make_from(
         TechniqueStack,
         as_it_is,
         file,
         model=resolved.model if isinstance(file.model, ModelSpec) else file.model,
         workload=requests,
-        rungs=rungs,
-        naive=naive_fields(resolved, rungs, requests),
+        techniques=techniques,
+        naive=naive_fields(resolved, techniques, requests),
     )
     beginning = ladder.fewest_that_fit(names)
     steps = list(report_each(ladder.evaluate_steps(names, beginning), len(names), progress))

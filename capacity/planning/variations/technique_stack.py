@@ -1,4 +1,4 @@
-"""Deployments with an increasing number of techniques, each simulated once on the same requests."""
+"""Simulate a deployment with more and more serving techniques (KV cache, batching ...) on the same requests."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -131,20 +131,22 @@ class TechniqueStack:
     traffic: Traffic
     price: Price | None
     profiles: str | Path | None
-    rungs: Mapping[str, TechniqueStep]
+    techniques: Mapping[str, TechniqueStep]
     naive: Mapping[str, object]
     _known: dict[frozenset[str], SimulatedDeployment] = field(default_factory=dict)
     _drafting: dict[frozenset[str], Mapping[str, object]] = field(default_factory=dict)
 
     def fewest_that_fit(self, names: Sequence[str]) -> Taken:
-        """Return the fewest techniques with which the naive deployment fits. Raises DoesNotFit if none suffice."""
-        saving = tuple(name for name in SAVE_MEMORY if name in names and self.rungs[name].refused is None)
+        """Return the fewest techniques that make the deployment fit in memory. Raises DoesNotFit if none suffice."""
+        saving = tuple(
+            name for name in SAVE_MEMORY if name in names and self.techniques[name].refused is None
+        )
         for count in range(len(saving) + 1):
             for taken in combinations(saving, count):
                 if self._resolve_pool(taken).memory_without_advice.fits:
                     return taken
         self._resolve_pool(saving).memory.require_fit()
-        raise InvalidInput("the naive deployment does not fit")
+        raise InvalidInput("the deployment without techniques does not fit in memory")
 
     def evaluate_steps(self, names: Sequence[str], beginning: Taken) -> Iterator[StackStep]:
         """Yield the result of adding each technique to the techniques before it, starting with those in `beginning`."""
@@ -156,39 +158,39 @@ class TechniqueStack:
             yield step
 
     def _step(self, name: str, taken: Taken, beginning: Taken) -> StackStep:
-        rung = self.rungs[name]
-        refused = self._reason_not_taken(rung, taken, beginning)
+        technique = self.techniques[name]
+        refused = self._reason_not_taken(technique, taken, beginning)
         if refused is None:
             try:
-                return self._make_step(rung, taken, beginning)
+                return self._make_step(technique, taken, beginning)
             except CapacityError as error:
                 refused = str(error)
-        return StackStep(technique=name, title=rung.title, flags="", refused=refused)
+        return StackStep(technique=name, title=technique.title, flags="", refused=refused)
 
-    def _reason_not_taken(self, rung: TechniqueStep, taken: Taken, beginning: Taken) -> str | None:
-        if rung.refused is not None:
-            return rung.refused
-        if rung.name in beginning:
-            return "part of the naive deployment, which does not fit without it"
-        lacking = [need for need in rung.needs if need not in taken]
+    def _reason_not_taken(self, technique: TechniqueStep, taken: Taken, beginning: Taken) -> str | None:
+        if technique.refused is not None:
+            return technique.refused
+        if technique.name in beginning:
+            return "part of the first deployment, which does not fit in memory without it"
+        lacking = [need for need in technique.needs if need not in taken]
         return f"requires {', '.join(lacking)}, which must be added before it" if lacking else None
 
-    def _make_step(self, rung: TechniqueStep, taken: Taken, beginning: Taken) -> StackStep:
-        before, after = self.simulate_with(taken), self.simulate_with((*taken, rung.name))
-        needs = tuple(need for need in rung.needs if need not in beginning)
+    def _make_step(self, technique: TechniqueStep, taken: Taken, beginning: Taken) -> StackStep:
+        before, after = self.simulate_with(taken), self.simulate_with((*taken, technique.name))
+        needs = tuple(need for need in technique.needs if need not in beginning)
         ground = self.simulate_with((*beginning, *needs))
         own = factors_between(before.figures, after.figures)
         alone: Factors | None = None
         try:
             alone = factors_between(
-                ground.figures, self.simulate_with((*beginning, *needs, rung.name)).figures
+                ground.figures, self.simulate_with((*beginning, *needs, technique.name)).figures
             )
             why = _explain_factors(own, alone, before.figures, after.figures, ground.figures)
         except CapacityError as error:
             why = f"cannot run alone: {error}"
         return StackStep(
-            technique=rung.name,
-            title=rung.title,
+            technique=technique.name,
+            title=technique.title,
             flags=after.flags,
             figures=after.figures,
             own=own,
@@ -204,7 +206,7 @@ class TechniqueStack:
         if key not in self._known:
             self._choose_drafts(taken)
             resolved = self._resolve_pool(taken)
-            scheduling = "continuous" if any(self.rungs[name].continuous for name in taken) else "static"
+            scheduling = "continuous" if any(self.techniques[name].continuous for name in taken) else "static"
             resolved.memory.require_fit()
             figures = self._figures(resolved, scheduling)
             flags = _flags(resolved.pool, scheduling)
@@ -214,7 +216,7 @@ class TechniqueStack:
     def _choose_drafts(self, taken: Taken) -> None:
         """Choose the number of draft tokens from the mean batch size that the deployment has without drafts."""
         for name in taken:
-            choose = self.rungs[name].drafting
+            choose = self.techniques[name].drafting
             if choose is not None:
                 below = self.simulate_with(tuple(other for other in taken if other != name))
                 batch, context = round(below.figures.mean_batch_size), round(mean_context(self.workload))
@@ -223,7 +225,7 @@ class TechniqueStack:
     def _resolve_pool(self, taken: Taken) -> ResolvedPool:
         fields = dict(self.naive)
         for name in taken:
-            fields |= self.rungs[name].on
+            fields |= self.techniques[name].on
         fields |= self._drafting.get(frozenset(taken), {})
         return resolve(self.model, build(Pool, fields), profiles=self.profiles)
 
@@ -309,7 +311,7 @@ class TechniqueStack:
 
         low, high = 1, without.max_model_len
         if not twice(high):
-            yield f"Up to {high:,} tokens of context, a step without KV cache takes less than twice as long."
+            yield f"Up to {high:,} tokens of context, a step without KV cache takes less than twice as long as with it."
             return
         while low < high:
             middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Serving techniques in the usual order of adding them, each with the settings of a deployment without and with it."""
+"""Serving techniques in the usual order of adding them, each with the settings that turn it off and on."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -86,15 +86,15 @@ def ordered_techniques(names: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def naive_fields(
-    resolved: ResolvedPool, rungs: Mapping[str, TechniqueStep], workload: Workload
+    resolved: ResolvedPool, techniques: Mapping[str, TechniqueStep], workload: Workload
 ) -> dict[str, object]:
     """Return the settings of the deployment with every serving technique (KV cache, batching, quantization ...) turned
     off; an unset context length is set to what the traffic needs."""
     fields: dict[str, object] = dict(resolved.pool.model_dump())
     if resolved.pool.max_model_len is None:
         fields["max_model_len"] = needed_context(resolved, workload)
-    for rung in rungs.values():
-        fields |= rung.off
+    for technique in techniques.values():
+        fields |= technique.off
     return fields
 
 

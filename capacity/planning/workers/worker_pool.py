@@ -25,7 +25,7 @@ class NotDone(Exception):
 
 
 class Recalled(Exception):
-    """The caller no longer waits for this task."""
+    """Raised to end a task because its caller no longer waits for the result."""
 
 
 @dataclass(kw_only=True)

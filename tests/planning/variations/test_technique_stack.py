@@ -17,15 +17,15 @@ TRAFFIC = Traffic(input_len=200, output_len=20, concurrency=4, num_prompts=8)
 def ladder(model: str = "llama-3.1-8b", **fields: object) -> TechniqueStack:
     requests = make_workload(TRAFFIC)
     resolved = resolve(model, Pool.model_validate({"gpu": "h100"} | fields))
-    rungs = techniques_by_name(resolved, requests)
+    techniques = techniques_by_name(resolved, requests)
     return TechniqueStack(
         model=model,
         workload=requests,
         traffic=TRAFFIC,
         price=None,
         profiles=None,
-        rungs=rungs,
-        naive=naive_fields(resolved, rungs, requests),
+        techniques=techniques,
+        naive=naive_fields(resolved, techniques, requests),
     )
 
 

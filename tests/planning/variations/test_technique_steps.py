@@ -1,4 +1,4 @@
-"""The rungs: what each technique is without and with, for deployments that say something about it already."""
+"""The techniques: what each technique is without and with, for deployments that say something about it already."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ def workload(**fields: object) -> Workload:
     )
 
 
-def rungs(model: str = MODEL, requests: Workload | None = None, **fields: object) -> dict[str, TechniqueStep]:
+def techniques(
+    model: str = MODEL, requests: Workload | None = None, **fields: object
+) -> dict[str, TechniqueStep]:
     pool = Pool.model_validate({"gpu": "h100"} | fields)
     return techniques_by_name(resolve(model, pool), requests or workload())
 
 
 def test_there_is_one_for_each_name_in_order() -> None:
-    assert tuple(rungs()) == ORDER
-    for rung in rungs().values():
-        assert set(rung.on) <= set(Pool.model_fields)
-        assert set(rung.off) <= set(Pool.model_fields)
-        assert all(ORDER.index(need) < ORDER.index(rung.name) for need in rung.needs)
+    assert tuple(techniques()) == ORDER
+    for technique in techniques().values():
+        assert set(technique.on) <= set(Pool.model_fields)
+        assert set(technique.off) <= set(Pool.model_fields)
+        assert all(ORDER.index(need) < ORDER.index(technique.name) for need in technique.needs)
 
 
 @pytest.mark.parametrize(
@@ -56,23 +58,23 @@ def test_there_is_one_for_each_name_in_order() -> None:
     ],
 )
 def test_what_was_turned_off_is_no_rung(name: str, fields: dict[str, object], says: str) -> None:
-    refused = rungs(**fields)[name].refused
+    refused = techniques(**fields)[name].refused
     assert refused is not None
     assert says in refused
 
 
 def test_traffic_that_shares_has_prefix_caching() -> None:
-    assert rungs(requests=workload(random_prefix_len=128))["prefix-caching"].refused is None
+    assert techniques(requests=workload(random_prefix_len=128))["prefix-caching"].refused is None
 
 
 def test_layers_without_kv_heads_have_no_eager_kernel() -> None:
-    rung = rungs("deepseek-v2-lite")["flash-attention"]
-    assert "mla" in (rung.refused or "")
-    assert rung.off == {}
+    technique = techniques("deepseek-v2-lite")["flash-attention"]
+    assert "mla" in (technique.refused or "")
+    assert technique.off == {}
 
 
 def test_what_the_pool_says_is_what_its_rung_takes() -> None:
-    found = rungs(quantization="awq", kv_cache_dtype="fp8_e5m2", max_num_seqs=17, tensor_parallel_size=2)
+    found = techniques(quantization="awq", kv_cache_dtype="fp8_e5m2", max_num_seqs=17, tensor_parallel_size=2)
     assert found["quantized-weights"].on == {"quantization": "awq"}
     assert found["fp8-kv"].on == {"kv_cache_dtype": "fp8_e5m2"}
     assert found["static-batching"].on == {"max_num_seqs": 17}
@@ -89,7 +91,10 @@ def test_contexts_are_as_long_as_the_traffic_needs_unless_said(asked: int | None
 
 def test_drafts_are_those_asked_for_or_the_best_for_the_batch() -> None:
     where = resolve(MODEL, Pool(gpu="h100"))
-    choose, asked = rungs()["speculation"].drafting, rungs(speculator="ngram")["speculation"].drafting
+    choose, asked = (
+        techniques()["speculation"].drafting,
+        techniques(speculator="ngram")["speculation"].drafting,
+    )
     assert choose is not None
     assert asked is not None
     few, many = (choose(where, batch, 400)["num_speculative_tokens"] for batch in (1, 512))
