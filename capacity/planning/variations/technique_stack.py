@@ -171,7 +171,7 @@ class TechniqueStack:
         if technique.refused is not None:
             return technique.refused
         if technique.name in beginning:
-            return "part of the first deployment, which does not fit in memory without it"
+            return "part of the naive deployment, which does not fit in memory without it"
         lacking = [need for need in technique.needs if need not in taken]
         return f"requires {', '.join(lacking)}, which must be added before it" if lacking else None
 

@@ -121,7 +121,7 @@ def test_what_does_not_fit_naively_begins_higher_and_says_so() -> None:
         order=["bf16", "tensor-parallelism"],
     )
     steps = {step.technique: step for step in answer.steps}
-    assert "which does not fit without it" in (steps["tensor-parallelism"].refused or "")
+    assert "which does not fit in memory without it" in (steps["tensor-parallelism"].refused or "")
     assert "--tensor-parallel-size 4" in answer.naive_flags
     assert steps["bf16"].figures is not None
 
