@@ -52,7 +52,7 @@ class Load:
 
     @classmethod
     def average(cls, workloads: Sequence[Workload], *, endless: bool = False) -> "Load":
-        """Return the totals and means over `workloads`, which are draws of one traffic with different seeds."""
+        """Return the totals and means over `workloads`, which are samples of one traffic with different seeds."""
         prompts = np.concatenate([w.prompt_tokens for w in workloads])
         outputs = np.concatenate([w.output_tokens for w in workloads])
         contexts = prompts + (outputs + 1) / 2

@@ -104,7 +104,7 @@ def evaluate_engines(
     check: Check = None,
     begun: list[SimulationResult] | None = None,
 ) -> Evaluation:
-    """Simulate the deployment on `workloads` (draws of one traffic) and compare all requests with the SLO.
+    """Simulate the deployment on `workloads` (samples of one traffic) and compare all requests with the SLO.
 
     `give_up`: stop once the requests so far make a miss certain (`cannot_meet_slo`), or in long runs very likely
     (`projected_miss_ratio`). `sample`: in a long run, simulate one replica to represent all if they do not affect each

@@ -56,17 +56,17 @@ class EvaluationRequest(NamedTuple):
 
 
 def first_request(candidate: Candidate, confidence: float | None) -> EvaluationRequest:
-    """Return the request for a quick evaluation: one replica may represent all, and one draw of the traffic all."""
+    """Return the request for a quick evaluation: one replica and one traffic sample may represent all."""
     return EvaluationRequest(candidate, confidence, sample=True, first_draw=True)
 
 
 @dataclass(kw_only=True)
 class EvaluationContext:
-    """Model, draws of the traffic (with different seeds) and SLO to evaluate candidates; caches resolved pools and
+    """Model, samples of the traffic with different seeds, and SLO to evaluate candidates; caches resolved pools and
     step models.
 
     With `windows` (busiest first), `workloads` holds the requests of the busiest window and `whole` all requests. With
-    `steady` traffic, a candidate for which these draws are too short is evaluated on longer ones.
+    `steady` traffic, a candidate for which these samples are too short is evaluated on longer ones.
     """
 
     model: ModelSpec
@@ -88,7 +88,7 @@ class EvaluationContext:
     _longer: dict[int, EvaluationContext] = field(default_factory=dict, repr=False, init=False)
 
     def for_workloads(self, workloads: Sequence[Workload]) -> EvaluationContext:
-        """Return a context for these draws, or for their busiest window if they are longer than `slo_window`.
+        """Return a context for these samples, or for their busiest window if they are longer than `slo_window`.
 
         Raises InvalidInput if `slo_window` is not a duration.
         """
@@ -150,10 +150,10 @@ class EvaluationContext:
         return setup
 
     def context_of(self, candidate: Candidate, *, check: Check = None) -> EvaluationContext:
-        """Return the context to evaluate a candidate: this one, or one with longer draws if these are too short.
+        """Return the context to evaluate a candidate: this one, or one with longer traffic samples.
 
         The choice depends only on the traffic, the SLO and the candidate, not on other candidates. A candidate that
-        clearly misses the SLO needs no longer draws.
+        clearly misses the SLO needs no longer samples.
         """
         if self.steady is None:
             return self
@@ -171,7 +171,7 @@ class EvaluationContext:
         return self._longer[requests].context_of(candidate, check=check)
 
     def run(self, task: EvaluationRequest, *, check: Check = None) -> Evaluation:
-        """Simulate a candidate on draws that are long enough for it; an exception that `check` raises ends the run."""
+        """Simulate a candidate on traffic samples that are long enough for it; `check` may raise to end the run."""
         if task.first_tokens:
             return self._run(task, check)
         context = self.context_of(task.candidate, check=check)

@@ -30,7 +30,7 @@ def resample_traffic(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyTraffic:
-    """Traffic at a constant mean rate without a fixed number of requests; a draw is a sample of this traffic.
+    """Traffic at a constant mean rate without a fixed number of requests.
 
     The number of requests that a sample needs depends on the deployment's end-to-end latency, with step times at
     quantile `confidence` of their prediction error.
@@ -53,10 +53,10 @@ class SteadyTraffic:
         return cls(traffic=traffic, max_model_len=max_model_len, confidence=confidence)
 
     def requests_for(self, workloads: Sequence[Workload], mean_e2e_s: float) -> int | None:
-        """Return the number of requests that a draw needs to reach steady state; None if `workloads` are long enough.
+        """Return the number of requests that a sample needs to reach steady state; None if `workloads` are long enough.
 
-        `mean_e2e_s` is the mean end-to-end latency. The number is that of the first draw times a power of two, so that
-        most deployments use the same draws.
+        `mean_e2e_s` is the mean end-to-end latency. The number is that of the first sample times a power of two, so
+        that most deployments use the same samples.
         """
         first, most = workloads[0], MAX_REQUESTS // len(workloads)
         if first.is_closed_loop or first.span_s >= SHORTEST_RUN * mean_e2e_s or len(first) >= most:
@@ -65,7 +65,7 @@ class SteadyTraffic:
         return min(len(first) << math.ceil(math.log2(max(needed / len(first), 2))), most)
 
     def draw(self, requests: int, workloads: Sequence[Workload]) -> tuple[Workload, ...]:
-        """Return new draws of `requests` requests each, with lengths limited to the longest one in `workloads`."""
+        """Return new samples of `requests` requests each, with lengths limited to the longest one in `workloads`."""
         longest = max(int((w.prompt_tokens + w.output_tokens).max()) for w in workloads)
         traffic = self.traffic.model_copy(update={"num_prompts": requests})
         drawn = resample_traffic(traffic, None, len(workloads), self.max_model_len)

@@ -80,7 +80,7 @@ class WindowLevels:
 class Evaluation:
     """Result of a simulated deployment.
 
-    `seen` is "all" (all requests were simulated), "sample" (one replica or one draw represented the others), or "given
+    `seen` is "all" (all requests were simulated), "sample" (one replica or one sample represented all), or "given
     up" (the simulation stopped because the SLO could no longer be met; values then cover the simulated part).
     """
 
@@ -347,8 +347,8 @@ def cannot_meet_slo(
     """Return whether the SLO cannot be met because too many requests exceed a limit.
 
     With `share` 1, a miss is certain: more requests exceed the limit than are permitted among all `total` requests.
-    Below 1, `share` is the fraction of requests simulated so far (`parts` equal draws), and the other requests are
-    assumed to be similar; up to 1 + 1/`parts` times the number permitted in this fraction may then exceed the limit.
+    Below 1, `share` is the fraction of requests simulated so far (`parts` traffic samples of equal length). The others
+    are assumed to be similar; up to 1 + 1/`parts` times the number permitted in this fraction may exceed the limit.
     """
     part = min(1.0, share * (1 + 1 / parts))
     return any(bad > math.ceil(total * permitted * part) + 1 for bad, permitted in _misses(runs, goal))

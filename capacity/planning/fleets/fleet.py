@@ -203,7 +203,7 @@ def _day(layouts: Layouts, best: Layout | None) -> FleetDay | None:
 
 
 def _warnings(layouts: Layouts, best: Layout | None) -> tuple[str, ...]:
-    """Return notes about the pools of the best layout; without a best layout, about all pools tried."""
+    """Return notes about the best fleet's pools; if no fleet meets the SLO, about all pools tried."""
     sides = layouts.pools.sides if best is None else layouts.sides[best.thresholds_tokens]
     asked = layouts.pools.asked
     rarely = []  # pools whose permitted misses exceed those of all requests together

@@ -30,7 +30,7 @@ CostOf = Callable[[int, int], float]  # cost of the part between two places; inf
 
 @dataclass(kw_only=True)
 class Layouts:
-    """Layouts tried so far, in order; `sides` has the plans of the pools of each layout, by its thresholds."""
+    """Layouts (divisions of the traffic into pools) tried so far; `sides` has their plans, by thresholds."""
 
     pools: PoolPlanner
     thresholds: Sequence[int]
@@ -67,7 +67,7 @@ class Layouts:
         return 2 + each * (2 * count * (most_pools > 1) + 2 * between)
 
     def _layout_at(self, threshold: int | None) -> Layout:
-        """Return the cheapest layout with this threshold (None: one pool); try each division of permitted misses."""
+        """Return the cheapest pools below and above this threshold (None: one pool), over all divisions of misses."""
         first: Layout | None = None
         spans: tuple[Span, ...] = (Span(),)
         if threshold is not None:
@@ -114,7 +114,7 @@ class Layouts:
         return goals_of_pools(goal, share) if share else []
 
     def _layout_of_count(self, count: int) -> Layout:
-        """Return the cheapest layout of `count` pools; a layout without pools if the best one so far costs no more."""
+        """Return the cheapest layout of `count` pools; its `pools` are empty if the best so far costs no more."""
         leader, sides = self.best, self._cheapest_of(count)
         thresholds = tuple(side.span.up_to for side in sides if side.span.up_to is not None)
         proved = all(side.proved for side in self.pools.sides)

@@ -1,4 +1,4 @@
-"""Pools of a fleet: the requests in a range of lengths, their goal, and the cheapest engines that meet it."""
+"""Pools of a fleet: the requests in a range of lengths, their SLO, and the cheapest engines that meet it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class PoolPlanner:
         return known
 
     def share(self, span: Span) -> float:
-        """Return the fraction of the first draw's requests in the span; 0 if any draw has no request in the span."""
+        """Return the fraction of requests with lengths in the span; 0 if a traffic sample has no such request."""
         part = part_of(self.asked.workloads, span, self.ways.split_by)
         return len(part[0]) / len(self.asked.workloads[0]) if part else 0.0
 
@@ -248,9 +248,9 @@ def usual_thresholds(lengths: IntArray) -> tuple[int, ...]:
 
 
 def spans_of(workloads: Sequence[Workload], threshold: int, split_by: str) -> tuple[Span, ...]:
-    """Return the spans up to the threshold and above it; one span for all requests if one of the two has no requests.
+    """Return the ranges of request lengths up to the threshold and above it; one range if either has no requests.
 
-    Raises InvalidInput if a span has requests in only some of the draws.
+    Raises InvalidInput if a range has requests in only some of the traffic samples.
     """
     spans = (Span(up_to=threshold), Span(above=threshold))
     for span in spans:
@@ -266,7 +266,7 @@ def spans_of(workloads: Sequence[Workload], threshold: int, split_by: str) -> tu
 
 
 def part_of(workloads: Sequence[Workload], span: Span, split_by: str) -> list[Workload]:
-    """Return the requests of a span in every draw; empty if some draw has none."""
+    """Return the requests with lengths in the span, one workload per traffic sample; empty if a sample has none."""
     if span == Span():
         return list(workloads)
     rows = [_rows_within(lengths_of(workload, split_by), span) for workload in workloads]

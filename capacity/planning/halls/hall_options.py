@@ -189,7 +189,7 @@ class ModelRequest:
 
     @property
     def num_options(self) -> int:
-        """Return the number of options: GPUs times power caps."""
+        """Return the number of GPUs times the number of power caps."""
         return len(self.search.power_cap) * len(self._gpus)
 
     @property

@@ -215,7 +215,7 @@ def _curve(
 ) -> Curve:
     """Return the curve of a deployment, at the given rates or around the highest rate that meets the SLO.
 
-    The points use the first workload. The other workloads are draws of the same traffic and contribute only to the
+    The points use the first workload. The other workloads are samples of the same traffic and contribute only to the
     sampling interval. `progress(done, total)` counts simulations; `total` is an estimate.
     """
     resolved, workloads, goal, replicas = served.resolved, served.workloads, served.goal, served.replicas

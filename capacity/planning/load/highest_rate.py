@@ -1,5 +1,5 @@
-"""Find the highest request rate that meets the SLO, by a separate bisection for each draw of the traffic and each
-quantile of the step-time error.
+"""Find the highest request rate that meets the SLO, by a separate bisection for each sample of the traffic and
+each quantile of the step-time error.
 
 Each bisection runs sequentially; with a worker pool, the bisections run in parallel.
 """
@@ -32,8 +32,8 @@ class HighestRate:
 
     `predicted` is the rate with predicted step times, `at_confidence` with step times at quantile `confidence` of their
     prediction error, `low` and `high` with step times at the ends of their 90 % interval. `sampling_low` to
-    `sampling_high` is the 90 % interval of `predicted` over draws of the traffic (Student's t over `replications`
-    draws, each bisected separately); None with a single draw.
+    `sampling_high` is the 90 % interval of `predicted` over samples of the traffic (Student's t over
+    `replications` samples, each bisected separately); None with a single sample.
     """
 
     predicted: float
@@ -47,7 +47,7 @@ class HighestRate:
 
 
 class RatePoint(NamedTuple):
-    """Settings of one simulation: request rate, quantile of the step-time error (`level`), and index of the draw."""
+    """Settings of one simulation: request rate, quantile of the step-time error (`level`), traffic sample index."""
 
     rate: float
     level: float | None = None
@@ -57,7 +57,7 @@ class RatePoint(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """Deployment, draws of the traffic and SLO, to be simulated at any request rate."""
+    """Deployment, samples of the traffic and SLO, to be simulated at any request rate."""
 
     resolved: ResolvedPool
     workloads: Sequence[Workload]
@@ -134,7 +134,7 @@ class RateRuns:
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
-    """Return the 90 % prediction interval for one more draw, by Student's t; None for fewer than 2 values."""
+    """Return the 90 % prediction interval for one more value, by Student's t; None for fewer than 2 values."""
     if len(values) < 2 or not all(math.isfinite(value) for value in values):
         return None, None
     from scipy.special import stdtrit

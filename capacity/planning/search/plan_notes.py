@@ -1,4 +1,4 @@
-"""Notes of a plan: parts that were not searched, sources of the values, and errors for an empty search space."""
+"""Notes of a plan: settings that were not searched, sources of the values, and errors for an empty search space."""
 
 from collections.abc import Sequence
 

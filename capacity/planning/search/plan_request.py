@@ -58,7 +58,7 @@ class Market:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """Input of a search; `workloads` are draws of one traffic, `steady` is set if the traffic has no fixed length."""
+    """Input of a search; `workloads` are samples of one traffic, `steady` is set if the traffic has no fixed length."""
 
     model: ModelSpec
     workloads: Sequence[Workload]

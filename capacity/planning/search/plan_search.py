@@ -1,4 +1,4 @@
-"""Stages of the planner: find the cheapest deployment, then the best of every GPU and weight format.
+"""The planner's search in stages: find the cheapest deployment, then the best of every GPU and weight format.
 
 Each stage is a `BestFirstSearch` in order of a lower bound of the objective, so if it is interrupted, its result is
 the best of the cheapest candidates. The time limit is checked between and during simulations.
@@ -140,7 +140,8 @@ class PlanSearch:
             self._conditional(math.inf if self.best is None else self.best.objective)
 
     def _conditional(self, least: float) -> None:
-        """Find the best deployment below the objective `least` for each condition alone, then for any conditions."""
+        """Find the best deployment with an objective below `least` for each condition (`conditions_of`) alone, then for
+        any combination of conditions."""
         singles = [(what, entries) for what, entries in self.conditional.items() if len(what) == 1]
         several = tuple(dict.fromkeys(one for what in self.conditional for one in what))
         seen = list[Entry]()

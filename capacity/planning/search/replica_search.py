@@ -151,7 +151,7 @@ class PairReplicaSearch(ReplicaSearch):
         return min(orders, default=self.option.order(self.low))
 
     def _in_doubt(self) -> Iterator[tuple[CandidateFamily, int, int]]:
-        """Yield the undecided families, each with the range of decode replicas that are still possible."""
+        """Yield each undecided number of prefill replicas (as family) with the range of possible decode replicas."""
         start = self._place
         if self._first is not None:
             start = max(start, self._first.low - self._options[0].prefill_replicas)

@@ -192,7 +192,7 @@ class _Pair:
     slo_window: str
 
     def simulate_both(self, seed: int) -> Summaries:
-        """Simulate both deployments on the draw with this seed, in this process or on a worker."""
+        """Simulate both deployments on the traffic with this seed, in this process or on a worker."""
         drawn = make_workload(self.traffic.model_copy(update={"seed": seed}), self.max_model_len)
         (requests,), _ = take_busiest_window([drawn], self.slo_window)
         runs = (
@@ -212,7 +212,7 @@ class _Pair:
 def _compare_draws(
     pair: _Pair, seeds: Sequence[int], worker_pool: WorkerPool | None, progress: Progress | None
 ) -> tuple[PairedMetric, ...]:
-    """Simulate both deployments on one draw per seed, and return the paired comparison of each metric."""
+    """Simulate both deployments on one traffic sample per seed, and return the paired comparison of each metric."""
     done = count(1)
 
     def tell() -> None:

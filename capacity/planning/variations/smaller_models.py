@@ -131,7 +131,7 @@ def _smaller_of_family(resolved: ResolvedPool) -> Change:
 
 
 def prune(resolved: ResolvedPool, pruning: Pruning) -> ModelSpec:
-    """Return the model after pruning. Raises ValueError with a one-line reason if the method does not apply."""
+    """Return the model after pruning. Raises ValueError with a one-line reason if it does not apply."""
     model = resolved.model
     plain = all(
         isinstance(group.mixer, Attention)
