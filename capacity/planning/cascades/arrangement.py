@@ -219,8 +219,8 @@ class Arrangement:
 
 
 def _last_rate_within(usd: Callable[[float], float], most: float) -> float | None:
-    """Return the highest escalation or miss rate (0 to 1) up to which the cost `usd(rate)` is at most `most`; None if
-    `usd(0)` exceeds it."""
+    """Return the highest escalation or miss rate up to which `usd(rate)` is at most `most`; None if `usd(0)`
+    exceeds it."""
     found = None
     for step in range(STEPS + 1):
         if usd(step / STEPS) > most * (1 + EQUAL_COST_TOLERANCE):

@@ -160,9 +160,7 @@ def _stretches_that_miss(
 ) -> list[SimulationResult] | None:
     """Simulate the busiest stretches (consecutive requests) of `part`, the requests of one replica or of all.
 
-    Return the results once a miss of the SLO is very likely; None if it is not.
-
-    `total` and `alone` are passed to `projected_miss_ratio`.
+    Return the results once a miss of the SLO is very likely, else None. `total`, `alone`: see `projected_miss_ratio`.
     """
     looks: list[SimulationResult] = []
     for stretch in _busiest_first(part)[:MAX_STRETCHES]:

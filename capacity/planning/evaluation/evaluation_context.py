@@ -62,8 +62,7 @@ def first_request(candidate: Candidate, confidence: float | None) -> EvaluationR
 
 @dataclass(kw_only=True)
 class EvaluationContext:
-    """Model, samples of the traffic with different seeds, and SLO to evaluate candidates; caches resolved pools and
-    step models.
+    """Model, traffic samples and SLO to evaluate candidates; resolved pools and step models are cached.
 
     With `windows` (busiest first), `workloads` holds the requests of the busiest window and `whole` all requests. With
     `steady` traffic, a candidate for which these samples are too short is evaluated on longer ones.

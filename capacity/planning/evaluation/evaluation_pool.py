@@ -174,7 +174,6 @@ class EvaluationPool:
             self._run(other)
 
     def _collect(self) -> None:
-        """Store the results of the evaluations that workers have finished."""
         for ask, future in list(self._futures.items()):
             if future.done():
                 del self._futures[ask]

@@ -248,8 +248,7 @@ def _ratio_at(ratios: Floats, share: float) -> float:
 
 
 def _level_of_each(slo: Slo, ratios: Floats, goal: Goal, *, met: bool) -> Level:
-    """Return the result for an SLO without a percentile, which limits each request; `met`: enough requests meet all
-    such SLOs together."""
+    """Return the result for an SLO without percentile; `met`: enough requests meet all such SLOs together."""
     return Level(
         slo=str(slo),
         limit_s=slo.limit_s,

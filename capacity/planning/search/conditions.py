@@ -18,8 +18,7 @@ from capacity.pool.drafting import find_speculator
 
 
 def conditions_of(search: Search, model: ModelSpec, pool: Pool) -> tuple[str, ...]:
-    """Return what a user must accept to run this engine, such as a quality loss, as texts; empty if it is
-    recommendable."""
+    """Return texts on disadvantages that a user must accept (quality loss, unmeasured drafts); may be empty."""
     found = [_weights(search, model, pool), _cache(search, model, pool), _drafts(search, model, pool)]
     return tuple(condition for condition in found if condition is not None)
 

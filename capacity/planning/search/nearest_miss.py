@@ -216,7 +216,6 @@ def _lower_rate(state: PlanSearch, candidate: Candidate) -> float | None:
 
 
 def _round_to(rounded: Callable[[float], int], value: float, digits: int) -> float:
-    """Return a value above 0, rounded by floor or ceil to this many significant digits."""
     step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
     return float(f"{rounded(value / step) * step:.{digits}g}")
 

@@ -8,8 +8,7 @@ from capacity.planning.space import Candidate, Objective
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """State of a search: its current stage, the best deployment so far, and how many of the stage's engines need no
-    more evaluation (`settled`)."""
+    """State of a search: the best deployment so far, and how many engines of the current stage are `settled`."""
 
     elapsed_s: float
     stage: str

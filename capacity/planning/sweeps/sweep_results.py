@@ -131,7 +131,6 @@ def _read_csv_rows(text: str, path: str | Path) -> tuple[Flat, ...]:
 
 
 def _value(text: str | None) -> object:
-    """Return a CSV field as a number if possible, otherwise as text; None if it is empty."""
     if not text:
         return None
     try:

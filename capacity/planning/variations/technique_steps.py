@@ -99,7 +99,6 @@ def naive_fields(
 
 
 def _first_reason(*reasons: tuple[bool, str]) -> str | None:
-    """Return the reason of the first condition that is true; None if none is."""
     return next((reason for holds, reason in reasons if holds), None)
 
 
