@@ -74,7 +74,8 @@ def help_texts() -> Iterator[tuple[str, str, str]]:
         command = group.get_command(context, name)
         texts[command.help] = name
         for flag in command.make_context(name, [], resilient_parsing=True).command.params:
-            texts.setdefault(getattr(flag, "help", None), f"{name} {flag.opts[0]}")
+            if not getattr(flag, "hidden", False):  # the help of --output has the texts of hidden flags
+                texts.setdefault(getattr(flag, "help", None), f"{name} {flag.opts[0]}")
     yield from (("help", place, text) for text, place in texts.items() if text)
 
 

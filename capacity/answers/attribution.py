@@ -1,7 +1,8 @@
-"""Time attribution of an estimate: the fraction of time in which each bound limits, and the effect of each resource.
+"""Time attribution of an estimate: the fraction of time that each bound takes, and the effect of more of each resource.
 
-A bound is compute, HBM, communication, kernel launch or host. To compute an effect, the estimate is repeated with one
-resource changed by `CHANGE`, so the effect includes changes of the bound (for example from memory to compute).
+A bound is what limits a step: compute, HBM, communication, kernel launch or host. To compute an effect, the estimate is
+repeated with one resource changed by `CHANGE`, so the effect includes changes of the bound (for example from memory to
+compute).
 """
 
 import math
@@ -29,7 +30,7 @@ PhaseTimer = Callable[[ResolvedPool, float], PhaseTimes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """Fractions of one step's time by bound, which add up to 1."""
+    """Fractions of one step's time that each bound takes (compute, HBM, ...), which add up to 1."""
 
     compute: float
     memory: float
@@ -76,7 +77,7 @@ class BoundTime:
 
 
 def largest_bound(parts: Shares) -> Bound:
-    """Return the bound that takes the largest part of a step."""
+    """Return the bound (compute, HBM, ...) that takes the largest part of a step's time."""
     return max(BOUNDS, key=lambda bound: float(getattr(parts, bound)))
 
 

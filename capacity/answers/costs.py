@@ -103,9 +103,9 @@ def max_requests_per_s(pools: Pools, load: ServedLoad) -> float:
 
 
 def saturated_load(pools: Pools, load: ServedLoad) -> ServedLoad:
-    """Return a closed loop with the request rate that its step times give, with no request waiting.
+    """Return the closed loop `load` with the request rate that follows from its step times if no request waits.
 
-    With separate pools, the slower one of prefill and decode determines the rate. An open loop is returned unchanged.
+    With separate prefill and decode pools, the slower one determines the rate. An open loop is returned unchanged.
     """
     if not math.isinf(load.requests_per_s):
         return load

@@ -25,8 +25,8 @@ class DataVersion:
 
 
 def data_version() -> DataVersion:
-    """Return the version of the hardware profiles, engines, presets, prices and spreads of this installation. Files
-    that the user added are not included."""
+    """Return the version of the hardware profiles, engines, presets, prices and prediction errors of this installation.
+    Files that the user added are not included."""
     package = Path(__file__).parents[1]
     found = (path for path in package.rglob("*") if path.suffix in SUFFIXES and path.is_file())
     inside = [path for path in found if path.name not in WORDS]

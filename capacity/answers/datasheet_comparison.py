@@ -13,7 +13,7 @@ NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedLoad:
-    """The latencies (s) of a load on a pool, by metric name."""
+    """The latencies (s) of a load on a pool of equal engines, by metric name."""
 
     resolved: ResolvedPool
     seconds: dict[str, float]
@@ -25,7 +25,7 @@ class TimedLoad:
 
 def datasheet_notes(sides: Sequence[TimedLoad]) -> tuple[str, ...]:
     """Return a note for each GPU that is predicted to be slower than another GPU although its datasheet is at least as
-    good in every number. Only pools with equal other settings are compared. The largest differences come first."""
+    good in every number. Only pools whose other settings are equal are compared. The largest differences come first."""
     found: dict[str, tuple[float, str]] = {}
     for better, less in permutations(sides, 2):
         own, other = better.resolved.profile, less.resolved.profile

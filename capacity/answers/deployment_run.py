@@ -1,4 +1,4 @@
-"""Simulate a whole deployment, the replicas of its pools behind a router, and compute the verdict on the run."""
+"""Simulate a whole deployment (pools of replicas behind a router), and judge whether it is stable or overloaded."""
 
 import math
 from collections import deque
@@ -107,7 +107,7 @@ def with_roles(pools: Sequence[ResolvedPool], service: Service) -> list[Resolved
 
 
 def kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
-    """Return the link for KV transfer between prefill and decode engines, whose rate is that of the slower side.
+    """Return the link for KV transfer between prefill and decode engines, whose rate is that of the slower of the two.
 
     A data-parallel rank uses the links of all its GPUs. Raises InvalidInput if a GPU has no such link.
     """
@@ -152,7 +152,7 @@ def _failures(service: Service, seed: int) -> Failures | None:
 def _autoscaling_of(
     service: Service, pool: ResolvedPool, kind: Literal["", "decode-"] = ""
 ) -> Autoscaling | None:
-    """Return the autoscaling settings of a pool; None without autoscaling. `kind`: prefix of the flags."""
+    """Return the autoscaling settings of a pool; None without autoscaling. `kind`: prefix of the autoscaling flags."""
     max_replicas, target_requests = service.autoscale_max_replicas, service.autoscale_target_requests
     if kind:
         max_replicas = service.decode_autoscale_max_replicas
@@ -194,7 +194,8 @@ def deployment_prices(pools: Sequence[ResolvedPool], service: Service, cost: Cos
         )
     if len(priced) > 1 and cost.owned_cost is not None and "gpu=" not in cost.owned_cost:
         raise InvalidInput(
-            f"--owned-cost has one cost, but the pools use {names}: add gpu= and separate them by ;"
+            f"--owned-cost has one cost, but the pools use {names}: give one for each GPU, with gpu= in each, "
+            "separated by ;"
         )
     if service.autoscale_max_replicas is not None:
         raise InvalidInput(
@@ -214,7 +215,7 @@ def verdict_on(
     engine_loop: str = "auto",
     sample: Workload | None = None,
 ) -> Verdict | None:
-    """Return the verdict on `run`, with the means of its steady state; None for a run that was stopped early.
+    """Return whether `run` is stable or overloaded, with the means of its steady state; None if it was stopped early.
 
     The capacity is measured with a backlog of the requests in `sample`, by default `workload`. With the same sample,
     runs that differ only in the number of requests report the same capacity.
@@ -244,7 +245,7 @@ def verdict_on(
 def _in_busiest_window(
     verdict: Verdict, run: SimulationResult, workload: Workload, capacity: Capacity | None
 ) -> Verdict:
-    """Return the verdict on the busiest window of a long run if it is saturated or overloaded, else `verdict`."""
+    """Return the verdict on the busiest window of a long run if that is saturated or overloaded, else `verdict`."""
     windows = () if workload.is_closed_loop else find_windows([workload], WINDOW_S)
     if not windows or verdict.verdict == "overloaded":
         return verdict
@@ -290,9 +291,9 @@ def measured_capacity(
     *,
     scheduling: str = "continuous",
 ) -> Capacity | None:
-    """Return the capacity of a deployment for these requests, in requests/s; None if no backlog forms in a probe.
+    """Return the capacity of a deployment for these requests, in requests/s, from a simulation in which they queue.
 
-    Verdicts, costs and numbers of replicas use this capacity.
+    None if no queue forms. Verdicts, costs and numbers of replicas use this capacity.
     """
     pools = _scaled_up(with_roles(pools, service), service)
     capacity = _engines_capacity(pools, service, workload, scheduling, "auto")
@@ -318,7 +319,7 @@ def _engines_capacity(
 
 
 def _known_capacities(deployment: tuple[object, ...]) -> ProbeResults:
-    """Return the cached probe results of this deployment, which are valid for any request rate of the same requests."""
+    """Return the cached capacity measurements of this deployment, which are valid for any rate of the same requests."""
     for asked, known in tuple(_probed):
         if asked == deployment and len(known) < PROBES_KEPT:
             return known
@@ -328,7 +329,7 @@ def _known_capacities(deployment: tuple[object, ...]) -> ProbeResults:
 
 
 def forget_capacities() -> None:
-    """Clear the cached probe results, so that the next verdict probes again."""
+    """Clear the cached capacity measurements, so that the next call measures again."""
     _probed.clear()
 
 

@@ -87,8 +87,8 @@ def compare_engines(
 ) -> EngineComparison:
     """Estimate one load on one GPU under each of `engines`; `engine` in `options` is ignored.
 
-    Each engine has the given tensor-parallel size, else the smallest size that serves the load. An engine that cannot
-    run the load is a row with a reason. Raises InvalidInput for an impossible load, or options that no engine accepts.
+    Each engine has the given tensor-parallel size, else the smallest size that serves the load. Engines that cannot run
+    the load are included with a reason. Raises InvalidInput for an impossible load, or options that no engine accepts.
     """
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
     deployment = make_deployment(
@@ -124,7 +124,7 @@ def compare_engines(
 def _row(
     model: ModelSpec, pool: Pool, traffic: Traffic, cost: Cost, *, profiles: Profiles
 ) -> tuple[EngineOnLoad, InvalidInput | None]:
-    """Return the row of one engine, and the error if the engine rejects the options."""
+    """Return the results of one engine at the load, and the error if the engine rejects the options."""
     engine = find_engine(pool.engine)
     sized = smallest_pool(model, pool, traffic, cost, profiles=profiles)
     origins = engine.origins.values()

@@ -1,4 +1,4 @@
-"""Simulator inputs of a resolved pool: the engine setup (`EngineSetup`), the front end's times, and the workload."""
+"""Simulator inputs of a resolved pool: the engine's settings (`EngineSetup`), the API server's times, the requests."""
 
 import math
 from collections.abc import Sequence
@@ -164,7 +164,7 @@ def offline_notes(pools: Sequence[ResolvedPool], workload: Workload) -> tuple[st
 
 
 def _offloading_keywords(resolved: ResolvedPool, policy: str | type[Policy]) -> dict[str, object]:
-    """Return the keywords of the scheduling policy for KV offloading; empty without offloading.
+    """Return the arguments of the scheduling policy's class for KV offloading; empty without offloading.
 
     Raises InvalidInput if the engine or the model's cache does not support the offloading.
     """
@@ -208,7 +208,7 @@ def _offloading_keywords(resolved: ResolvedPool, policy: str | type[Policy]) -> 
 
 
 def _adapter_keywords(resolved: ResolvedPool, policy: str | type[Policy]) -> dict[str, object]:
-    """Return the keywords of the scheduling policy for loading LoRA adapters; empty without --max-loras.
+    """Return the arguments of the scheduling policy's class for loading LoRA adapters; empty without --max-loras.
 
     Raises InvalidInput if the simulated scheduler of this engine does not support adapters.
     """
@@ -251,9 +251,9 @@ def _swap_keywords(resolved: ResolvedPool, policy: str | type[Policy]) -> dict[s
 
 
 def setup_of(resolved: ResolvedPool, scheduling: str = "continuous") -> EngineSetup:
-    """Return the setup of one engine of the pool: step times, KV blocks, policy, limits and drafts.
+    """Return the settings of one simulated engine: step times, KV blocks, scheduling policy, limits and drafts.
 
-    All simulations of a pool use this setup. Raises DoesNotFit if the model does not fit, and InvalidInput if the
+    All simulations of a pool use these settings. Raises DoesNotFit if the model does not fit, and InvalidInput if the
     scheduling policy does not support a setting of the pool.
     """
     plan, pool = resolved.memory.require_fit(), resolved.pool
@@ -350,7 +350,7 @@ DRAFT_KINDS_OF_ENGINES = {  # engines that draft in a few ways, by the kinds of 
 
 
 def _with_drafts(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
-    """Return the setup with drafts: steps take longer, and the drafter's weights and KV take KV blocks."""
+    """Return the setup with speculative decoding: longer steps, and fewer KV blocks because of the draft model."""
     pool, able = resolved.pool, schedulers_with_ability("drafts")
     if setup.policy not in able:
         raise InvalidInput(
@@ -361,7 +361,7 @@ def _with_drafts(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
     own = DRAFT_KINDS_OF_ENGINES.get(resolved.engine.name)
     if own is not None and speculator.kind not in own:
         ways = " and ".join(way.name for way in speculators().values() if way.kind in own)
-        way_out = f"drafts only with {ways}: use one of them, or" if ways else "does not draft: use"
+        way_out = f"supports only {ways}: use one of them, or" if ways else "does not draft: use"
         raise InvalidInput(f"--speculator {speculator.name}: {resolved.engine.label} {way_out} --engine vllm")
     speculation = speculative.Speculation(resolved, speculator)
     return with_drafts(setup, speculation, pool.num_speculative_tokens)
@@ -370,7 +370,7 @@ def _with_drafts(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
 def with_drafts(
     setup: EngineSetup, speculation: speculative.Speculation, draft_tokens: int | None, *, seed: int = 0
 ) -> EngineSetup:
-    """Return the setup with drafts of depth `draft_tokens` (None: the method's default). Raises InvalidInput.
+    """Return the setup with `draft_tokens` draft tokens per step (None: the method's default). Raises InvalidInput.
 
     Each node of a draft tree takes a token of the step's budget and a KV slot; each depth has its own acceptance rate.
     """

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -> Estimate:
-    """Return the estimate of one engine for a batch or a load.
+    """Return the latency, throughput, cost and energy of a batch or a load on one engine.
 
     Raises DoesNotFit if the model or this many requests do not fit in memory, and InvalidInput for impossible input.
     """
@@ -81,7 +81,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
 
 
 def _step_fields(resolved: ResolvedPool, times: PhaseTimes) -> dict[str, object]:
-    """Return the fields of `Estimate` on the prefill and the decode step of the closed form."""
+    """Return the fields of `Estimate` that describe a prefill step and a decode step of this load."""
     steps = TokenSteps(resolved)
     prefill = steps.step_cost(times.prefill_shape)
     decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
@@ -166,7 +166,7 @@ def _throughput(
 
 
 def _billed_load(lengths: RequestLengths, phases: Phases) -> ServedLoad:
-    """Return the load that the cost refers to: the steady-state load of the simulated run, else the batch."""
+    """Return the load for which the cost is computed: the steady-state load of the simulated run, else the batch."""
     if phases.served is not None and phases.served.load is not None:
         return phases.served.load
     return ServedLoad(

@@ -100,7 +100,7 @@ def _parts_with_ends(bands: LoadBands, metric: Metric) -> Iterator[tuple[Part, f
 
 
 def _step_bands(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, float, float]]:
-    """Yield the interval parts of a batch: the measured errors of its steps, and the uncertain acceptance of drafts."""
+    """Yield the sources of error of a batch: measured errors of its steps, and the uncertain acceptance of drafts."""
     phases: dict[Metric, tuple[str, ...]] = {"ttft": ("prefill",), "tpot": ("decode",)}
     for phase in phases.get(metric, ("prefill", "decode")):
         band: Residuals = resolved.step_model.residuals(phase)  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def _step_bands(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, 
 def _client_part(
     quantity: Quantity, traffic: Traffic, adjustment: Adjustment | None, remaining: float
 ) -> Iterator[tuple[Part, float, float]]:
-    """Yield the interval part of an unspecified client latency; nothing if the user specified it."""
+    """Yield the error due to an unspecified client latency; nothing if the user specified it."""
     if "client_latency_s" in traffic.model_fields_set:
         return
     nearer_s, farther_s = (remaining * each for each in client_range_s(traffic, adjustment))
@@ -139,7 +139,7 @@ def _with_shares(parts: list[tuple[Part, float, float]]) -> tuple[IntervalPart, 
 
 
 def _further_coverage(phases: Phases, metric: Metric) -> tuple[str, ...]:
-    """Return descriptions of the errors that an interval covers in addition to its parts."""
+    """Return descriptions of the errors that an interval covers in addition to its listed sources of error."""
     load = phases.served
     if load is None:
         return ()

@@ -1,4 +1,4 @@
-"""`fit`: whether a model fits a pool, and the capacity of its KV cache."""
+"""`fit`: whether a model fits on the GPUs of an engine, and how many tokens the KV cache then holds."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def fit(
     download: bool = False,
     **options: Any,
 ) -> Fit:
-    """Return whether `model` fits the pool, and the capacity of its KV cache. If it does not fit, no error is raised.
+    """Return whether `model` fits on the GPUs of an engine, and the capacity of its KV cache. Not fitting is no error.
 
     Raises InvalidInput (or a subclass) for an invalid name, value or combination.
     """
@@ -37,8 +37,8 @@ def fit(
 def ways_to_fit(
     model: str | Path | ModelSpec, *, profiles: str | Path | None = None, **options: Any
 ) -> tuple[Change, ...]:
-    """Return changes of fields of the pool that each make `model` fit, as `fit` suggests: the smallest change of each
-    kind. Empty if the model fits, or if no change helps. Raises as `fit`."""
+    """Return changes of pool settings that each make `model` fit, as `fit` suggests: the smallest change of each
+    setting. Empty if the model fits, or if no change helps. Raises as `fit`."""
     (pool,) = split(options, Pool)
     deployment = make_deployment(model, pool=pool, question="fit")
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles)
@@ -52,7 +52,7 @@ def fit_of(resolved: ResolvedPool) -> Fit:
 
 
 def fit_with(resolved: ResolvedPool, warnings: tuple[str, ...]) -> Fit:
-    """Return the `Fit` record of a pool; `warnings` follow those of the memory plan."""
+    """Return the `Fit` record of a pool; its notes are those of the memory plan, followed by `warnings`."""
     plan = memory_with_draft(resolved)
     return make_from(
         Fit,
@@ -84,7 +84,7 @@ def gpu_summary(resolved: ResolvedPool) -> GpuSummary:
 
 
 def one_replica_notes(resolved: ResolvedPool) -> tuple[str, ...]:
-    """Return notes that the answer is for one replica or one data-parallel rank; empty if there is only one."""
+    """Return notes that memory and KV cache are those of one replica or data-parallel rank; empty if there is one."""
     replicas, ranks = resolved.pool.replicas, resolved.pool.data_parallel_size
     notes: tuple[str, ...] = (
         ()

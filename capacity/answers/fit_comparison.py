@@ -1,4 +1,4 @@
-"""Compare GPUs for a model: `fit` on the smallest pool of every GPU type, the cheapest GPU first."""
+"""Compare GPUs for a model: `fit` with the smallest number of GPUs of every type, the cheapest first."""
 
 import math
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ from capacity.pool.resolve import ResolvedPool, resolve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitPoint:
-    """A model on one GPU type, on the smallest pool that holds a request of `max_model_len` tokens, else the largest.
+    """A model on one GPU type, with the fewest GPUs that hold a request of `max_model_len` tokens, else the most.
 
-    `fits`: whether the pool holds such a request. If not, `reason` explains why, and `max_context_tokens` is the
-    longest context that fits (0: the weights do not fit). Memory is that of the fullest GPU. `usd_per_hour` is the
-    price of whole instances; if it is None, `price_note` explains why.
+    `fits`: whether they hold such a request. If not, `reason` explains why, and `max_context_tokens` is the longest
+    context that fits (0: the weights do not fit). Memory is that of the fullest GPU. `usd_per_hour` is the price of
+    whole instances; if it is None, `price_note` explains why.
     """
 
     gpu: str
@@ -78,7 +78,7 @@ def compare_fits(
     """Return `fit` of `model` on `gpus` (None: every profile), the cheapest first; `gpu` in `options` is ignored.
 
     Each GPU has the given tensor-parallel size, else the smallest size that holds the model. A GPU that cannot run the
-    model is a row with a reason. Raises InvalidInput for options that no GPU accepts.
+    model is included with a reason. Raises InvalidInput for options that no GPU accepts.
     """
     (pool,) = split(options, Pool)
     if not isinstance(model, DeploymentFile):
@@ -107,7 +107,7 @@ def _sort_key(point: FitPoint) -> tuple[bool, bool, float, str]:
 def _point(
     model: ModelSpec, pool: Pool, cost: Cost, *, profiles: Profiles
 ) -> tuple[FitPoint, InvalidInput | None]:
-    """Return the row of one GPU, and the error if the GPU rejects the options."""
+    """Return the result for one GPU type, and the error if the options do not apply to it."""
     profile = load_profile(pool.gpu, [profiles] if profiles else [])
     tried: ResolvedPool | None = None
     refused: InvalidInput | None = None

@@ -73,8 +73,8 @@ class Frontier(AnswerRecord):
     notes: tuple[str, ...] = ()
 
     def best(self, tpot_s: float) -> list[tuple[FrontierLine, LoadPoint]]:
-        """Return each line with its best point: the most output tokens/s per GPU with a TPOT of at most `tpot_s`. The
-        best line is first; lines without such a point are left out."""
+        """Return each deployment (line) with its best load (point): the most output tokens/s per GPU with a TPOT of at
+        most `tpot_s`. The best deployment is first; those without such a load are left out."""
         found = [(line, point) for line in self.lines if (point := line.best(tpot_s)) is not None]
         return sorted(found, key=lambda pair: -_per_gpu(pair[1]))
 
@@ -113,7 +113,7 @@ def frontier(
     size (None: the smallest that holds the model), at each number of concurrent requests in `loads`. Combinations that
     give the same deployment are one line.
 
-    `gpu`, `quantization` and `engine` in `options` are ignored. An impossible combination is a line with a reason.
+    `gpu`, `quantization` and `engine` in `options` are ignored. An impossible combination is included with a reason.
     Raises InvalidInput for more than 24 lines, and for options that no combination accepts.
     """
     places = list(product(gpus, quantizations, engines, tensor_parallel_sizes))

@@ -51,7 +51,7 @@ def fit_grid(
 ) -> FitGrid:
     """Return `fit` on `gpus` (None: every profile) at each tensor-parallel size; these override `options`.
 
-    A combination that a GPU cannot run (an unsupported format, an uneven split) is a cell with a reason. Raises
+    A combination that a GPU cannot run (an unsupported format, an uneven split) is a `GridCell` with a reason. Raises
     UnknownName or MalformedFile for the model.
     """
     spec = model if isinstance(model, ModelSpec) else load_model(model)

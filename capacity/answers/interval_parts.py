@@ -146,7 +146,7 @@ def interval_parts(
 
 
 def acceptance_part(deviation: float) -> Part:
-    """Return the interval part of an unknown acceptance rate of drafts; `deviation`: its standard deviation."""
+    """Return the error due to an unknown acceptance rate of drafts; `deviation`: its standard deviation."""
     what = "acceptance rate of drafts, published for other prompts"
     return Part(
         name=ACCEPTANCE, what=what, deviation=deviation, narrowed_by=f"set {ACCEPTANCE}", judged=False
@@ -185,10 +185,10 @@ def calibrated_sensitivities(metric: Metric, asked: PredictionContext) -> dict[L
 
 
 def _step_parts(metric: Metric, sensitivity: Shares, asked: PredictionContext, known: Spreads) -> list[Part]:
-    """Return the interval parts of step times: one for each class of kernels or CPU work; after calibration, one.
+    """Return the sources of error of step times: one for each kind of kernel or CPU work, but one after calibration.
 
-    A class has one correction factor for kernels of all sizes. Calibration at one load reduces the factor's variance;
-    at other loads only the fraction 1 - `RUN_TO_RUN` of this reduction applies.
+    A kind has one correction factor for kernels of all sizes. Calibration at one load reduces the factor's variance; at
+    other loads only the fraction 1 - `RUN_TO_RUN` of this reduction applies.
     """
     if asked.adjustment is not None and asked.adjustment.covariance:
         of_classes: dict[str, float] = {str(name): share for name, share in sensitivity.items()}
@@ -214,7 +214,7 @@ def _step_parts(metric: Metric, sensitivity: Shares, asked: PredictionContext, k
 
 
 def _deployment_parts(metric: Metric, asked: PredictionContext, known: Spreads) -> list[Part]:
-    """Return the interval parts that step times do not explain: differences between deployments and between runs.
+    """Return the errors that step times do not explain: differences between deployments and between runs.
 
     Both are wider if the measurements do not include this engine on this GPU, except for a calibrated deployment.
     """
@@ -248,8 +248,8 @@ def _deployment_parts(metric: Metric, asked: PredictionContext, known: Spreads) 
 
 
 def launch_parts(metric: Metric, asked: PredictionContext, known: Spreads) -> list[Part]:
-    """Return the interval parts of unspecified server settings: settings left at the engine's defaults, scheduler
-    settings without a flag, and the machine.
+    """Return the errors due to unspecified server settings: settings left at the engine's defaults, scheduler settings
+    without a flag, and the machine.
 
     Calibration runs of this deployment include the effect of its settings, but only at the loads of those runs.
     """
@@ -287,7 +287,7 @@ def machine_part(
     unknown: float,
     ttft_share: float,
 ) -> Part:
-    """Return the interval part of an unmeasured machine, client and build.
+    """Return the error due to a machine, a client and a build that were not measured.
 
     `unknown` is the fraction of launch settings, including the release, that are unknown. The variance grows with it
     linearly, from `least` (all known) to `most` (none known).

@@ -1,6 +1,6 @@
 """Predictions with their 90 % intervals, for all commands.
 
-An interval combines sources of error (`interval_parts`): the error of each class of step time, weighted by the
+An interval combines sources of error (`interval_parts`): the error of each kind of kernel and CPU work, weighted by the
 sensitivity of the latency to it (`sensitivity`); differences between deployments and runs; and unspecified settings. A
 batch has no client and no queue, so its interval is the measured error of its steps.
 """
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from capacity.step.closed_form import PhaseTimes
 
 PROMPT_SPREAD = 0.1
-"""Maximum logarithm of counted over requested prompt tokens: chat templates add tens of tokens, and random prompts of
-benchmarks are a few percent longer or shorter than requested. Assumed, 2026-11-24."""
+"""Maximum of ln(counted / requested prompt tokens): chat templates add tens of tokens, and random prompts of benchmarks
+are a few percent longer or shorter than requested. Assumed, 2026-11-24."""
 
 
 class Latencies(NamedTuple):
@@ -131,7 +131,7 @@ class LoadBands:
 
     def remaining_error(self, metric: Metric) -> tuple[float, float]:
         """Return the expected error (logarithm) at this load, from calibration runs at similar loads, and the fraction
-        of the standard deviation that remains; (0, 1) without such runs."""
+        of its standard deviation that these runs leave; (0, 1) without such runs."""
         adjustment = self.resolved.profile.adjustment
         loads = () if adjustment is None else adjustment.loads_of(self.resolved.deployment_name)
         shares = calibrated_sensitivities(metric, self.prediction_context("mean")) if loads else {}
@@ -163,7 +163,7 @@ class LoadBands:
         return Quantity(value=value, low=None if low is None else max(low, 0.0), high=high)
 
     def kind(self, metric: Metric) -> MetricSpread:
-        """Return the fitted deviations and interval ends of the metric, from held-out sources."""
+        """Return the metric's fitted standard deviations, and its interval ends, fitted on held-out publications."""
         return kind_of(metric, self.prediction_context("mean"), load_spreads())
 
     def ends(self, metric: Metric, statistic: str = "mean") -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Speed and price of one load on one pool, or the reason why the pool cannot run the load."""
+"""Speed and price of one load on one pool of equal engines, or the reason why the pool cannot run the load."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ LAST_VERDICTS = ("saturated", "overloaded")  # verdicts whose points are sorted 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPoint:
-    """One load on one pool: the metrics of `estimate`, in the same units.
+    """One load on one pool of equal engines: the metrics of `estimate`, in the same units.
 
     If the pool cannot run the load, `reason` explains why, and all metrics are None. A load without a steady state has
     the maximum throughput and no latency; `verdict` explains why. `kv_requests`: number of such requests that the KV
@@ -78,7 +78,7 @@ class LoadPoint:
 
 
 def load_of(traffic: Traffic) -> tuple[LoadField, float]:
-    """Return the name and value of the field that sets the load. Raises InvalidInput unless exactly one does."""
+    """Return which field sets the load (batch_size, ...), and its value. Raises InvalidInput unless exactly one does"""
     given = [(name, getattr(traffic, name)) for name in LOAD_FIELDS if getattr(traffic, name) is not None]
     if len(given) != 1:
         raise InvalidInput(ONE_LOAD)
@@ -134,7 +134,7 @@ def _requests_that_fit(resolved: ResolvedPool, tokens: int) -> int:
 
 
 def price_or_reason(gpu: str, cost: Cost) -> tuple[Price | None, str | None]:
-    """Return the price of a GPU that `cost` requests, or None and the reason why the price table has no price."""
+    """Return the price of a GPU with the price options `cost`, or None and the reason why there is no price."""
     try:
         return find_price_for_cost(gpu, cost), None
     except CapacityError as error:
@@ -220,13 +220,13 @@ def smallest_pools(
 
 
 def raise_common_refusal(refused: Sequence[InvalidInput | None]) -> None:
-    """Raise the error of the pools if all of them raised the same error, because then the options are wrong."""
+    """Raise the error if every pool was refused with the same one, because then the options are wrong."""
     if refused and refused[0] is not None and len({str(error) for error in refused}) == 1:
         raise refused[0]
 
 
 class Order(NamedTuple):
-    """Sort order of points: a field, its description, and whether the largest value is first."""
+    """Sort order of load points: a metric, its description, and whether the largest value is first."""
 
     field: str
     words: str

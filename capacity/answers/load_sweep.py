@@ -1,4 +1,4 @@
-"""`estimate` of one pool at many loads, and the load that fills its KV cache."""
+"""`estimate` of one deployment at many loads, and the load that fills its KV cache."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ SHARES = (0.05, 0.15, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)  # fractions of a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSweep(AnswerRecord):
-    """One pool at many loads, with a point for each load.
+    """One deployment (a pool of equal engines) at many loads, with a `LoadPoint` for each load.
 
     `kv_requests`: number of such requests that the KV cache holds. `seats`: number of requests that the engine runs at
     once (max_num_seqs). Requests above the smaller of the two wait; `full_requests_per_s` is the rate at this number.

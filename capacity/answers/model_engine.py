@@ -1,4 +1,4 @@
-"""`engine_setup`: the parts for a simulation of a real model with the Python API."""
+"""`engine_setup`: the inputs to simulate a real model with `simulator.simulate` of the Python API."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from capacity.step.model import StepModel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEngine:
-    """Parts of a simulation of one model: `simulator.simulate(workload, [e.setup] * e.engines, frontend=e.frontend)`.
+    """Inputs to simulate one model: `simulator.simulate(workload, [e.setup] * e.engines, frontend=e.frontend)`.
 
     `setup`: settings of one engine, with its step times, KV blocks, scheduler and limits. `engines`: number of engines,
     which is replicas x data-parallel ranks that step independently. `frontend`: times between client and engine.
@@ -42,7 +42,7 @@ def engine_setup(
     download: bool = False,
     **options: Any,
 ) -> ModelEngine:
-    """Return the engine that `simulate` builds for a model and the keywords of a pool, for `simulator.simulate`.
+    """Return the inputs of `simulator.simulate` for a model and the settings of `Pool`, as `simulate` builds them.
 
     Change a part with `dataclasses.replace(engine.setup, policy=MyPolicy)`. Raises DoesNotFit or InvalidInput.
     """

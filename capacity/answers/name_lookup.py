@@ -42,9 +42,10 @@ def find_model(name: str) -> tuple[Fields, tuple[str, ...]]:
 
 
 def guess_model(words: str) -> str | None:
-    """Return the preset for a family, a size or both (`llama 70b`, `70b`): of the shortest name, the newest.
+    """Return the preset of a model family, a size or both (`llama 70b`, `70b`).
 
-    For a size without a family, presets of Llama come first.
+    Of several presets that match, those with the shortest name are preferred, and of these the newest. For a size
+    without a family, presets of Llama come first.
     """
     parts = [part for part in re.split(r"[-\s_]+", words.lower()) if part]
     sizes = [part for part in parts if re.fullmatch(r"\d+(?:\.\d+)?b", part)]

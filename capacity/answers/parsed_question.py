@@ -174,7 +174,7 @@ _PATTERNS: tuple[tuple[str, Callable[[re.Match[str]], Fields]], ...] = (
 
 
 class _Reader:
-    """Collects the fields that the parts of a text set; the first value of a field is kept."""
+    """Collects the fields that the flags and words of a text set; the first value of a field is kept."""
 
     def __init__(self, request_rate: float) -> None:
         self.fields: Fields = {}
@@ -207,7 +207,6 @@ class _Reader:
         self._read_model(server.model)
 
     def read_text(self, text: str) -> None:
-        """Read flags and plain words."""
         try:
             words = shlex.split(text)
         except ValueError:
@@ -220,7 +219,7 @@ class _Reader:
         self._read_words(" ".join(plain))
 
     def _read_own_flags(self, words: list[str]) -> tuple[list[str], list[str]]:
-        """Read the flags of the deployment; return the words before and after the first other flag."""
+        """Read the flags of the deployment; return the words before and after the first flag that is not among them."""
         plain: list[str] = []
         others: list[str] = []
         while words:
@@ -262,7 +261,7 @@ class _Reader:
             words = words[max(used, 1) :]
 
     def _take(self, fields_of: Callable[[re.Match[str]], Fields], found: re.Match[str]) -> str:
-        """Set the fields of a match; return the text that replaces it."""
+        """Set the fields that the matched words describe; return the text that replaces the words."""
         try:
             fields = fields_of(found)
         except (OverflowError, ValueError):  # a number of hundreds of digits

@@ -1,4 +1,4 @@
-"""Prefill and decode steps of one load on one pool, from which `estimate` and `explain` are computed."""
+"""Prefill and decode steps of one load on a pool of equal engines, from which `estimate` and `explain` are computed."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def equal_length_notes(traffic: Traffic) -> tuple[str, ...]:
 
 
 def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> Phases:
-    """Return the phases of a batch in closed form, or of a simulated load. Raises DoesNotFit or InvalidInput."""
+    """Return the steps of a batch in closed form, or of a simulated load. Raises DoesNotFit or InvalidInput."""
     slots = _slots(resolved, traffic, lengths)
     seen = tower_notes(resolved, pictured=bool(lengths.images))
     if traffic.batch_size is not None:
@@ -270,7 +270,7 @@ def _loop_over_ranks(
 
 
 def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> int:
-    """Return the maximum number of such requests that run at once. Raises an error if one or the batch does not fit."""
+    """Return how many requests of these lengths run at once at most. Raises an error if one or the batch cannot run."""
     plan, ranks = resolved.memory, resolved.pool.data_parallel_size
     tokens = _reserved_tokens(resolved, traffic, lengths)
     held, seats = ranks * TokenSteps(resolved).concurrent_requests(tokens), ranks * resolved.max_num_seqs

@@ -41,7 +41,7 @@ class PriorityClass(RequestGroup):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRun(RequestGroup):
-    """Results of one of several pools: it received `requests` requests and completed `answered` of them.
+    """Results of one pool, if a run has several: it received `requests` requests and completed `answered` of them.
 
     The other requests were sent to another pool, lost or rejected. Latencies are those of the completed requests, from
     their arrival at the deployment. `busy_fraction`: fraction of their lifetime in which the replicas were busy.
@@ -86,7 +86,7 @@ def priority_classes(requests: Workload, records: RequestTable) -> tuple[Priorit
 def pool_runs(
     pools: Sequence[ResolvedPool], run: SimulationResult, prices: Prices | None
 ) -> tuple[PoolRun, ...]:
-    """Return a record for each pool, in order. A request counts for the pool of its last replica."""
+    """Return the results of each pool, in the order of `pools`. A request counts for the pool of its last replica."""
     pool_of = np.array([replica.pool for replica in run.replicas], dtype=np.int64)
     answered_by = np.full(len(run.records), -1, dtype=np.int64)
     if run.replica_of is not None:

@@ -32,7 +32,7 @@ MEAN_OF_UNIFORM = 0.5  # sglang.bench_serving draws lengths from 1 to the label
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Properties of a run on which its distance to another run depends. Sizes are logarithms to base 2."""
+    """Properties of a run from which its distance to another run is computed. Sizes are logarithms to base 2."""
 
     model: str
     is_moe: bool
@@ -159,7 +159,7 @@ def _mean_lengths(row: Mapping[str, str]) -> tuple[int, int]:
 
 
 def pool_fields(row: Mapping[str, str]) -> dict[str, object]:
-    """Return the launch settings of a published run, as fields of a pool, and the numbers of replicas."""
+    """Return the launch settings and numbers of replicas of a published run, by the names of the fields of `Pool`."""
     booleans: dict[str, object] = {"true": True, "false": False}
     words = (setting.split("=", 1) for setting in row["settings"].split())
     fields = {name: booleans.get(value, value) for name, value in words}

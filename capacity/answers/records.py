@@ -94,7 +94,7 @@ class Fit(AnswerRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartUp:
-    """Seconds from the start of a replica without caches to its first request: the total and its parts.
+    """Seconds from the start of a replica with cold caches to its first request: in total and by phase (`parts_s`).
 
     `weights_gb_per_s`: assumed rate per GPU of reading weights from disk or network.
     """
@@ -106,7 +106,7 @@ class StartUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The bound that takes the largest part of a prefill step and of a decode step."""
+    """The bound (compute, HBM, ...) that takes the largest part of a prefill step, and that of a decode step."""
 
     prefill: Bound
     decode: Bound | None

@@ -44,7 +44,7 @@ CASCADE = "cascade"  # the router
 
 
 def takes_of(resolved: ResolvedPool, place: int, service: Service) -> PoolLimits:
-    """Return the limits of requests for this pool: tokens, requests and forecast TTFT. `place`: index of the pool."""
+    """Return the limits up to which this pool accepts requests: tokens, requests, forecast TTFT. `place`: its index."""
     pool = resolved.pool
     forecast = None if service.router_ttft_s is None else forecast_of(resolved, service.router_ttft_s)
     return PoolLimits(place, pool.route_up_to_tokens, pool.route_up_to_requests, forecast)
@@ -85,7 +85,9 @@ def escalation(pools: Sequence[ResolvedPool], service: Service) -> Escalation | 
             "model, in the order of escalation; or use `capacity cascade --small MODEL`"
         )
     if last is not None:
-        raise InvalidInput(f"route_escalation_rate {last:g} of the last pool has no target: leave it out")
+        raise InvalidInput(
+            f"route_escalation_rate {last:g} of the last pool has no further pool to escalate to: leave it out"
+        )
     for place, rate in enumerate(rates):
         if rate is None:
             raise InvalidInput(

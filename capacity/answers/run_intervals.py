@@ -48,7 +48,7 @@ def predicted_ms(
 
 
 def _distinct_pools(pools: Sequence[ResolvedPool]) -> list[ResolvedPool]:
-    """Return the first pool, and one pool for prefill and decode for each other combination of model and GPU."""
+    """Return the first pool, and one pool (that prefills and decodes) of each other combination of model and GPU."""
     kinds = {(pools[0].model.name, pools[0].profile.name): pools[0]}
     for pool in pools:
         if pool.pool.role == "both":

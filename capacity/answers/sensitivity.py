@@ -1,4 +1,4 @@
-"""Sensitivity of latencies to each class of step time, for example of TPOT to a factor on memory-bound kernels.
+"""Sensitivity of latencies to each kind of kernel and CPU work, for example of TPOT to slower memory-bound kernels.
 
 Sensitivities are logarithmic derivatives: 0.7 for `memory` means that memory-bound kernels that are 10 % slower
 increase the latency by 7 %. They weight the sources of error of an interval, and the calibration on measured runs.
@@ -43,10 +43,10 @@ class ObservedLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivities:
-    """Logarithmic derivatives of TTFT, TPOT and E2E with respect to a factor on each class of step time.
+    """Logarithmic derivatives of TTFT, TPOT and E2E with respect to the time of each kind of kernel and CPU work.
 
     `tpot` is None for a single output token. The derivative with respect to the token exponent of the experts' time
-    (`experts_tilt`) is included, but not part of the sum over classes. `queue_share`: fraction of TTFT in the queue.
+    (`experts_tilt`) is included, but not part of the sum over kinds. `queue_share`: fraction of TTFT in the queue.
     """
 
     ttft: Shares
@@ -56,7 +56,7 @@ class Sensitivities:
 
 
 def sensitivities(resolved: ResolvedPool, load: ObservedLoad) -> Sensitivities:
-    """Return the sensitivities of a load's latencies to each class of step time."""
+    """Return the sensitivities of a load's latencies to the time of each kind of kernel and CPU work."""
     times = _closed_form(resolved, load)
     steps = TokenSteps(resolved)
     of_prefill = _effects(resolved, steps, times.prefill_shape)
@@ -86,15 +86,15 @@ def sensitivities(resolved: ResolvedPool, load: ObservedLoad) -> Sensitivities:
 
 
 def _effects(resolved: ResolvedPool, steps: TokenSteps, shape: StepShape) -> Shares:
-    """Return the sensitivities of one step's time to each class of step time and to the token exponent of the experts'
-    time. In lockstep, the experts of a rank process the tokens of all ranks."""
+    """Return the sensitivities of a step's time to each kind of kernel and CPU work, and to the experts' token
+    exponent. In lockstep, the experts of a rank process the tokens of all ranks."""
     found = step_shares(steps, shape)
     tokens = all_tokens(shape) * resolved.lockstep_ranks
     return {**found, "experts_tilt": found["experts"] * token_log_ratio(tokens)}
 
 
 def step_shares(steps: StepModel | TokenSteps, shape: StepShape) -> Shares:
-    """Return the sensitivity of one step's time to each class of step time; the sensitivities add up to 1.
+    """Return the sensitivity of one step's time to that of each kind of kernel and CPU work; they add up to 1.
 
     CPU and GPU work overlap, so a sensitivity is not a fraction of the step's time: only CPU time in excess of GPU time
     adds to the step. For norm(a, b) = (a**p + b**p)**(1/p) the sensitivity to a is (a / norm)**p.

@@ -83,7 +83,7 @@ def _means_with_queue(means: LoadMeans | None, in_flight: int) -> LoadMeans | No
 
 
 def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Verdict, Workload]:
-    """Return a run, its verdict and its requests: enough for a steady state unless the traffic sets their number."""
+    """Return a run, its verdict, and its requests: enough for a steady state unless the traffic sets their number."""
     num_prompts = traffic.num_prompts
     if num_prompts is not None or traffic.arrivals != "steady":
         return _run_requests(resolved, traffic, num_prompts)
@@ -111,7 +111,7 @@ def prompts_for_steady_state(run: SimulationResult, traffic: Traffic) -> int:
 
 
 def name_longer_run(verdict: Verdict, run: SimulationResult, requests: Workload, traffic: Traffic) -> Verdict:
-    """Return the verdict. If the run was too short, its reason names a sufficient `--num-prompts` or trace."""
+    """Return the verdict on the run. If it was too short, the reason names a sufficient `--num-prompts` or trace."""
     at_once = not requests.is_closed_loop and math.isinf(requests.offered_per_s)
     if verdict.verdict != TOO_SHORT or at_once or run.summary.e2el_ms is None:
         return verdict

@@ -198,7 +198,7 @@ def _inputs_of(
     levels: tuple[Slo, ...],
     **settings: Any,
 ) -> _Inputs:
-    """Return the inputs of a simulation of `workload` (None: the deployment's traffic); `settings`: other fields.
+    """Return the inputs to simulate `workload` (None: the deployment's traffic); `settings`: fields of `_Inputs`.
 
     Raises DoesNotFit for a model that does not fit, or InvalidInput for requests that the pools cannot serve.
     """
@@ -287,7 +287,7 @@ def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
 
 
 def _longest_request(pools: Sequence[ResolvedPool]) -> int:
-    """Return the tokens of the longest request that every pool accepts, except pools for short requests."""
+    """Return the tokens of the longest request that all pools accept; pools for short requests do not count."""
     limits = [pool.max_model_len for pool in pools if pool.pool.route_up_to_tokens is None]
     return min(limits or [pool.max_model_len for pool in pools])
 

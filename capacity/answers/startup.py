@@ -15,7 +15,7 @@ ENGINES_WITH_LOGS = ("vllm", "sglang")
 
 
 def startup_of(resolved: ResolvedPool) -> StartUp | None:
-    """Return the start-up time of a replica without caches; None for engines and platforms without logs (AMD).
+    """Return the start-up time of a replica with cold caches; None for engines and platforms without logs (AMD).
 
     The parts are independent, so the variance of the total is the sum of their variances.
     """
@@ -37,9 +37,9 @@ def startup_of(resolved: ResolvedPool) -> StartUp | None:
 
 @lru_cache(maxsize=8)
 def startup_part(name: str) -> Quantity:
-    """Return the geometric mean of one table of times in logs, with the 90 % prediction interval for a further log.
+    """Return the geometric mean of a start-up phase's times in logs, with the 90 % prediction interval of another log.
 
-    The standard deviation of the logarithms is pooled over all tables, because some tables are short.
+    The standard deviation of the logarithms is pooled over all phases, because some were logged only a few times.
     """
     logs = tomllib.loads(LOGS.read_text(encoding="utf-8"))
     tables = {key: [math.log(value) for value in table.values()] for key, table in logs.items()}

@@ -1,4 +1,4 @@
-"""Steady-state load of a run, without warm-up and drain, which the cost of the run refers to."""
+"""Steady-state load of a run, without warm-up and drain, from which the cost of the run is computed."""
 
 import math
 
@@ -13,7 +13,7 @@ from capacity.workload import Workload
 def steady_load(
     records: RequestTable, verdict: Verdict | None, workload: Workload, pools: Pools
 ) -> ServedLoad:
-    """Return the load of `workload` that `pools` serve in the long run, from the `records` of a run and its verdict.
+    """Return the load of `workload` that `pools` serve in the long run, from the request records and verdict of a run.
 
     Lengths are means over the completed requests. For generated open-loop arrivals, lengths and rate are the means of
     their distributions, because the requests of a run are only a sample. Raises InvalidInput if no request completed.

@@ -32,7 +32,7 @@ FORMATS: dict[FormatFamily, str] = {  # each family of weight formats with its r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupportCell:
-    """One engine on one accelerator with one family of weight formats, and the reason for its status.
+    """Status of one engine on one GPU with one family of weight formats, and the reason for it.
 
     measured: servers with this engine on this GPU were measured, and the GEMM kernels are fitted on this GPU. fitted:
     the GEMM kernels are fitted on this GPU. assumed: the GEMM kernels are those of another GPU, engine or third party,
@@ -48,7 +48,7 @@ class SupportCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupportMatrix(AnswerRecord):
-    """Status of every engine (newest release) on each of `gpus` with each family of weight formats."""
+    """Status (measured, assumed, ...) of every engine (newest release) on each of `gpus` with each weight format."""
 
     SCHEMA: ClassVar[str] = "capacity/gpu-support/v1"
 
@@ -58,7 +58,8 @@ class SupportMatrix(AnswerRecord):
     rows: tuple[SupportCell, ...]
 
     def status(self, gpu: str, engine: str, weight_format: FormatFamily) -> Status:
-        """Return the status of a cell; `engine` is a name without a version."""
+        """Return whether this engine (a name without a version) with this weight format on this GPU is measured,
+        fitted, assumed or impossible."""
         wanted = (gpu, engine, weight_format)
         cells = ((cell.gpu, cell.engine.partition("@")[0], cell.weight_format) for cell in self.rows)
         return next(cell.status for cell, place in zip(self.rows, cells, strict=True) if place == wanted)
@@ -66,7 +67,7 @@ class SupportMatrix(AnswerRecord):
 
 @validate_arguments
 def gpu_support(*, gpus: Sequence[str] | None = None, profiles: str | Path | None = None) -> SupportMatrix:
-    """Return the status of `gpus` (None: every profile) with each engine and weight format. Raises UnknownName."""
+    """Return the status of each engine and weight format on `gpus` (None: every profile). Raises UnknownName."""
     directories = [profiles] if profiles else []
     chosen = profile_names(directories) if gpus is None else gpus
     engines = [engine for engine in map(find_engine, engine_names()) if not engine.baseline]
@@ -115,7 +116,7 @@ def _device_name(profile: HardwareProfile, engine: EngineSpec) -> str:
 
 
 def _kernel_support(profile: HardwareProfile, engine: EngineSpec, kernel: Kernel) -> tuple[Status, str]:
-    """Return status and reason for an engine's GEMM kernel on this GPU; some GPU must have constants for it."""
+    """Return "measured", "fitted" or "assumed" for an engine's GEMM kernel on this GPU, and the reason."""
     lookup = KernelLookup(coefficient_sources(profile), engine.kernel_family)
     lookup.kernel("gemm", kernel)
     step_time = profile.step_time

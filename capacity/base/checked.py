@@ -88,7 +88,6 @@ def _matches_type(kind: Any, value: object) -> bool:
 
 
 def _describe_type(kind: Any) -> str:
-    """Return a description of the type for an error, such as "a whole number"."""
     if kind is NoneType:
         return "None"
     if get_origin(kind) is None:

@@ -1,4 +1,4 @@
-"""Largest simulated time, which limits arrivals, think times, client timeouts and all other times of a run."""
+"""Largest simulated time: the limit of arrival times, think times, client timeouts and all other times of a run."""
 
 from capacity.base.errors import InvalidInput
 

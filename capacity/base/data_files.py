@@ -29,8 +29,8 @@ def read_data(path: Path) -> Table:
 
 
 def read_rows(path: Path, make: Callable[..., Row], *, named: bool = True) -> dict[str, Row]:
-    """Return a record for each table of a file, by the name of the table. `make` builds the record from the keys of the
-    table; with `named`, it also gets the name of the table as `name`. Raises MalformedFile."""
+    """Return a record for each table of a TOML or JSON file, by the table's name. `make` builds the record from the
+    table's keys; with `named`, it also gets the table's name as `name`. Raises MalformedFile."""
     tables = read_data(path)
     return {
         name: make_row(path, name, make, {"name": name, **row} if named else row)

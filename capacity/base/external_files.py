@@ -132,8 +132,8 @@ def open_outside(name: str | os.PathLike[str], *, pipes: bool = True) -> io.Buff
 
 
 def read_bytes(name: str | os.PathLike[str], kind: FileKind, *, cut: bool = False) -> bytes:
-    """Return all bytes of a file, decompressed if it is gzip. A file above the size limit of its `kind` is truncated if
-    `cut`, else rejected. Pipes and devices can be read, except as a launch file."""
+    """Return all bytes of a file, decompressed if it is gzip. A file above the size limit of its `kind` is truncated
+    with `cut`, else rejected. Pipes and devices can be read, except as a launch file."""
     most = MAX_BYTES[kind]
     try:
         with open_outside(name, pipes=kind != "a launch file") as file:

@@ -35,7 +35,7 @@ class Fields:
         return default
 
     def optional_count(self, *keys: str, minimum: int = 1, maximum: int = MAX_COUNT) -> int | None:
-        """Return the same as `count`, but None if none of `keys` is present."""
+        """Return the same as `count`, or None if the configuration has none of `keys`."""
         key, value = self._first(keys, int, "a whole number")
         if value is not None and not minimum <= value <= maximum:
             raise self.problem(key, f"{_short_repr(value)} is outside of {minimum}..{maximum}")
@@ -87,7 +87,7 @@ class Fields:
         return Fields({**self.values, **values}, self.origin, prefix=self.prefix)
 
     def entry_of_layer(self, key: str, layer: int) -> Any:
-        """Return entry `layer` of the list `key` (one entry per layer); None if the list or the entry is missing."""
+        """Return item `layer` of the list `key`, which has one per layer; None if the list or the item is missing."""
         entries = self.items(key) or []
         return entries[layer] if layer < len(entries) else None
 

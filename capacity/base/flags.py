@@ -38,7 +38,7 @@ def _rows(path: Path) -> Table:
 
 
 class Kind(NamedTuple):
-    """Type of a keyword's value: `of`, or a sequence of `of` if `many`. `choices`: accepted values; empty: all."""
+    """Type of a keyword's value: type `of`, or a sequence of it if `many`. `choices`: accepted values; empty: all."""
 
     of: type[bool | int | float | str]
     many: bool

@@ -26,7 +26,7 @@ def flags_of(field: FieldInfo) -> list[str]:
 
 
 def split(options: Mapping[str, object], *specs: type[Spec]) -> tuple[dict[str, object], ...]:
-    """Return one mapping for each spec, with the options that are fields of this spec.
+    """Return the options that are fields of each spec, as one mapping for each spec.
 
     Raises InvalidInput, with the most similar option, for an option that is a field of no spec.
     """

@@ -1,4 +1,4 @@
-"""Local worker processes, which end without output after Ctrl-C and never outlive their parent."""
+"""Local worker processes, which exit without a traceback after Ctrl-C and never outlive their parent."""
 
 import os
 import signal

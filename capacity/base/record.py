@@ -60,7 +60,7 @@ def make_from(kind: type[Record], /, *sources: object, **own: Any) -> Record:
 
 
 class WrittenRecord:
-    """A record whose JSON also has properties: those in `FIRST` before its fields and those in `LAST` after them."""
+    """A record whose JSON includes properties: those named in `FIRST` before its fields, those in `LAST` after them."""
 
     __slots__ = ()
     FIRST: ClassVar[tuple[str, ...]] = ()
@@ -96,7 +96,7 @@ class AnswerRecord(WrittenRecord):
     ROWS: ClassVar[str] = "rows"  # name of the field with the answer's rows, if any
 
     def __init_subclass__(cls) -> None:
-        """Set `__repr__` to the one below, because a dataclass would generate one with all fields."""
+        """Set `__repr__` to that of this class, because a dataclass would generate one with all fields."""
         cls.__repr__ = AnswerRecord.__repr__  # type: ignore[method-assign]
 
     def __repr__(self) -> str:
@@ -120,7 +120,7 @@ class AnswerRecord(WrittenRecord):
 
     @classmethod
     def schema_name(cls) -> str:
-        """Return the name in the schema of the record, such as `fit` of `capacity/fit/v1`."""
+        """Return the name of the answer in its JSON schema, such as `fit` of `capacity/fit/v1`."""
         return cls.SCHEMA.split("/")[1]
 
     def to_dict(self) -> dict[str, Any]:

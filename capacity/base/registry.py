@@ -29,7 +29,7 @@ class Answer(NamedTuple):
 
 
 class Alternative(NamedTuple):
-    """A second function of a verb, which a flag such as --support selects."""
+    """A second function of a verb, which runs in place of the first if a flag such as --support is given."""
 
     flag: str
     function: str
@@ -74,7 +74,7 @@ _FILE = json.loads(Path(__file__).with_name("verbs.json").read_bytes())
 
 
 def _fill_placeholders(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the texts with `{name}` replaced by the word in `verbs.json`, and `+NAME` by the list NAME."""
+    """Return the texts with `{name}` replaced from "words" of `verbs.json`, and `+NAME` by the list NAME of "lists"."""
     found: list[str] = []
     for text in texts:
         found += (

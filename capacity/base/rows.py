@@ -1,4 +1,4 @@
-"""Records as flat rows, and rows as CSV."""
+"""Convert nested records to flat rows, and rows to CSV."""
 
 import csv
 import io

@@ -85,7 +85,7 @@ def with_output_flag(parameters: Sequence[Parameter]) -> list[Parameter]:
 def _annotation(kinds: Mapping[str, Kind], parameters: Mapping[str, Parameter]) -> Any:
     """Return the annotation of the parameter `--output`, whose help names all kinds of files; its value is not used."""
     helps = (f"{name} ({_option(parameters[kind.parameter]).help})" for name, kind in kinds.items())
-    help = f"Also write a file; can be repeated. KIND: {', '.join(helps)}."
+    help = f"Also write this KIND of file; can be repeated. Kinds: {', '.join(helps)}."
     option = typer.Option(FLAG, help=help, metavar="KIND=PATH", expose_value=False, show_default=False)
     return Annotated[list[str] | None, option]
 

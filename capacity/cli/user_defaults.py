@@ -46,7 +46,9 @@ def config(
     settings: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME=VALUE]...", help="Values to store; NAME= removes the value.", show_default=False
+            metavar="[NAME=VALUE]...",
+            help="Flags and their default values to store; NAME= removes the stored value.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:

@@ -1,9 +1,9 @@
-"""GPU data: datasheet values, fitted coefficients, prediction error spreads and rental prices.
+"""GPU data: datasheet values, fitted coefficients, standard deviations of prediction errors, and rental prices.
 
 Input: one TOML file per GPU (`hardware_profiles/` or the user's own) in which every value has a source, a date and a
-basis, plus the tables of prices and spreads next to the modules. Output: `HardwareProfile` with its `StepCoefficients`,
-`Price`, and spreads of prediction errors. This package does not depend on models or engine schedulers. Start with
-`profile`, then `coefficients`.
+basis, plus the tables of prices and prediction errors next to the modules. Output: `HardwareProfile` with its
+`StepCoefficients`, `Price`, and `Spreads` of prediction errors. This package does not depend on models or engine
+schedulers. Start with `profile`, then `coefficients`.
 """
 
 from capacity.hardware.profile import (

@@ -47,7 +47,7 @@ ROOFLINE_TOLERANCE = 0.03  # of a peak: GPUs exceed the clocks of their datashee
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """Adjustment parameter and its prior standard deviation; without `unit`, the logarithm of a time factor."""
+    """Adjustment parameter and its prior standard deviation; without `unit`, the logarithm of a factor on times."""
 
     name: str
     title: str
@@ -72,12 +72,12 @@ def kernel_parameters(operator: str) -> tuple[str, ...]:
 
 
 def _time_exponent(field: str) -> int:
-    """Return the exponent of a time factor on the constant `field`: 1 for times, -1 for fractions of a peak, else 0."""
+    """Return the exponent of a factor on times that scales `field`: 1 for times, -1 for fractions of a peak, else 0."""
     return field.endswith("_s") - field.endswith("_fraction")
 
 
 def prior_covariance() -> FloatMatrix:
-    """Return the covariance matrix of theta before calibration; the parameters are independent."""
+    """Return the covariance matrix of the parameters before calibration, when they are independent."""
     import numpy as np
 
     return np.diag([parameter.deviation**2 for parameter in PARAMETERS])
@@ -166,7 +166,7 @@ class Adjustment(Spec):
         return tuple(load for load in self.loads if load.deployment == deployment)
 
     def keep_kernels(self, other: Adjustment) -> Adjustment:
-        """Return a copy whose kernel measurements are replaced by those of `other`."""
+        """Return a copy of this adjustment with the kernel measurements of `other`."""
         kept = ("kernels", "kernel_deviations", "cases")
         return self.model_copy(update={name: getattr(other, name) for name in kept})
 
@@ -178,7 +178,7 @@ class Adjustment(Spec):
 
     @property
     def covariance_matrix(self) -> FloatMatrix:
-        """Return the covariance of theta in the order of `PARAMETERS`; before calibration, the prior covariance."""
+        """Return the parameters' covariance matrix in the order of `PARAMETERS`; before calibration, the prior one."""
         import numpy as np
 
         return np.array(self.covariance, dtype=np.float64) if self.covariance else prior_covariance()
@@ -219,7 +219,7 @@ class Adjustment(Spec):
     def adjust(
         self, operator: str, constants: Constants, kernel: str = ""
     ) -> tuple[Constants, tuple[str, ...]]:
-        """Return a kernel's constants with the factors applied, and the names of parameters with too large a factor.
+        """Return a kernel's constants with all factors applied, and the names of parameters whose factor is too large.
 
         `operator`: a field of `KernelFamily`, or "nccl"; `kernel`: the kernel's key in that field, or the kind of
         collective. A factor is too large if it raises a fraction of a peak well above 1, its limit.

@@ -22,7 +22,7 @@ Basis = Literal["datasheet", "measured", "fitted", "assumed"]
 
 
 class Fit(Spec):
-    """Source of a coefficient set, and its error on groups that were not used in the fit."""
+    """Source of a coefficient set, and its error on groups of measurements that were not used in the fit."""
 
     basis: Basis
     source: str
@@ -44,7 +44,7 @@ class Coefficients(Spec):
     fit: Fit
 
     def mark_assumed(self, note: str | None = None, **values: object) -> Self:
-        """Return a copy with other values and the basis "assumed"; `note` is added to the source."""
+        """Return a copy with the changed `values` and the basis "assumed"; `note` is added to the source."""
         source = self.fit.source if note is None else f"{self.fit.source}; {note}"
         fit = self.fit.model_copy(update={"basis": "assumed", "source": source})
         return self.model_copy(update={**values, "fit": fit})
@@ -169,7 +169,7 @@ class Residuals(Spec):
     fit: Fit
 
     def widen(self, factor: float) -> Residuals:
-        """Return the interval, wider by `factor` in both directions; basis "assumed" unless `factor` is 1."""
+        """Return the error interval, wider by `factor` in both directions; basis "assumed" unless `factor` is 1."""
         if factor == 1.0:
             return self
         return Residuals(
@@ -216,8 +216,8 @@ class StepCoefficients(Spec):
     residuals: dict[str, Residuals] = Field(default_factory=dict)
 
     def without_copies(self, other: StepCoefficients) -> StepCoefficients:
-        """Return a copy without the constants that are equal in `other`. If no constants remain, error intervals that
-        are equal in `other` are also removed."""
+        """Return a copy without the constants that equal those of another GPU, `other`. If no constants remain, error
+        intervals that are equal in `other` are also removed."""
         its, bands = other.families, self.residuals
         families = {name: family.without_copies(its.get(name)) for name, family in self.families.items()}
         own = {name: family for name, family in families.items() if family != KernelFamily()}
@@ -246,7 +246,7 @@ UNIVERSAL = Path(__file__).with_name("universal.toml")
 
 @cache
 def universal() -> StepCoefficients:
-    """Return the constants that apply to any GPU; their only family is `universal`. Raises MalformedFile."""
+    """Return the constants that apply to any GPU; their only kernel family is `universal`. Raises MalformedFile."""
     tables = dict(read_data(UNIVERSAL))
     fit = tables.pop("fit")
     return make_row(UNIVERSAL, "", StepCoefficients, _with_fit(tables, fit))

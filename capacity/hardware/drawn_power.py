@@ -1,6 +1,6 @@
-"""Power that a GPU draws at a given use.
+"""Power that a GPU draws at a given utilization.
 
-A GPU whose engine runs steps in the fraction `duty` of the time draws
+A GPU whose engine runs steps for the fraction `duty` of the time draws
 
     idle + duty * (limit - idle) * (1 - exp(-(busy * kernels + memory * bytes/s / HBM + compute * FLOP/s / peak)))
 
@@ -34,7 +34,8 @@ Factor = Annotated[float, Field(gt=0, le=10)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUse:
-    """Mean use of a GPU. `duty` is the fraction of time in which steps run; the other fields are means while steps run.
+    """Mean utilization of a GPU. `duty` is the fraction of time in which steps run; the other fields are means while
+    steps run.
 
     `kernel_fraction`: fraction of the time in which kernels run. `bytes_per_s`: HBM traffic.
     """
@@ -76,7 +77,7 @@ class DrawnPowerTable(Spec):
 
     def constants(self, profile: HardwareProfile) -> DrawnPowerConstants:
         """Return the constants of a GPU, else of its architecture, else of all measured GPUs. The basis is "assumed"
-        unless they are the constants of the GPU."""
+        unless they were fitted on this GPU."""
         own = self.gpus.get(profile.name)
         if own is not None:
             return own

@@ -1,5 +1,4 @@
-"""Look up the constants of kernels on one GPU: the engine's fit, else the nearest kernel's, else universal
-constants."""
+"""Look up the constants of kernels on one GPU: the engine's, else the most similar kernel's, else those of any GPU."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
@@ -52,7 +51,7 @@ Found = TypeVar("Found", bound=Coefficients)
 
 
 class StepConversion(Protocol):
-    """Function that converts constants of a `kernel` (operator, key) fitted on short runs to whole engine steps."""
+    """Function that converts constants of a `kernel` (operator, key) fitted on short runs to those in engine steps."""
 
     def __call__(self, constants: Found, *, kernel: tuple[str, str] | None) -> Found: ...
 
@@ -92,7 +91,7 @@ class KernelLookup:
         yield universal()
 
     def families(self) -> Iterator[tuple[KernelFamily, bool, bool]]:
-        """Yield (family, own, transferred) in order of preference.
+        """Yield the kernel families in order of preference, each as (family, own, transferred).
 
         `own`: whether the family was fitted on this GPU for this engine. `transferred`: whether the family was fitted
         on another GPU; the universal family counts as transferred only if the profile names no other GPU.
@@ -165,7 +164,7 @@ class KernelLookup:
         raise AssertionError("the default kernel family must include an all-reduce")
 
     def elementwise(self) -> ElementwiseCoefficients:
-        """Return the elementwise constants of the engine's kernel family, else of the GPU."""
+        """Return the constants of elementwise kernels from the engine's kernel family, else from the GPU's profile."""
         own = (s.families[self._family].elementwise for s in self._sources if self._family in s.families)
         fitted = (s.elementwise for s in self._sources_with_universal())
         found = next(entry for entry in chain(own, fitted) if entry is not None)

@@ -42,7 +42,7 @@ class OwnedCost(Spec):
     staff: Share = 0.0
 
     def parts(self, gpu: str) -> Mapping[str, float]:
-        """Return the $ per hour of one GPU of the profile `gpu`, by part; parts that were not given are left out."""
+        """Return the $ per hour of one GPU of profile `gpu` by kind of cost; kinds that were not given are left out."""
         parts = {
             "depreciation": self.purchase * (1 - self.residual) / (self.years * HOURS_PER_YEAR * self.gpus),
             "power": 0.0 if self.kwh is None else self._kilowatts(gpu) / self.gpus * self.kwh,
@@ -61,7 +61,7 @@ class OwnedCost(Spec):
         return factors.facility_watts(tdp, tdp) / factors.pue.value * pue / 1000
 
     def description(self, gpu: str) -> str:
-        """Return the parts of the cost with the numbers that they follow from, in one line."""
+        """Return each kind of cost with the numbers from which it is computed, in one line."""
         kept = f" less {self.residual:.0%}" if self.residual else ""
         notes = {
             "depreciation": f" ({usd_text(self.purchase, ',.0f')}{kept} over {self.years:g} years, {self.gpus} GPUs)"

@@ -58,7 +58,7 @@ class PowerCapConstants(Coefficients):
         )
 
     def clock_share(self, cap_watts: float, demand_watts: float, static_watts: float) -> float:
-        """Return the clock under a cap / without a cap, for a kernel that draws `demand_watts` without one."""
+        """Return the clock under a cap over that without one, for a kernel that draws `demand_watts` without a cap."""
         if demand_watts <= cap_watts:
             return 1.0
         power = max(cap_watts - static_watts, 0.0) / (demand_watts - static_watts)
@@ -84,7 +84,7 @@ def power_cap_constants() -> PowerCapConstants:
 
 @cache
 def power_limits() -> dict[str, PowerLimit]:
-    """Return the lowest power cap of GPUs by name; that of `other` is a fraction of the TDP. Raises MalformedFile."""
+    """Return lowest power caps by GPU name; that of all `other` GPUs is a fraction of the TDP. Raises MalformedFile."""
     return read_rows(LIMITS, PowerLimit)
 
 

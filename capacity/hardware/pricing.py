@@ -122,7 +122,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Market:
-    """Offers in the median price of a tier; `picked`: whether the user chose the offers by provider or price file."""
+    """Offers in a tier's median price; `picked`: whether the user chose the offers by provider or price file."""
 
     offers: int
     providers: tuple[str, ...]
@@ -201,7 +201,9 @@ def find_price_for_cost(gpu: str, cost: Cost) -> Price | None:
 def _mixed_price(gpu: str, cost: Cost, table: tuple[Price, ...] | None) -> Price:
     """Return the price of `--price-mix`: the mean over tiers, weighted by share. Raises InvalidInput or UnknownName."""
     if cost.price_tier is not None or cost.price is not None:
-        raise InvalidInput("--price-mix is a price: remove --price-tier and --price, or remove --price-mix")
+        raise InvalidInput(
+            "--price-mix already sets the price: remove --price-tier and --price, or remove --price-mix"
+        )
     shares = parse_price_mix(cost.price_mix or "")
     parts = {
         tier: find_price(
@@ -226,7 +228,7 @@ def _owned_price(gpu: str, cost: Cost) -> Price:
     others = (cost.price, cost.price_mix, cost.price_file, cost.price_provider, cost.price_instance)
     if cost.price_tier not in (None, "owned") or any(other is not None for other in others):
         raise InvalidInput(
-            "--owned-cost is a price: remove the other --price options, or remove --owned-cost"
+            "--owned-cost already sets the price: remove the other --price options, or remove --owned-cost"
         )
     name = _resolve_alias(gpu.partition("@")[0])
     owned = parse_owned_cost(cost.owned_cost or "", name)
@@ -247,7 +249,7 @@ def _user_price(gpu: str, usd: float, source: str, *, tier: PriceTier | Literal[
 
 
 def price_cautions(price: Price | None) -> tuple[str, ...]:
-    """Return the warning about a price in a tuple; empty without a price or a warning."""
+    """Return the warning about a price as a tuple of one text; empty without a price or a warning."""
     return () if price is None or price.caution is None else (price.caution,)
 
 

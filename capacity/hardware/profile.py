@@ -110,7 +110,7 @@ class HardwareProfile(Spec):
 
     @property
     def is_hypothetical(self) -> bool:
-        """Return whether this is a hypothetical GPU with changed facts (`capacity/hardware/what_if.py`)."""
+        """Return whether this is a hypothetical GPU with changed datasheet values (`capacity/hardware/what_if.py`)."""
         return "+" in self.name
 
     def with_adjustment(self, adjustment: Adjustment | None) -> "HardwareProfile":
@@ -204,7 +204,7 @@ def dump_profile(profile: HardwareProfile) -> str:
 
 
 def _source_keys(profile: HardwareProfile) -> dict[str, str]:
-    """Return a short key for each source text that several facts share, by source text."""
+    """Return a mapping from each source text that several values share to a short key."""
     uses = Counter(origin.source for origin in profile.provenance.values())
     keys: dict[str, str] = {}
     for origin in profile.provenance.values():
@@ -275,7 +275,7 @@ def _parse_document(document: Mapping[str, Any], origin: object) -> HardwareProf
 
 
 def _validation_message(error: ValidationError, without_source: Sequence[str]) -> str:
-    """Return all errors of a profile in one line; names of facts are prefixed with `facts.`, as in the file."""
+    """Return all errors of a profile in one line; values are named as in the file, with the table `facts.`."""
     by_kind: dict[str, list[str]] = {}
     if without_source:
         by_kind["must be exactly {value, source, date, basis}"] = [*without_source]
@@ -292,9 +292,9 @@ def _validation_message(error: ValidationError, without_source: Sequence[str]) -
 
 
 def _split_fact(entry: object, sources: Mapping[str, Any]) -> tuple[object, dict[str, object]] | None:
-    """Return the value and the provenance of one fact in a profile file; None if a part of the fact is missing.
+    """Return the value and the provenance of one entry of [facts] in a profile file; None if a part of it is missing.
 
-    The fact's source may be a key of the table [sources]. The entry of that key is either the source text, or
+    The entry's source may be a key of the table [sources]. That table has, for the key, either the source text, or
     `{source, date, basis}` for all facts that use the key.
     """
     known = entry.get("source") if isinstance(entry, dict) else None

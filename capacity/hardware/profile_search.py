@@ -31,7 +31,7 @@ def has_profile(name: str) -> bool:
 
 
 def first_folders() -> tuple[Path, ...]:
-    """Return the folders of all functions in `FIRST_FOLDERS`."""
+    """Return the profile folders that are searched first, from all functions in `FIRST_FOLDERS`."""
     return tuple(folder for find_folders in FIRST_FOLDERS for folder in find_folders())
 
 

@@ -18,7 +18,7 @@ TABLE = Path(__file__).with_name("server_power.toml")
 
 
 class PowerFactor(Provenance):
-    """A factor with its source."""
+    """One of the factors of `ServerPower`, with its source."""
 
     value: Annotated[float, Field(gt=0, le=5)]
 
@@ -39,5 +39,5 @@ class ServerPower(Spec):
 
 @cache
 def server_power() -> ServerPower:
-    """Return the package's factors. Raises MalformedFile."""
+    """Return the factors in `server_power.toml`. Raises MalformedFile."""
     return make_row(TABLE, "", ServerPower, read_data(TABLE))

@@ -1,10 +1,10 @@
 """Spreads: standard deviations of measured over predicted metrics, from which intervals are computed.
 
-The logarithm of measured over predicted is modelled as a sum of independent parts: a factor on each class of step time
-(`capacity/step/time_classes.py`), weighted by the metric's sensitivity to this class; further differences between
+The logarithm of measured over predicted is modelled as a sum of independent parts: a factor on each kind of kernel and
+CPU work (`capacity/step/time_classes.py`), weighted by the metric's sensitivity to it; further differences between
 deployments and between runs; and the effect of unspecified settings. `benchmarks/fit_spreads.py` fits the deviations to
-public measurements of servers and writes `spreads.toml`. Each source is evaluated with a fit to the others
-(`held_out_by`).
+public measurements of servers and writes `spreads.toml`. Each source (publication) is evaluated with a fit to the
+others (`held_out_by`).
 """
 
 import math
@@ -27,7 +27,7 @@ Deviation = Annotated[float, Field(ge=0, le=5)]
 class MetricSpread(Spec):
     """Errors of one predicted metric for dense or MoE models: standard deviations, and limits of the 90 % interval.
 
-    Errors that factors on classes of step time explain are excluded. For E2E the deviations are those of TTFT and TPOT,
+    Errors that factors on kernels and CPU work explain are excluded. For E2E the deviations are those of TTFT and TPOT,
     but the limits were fitted on E2E. `deployment`: standard deviation of the error that all values of a deployment
     share; `run`: standard deviation between runs of a deployment. `low` and `high`: 5 % and 95 % points of the error on
     held-out sources, in units of the total deviation. `learnt_low` and `learnt_high`: the same after calibration on
@@ -44,14 +44,15 @@ class MetricSpread(Spec):
 
     @property
     def calibrated(self) -> "MetricSpread":
-        """Return the spread with the limits that apply after calibration on the deployment's own runs."""
+        """Return these errors with the interval limits that apply after calibration on the deployment's own runs."""
         if self.learnt_low is None or self.learnt_high is None:
             return self
         return self.model_copy(update={"low": self.learnt_low, "high": self.learnt_high})
 
 
 class EvidenceCoverage(Spec):
-    """Factors on TTFT and TPOT deviations for an engine and kind of model on one GPU (`gpu` None: other GPUs)."""
+    """Factors on the TTFT and TPOT standard deviations for an engine, a kind of model and a GPU (None: any other GPU)
+    on which servers were measured."""
 
     engine: str
     is_moe: bool
@@ -82,7 +83,7 @@ class PercentileSpread(Spec):
 
 
 class IntervalCoverage(Spec):
-    """Fraction of held-out values in their intervals: over all values, and as a mean over sources."""
+    """Fraction of held-out measured values in their intervals: over all values, and as a mean over sources."""
 
     figures: int
     sources: int
@@ -92,7 +93,7 @@ class IntervalCoverage(Spec):
 
 
 class Spreads(Spec):
-    """Contents of `spreads.toml`; `fit` is the source of `classes`, `familiar` and all `MetricSpread` fields."""
+    """Contents of `spreads.toml`. `fit`: source of `classes` (of step time), `familiar` and `MetricSpread` fields."""
 
     fit: Fit
     classes: dict[str, Deviation]
@@ -120,27 +121,27 @@ class Spreads(Spec):
     held: dict[str, IntervalCoverage] = Field(default_factory=dict)
 
     def kind(self, metric: Metric, *, is_moe: bool, saturated: bool = False) -> MetricSpread:
-        """Return the spread of a metric for dense or MoE models; for E2E of a saturated engine, of throughput."""
+        """Return the errors of a metric for dense or MoE models; for E2E of a saturated engine, those of throughput."""
         what = "saturated" if saturated and metric == "e2e" else metric
         found: MetricSpread = getattr(self, f"{'moe' if is_moe else 'dense'}_{what}")
         return found
 
     def spread_of_unspecified(self, engine: str, setting: str) -> UnspecifiedSpread | None:
-        """Return the spread of an unspecified setting; for an engine without data, the largest of all engines."""
+        """Return the errors due to an unspecified setting; for an engine without data, the largest of all engines."""
         if engine in self.unsaid:
             return self.unsaid[engine].get(setting)
         known = [settings[setting] for settings in self.unsaid.values() if setting in settings]
         return max(known, key=lambda each: each.ttft, default=None)
 
     def find_evidence(self, engine: str, gpu: str, *, is_moe: bool) -> EvidenceCoverage | None:
-        """Return the factors for this engine and kind of model on this GPU, else on other GPUs, else None."""
+        """Return the factors for this engine and dense or MoE models on this GPU, else on other GPUs, else None."""
         known = {each.gpu: each for each in self.familiar if (each.engine, each.is_moe) == (engine, is_moe)}
         return known.get(gpu) or known.get(None)
 
 
 @lru_cache(maxsize=1)
 def load_spreads() -> Spreads:
-    """Return the fitted spreads."""
+    """Return the fitted standard deviations of `spreads.toml`."""
     path = Path(__file__).with_name("spreads.toml")
     return make_row(path, "", Spreads, read_data(path))
 

@@ -1,4 +1,4 @@
-"""GEMM kernels measured only by third parties: constants for each range of row counts, and an error factor."""
+"""GEMM kernels measured only by third parties: constants by number of rows (tokens), and an error factor."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -29,8 +29,8 @@ class DequantizationPass(ElementwiseCoefficients):
 
 
 class KernelPath(Spec):
-    """Constants of a kernel for steps of at least `from_rows` rows: `gemm`, or the kernel named `product`, which
-    multiplies weights that the pass `dequantize` has converted to 16 bit."""
+    """Constants of a kernel for steps of at least `from_rows` rows (tokens): `gemm`, or those of the kernel named
+    `product`, which multiplies weights that the pass `dequantize` has converted to 16 bit."""
 
     from_rows: Annotated[int, Field(ge=1)] = 1
     gemm: GemmCoefficients | None = None

@@ -1,4 +1,4 @@
-"""Hypothetical GPUs: the profile of a GPU with a few changed facts; facts that depend on them become assumed."""
+"""Hypothetical GPUs: a GPU's profile with a few changed datasheet values; values that depend on them become assumed."""
 
 from __future__ import annotations  # `keywords_of` finds flags in annotations as text
 
@@ -36,7 +36,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedGpu:
-    """Result of `capacity gpus add`: the profile, its `given` facts, and the facts `assumed` from the GPU `like`."""
+    """Result of `capacity gpus add`: the profile, its `given` values, and those `assumed` from the GPU `like`."""
 
     name: str
     path: Path
@@ -111,7 +111,7 @@ def add_gpu(
     tdp_watts: float | None = None,
     profiles: str | Path | None = None,
 ) -> AddedGpu:
-    """Write a profile of a GPU from its datasheet; facts that are not given are assumed from the GPU `like`.
+    """Write a profile of a GPU from its datasheet; values that are not given are assumed from the GPU `like`.
 
     Rates are dense, and `scale_up_gb_s` is per direction. Rates that are not given scale with `bf16_tflops`.
     `profiles` is the folder; default: the first folder in CAPACITY_PROFILES, else the user's own. Raises InvalidInput
@@ -165,7 +165,7 @@ def _get_fact(profile: HardwareProfile, name: str) -> float:
 def _replace_facts(
     base: HardwareProfile, name: str, facts: Mapping[str, float], origins: Mapping[str, Provenance]
 ) -> HardwareProfile:
-    """Return the profile with other facts, scaled memory and power values, and transferred kernel constants."""
+    """Return the profile with the values `facts`, scaled memory and power values, and transferred kernel constants."""
     whole = type(base).model_fields
     update: dict[str, object] = {"dense_flops_per_s": dict(base.dense_flops_per_s)}
     for fact, value in facts.items():

@@ -1,4 +1,4 @@
-"""Comparison of batching methods on the same arrivals: a simulation of each method, and its waste."""
+"""Comparison of batching methods on the same arrivals: a simulation of each, with the tokens and KV that it wastes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -65,8 +65,8 @@ class BatchingOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadGain:
-    """Speedup of continuous over static batching for one spread of output lengths: from the number of decode steps
-    (`slot_gain`), and simulated.
+    """Speedup of continuous over static batching for one coefficient of variation of output lengths: from the number of
+    decode steps (`slot_gain`), and simulated.
 
     Output lengths are gamma distributed with the mean of the traffic, and prompts are equal.
     """
@@ -80,7 +80,7 @@ class SpreadGain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching(PoolAnswer):
-    """Results of every batching method on the same arrivals, and the waste that follows from the lengths alone.
+    """Results of every batching method on the same arrivals, and the KV waste that follows from the lengths alone.
 
     `contiguous_kv_waste_fraction` and `paged_kv_waste_fraction` are for requests at their final length.
     """
@@ -118,7 +118,7 @@ def batching_comparison(
     `batch_size` limits all methods (None: the pool's max_num_seqs). Waste is measured step by step by the Python
     engines, which is practical for thousands of requests. `engine_loop` applies to the other simulations: disaggregated
     prefill, which needs two engines and is compared with two mixed engines, and with `spread` the gains for several
-    spreads of lengths. Raises InvalidInput.
+    coefficients of variation of the output lengths. Raises InvalidInput.
     """
     resolved = _limit_batch(resolved, workload, batch_size)
     options = [
@@ -198,7 +198,7 @@ def _two_engine_options(
 def _batching_setups(
     resolved: ResolvedPool, workload: Workload, batching_window_s: float
 ) -> Iterator[tuple[str, EngineSetup]]:
-    """Yield the name and the engine setup of each method that needs one engine."""
+    """Yield the name and the engine setup of each batching method that needs only one engine."""
     base = _plain_setup(resolved)
     static = replace(base, policy="static", kv_windows=(None,))
     if not workload.is_closed_loop:  # where batches may never fill
@@ -222,7 +222,7 @@ def _batching_setups(
 
 
 def _plain_setup(resolved: ResolvedPool) -> EngineSetup:
-    """Return the engine setup of plain continuous batching, with vLLM V1's rules if the engine has others."""
+    """Return the engine setup of plain continuous batching, with vLLM V1's scheduler if the engine has another one."""
     name = policy_name(resolved)
     plain = replace(
         resolved, pool=resolved.pool.model_copy(update={"speculator": None, "kv_layout": "paged"})
@@ -322,7 +322,7 @@ def compare_batching(
     engine_loop: Annotated[str, ENGINE_LOOP] = "auto",
     **options: Any,
 ) -> Batching:
-    """Compare static, windowed, continuous, chunked and disaggregated batching of the same arrivals, and their waste.
+    """Compare static, windowed, continuous, chunked and disaggregated batching of the same arrivals.
 
     `max_batch` limits all methods (None: the engine's limit). Waste is measured step by step by the Python engines,
     which is practical for thousands of requests; `engine_loop` applies to the other simulations. Raises DoesNotFit or

@@ -77,7 +77,7 @@ class BeamRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeamSearch(PoolAnswer):
-    """Results for every beam width and implementation. `engine_way` is the implementation of the pool's engine."""
+    """Results for every beam width and implementation; `engine_way`: the implementation that the user's engine has."""
 
     SCHEMA: ClassVar[str] = "capacity/beam-search/v1"
 
@@ -214,14 +214,14 @@ class _Search:
         return seconds / block + RESUBMIT_S * beams
 
     def kv_tokens(self, width: int, way: Way) -> int:
-        """Return how many tokens of KV a request has at its end."""
+        """Return how many tokens of KV a request, with all its beams, has at its end."""
         if way == "reordered":
             return width * (self.input_len + self.output_len)
         return self.input_len + width * self.output_len
 
     def _blocks(self, width: int, way: Way) -> int:
-        """Return how many KV blocks a request has at its end. Beams share the full blocks of the prompt, except with
-        `reordered`, where each beam stores its whole sequence."""
+        """Return how many KV blocks a request, with all its beams, has at its end. Beams share the full blocks of the
+        prompt, except with `reordered`, where each beam stores its whole sequence."""
         layout = self.resolved.memory.layout
         whole = layout.blocks_of_request(self.input_len + self.output_len)
         if way == "reordered" or width == 1:
@@ -236,7 +236,7 @@ class _Search:
 
 
 def _add_quantities(first: Quantity, second: Quantity, more: float = 0.0) -> Quantity:
-    """Return the sum of two quantities and `more`. Interval bounds add up, because the errors may be correlated."""
+    """Return the sum of two quantities and `more`. Interval ends add up, because the errors may be correlated."""
 
     def add_optional(name: str) -> float | None:
         one, other = getattr(first, name), getattr(second, name)

@@ -35,7 +35,7 @@ CAPACITIES = tuple(2**power for power in range(16, 27, 2))
 
 
 class PromptCachePlan(Spec):
-    """Prices of cached prompt tokens, as multiples of the plain input price."""
+    """A provider's prices of cached prompt tokens, as multiples of its price of other input tokens."""
 
     name: str
     write: float = Field(ge=0)
@@ -66,7 +66,7 @@ def prompt_cache_plans() -> dict[str, PromptCachePlan]:
 
 
 def find_plan(name: str) -> PromptCachePlan:
-    """Return the plan of this name. Raises UnknownName."""
+    """Return the prompt-cache prices of this plan. Raises UnknownName."""
     plans = prompt_cache_plans()
     if name not in plans:
         raise UnknownName("prompt-cache plan", name, plans)
@@ -129,7 +129,7 @@ def prompt_cache_bill(curve: ReuseCurve, plan: PromptCachePlan) -> PromptCacheBi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheCurveRow:
-    """Hit rates at one cache size; `capacity_tokens` None: unlimited."""
+    """Prefix-cache hit rates at one cache size; `capacity_tokens` None: unlimited."""
 
     capacity_tokens: int | None
     block_hit_fraction: float
@@ -138,7 +138,7 @@ class CacheCurveRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheCurve(AnswerRecord):
-    """Hit rates of a trace by cache size and routing, prefill saved on a pool, and cost under providers' plans."""
+    """Hit rates of a trace by cache size and routing, prefill time saved on a GPU, and cost at API providers."""
 
     SCHEMA: ClassVar[str] = "capacity/cache-curve/v1"
 

@@ -1,4 +1,4 @@
-"""Long contexts: the length where attention costs more than the weights, KV offloading, prefill over several GPUs.
+"""Long contexts: length where attention needs more FLOPs than the weights, KV offloading, prefill over several GPUs.
 
 The formulas are in closed form; times are from the step model.
 """
@@ -178,7 +178,7 @@ class LongContext:
 def long_context(
     resolved: ResolvedPool, *, batch_size: int, prefix_tokens: int, contexts: Sequence[int] = CONTEXTS
 ) -> LongContext:
-    """Return the long-context results of a pool: longest context, attention crossover, loaded prefix, ring prefill."""
+    """Return the longest context, attention crossover, loading of a prefix, and ring-attention prefill of a pool."""
     plan = resolved.memory
     held = plan.max_context_tokens if plan.kv_cache_bytes > 0 else 0
     nothing = LongContext(

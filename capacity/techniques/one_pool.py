@@ -1,4 +1,4 @@
-"""Shared parts of the answers about one pool: the pool's fields, and the check that it has one data-parallel rank."""
+"""What all answers about one pool share: the fields model, GPU and engine, and the check for one data-parallel rank."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ TensorParallel = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolAnswer(AnswerRecord):
-    """The first fields of every answer about one pool."""
+    """Fields at the start of every answer about one pool: its model, GPU and engine."""
 
     model: str
     gpu: GpuSummary
@@ -30,7 +30,7 @@ class PoolAnswer(AnswerRecord):
 
 
 def shared_fields(resolved: ResolvedPool) -> Mapping[str, Any]:
-    """Return the values of the first fields of an answer about this pool."""
+    """Return the values of the fields of `PoolAnswer` for this pool."""
     return {"model": resolved.model.name, "gpu": gpu_summary(resolved), "engine": resolved.engine.label}
 
 

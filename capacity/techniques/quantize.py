@@ -50,7 +50,7 @@ ROOF_ROWS = 8192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedOption:
-    """One quantization method on one pool. Times are in seconds. If the model does not fit or run, they are None and
+    """Results of one quantization method. Times are in seconds. If the model does not fit or run, they are None and
     `reason` explains why.
 
     `tpot_small_s` is for a batch of 1, `tpot_large_s` for `large_batch`. `max_batch` requests of input + output tokens
@@ -139,7 +139,7 @@ def varying_traffic(input_len: int, output_len: int) -> Traffic:
 def _option(
     resolved: ResolvedPool, method: QuantizationMethod, load: _Load, plain: Callable[[], ResolvedPool]
 ) -> QuantizedOption:
-    """Return the results of one method. `plain()` returns the pool at 16 bit."""
+    """Return the results of one quantization method. `plain()` returns the pool with 16-bit weights."""
     pool = method.apply(resolved)
     option = _option_without_times(pool, method, load)
     try:
@@ -159,7 +159,7 @@ def _option(
 
 
 def _option_without_times(pool: ResolvedPool, method: QuantizationMethod, load: _Load) -> QuantizedOption:
-    """Return the size, kernel and quality of a method, with all times None."""
+    """Return the size, kernel and quality of a quantization method, with all times None."""
     stored = pool.scheme.format_of("experts" if pool.model.is_moe else "dense_ffn")
     execution = pool.step_setting.execution(stored)
     remarks = pool.step_setting.remarks
@@ -197,7 +197,7 @@ def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
 
 
 def _add_times(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> QuantizedOption:
-    """Return the option with times for a batch of 1 and for the large batch, throughput at full load, and cost."""
+    """Return the method's results with times for batches of 1 and `large_batch`, throughput at full load, and cost."""
     steps, limits, most = pool.step_model, pool.limits_from(), option.max_batch
     lengths = {"input_len": load.input_len, "output_len": load.output_len}
     alone = batch_times(steps, limits, SMALL_BATCH, **lengths)
@@ -243,7 +243,7 @@ def break_even_batch(plain: ResolvedPool, quantized: ResolvedPool, context_token
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantizing(PoolAnswer):
-    """Every quantization method on one pool. `price`: description of the price; if None, costs are None."""
+    """Results of every quantization method. `price`: description of the price; if None, costs are None."""
 
     SCHEMA: ClassVar[str] = "capacity/quantize/v1"
 

@@ -87,7 +87,7 @@ def expert_imbalance(
 
 
 def routed_experts(model: ModelSpec) -> MoEFeedForward | None:
-    """Return the feed-forward with experts of a mixture-of-experts model; None for a dense model."""
+    """Return the feed-forward layer with routed experts of a mixture-of-experts model; None for a dense model."""
     parts = (group.feed_forward for group in model.layer_groups)
     return next((part for part in parts if isinstance(part, MoEFeedForward)), None)
 
@@ -145,7 +145,7 @@ def scaling_curve(
     `pipeline`: as many micro-batches as stages, each with its share of the requests; bubbles from micro-batches of
     different sizes are left out. `expert`: tensor parallelism of attention, whole experts on each GPU. `data`:
     attention replicated on every rank with its own requests, whole experts over all ranks, in lockstep. Raises
-    InvalidInput for impossible lengths or loads; an impossible layout is a row with a reason.
+    InvalidInput for impossible lengths or loads; an impossible layout is included with a reason.
     """
     if min(input_len, concurrency) < 1 or output_len < 2 or not 1 <= most_gpus <= LARGEST_GROUP:
         raise InvalidInput(
@@ -191,7 +191,7 @@ class _Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loop:
-    """A closed loop on a layout: `held` requests fit the KV cache of one rank, `served` run at once on all ranks."""
+    """A closed loop of requests: `held` fit the KV cache of one rank, `served` run at once on all ranks."""
 
     held: int
     served: int
@@ -212,7 +212,7 @@ def _layout(base: ResolvedPool, axis: Axis, size: int, load: _Load) -> Layout:
 
 
 def _closed_loop(resolved: ResolvedPool, load: _Load) -> _Loop:
-    """Return the closed loop on a pool. Raises DoesNotFit, or InvalidInput if the KV cache holds no request."""
+    """Return how many requests of the load fit and run. Raises DoesNotFit, or InvalidInput if no request fits."""
     resolved.memory.require_fit()
     ranks = resolved.lockstep_ranks
     held = resolved.largest_batch(load.tokens)

@@ -1,4 +1,4 @@
-"""Speculative decoding with batching: the engine's scheduler, token budget and KV blocks, with and without drafts."""
+"""Speedup of speculative decoding by batch size, in closed form and simulated with the engine's scheduler."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ MAX_SIMULATED_REQUESTS = 256  # requests of it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculatedRun:
-    """Results of the same arrivals without and with drafts."""
+    """Simulation results of the same arrivals without and with speculative decoding."""
 
     draft_tokens: int  # in depth
     verified_tokens: int  # rows in addition to the last token, for each request: a tree's nodes
@@ -217,7 +217,7 @@ def speculate(
 
 
 def _make_speculation(deployment: Deployment, method: str | None, draft_tokens: int | None) -> Speculation:
-    """Return the pool with its draft method. Raises DoesNotFit or InvalidInput."""
+    """Return the deployment's pool combined with a draft method. Raises DoesNotFit or InvalidInput."""
     pool = require_one_rank(deployment.pool, "speculate")
     depth = pool.num_speculative_tokens if draft_tokens is None else draft_tokens
     if depth is not None and not 1 <= depth <= 64:
@@ -244,7 +244,7 @@ def _batches_that_fit(batches: Sequence[int], largest: int) -> tuple[list[int], 
 def _speculation_row(
     speculation: Speculation, batch: int, context: int, k: int, engine_loop: str | None
 ) -> SpeculationRow:
-    """Return the row of one batch size with `k` draft tokens. `engine_loop` None: without a simulation."""
+    """Return the results of one batch size with `k` draft tokens. `engine_loop` None: without a simulation."""
     drafted = speculation.round_of(batch, context, k)
     best = speculation.best_round(batch, context, longest=max(k, LONGEST_DRAFT))
     rates = speculation.speculator.rates(k)
@@ -298,7 +298,7 @@ class SpeculatorRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speculators(AnswerRecord):
-    """All draft methods."""
+    """List of the draft methods that ship with the package."""
 
     SCHEMA: ClassVar[str] = "capacity/speculators/v1"
 

@@ -1,4 +1,4 @@
-"""Waste of a simulated engine: decode tokens, prompt tokens and KV slots that were of no use to a request."""
+"""Waste of a simulated engine: decode tokens, prompt tokens and KV slots that served no request."""
 
 from typing import cast
 

@@ -133,14 +133,14 @@ class PeriodicArrivals:
 
 @dataclass(frozen=True, slots=True)
 class PartOfArrivals:
-    """Arrivals of `process` after its first `skipped` expected arrivals, on a clock that starts there at 0."""
+    """Arrivals of `process` without its first `skipped` expected arrivals; time 0 is after these."""
 
     process: RampArrivals | PeriodicArrivals
     skipped: float
 
     @property
     def start_s(self) -> float:
-        """Return the start of the part on the clock of `process`, in seconds."""
+        """Return the time in `process` at which these arrivals start, in seconds."""
         return float(self.process.when_s(np.array([self.skipped]))[0])
 
     def times_s(self, count: int, rng: np.random.Generator) -> FloatArray:
@@ -151,7 +151,7 @@ class PartOfArrivals:
 
 
 def busiest_part(process: RampArrivals | PeriodicArrivals, within: float, count: float) -> PartOfArrivals:
-    """Return the part of the first `within` arrivals of `process` in which `count` arrivals take the least time."""
+    """Return the shortest part of `process` with `count` expected arrivals, within its first `within` arrivals."""
     starts = np.linspace(0.0, max(within - count, 0.0), _CELLS_PER_PERIOD + 1)
     lasts_s = process.when_s(starts + count) - process.when_s(starts)
     return PartOfArrivals(process, float(starts[int(np.argmax(lasts_s <= lasts_s.min() * (1 + 1e-9)))]))

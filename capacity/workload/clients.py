@@ -47,7 +47,7 @@ class Clients:
         return rng.multinomial(requests, weights / weights.sum())
 
     def draw_length_factors(self, rng: np.random.Generator) -> FloatArray:
-        """Return a factor on mean lengths for each client."""
+        """Return, for each client, the factor by which its mean lengths differ from the overall means."""
         variance = math.log1p(self.length_cv * self.length_cv)
         return rng.lognormal(-variance / 2, math.sqrt(variance), self.count)
 
@@ -119,7 +119,7 @@ def user_loop(
     seed: int = 0,
     name: str = "users",
 ) -> Workload:
-    """Return `num_requests` requests of `users` users, who each send the next request a think time after the answer.
+    """Return `num_requests` requests of `users` users, who each send the next request a think time after the response.
 
     Only think times determine how often a user sends, so all users finish at about the same time. The first request of
     a user also follows a think time. Raises InvalidInput for fewer requests than users.
@@ -148,7 +148,7 @@ def user_loop(
 def _send_times(
     think_time: ThinkTime, users: int, requests: int, seed: int
 ) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Return think times, send times and users of the first `requests` requests, as if answers took no time."""
+    """Return think times, send times and users of the first `requests` requests, as if responses took no time."""
     rounds = -(-requests // users)
     while True:
         think_s = think_time.draw_s(rounds * users, random_stream(seed, "thinking")).reshape(rounds, users)
@@ -160,7 +160,7 @@ def _send_times(
 
 
 def _previous_rows(user: IntArray) -> IntArray:
-    """Return, for each request, the row of the same user's previous request; -1 if there is none."""
+    """Return, for each request, the index of the same user's previous request; -1 if there is none."""
     order = np.argsort(user, kind="stable")
     again = np.diff(user[order], prepend=-1) == 0
     before = np.full(len(user), -1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Check a workload's columns against each other: links between requests, contents and images."""
+"""Check that a workload's columns are consistent: links between requests, prompt contents and images."""
 
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ def check_links(workload: "Workload") -> None:
 
 
 def relink(after_request: IntArray, rows: IntArray) -> IntArray:
-    """Return the column `after_request` of the requests `rows`, renumbered to their positions in `rows`.
+    """Return the column `after_request` of the selected requests `rows`, renumbered to their positions in `rows`.
 
     A request that waits for an omitted request waits for the nearest selected request before it in the chain.
     """

@@ -2,7 +2,7 @@
 
 A prompt is a sequence of *segments*. Segment `(id, n)` represents the first n tokens of an infinite text with this id,
 so two prompts share a prefix exactly as far as their segments are equal. A system prompt is one segment at the start of
-many prompts. An answer is also a segment, so the prompt of a later turn can repeat it. The chained block hashes of a
+many prompts. A response is also a segment, so the prompt of a later turn can repeat it. The chained block hashes of a
 trace are segments of one block each.
 """
 
@@ -46,7 +46,7 @@ class PromptContent:
         object.__setattr__(self, "answer_ids", int_column("answer_ids", self.answer_ids, length=requests))
 
     def add_salt(self, salt: IntArray) -> PromptContent:
-        """Return the content with other texts for each salt, so that different salts share no blocks."""
+        """Return the content with different text ids for each salt (tenant), so that tenants share no cached blocks."""
         texts, salts = np.concatenate([self.segment_ids, self.answer_ids]), int(salt.max()) + 1
         number = np.unique(texts, return_inverse=True)[1].astype(np.int64)
         own = number * salts + np.concatenate([np.repeat(salt, np.diff(self.offsets)), salt])
@@ -60,7 +60,7 @@ class PromptContent:
         *,
         answer_ids: Sequence[int] | IntArray | None = None,
     ) -> PromptContent:
-        """Return the content of `prompts`, lists of (id, tokens). `answer_ids` None: no prompt repeats an answer."""
+        """Return the content of `prompts`, lists of (id, tokens). `answer_ids` None: no prompt repeats a response."""
         ids: list[int] = []
         tokens: list[int] = []
         offsets = [0]
@@ -122,7 +122,7 @@ class PromptContent:
     ) -> BlockRuns:
         """Return the ids of the full blocks of `block_tokens` tokens of each prompt.
 
-        With `output_tokens`, the blocks also cover the answer, as in an engine's cache during decode. With `partial`,
+        With `output_tokens`, the blocks also cover the response, as in an engine's cache during decode. With `partial`,
         an incomplete last block also has an id, which depends on its tokens so far.
         """
         if not 1 <= block_tokens <= MAX_REQUEST_TOKENS:
@@ -161,7 +161,7 @@ class BlockRuns:
     counts: IntArray
 
     def separate_by_adapter(self, adapter: IntArray) -> BlockRuns:
-        """Return the runs with other block ids for each LoRA adapter, because their KV differs."""
+        """Return the runs with different block ids for each LoRA adapter, because adapters change the KV."""
         number, run = (
             np.unique(values, return_inverse=True)[1] for values in (adapter, self.first_ids >> RUN_BITS)
         )
@@ -170,7 +170,7 @@ class BlockRuns:
         return replace(self, first_ids=own << RUN_BITS | self.first_ids & (1 << RUN_BITS) - 1)
 
     def request_runs(self, request: int) -> list[tuple[int, int]]:
-        """Return (first id, count) of each run of one request."""
+        """Return (first id, count) of each run of consecutive block ids of one request."""
         mine = slice(int(self.offsets[request]), int(self.offsets[request + 1]))
         return list(zip(self.first_ids[mine].tolist(), self.counts[mine].tolist()))
 
@@ -247,7 +247,7 @@ class _ChainedRuns:
         )
 
     def _emit(self, rows: IntArray) -> None:
-        """Add the last block, collected from pieces, of each sequence in `rows` as a run of one block."""
+        """Add the last block of each sequence in `rows`, which consists of several segments, as a run of one block."""
         if len(rows):
             first = self._run_ids(self._parent[rows], self._open[rows])
             self._found.append((rows, first, np.ones(len(rows), dtype=np.int64)))

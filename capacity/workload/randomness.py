@@ -1,4 +1,4 @@
-"""Independent random streams from one seed, one for each component of a workload."""
+"""Independent random streams from one seed, one for each component of a workload (arrivals, lengths, ...)."""
 
 from typing import Literal, get_args
 
@@ -23,7 +23,7 @@ _STREAMS = {component: place for place, component in enumerate(get_args(Componen
 
 
 def random_stream(seed: int, component: Component) -> np.random.Generator:
-    """Return the stream of one component, equal for equal seeds in every process. Raises InvalidInput."""
+    """Return the random stream of one component, the same in every process for the same seed. Raises InvalidInput."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InvalidInput(f"the seed must be a whole number of at least 0, not {seed!r}")
     return np.random.default_rng(np.random.SeedSequence(int(seed), spawn_key=(_STREAMS[component],)))

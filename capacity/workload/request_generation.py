@@ -72,7 +72,7 @@ def workload_of(traffic: Traffic, longest_tokens: int | None = None) -> Workload
 
 
 def _add_expected_lengths(workload: Workload, traffic: Traffic) -> Workload:
-    """Return the workload with `expected_over_mean`: mean of the length distribution over mean of the drawn lengths."""
+    """Return the workload with `expected_over_mean`: mean of the length distribution / mean of the drawn lengths."""
     text = _lengths(traffic, traffic.input_len or 0, traffic.input_len_cv, math.inf).mean_tokens
     output = _lengths(traffic, traffic.output_len or 0, traffic.output_len_cv, math.inf).mean_tokens
     prompt = text + traffic.random_prefix_len + float(workload.encoded_tokens[0])  # the same for all requests
@@ -81,7 +81,7 @@ def _add_expected_lengths(workload: Workload, traffic: Traffic) -> Workload:
 
 
 def _generate_with_rate(traffic: Traffic, longest_tokens: int | None) -> Workload:
-    """Return generated requests with their mean rate and, for a varying rate, the covered part of its period."""
+    """Return generated requests, with their mean rate and the part of a varying rate's period that they cover."""
     workload, rate = _generate(traffic, longest_tokens), traffic.request_rate
     if rate is None or math.isinf(rate):
         return workload
@@ -94,7 +94,7 @@ def _generate_with_rate(traffic: Traffic, longest_tokens: int | None) -> Workloa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """The part of a varying rate's period that `requests` generated requests cover."""
+    """The part of the period of a varying rate (such as a day) for which `requests` requests are generated."""
 
     requests: int
     arrivals: PartOfArrivals
@@ -110,7 +110,7 @@ class _Part:
 
 
 def _busiest_part(traffic: Traffic) -> _Part | None:
-    """Return the busiest part of a varying rate; None if requests are generated for a whole period.
+    """Return the busiest part of the period of a varying rate; None if requests are generated for a whole period.
 
     With `num_prompts`, the part has this many requests. Otherwise, a period of up to `MAX_REQUESTS_PER_PERIOD` requests
     is generated as a whole. Of a longer period, the part is the busiest `WINDOW_S` seconds, limited to
@@ -326,7 +326,7 @@ def _make_client_mix(traffic: Traffic, requests: int, prompt: Lengths, output: L
 
 
 def _largest_mean_multiple(traffic: Traffic, longest_tokens: int | None) -> float:
-    """Return the largest factor, at least 1, on both mean lengths with which a request fits in `longest_tokens`."""
+    """Return the largest multiple (at least 1) of the mean lengths with which a request fits in `longest_tokens`."""
     if longest_tokens is None:
         return math.inf
     left = (longest_tokens - traffic.random_prefix_len - traffic.encoded_tokens) / traffic.turns

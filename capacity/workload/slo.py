@@ -70,9 +70,9 @@ class Slo:
         return METRICS[self.metric].from_arrival
 
     def is_met(self, value_s: float | None) -> bool:
-        """Return whether a value, of one request or of a percentile, is within the limit.
+        """Return whether the latency of a request, or a percentile of latencies, is within the limit.
 
-        None meets a TPOT or ITL limit, because an answer of one token has no gap and counts as 0 in vLLM's goodput.
+        None meets a TPOT or ITL limit, because a response of one token has no gap and counts as 0 in vLLM's goodput.
         None meets no other limit, because a request without a first token has failed. NaN meets no limit.
         """
         if value_s is None:

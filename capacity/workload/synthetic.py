@@ -115,7 +115,7 @@ def random_requests(
 
 @dataclass(frozen=True, slots=True)
 class ThinkTime:
-    """Seconds from an answer to the next request, gamma-distributed with mean `mean_s`; `cv` 1 is exponential."""
+    """Seconds from a response to the next request, gamma-distributed with mean `mean_s`; `cv` 1 is exponential."""
 
     mean_s: float
     cv: float = 1.0
@@ -181,7 +181,7 @@ def conversations(
 
 
 def _running_sums(values: npt.NDArray[Any], first: IntArray, counts: IntArray) -> npt.NDArray[Any]:
-    """Return the cumulative sum of the values within each session, including the turn's own value."""
+    """Return the cumulative sum of the values within each session, including the value of the turn itself."""
     sums: npt.NDArray[Any] = np.cumsum(values)
     running: npt.NDArray[Any] = sums - np.repeat(sums[first] - values[first], counts)
     return running
@@ -212,7 +212,7 @@ def _conversation_content(
 ) -> PromptContent:
     """Return the content of conversations.
 
-    Text 0 is the system prompt. Text 2r + 1 is the user message of request r, and text 2r + 2 its answer.
+    Text 0 is the system prompt. Text 2r + 1 is the user message of request r, and text 2r + 2 its response.
     """
     prompts: list[list[tuple[int, int]]] = []
     opening = [(0, system_prompt_tokens)] if system_prompt_tokens else []

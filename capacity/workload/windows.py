@@ -48,7 +48,7 @@ class Window:
 
 
 def parse_window_s(text: str) -> float | None:
-    """Return the seconds of a window such as 15m, 1h or 900s; None for `trace`, the whole trace.
+    """Return the seconds of a window such as 15m, 1h or 900s; None for `trace`, which is the whole trace.
 
     Raises InvalidInput for other text.
     """

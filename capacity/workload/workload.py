@@ -39,7 +39,7 @@ class Workload:
     Each is sent at its arrival, or later when fewer than `concurrency` requests of the client are in flight.
     *Sessions*: if `after_request[i]` is not -1, request i is sent `think_s[i]` after request `after_request[i]` (an
     earlier row) completes at the client. Its `arrival_s` is then nominal: the time in the trace, or the time at which
-    it would be sent if answers took no time. `session[i]` groups the turns of one conversation, for routers.
+    it would be sent if responses took no time. `session[i]` groups the turns of one conversation, for routers.
 
     `max_tokens[i]` is the number of output tokens that the request allows, for which some engines reserve KV. If it is
     below `output_tokens[i]`, the number of generated tokens, engines reserve `output_tokens[i]`. `client_latency_s`:
@@ -48,10 +48,10 @@ class Workload:
     so that no API server streams tokens.
 
     Equal arrivals keep their order. `content`: the prefixes that prompts share; None: prompts share none. `notices`:
-    notes of trace readers and generators for the answer. `asked_per_s`: rate (requests/s) at which arrivals were drawn;
-    None: the rate of these requests. `expected_over_mean`, for prompts and outputs: mean of the length distribution
-    over the mean of these requests; None: unknown. `part`: the part of a varying rate that the requests cover, as text;
-    None: a whole period, or a constant rate. Raises InvalidInput with column, request and value.
+    notes of trace readers and generators, which answers include. `asked_per_s`: rate (requests/s) at which arrivals
+    were drawn; None: the rate of these requests. `expected_over_mean`, for prompts and outputs: mean of the length
+    distribution over the mean of these requests; None: unknown. `part`: the part of a varying rate that the requests
+    cover, as text; None: a whole period, or a constant rate. Raises InvalidInput with column, request and value.
     """
 
     arrival_s: FloatArray
@@ -208,7 +208,7 @@ class Workload:
         )
 
     def block_runs(self, block_tokens: int) -> BlockRuns | None:
-        """Return the ids of the full KV blocks of each prompt and answer; None if no prompts share content."""
+        """Return the ids of the full KV blocks of each prompt and response; None if no prompts share content."""
         if self.content is None:
             return None
         runs = self.content.block_runs(block_tokens, output_tokens=self.output_tokens)
@@ -354,7 +354,7 @@ class Workload:
         return replace(self.all_at_once(), concurrency=concurrency)
 
     def in_session_loop(self) -> Workload:
-        """Return a session loop, in which the gap before an arrival becomes a think time after the previous answer.
+        """Return a session loop, in which the gap before an arrival becomes a think time after the previous response.
 
         The think times are upper bounds, because a trace without completion times does not show which part of a gap was
         service. Raises InvalidInput if there are no sessions.

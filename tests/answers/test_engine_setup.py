@@ -443,7 +443,7 @@ def test_tgi_drafts_by_what_it_has() -> None:
         for drafts in ({}, {"speculator": "ngram"})
     )
     assert drafted["mean_tpot_ms"] < 0.9 * plain["mean_tpot_ms"]
-    with pytest.raises(InvalidInput, match="drafts only with medusa and ngram and medusa-tree"):
+    with pytest.raises(InvalidInput, match="supports only medusa and ngram and medusa-tree"):
         capacity.simulate("llama-3.1-8b", num_prompts=20, speculator="eagle3", **words)
 
 

@@ -122,7 +122,7 @@ def test_a_cascade_of_one_pool_or_with_a_rate_behind_leads_nowhere() -> None:
         Pool(gpu="h100", route_escalation_rate=0.3),
     )
     with pytest.raises(
-        capacity.InvalidInput, match=r"route_escalation_rate 0\.3 of the last pool has no target"
+        capacity.InvalidInput, match=r"route_escalation_rate 0\.3 of the last pool has no further pool"
     ):
         capacity.simulate(
             DeploymentFile(model=LARGE, pools=pools, traffic=LOAD, service={"router": "cascade"})

@@ -63,7 +63,8 @@ def validate(
         ),
     ] = "auto",
     campaign: Annotated[
-        str, Flag("Cases to measure: campaign quick, standard or full, or a TOML file.", "--campaign")
+        str,
+        Flag("Cases to measure: quick, standard or full, or your own in a TOML file.", "--campaign"),
     ] = "quick",
     *,
     budget_s: float | None = None,

@@ -1,7 +1,7 @@
-"""Numbers for the sentences in `sentences.toml`: one function for each sentence, with the sentence's name.
+"""Numbers for the example sentences in `sentences.toml`: one function for each sentence, with the sentence's name.
 
-A function takes a pool with its estimate (`Situation`). It returns the numbers by name, or the whole text if the
-sentence does not apply.
+A function takes a pool with its estimate (`Situation`). It returns the numbers by name, or another text if the sentence
+does not apply.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -192,7 +192,7 @@ def memory_efficiency(s: Situation) -> Numbers:
 
 
 def start_up(s: Situation) -> Numbers:
-    """Return the parts of the start-up time from public logs, and the time of `trtllm-build`."""
+    """Return the start-up time of each phase, from public logs, and the time of `trtllm-build`."""
     found, build = startup_of(s.pool), startup_part("engine_build_s")
     built = (
         f"trtllm-build takes another {build.value:,.0f} s ({build.low:,.0f} to {build.high:,.0f}); "

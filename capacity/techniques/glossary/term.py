@@ -30,7 +30,7 @@ UNITS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """A user's pool and its estimate; their numbers fill the sentences about terms."""
+    """A user's deployment and its estimate, whose numbers fill the example sentences of terms."""
 
     pool: ResolvedPool
     estimate: Estimate
@@ -81,7 +81,7 @@ class Situation:
 
 @cache
 def sentences() -> Table:
-    """Return sentences by the name of the function in `numbers` that computes their values. Raises MalformedFile."""
+    """Return example sentences by the function in `numbers` that computes their values. Raises MalformedFile."""
     return read_data(Path(__file__).with_name("sentences.toml"))
 
 

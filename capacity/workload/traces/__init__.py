@@ -26,11 +26,11 @@ def read_trace(
 ) -> Workload:
     """Return the requests of a trace file (plain or gzipped; `-`: standard input), or its first `limit` requests.
 
-    Supports the formats in `formats/` and those of plug-ins, which are tables and JSON lines. `block_tokens` and
-    `seconds_per_unit` override the values inferred from block hashes and timestamps. `spread_ticks`: whether to spread
-    requests with the same timestamp of a coarse clock. `concurrent_sessions`: number of users who replay recorded
-    sessions. Limits: 10 million requests, 4 Gi characters, and 16 Mi characters per line. Raises MalformedFile, whose
-    message is one line with file, line number, field and value.
+    Supports tables and JSON lines in the formats of `formats/` and of plug-ins. `block_tokens` and `seconds_per_unit`
+    override the values inferred from block hashes and timestamps. `spread_ticks`: whether to spread requests with the
+    same timestamp of a coarse clock. `concurrent_sessions`: number of users who replay recorded sessions. Limits: 10
+    million requests, 4 Gi characters, and 16 Mi characters per line. Raises MalformedFile, whose message is one line
+    with file, line number, field and value.
     """
     if limit is not None and limit < 1:
         raise InvalidInput(f"the number of requests to read must be at least 1, not {limit}")

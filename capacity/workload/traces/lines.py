@@ -64,11 +64,11 @@ class TraceLines:
         raise MalformedFile(self.path, problem, where=f"line {max(self.number, 1)}")
 
     def allows_rows(self, rows: int) -> bool:
-        """Return whether `rows` is at most the number of rows that a trace may have."""
+        """Return whether a trace may have `rows` rows."""
         return rows <= MAX_ROWS
 
     def count_row(self, rows: int) -> None:
-        """Reject the file if it has more rows than `MAX_ROWS`."""
+        """Raise MalformedFile if `rows`, the number of rows so far, exceeds `MAX_ROWS`."""
         if not self.allows_rows(rows):
             self.reject(f"more than {MAX_ROWS:,} requests; set a limit to read the first ones")
 

@@ -84,7 +84,7 @@ class Names:
 
 @cache
 def record_names() -> Mapping[str, Names]:
-    """Return the possible field names of each format. Raises MalformedFile."""
+    """Return the possible field names of each record format (OpenTelemetry, AIPerf, ...). Raises MalformedFile."""
     return read_rows(Path(__file__).with_name("formats") / "records.toml", Names)
 
 
@@ -110,7 +110,7 @@ class Requests:
         return len(self.sent_ns)
 
     def add(self, record: Record, time: str, prompt: str, output: str, session: str | None = None) -> None:
-        """Add the request of a record; the arguments are field names. Requests without an answer are only counted."""
+        """Add the request of a record; the arguments are field names. Requests without a response are only counted."""
         lines = self.lines
         output_tokens = json_tokens(lines, output, _parse_whole_number(record[output]))
         prompt_tokens = json_tokens(lines, prompt, _parse_whole_number(record[prompt]))
@@ -142,7 +142,7 @@ class Requests:
         return ns
 
     def workload(self, name: str, notices: Sequence[str] = ()) -> Workload:
-        """Return the requests as a workload that starts at the first one. Raises MalformedFile without requests."""
+        """Return the requests as a workload whose first one arrives at 0 s. Raises MalformedFile without requests."""
         if not len(self):
             self.lines.reject("has no request with a time, prompt and output tokens")
         if self.empty:

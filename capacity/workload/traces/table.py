@@ -132,7 +132,7 @@ class _Columns:
         return None if column is None else self.index.get(column.casefold())
 
     def read(self, lines: Iterator[str], delimiter: str, limit: int | None) -> None:
-        """Read up to `limit` requests. Chunks of plain numbers are parsed at once, other chunks row by row."""
+        """Read up to `limit` requests. Chunks of lines with plain numbers are parsed at once, others row by row."""
 
         def rows(source: Iterator[str]) -> Iterator[list[str]]:
             return csv.reader(source, delimiter=delimiter, strict=True)
@@ -150,13 +150,13 @@ class _Columns:
         self._read_rows(rows(lines), limit)
 
     def _number_lines(self, chunk: list[str], before: int) -> Iterator[str]:
-        """Yield the lines of a chunk and update the line number, which is `before` at the start of the chunk."""
+        """Yield the lines of a chunk; the line number for errors starts at `before` and is increased with each line."""
         for place, line in enumerate(chunk, start=before + 1):
             self.lines.number = place
             yield line
 
     def _read_plain(self, chunk: list[str], delimiter: str) -> bool:
-        """Parse all rows of a chunk at once. If a row needs its own parsing, return False and add no row."""
+        """Parse all rows of a chunk at once. If that is not possible for a row, return False and add no rows."""
         text = "".join(chunk)
         if not text.isascii() or not self.lines.allows_rows(len(self.prompt_tokens) + len(chunk)):
             return False

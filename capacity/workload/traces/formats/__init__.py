@@ -12,7 +12,7 @@ from capacity.workload.traces.table import CsvSchema, table_format
 
 @cache
 def trace_formats() -> tuple[TraceFormat, ...]:
-    """Return the formats. Their modules are imported only when a trace is read, because most commands read none."""
+    """Return all trace formats. Their modules are imported when a trace is read, because most commands read none."""
     modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
     tables = read_rows(Path(__file__).with_name("tables.toml"), CsvSchema).values()
     formats: list[TraceFormat] = [*map(table_format, tables), *(module.FORMAT for module in modules)]

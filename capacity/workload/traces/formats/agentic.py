@@ -25,8 +25,8 @@ _COLUMNS = ("t", "in", "out", "prefix_parent", "prefix_blocks", "api_time", "thi
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
     """Read sessions as a closed loop: a request follows a think time after the previous request of its thread.
 
-    A subagent's first request follows the latest request of the main thread. Duplicate sessions and requests without an
-    answer are skipped. With `concurrent_sessions`, this many users replay one session after another; the next session
+    A subagent's first request follows the latest request of the main thread. Duplicate sessions and requests without a
+    response are skipped. With `concurrent_sessions`, this many users replay one session after another; the next session
     is replayed by the user who finished first in the recording. Otherwise all sessions start at 0. The recording does
     not show blocks that sessions share. So sessions with equal `tool_tokens` (and `system_tokens`) are assumed to share
     the tools (and the system prompt) at the start of their first large prompt. Raises MalformedFile.

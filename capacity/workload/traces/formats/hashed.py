@@ -58,7 +58,6 @@ class _Rows:
         self.session = array("q")
 
     def read(self, records: Iterable[Mapping[str, object]], limit: int | None) -> None:
-        """Read up to `limit` requests."""
         for record in records:
             self._add(record)
             if limit is not None and len(self.timestamps) >= limit:

@@ -17,7 +17,7 @@ Turn = tuple[int, int]  # tokens of a question and of its answer
 
 
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
-    """Read each conversation as a session: a turn follows the previous answer, and its prompt repeats earlier turns.
+    """Read each conversation as a session: a turn follows the previous response, and its prompt repeats earlier turns.
 
     One conversation starts per second, because the file has no times. Raises MalformedFile.
     """
@@ -39,7 +39,7 @@ def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workloa
 
 
 def _turns(record: Mapping[str, object]) -> list[Turn]:
-    """Return the turns of a conversation. The user message of a turn is all text since the previous answer."""
+    """Return the turns of a conversation. The user message of a turn is all text since the previous response."""
     said = record.get("conversations", record.get("messages"))
     turns: list[Turn] = []
     question = 0
