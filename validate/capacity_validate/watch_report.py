@@ -108,7 +108,8 @@ class WatchReport(AnswerRecord):
 def compare_windows(
     found: Sequence[tuple[Window, tuple[MetricRow, ...]]],
 ) -> tuple[tuple[WatchedWindow, ...], tuple[ServerChange, ...]]:
-    """Return the windows with corrected predictions, and the changes that the drift test finds in mean TTFT and TPOT.
+    """Return the windows with corrected predictions, and the changes of the server that the drift test finds in mean
+    TTFT and TPOT.
 
     Predictions are multiplied by the mean of measured / predicted before a change. Their intervals contain the scatter
     of repeated runs of one server, and for percentiles also the scatter of the windows before a change.

@@ -1,6 +1,6 @@
-"""`capacity watch`: a digital twin of a running server, calibrated on its own /metrics.
+"""`capacity watch`: a model of a running server, calibrated on the server's own /metrics.
 
-The report is a function of the scrapes and of the settings only, so a restart needs nothing but the scrapes.
+The report depends only on the scrapes and the settings, so after a restart the state file is enough to continue.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def watch(
 ) -> WatchReport:
     """Read a server's metrics once, and report its headroom, limits and growth, and whether it has changed.
 
-    `source`: the http(s) address of /metrics or of Prometheus' query_range, or a file that contains such a response or
-    a state. Earlier scrapes are read from `state`. `options` describe the deployment as in `compare`. Raises
+    `source`: the http(s) address of /metrics or of Prometheus' query_range, or a file that contains such a response,
+    or a state file. Earlier scrapes are read from `state`. `options` describe the deployment as in `compare`. Raises
     InvalidInput with fewer than 4 windows, or if the source cannot be read; MalformedFile.
     """
     watcher = Watcher(
@@ -99,7 +99,7 @@ def watch(
 
 @dataclass(kw_only=True)
 class Watcher:
-    """The scrapes of a server, and the fits and predictions made from them."""
+    """The scrapes of a server, and the calibrations and predictions computed from them."""
 
     source: str
     slos: tuple[Slo, ...]
@@ -174,7 +174,7 @@ class Watcher:
         )
 
     def _run(self, window: Window, replayed: int | None = None) -> MeasuredRun:
-        """Return a window as a run at its arrival rate, with enough requests that start and end have little effect."""
+        """Return a window as a run at its arrival rate, long enough that start and end have little effect."""
         run = run_of_metrics(window.metrics)
         in_flight = window.offered_per_s * run.latencies_ms.get("e2el", {}).get("mean", 0.0) / 1e3
         number = replayed or int(min(max(REPLAYED[0], REPLAYED_RESIDENCES * in_flight), REPLAYED[1]))
@@ -212,7 +212,7 @@ class Watcher:
         return self._rows[key]
 
     def _scenarios(self, present: ResolvedPool, now: Window) -> Iterator[Scenario]:
-        """Yield the limits of the server, of two replicas, and of the server with the changed settings."""
+        """Yield the highest loads within the SLO: of the server, of two replicas, and with the changed settings."""
         chosen = [("now", present, 1), ("one more replica", present, 2)]
         if self.settings:
             fields = {**present.pool.model_dump(exclude_unset=True), **self.settings}
