@@ -56,7 +56,7 @@ JSON_TYPES: Mapping[type, list[str]] = {  # numbers also as text with a suffix, 
 
 
 def served_verbs() -> tuple[str, ...]:
-    """Return the verbs that requests can name: those with an answer record, and lists (`models`, ...)."""
+    """Return the verbs that requests can name: those that return an answer record or a list (`models`, ...)."""
     answering = (name for name, verb in BY_NAME.items() if verb.function and verb.answers)
     return (*(name for name in answering if name not in LOCAL_VERBS), *LISTINGS)
 

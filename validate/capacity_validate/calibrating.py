@@ -206,7 +206,9 @@ def calibrate_kernels(
 def _nothing_fitted(cases: int, refused: Mapping[str, str]) -> OutsideValidity:
     reasons = "; ".join(f"{label}: {reason}" for label, reason in refused.items())
     reasons = reasons or "the step model has no constants for any of these cases"
-    return OutsideValidity(f"nothing can be calibrated from {cases} cases: {reasons}. Run a larger campaign.")
+    return OutsideValidity(
+        f"nothing can be calibrated from {cases} cases: {reasons}. Run a larger campaign of `capacity validate`."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -244,7 +244,7 @@ def _predict_with_intervals(
 
 
 def _hull(one: Mapping[str, Quantity], other: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """Return the predictions `one` with intervals widened to contain those of `other`, which has the same metrics."""
+    """Return the predictions `one`, with each interval widened to contain that of the same metric in `other`."""
     widened = dict(one)
     for name in one.keys() & other.keys():
         ends = [end for each in (one[name], other[name]) for end in (each.low, each.high) if end is not None]

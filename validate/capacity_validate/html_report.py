@@ -179,7 +179,7 @@ def _view(report: ValidationReport) -> View:
     blocks: list[Block] = [
         *_run_blocks(report),
         *extrapolated,
-        Table("Techniques", report.findings, FINDINGS),
+        Table("Checks of inference techniques and memory", report.findings, FINDINGS),
         Table("Calibrated constants", moved, CONSTANTS),
         Table(
             "Constants not changed", report.refused, [Column("kernel", "family"), Column("reason", "reason")]

@@ -77,7 +77,7 @@ def serving_comparison(
 
 
 def extrapolate_depth(session: Session, after: Predictor) -> Extrapolation | None:
-    """Return a decode step's time with all layers, predicted and extrapolated from two depths; None if all layers fit."""
+    """Return the time of a decode step with all layers, predicted and extrapolated from two depths; None if all fit."""
     whole = session.whole
     if whole is None or whole.transformer is None or whole.half_depth is None:
         return None

@@ -218,7 +218,7 @@ class ServerLog:
         return replace(self, **missing, launch=launch)
 
     def kv_fields(self, block_tokens: int) -> dict[str, int]:
-        """Return the logged KV cache size as a `Pool` field, in blocks of `block_tokens` tokens; empty if not logged."""
+        """Return the logged KV cache size as a `Pool` field, in blocks of `block_tokens`; empty if not logged."""
         blocks = self.kv_blocks
         if blocks is None and self.kv_tokens is not None:
             blocks = self.kv_tokens // block_tokens

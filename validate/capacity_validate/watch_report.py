@@ -166,8 +166,9 @@ def report_notes(
     growth: Growth | None, changes: Sequence[ServerChange], windows: Sequence[Window]
 ) -> Iterator[str]:
     yield (
-        f"The alarm is false at most once in {FALSE_ALARMS[0.0]:,} windows, or once in {FALSE_ALARMS[0.6]:,} if "
-        f"neighbouring windows have a correlation of 0.6; there are {len(windows)} windows so far."
+        f"On average, at most one window in {FALSE_ALARMS[0.0]:,} gives a false alarm, or one in "
+        f"{FALSE_ALARMS[0.6]:,} if neighbouring windows have a correlation of 0.6; the history has {len(windows)} "
+        "windows."
     )
     if growth is not None and not growth.by_day:
         yield f"The growth includes the time of day, because the history is shorter than {MIN_DAYS} days."

@@ -60,7 +60,8 @@ def watch(
     slo: Annotated[Sequence[str] | str, Flag("SLO, such as ttft:p95:1s or tpot:p95:40ms.", "--slo")] = (),
     model: str | None = None,
     state: Annotated[
-        str | Path | None, Flag("File with the scrapes so far; written after each scrape.", "--state")
+        str | Path | None,
+        Flag("File that keeps the scrapes of /metrics; written after each scrape.", "--state"),
     ] = None,
     changed: Annotated[
         Sequence[str], Flag("Launch setting whose effect to predict, such as max-num-seqs=512.", "--try")
@@ -69,7 +70,10 @@ def watch(
     download: bool = False,
     window: Annotated[
         str,
-        Flag("Minimum length of a window, such as 3h; the report covers the last 64 windows.", "--window"),
+        Flag(
+            "Minimum time between two compared scrapes (a window), such as 3h; the report covers the last 64 windows.",
+            "--window",
+        ),
     ] = "1s",
     **options: Any,
 ) -> WatchReport:
@@ -119,7 +123,9 @@ class Watcher:
         for slo in self.slos:
             if slo.percentile not in PERCENTS:
                 known = ", ".join(f"p{percent}" for percent in PERCENTS)
-                raise InvalidInput(f"--slo {slo}: /metrics contains histograms, so use one of {known}")
+                raise InvalidInput(
+                    f"--slo {slo}: /metrics contains histograms, so the percentile must be one of {known}"
+                )
 
     def scrape(self, state: str | Path | None) -> None:
         """Read the source and write the state file. Raises InvalidInput, MalformedFile."""
@@ -249,9 +255,11 @@ def _setting(text: str) -> tuple[str, str]:
 
 def _scenario(name: str, served: Served, rate_per_s: float) -> Scenario:
     runs = RateRuns(served=served, worker_pool=None, progress=None)
-    highest, unlimited = runs.highest(rate_per_s * served.replicas, CONFIDENCE)
+    highest, _ = runs.highest(rate_per_s * served.replicas, CONFIDENCE)
     if highest is None:
-        raise InvalidInput(f"the SLO is met at any rate: {unlimited[0]}")
+        raise InvalidInput(
+            f"the {len(served.workloads[0]):,} simulated requests meet the SLO at any rate: give a stricter --slo"
+        )
     levels = (None, *ENDS)
     now = [served.trial(RatePoint(rate_per_s, level)) for level in levels]
     limits = (  # with predicted, fast, slow and safe steps

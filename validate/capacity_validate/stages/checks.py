@@ -1,5 +1,8 @@
-"""Three stages of a validation: time collectives, check that inference techniques give correct results (paged
-attention, CUDA graphs, quantization, ...), and compare allocated memory with the memory model."""
+"""Stages that time collectives, check inference techniques, and compare allocated memory with the memory model.
+
+The techniques are paged attention, windows, CUDA graphs, quantization and others, whose results are compared with
+reference computations.
+"""
 
 import time
 from contextlib import nullcontext
