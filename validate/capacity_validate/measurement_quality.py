@@ -104,7 +104,7 @@ def _doubts(file: Measurements, profile: HardwareProfile) -> Iterator[str]:
             yield f"heat or a power brake reduced the clocks in {throttled:.0%} of the readings"
         deviation = reference_deviation([ReferenceReading(*reading) for reading in run.get("references", ())])
         if deviation > REFERENCE_UNSTEADY:
-            yield f"the reference case was up to {deviation:.0%} slower than its median during the run"
+            yield f"the repeatedly timed reference case was up to {deviation:.0%} slower than its median during the run"
         if run.get("interrupted"):
             yield "a run was interrupted"
 

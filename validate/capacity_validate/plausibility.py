@@ -176,7 +176,7 @@ REFERENCE_UNSTEADY = 0.10  # largest deviation of the reference case from its me
 
 
 class ReferenceReading(NamedTuple):
-    """One measurement of the reference case: when it ended (`time.monotonic`), and its median time."""
+    """One timing of the reference case, which is timed repeatedly: when it ended (`time.monotonic`), and the median."""
 
     at_s: float
     seconds: float

@@ -227,7 +227,7 @@ _FORMULAS: Mapping[str, Callable[[Case, HardwareProfile], Formula | None]] = {
 
 
 def profile_lookup(profile: HardwareProfile) -> KernelLookup:
-    """Return a lookup that searches the profile's harness kernels, then engine kernels, then universal constants."""
+    """Return a lookup of kernel constants: the profile's for the harness, then for engines, then those for any GPU."""
     return KernelLookup(coefficient_sources(profile), FAMILY)
 
 

@@ -96,8 +96,8 @@ class _PooledSamples:
 class RunOutcome:
     """The result of a run: case counts, omitted cases, the reason if the run was `stopped` early, and its `drift`.
 
-    `drift` is the relative change of times during the run. It is computed from the `references`, or from the first and
-    the last pass if there are too few references.
+    `drift` is the relative change of times during the run. It is computed from the `references` (measurements of the
+    reference case), or from the first and the last pass if these are too few.
     """
 
     timed: int
