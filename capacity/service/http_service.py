@@ -126,8 +126,8 @@ class Service:
         return Response(content, status, media_type="application/json" if status == 200 else PROBLEM)
 
     async def _wait_until_ended(self, job: Job, client: str, request: Request) -> bool:
-        """Wait for a job to end; return False if the client disconnects first, which cancels a job without other
-        clients."""
+        """Wait for a job to end. If the client disconnects first, return False, and cancel the job if no other client
+        waits for it."""
         ended = _event_of(job)
         try:
             await asyncio.wait_for(ended.wait(), WATCH_CLIENT_AFTER_S)
@@ -189,7 +189,7 @@ async def _wait_for_disconnect(request: Request) -> None:
 
 
 def _event_of(job: Job) -> asyncio.Event:
-    """Return an event of this loop that is set when the job ends."""
+    """Return an event of the running asyncio loop that is set when the job ends."""
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     job.call_when_ended(lambda: loop.call_soon_threadsafe(ended.set))
     return ended

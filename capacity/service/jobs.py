@@ -35,7 +35,7 @@ class Task:
     """A function call for a worker process: `module:function` with picklable arguments. Equal tasks have equal keys.
 
     If `reports` is true, the function gets a callable `progress` too, which it calls to report its progress.
-    `profiles`: folders that are searched for GPU profiles first, by default those of `FIRST_FOLDERS`.
+    `profiles`: folders in which the function searches for GPU profiles first.
     """
 
     function: str
@@ -119,7 +119,7 @@ class Job:
         error: CapacityError | None = None,
         crash: str | None = None,
     ) -> None:
-        """Mark the job as finished; later calls have no effect. A job with a `crash` may run again."""
+        """Mark the job as finished; later calls have no effect. A crashed job (`crash`: the reason) may run again."""
         with self._lock:
             if self.finished:
                 return
@@ -158,7 +158,7 @@ class Runner:
         threading.Thread(target=self._watch, daemon=True, name="capacity-watch").start()
 
     def submit(self, task: Task, session: str = "") -> Job:
-        """Return the cached or new job of this task, and add the session to the job's followers, which wait for it.
+        """Return the cached or new job of this task, and add the session to its followers (sessions that wait for it).
 
         Raises OverLimit if too many jobs wait, or if the session has used up its CPU time.
         """

@@ -70,8 +70,8 @@ async def call_tool(context: Context, params: types.CallToolRequestParams) -> ty
 def _progress_reporter(context: Context) -> Callable[[Schema], None]:
     """Return a function that sends a verb's progress to the client, at most once in `PROGRESS_S` seconds.
 
-    MCP requires a progress number that only increases. For a search, it is the number of engines simulated in all
-    stages.
+    MCP requires a progress number that only increases. For a search (`plan`), it is the number of engines simulated
+    so far in all stages.
     """
     sent, next_s = 0, 0.0
 

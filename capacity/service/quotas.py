@@ -79,7 +79,7 @@ class RecentCpuTime:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """CPU time and memory of a process group; zero if unknown."""
+    """CPU seconds and memory in use of a process group; zero if unknown."""
 
     cpu_s: float = 0.0
     held_bytes: int = 0

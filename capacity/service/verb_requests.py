@@ -56,7 +56,7 @@ JSON_TYPES: Mapping[type, list[str]] = {  # numbers also as text with a suffix, 
 
 
 def served_verbs() -> tuple[str, ...]:
-    """Return the verbs that requests can name: those with an answer record, and the listings."""
+    """Return the verbs that requests can name: those that return an answer record or a list (`models`, ...)."""
     answering = (name for name, verb in BY_NAME.items() if verb.function and verb.answers)
     return (*(name for name in answering if name not in LOCAL_VERBS), *LISTINGS)
 
@@ -65,7 +65,7 @@ def served_verbs() -> tuple[str, ...]:
 def request_schema(verb: str, *, local: bool = False, short: bool = False) -> Schema:
     """Return the JSON schema of a verb's request. `local`: the client is on this machine and may name files.
 
-    `short`: list only the options of the first help page; all other options are accepted too.
+    `short`: list only the options that `capacity VERB --help` shows first; all others are accepted too.
     """
     entry = BY_NAME[verb]
     function = resolve_name(entry.function)
@@ -91,7 +91,7 @@ def request_schema(verb: str, *, local: bool = False, short: bool = False) -> Sc
 
 
 def _keywords(entry: Verb, function: Callable[..., Any]) -> dict[str, tuple[Any, str, bool]]:
-    """Return (annotation, help, whether required) of each keyword that a verb's function and its specs accept."""
+    """Return (annotation, help, whether required) of each keyword of a verb: its function's, and its specs' fields."""
     parameters = inspect.signature(function).parameters
     any_keyword = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     specs = map(resolve_name, entry.specs) if any_keyword else getattr(function, "specs", ())
@@ -151,7 +151,7 @@ def answer_json(
 def ask(
     verb: str, body: bytes, *, local: bool = False, progress: Callable[[Schema], None] | None = None
 ) -> Any:
-    """Run a request's verb and return its result: a record, or the rows of a listing. Arguments as in `answer_json`."""
+    """Run a request's verb and return its result: an answer record or a list of rows. Arguments as in `answer_json`."""
     if verb not in served_verbs():
         raise InvalidInput(f"no verb {verb!r}: use one of {', '.join(served_verbs())}")
     try:
@@ -189,7 +189,7 @@ def _check_names(verb: str, options: Mapping[str, Any], *, local: bool) -> None:
 
 
 def plain_report(*values: Any) -> Schema:
-    """Return a verb's progress report as a JSON object: two numbers, or the snapshot of a search."""
+    """Return a verb's progress as a JSON object: `done` and `total`, or the stage and counts of a search."""
     if len(values) > 1:
         return {"done": values[0], "total": values[1]}
     return {name: getattr(values[0], name) for name in SNAPSHOT_FIELDS}
@@ -235,7 +235,7 @@ def _as_file(value: Any, path: Path, *, local: bool) -> str:
 
 
 def _read_object(name: str, value: Any) -> Any:
-    """Convert a JSON object to a model or a deployment; names are returned unchanged."""
+    """Convert a JSON object to a model, or to a deployment for the option `deployment`; return text unchanged."""
     if isinstance(value, list):
         return [_read_object(name, each) for each in value]
     if not isinstance(value, dict):

@@ -47,7 +47,7 @@ def main(descriptor: int, most_bytes: int) -> None:
 def _answer(
     pipe: Connection, function: str, arguments: Mapping[str, Any], reports: bool, most_bytes: int
 ) -> tuple[str, dict[str, Any]]:
-    """Call the function; return the job's status, and its value, error or crash as keywords of `Job.end`."""
+    """Call the function; return the job's status and the keywords for `Job.end` (`value`, `error` or `crash`)."""
     if reports:
         arguments = {**arguments, "progress": _Reports(pipe)}
     try:

@@ -89,7 +89,7 @@ def test_server_is_compared_calibrated_and_advised_without_a_flag_twice(run: Any
     compared = run("compare", *files, "--gpu", "h100")
     assert compared.code == 0
     assert "vllm@0.33" in compared.out
-    assert "of the 60 s since" in " ".join(compared.out.split())
+    assert "in the 60 s since" in " ".join(compared.out.split())
     out = str(tmp_path / "profiles")
     assert run("calibrate", *files, "--gpu", "h100", "--name", "prod", "--output", out).code == 0
     known = ("--from-launch", str(launch), "--gpu", "h100@prod", "--profiles", out)

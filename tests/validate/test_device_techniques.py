@@ -93,11 +93,11 @@ def test_a_gpus_techniques_are_its_own_and_the_hosts_are_called_so(monkeypatch: 
     ]
     assert [f.name for f in said(session(on_gpu=False)).findings] == ["q", "t"]
     found = said(session(on_gpu=True, missing={"bf16": "no bf16 here"}))
-    assert found.remarks == ["no technique was checked on cuda:0: no bf16 here"]
+    assert found.remarks == ["no inference technique was checked on cuda:0: no bf16 here"]
     monkeypatch.setattr(stage, "DEVICE_S", -1.0)
     cut = said(session(on_gpu=True))
     assert [f.name for f in cut.findings] == ["a", "q", "t"]
-    assert "did not cover the last technique checks" in cut.remarks[0]
+    assert "did not cover the last checks of inference techniques" in cut.remarks[0]
 
 
 def test_the_verdict_says_on_which_device() -> None:

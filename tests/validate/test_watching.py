@@ -232,7 +232,7 @@ def test_bad_settings_are_refused_in_one_line(texts: list[str], tmp_path: Path) 
     path = tmp_path / "metrics.txt"
     path.write_text(texts[-1])
     for wrong, words in (
-        ({"slo": "ttft:500"}, "use one of p50"),
+        ({"slo": "ttft:500"}, "must be one of p50"),
         ({"changed": ["nonesuch=3"]}, "--try"),
         ({}, "0 of 4 windows"),
     ):

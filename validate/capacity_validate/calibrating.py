@@ -61,8 +61,8 @@ def changed_constants(fits: Iterable[FamilyFit]) -> tuple[ChangedConstant, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration(AnswerRecord):
-    """The result of calibration on kernel measurements: the profile, its path, its held-out errors, and the files
-    used."""
+    """The result of calibration on kernel measurements: the profile, its path, its errors on held-out cases, and
+    the files used."""
 
     SCHEMA: ClassVar[str] = "capacity/calibration/v1"
 
@@ -92,7 +92,7 @@ class Calibration(AnswerRecord):
             ]
         shown += self.ratios
         shown += [
-            f"steps of the harness's own loop, {regime}: measured {low:+.1%} to {high:+.1%} from predicted (90 %)"
+            f"steps of the harness's own loop, {regime}: measured / predicted - 1 is {low:+.1%} to {high:+.1%} (90 %)"
             for regime, (low, high) in self.bands.items()
         ]
         shown += [f"{family}: not changed: {reason}" for family, reason in self.refused.items()]
@@ -160,8 +160,8 @@ def calibrate_kernels(
 ) -> Calibration:
     """Fit a profile to measurement files of one device, and write it as `PROFILE@name.toml`.
 
-    `gpu` overrides the profile named in the files. Raises OutsideValidity if no kernel family has enough cases for a
-    fit, or if the files contradict each other; InvalidInput for files of different devices, of another GPU, or of a
+    `gpu` overrides the profile named in the files. Raises OutsideValidity if no kernel has enough cases for a fit,
+    or if the files contradict each other; InvalidInput for files of different devices, of another GPU, or of a
     busy, throttled or drifting one; MalformedFile.
     """
     files = [read_kernel_file(path) for path in measurements]
@@ -206,7 +206,9 @@ def calibrate_kernels(
 def _nothing_fitted(cases: int, refused: Mapping[str, str]) -> OutsideValidity:
     reasons = "; ".join(f"{label}: {reason}" for label, reason in refused.items())
     reasons = reasons or "the step model has no constants for any of these cases"
-    return OutsideValidity(f"nothing can be calibrated from {cases} cases: {reasons}. Run a larger campaign.")
+    return OutsideValidity(
+        f"nothing can be calibrated from {cases} cases: {reasons}. Run a larger campaign of `capacity validate`."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,14 +249,14 @@ def fit_half(
 
 
 def _held_out_model(unseen: ModelSpec | None, fits: Sequence[FamilyFit]) -> ModelSpec | None:
-    """Return the held-out model `unseen`; None if it is a mixture of experts but no expert kernels were fitted."""
+    """Return `unseen`, the model to hold out; None if it is a mixture of experts but no expert kernel was fitted."""
     fitted = unseen is None or not unseen.is_moe or any(fit.target.operator == "moe" for fit in fits)
     return unseen if fitted else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedProfile:
-    """A profile with constants fitted to all cases, and error bands from `half`, a fit to only half of the cases."""
+    """A profile with constants fitted to all cases, and error bands from `half`, a fit to half of the cases."""
 
     half: HalfFit
     profile: HardwareProfile

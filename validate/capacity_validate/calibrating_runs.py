@@ -123,7 +123,7 @@ def calibrate_runs(
     download: bool = False,
     **options: Any,
 ) -> RunCalibration:
-    """Calibrate on runs of one deployment, and write `GPU@name.toml`. `options` are pool and traffic fields.
+    """Calibrate on runs of one deployment, and write `GPU@name.toml`. `options` are those of `compare`.
 
     If the GPU is already a calibrated variant (`gpu="h200@mine"`), its parameters are the prior, so pass only new
     runs. Raises InvalidInput if a required setting is missing or the variant exists; DoesNotFit; MalformedFile.
@@ -184,7 +184,7 @@ def build_replay(
     download: bool,
     options: dict[str, Any],
 ) -> Replay:
-    """Return the replay that predicts the runs' measured values. Raises InvalidInput if a setting is missing."""
+    """Return the `Replay`, which predicts the runs' measured values. Raises InvalidInput if a setting is missing."""
     pool_fields, traffic_fields = split_options("calibrate", options)
     named = pool_fields.get("engine")
     engine = evidence.engine(None if named is None else str(named))
@@ -239,9 +239,8 @@ def _adjustment(replay: Replay, posterior: Posterior, known: Adjustment) -> Adju
 
 
 def _measured_loads(replay: Replay, learnt: ResolvedPool, posterior: Posterior) -> tuple[MeasuredLoad, ...]:
-    """Return the measured loads of these and earlier runs, with their errors under the new parameters. Left out are
-    runs with a contradicting measurement, and earlier loads of other deployments, whose errors belong to the old
-    parameters."""
+    """Return the loads of these and of earlier calibration runs, with their errors under the new parameters. Exclude
+    runs with a contradicting measurement, and loads of other deployments, whose errors belong to the old parameters."""
     odd = {figure.name for figure in posterior.judged if figure.contradicts}
     earlier, known = [], replay.resolved.profile.adjustment
     for load in () if known is None else known.loads:

@@ -17,7 +17,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class KernelGroup(Spec):
-    """Cases of one operator: every shape with every combination of the grid, for every kernel and variant.
+    """Cases of one operator: every shape with every combination of sizes in `grid`, for every kernel and variant.
 
     `value` is the group's weight in the time budget. A group with twice the value is scheduled twice as often.
     """
@@ -83,7 +83,7 @@ class CollectiveStage(Spec):
 
 
 class DevicePlan(Spec):
-    """The part of a campaign for one kind of device."""
+    """The measurements of a campaign for one kind of device: CPU, or CUDA GPU."""
 
     passes: Count = 1
     case_s: Annotated[float, Field(gt=0)] = 0.05  # timed seconds of one case in one pass

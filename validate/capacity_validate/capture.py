@@ -2,8 +2,8 @@
 
 If ending a capture fails, `torch.cuda.graph` does not restore the stream. Torch below 2.12 then considers the capture
 active forever, so every later `empty_cache` and every retry of a failed allocation asserts. This module therefore
-implements capture itself: it always restores the stream and always closes the pool. Source: pytorch, CUDAGraph.cpp and
-pull request 180395.
+implements capture itself: it always restores the stream and always closes the memory pool. Source: pytorch,
+CUDAGraph.cpp and pull request 180395.
 """
 
 from collections.abc import Callable
@@ -61,7 +61,7 @@ class GraphCapturer:
         return graph, result
 
     def _abandon(self, graph: Any, pool: Pool) -> None:
-        """End a failed capture, close its pool if torch left it open, and check that the allocator works."""
+        """End a failed capture, close its memory pool if torch left it open, and check that the allocator works."""
         if not _succeeds(graph.capture_end) and self._close(pool):
             self._release(pool)
         _succeeds(graph.reset)

@@ -33,8 +33,9 @@ PRIOR_DEVIATION = 1.0  # of a ratio's logarithm: measurements of a few cases dec
 BOUND = {"memory": " where bound by memory", "compute": " where bound by compute"}
 INFORMED = 0.2  # a ratio with a larger standard deviation is not used
 CARD_SHARE = 0.5
-"""Share of the variance of a class of step times that comes from the GPU and its kernels, so that measured kernels
-remove it. The remaining variance is between releases, batches and routers. Assumed, 2026-11-28."""
+"""Fraction of the prior variance of a step-time factor (one per class of operators, `capacity/step/time_classes.py`)
+that comes from the GPU and its kernels, so that measured kernels remove it. The remaining variance is between releases,
+batches and routers. Assumed, 2026-11-28."""
 
 ENGINE_DIFFERENCE: Mapping[tuple[str, str], float] = {
     ("gemm", "bf16"): 0.03,
@@ -47,10 +48,10 @@ ENGINE_DIFFERENCE: Mapping[tuple[str, str], float] = {
     ("moe", "bf16"): 0.10,
     ("nccl", "all_reduce"): 0.05,
 }
-"""By operator and kernel: standard deviation of log(ratio of an engine's kernel / ratio of the harness's kernel). For
-16-bit matrix multiplications and collectives, engines and harness call the same library. Kernels without an entry
-(latent attention from three products, 4-bit weights by tinygemm, elementwise kernels that engines fuse) differ too much
-from those of engines to be used. Assumed, 2026-11-28."""
+"""By operator and kernel: standard deviation of an engine's log(measured / predicted) around that of the harness's
+kernel. For 16-bit matrix multiplications and collectives, engines and harness call the same library. Kernels without an
+entry (latent attention from three products, 4-bit weights by tinygemm, elementwise kernels that engines fuse) differ
+too much from those of engines to be used. Assumed, 2026-11-28."""
 NEWER_ATTENTION = ("hopper", "blackwell")
 """Architectures on which engines run prefill attention with kernels that the harness does not have (FlashAttention 3
 and newer)."""
@@ -59,7 +60,7 @@ SUSTAINED_S = 1.0  # time of a sustained case that is enough for the clock to fa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardRatio:
-    """Measured / predicted time of one kernel: its logarithm by parameter (`ratios`), and the number of cases.
+    """Measured / predicted time of one kernel, as a logarithm for each of its parameters, and the number of cases.
 
     `deviation`: standard deviation of this logarithm for the kernel that an engine runs.
     """
@@ -154,7 +155,7 @@ def _sustained_correction(cases: Sequence[MeasuredCase], profile: HardwareProfil
 def kernel_adjustment(
     ratios: Sequence[CardRatio], profile: HardwareProfile, *, source: str
 ) -> Adjustment | None:
-    """Return the profile's adjustment with these ratios in place of earlier ones; None if there are no ratios at all.
+    """Return the profile's calibration with these ratios in place of earlier ones; None if there are no ratios at all.
 
     Raises InvalidInput if the profile is calibrated on runs, because their factors include the GPU's.
     """
@@ -179,7 +180,7 @@ def kernel_adjustment(
 
 
 def _remaining_deviations(ratios: Sequence[CardRatio]) -> dict[str, float]:
-    """Return by parameter the factor by which measured kernels reduce its prior standard deviation."""
+    """Return for each parameter the factor by which the measured kernels reduce its prior standard deviation."""
     found: dict[str, float] = {}
     for name, prior in load_spreads().classes.items():
         errors = [ratio.deviation for ratio in ratios if name in ratio.ratios]

@@ -26,8 +26,8 @@ RETRIED_STATUSES: tuple[Status, ...] = ("out of memory", "failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A case to measure: `operator` selects the step model's formula, `kernel` the constants in the formula, `variant`
-    a backend or mode."""
+    """One operation to time, with its sizes: `operator` selects the step model's formula, `kernel` the constants in the
+    formula, `variant` a backend or mode."""
 
     operator: str
     kernel: str

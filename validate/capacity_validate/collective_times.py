@@ -42,7 +42,7 @@ def bus_bytes(kind: str, message_bytes: float, ranks: int) -> float:
 
 
 def rank_counts(devices: int) -> tuple[int, ...]:
-    """Return the group sizes to measure on a node: powers of two up to 16, and all devices."""
+    """Return the numbers of ranks to measure on a node: powers of two up to 16, and all devices."""
     return tuple(sorted({n for n in (2, 4, 8, 16) if n <= devices} | ({devices} if devices > 1 else set())))
 
 
@@ -119,7 +119,9 @@ def shared_memory_hint() -> str:
 
 def _timed_collective(cases: Sequence[Case], record: dict[str, Any]) -> TimedCollective:
     case = cases[record["case"]]
-    measured = MeasuredCase(case=case, status="wrong", note="a rank received wrong data, so it was not timed")
+    measured = MeasuredCase(
+        case=case, status="wrong", note="a rank received wrong data, so the collective was not timed"
+    )
     if record["right"]:
         measured = MeasuredCase(
             case=case,

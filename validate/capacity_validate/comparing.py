@@ -47,7 +47,11 @@ def compare(
         str | Path | None, Flag("Engine's start-up log: launch settings and KV cache size.")
     ] = None,
     fit_overheads: Annotated[
-        bool, Flag("Fit an additional time per step and per request to every second run.")
+        bool,
+        Flag(
+            "Estimate the server's additional time per step and per request from half of the runs (1st, 3rd, ...), and "
+            "add it to all predictions; the other runs show the accuracy."
+        ),
     ] = False,
     profiles: str | Path | None = None,
     download: bool = False,
@@ -57,9 +61,10 @@ def compare(
 
     `options` are those of `simulate` (`gpu`, `tensor_parallel_size`, ..., and `input_len`, `output_len`,
     `request_rate`, `concurrency`, `random_range_ratio` for values that a file lacks). `server_log` provides launch
-    settings that `options` omit, and its KV cache size replaces the estimate. `fit_overheads` fits an additional time
-    per step and per request to every second run. Raises InvalidInput if a file lacks a required value, or if
-    `options`, the log and the files contradict each other; MalformedFile if a file cannot be read.
+    settings that `options` omit, and its KV cache size replaces the estimate. `fit_overheads` estimates
+    the server's additional time per step and per request from half of the runs (1st, 3rd, ...), and adds it to all
+    predictions. Raises InvalidInput if a file lacks a required value, or if `options`, the log and the files contradict
+    each other; MalformedFile if a file cannot be read.
     """
     evidence = _read_runs(results)
     runs = evidence.runs
@@ -119,7 +124,7 @@ def _frontend(resolved: ResolvedPool, request_s: float) -> FrontendTimes:
 def _fit_overheads(
     resolved: ResolvedPool, runs: Sequence[MeasuredRun], workloads: Sequence[tuple[Workload, str]]
 ) -> Overheads:
-    """For every second run, fit the time per step to mean TPOT, then the time per request to mean TTFT. Return the
+    """For the 1st, 3rd, ... run, fit the time per step to mean TPOT, then the time per request to mean TTFT. Return the
     median of each across these runs."""
     chosen = [i for i in range(0, len(runs), 2) if {"ttft", "tpot"} <= runs[i].latencies_ms.keys()]
     if not chosen:
@@ -206,7 +211,7 @@ def _run_notices(
     if run.failed:
         yield f"{run.failed} requests failed at the server; they are not simulated"
     if result.status != "complete":
-        yield f"the simulated engine {result.status}: {result.reason}"
+        yield f"the simulated engine stalled: {result.reason}"
     if overheads is not None and run.path in overheads.fitted_to:
         yield "the overheads were fitted to this run, so its errors do not show the accuracy of the model"
 
@@ -239,7 +244,7 @@ def _predict_with_intervals(
 
 
 def _hull(one: Mapping[str, Quantity], other: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """Return the quantities of `one` with intervals that also contain the intervals of `other`."""
+    """Return the predictions `one`, with each interval widened to contain that of the same metric in `other`."""
     widened = dict(one)
     for name in one.keys() & other.keys():
         ends = [end for each in (one[name], other[name]) for end in (each.low, each.high) if end is not None]
@@ -251,7 +256,7 @@ def _hull(one: Mapping[str, Quantity], other: Mapping[str, Quantity]) -> dict[st
 def _metric_rows(
     run: MeasuredRun, known: Mapping[str, Quantity], predicted: Mapping[str, Any]
 ) -> list[MetricRow]:
-    """Return a row per statistic in the file; for ITL only the mean, because a client may receive several tokens at
+    """Return a row per measured statistic; for ITL only the mean, because a client may receive several tokens at
     once."""
     measured = {
         f"{statistic}_{metric}_ms": value
@@ -281,7 +286,8 @@ def _interval_ends(predicted: Quantity, deviation: float) -> dict[str, float | N
 
 
 def _memory_rows(planned: ResolvedPool, log: ServerLog | None) -> tuple[MetricRow, ...]:
-    """Return rows that compare logged memory with the estimate for the same settings, in GiB, tokens and blocks."""
+    """Return rows that compare the memory in the server's log with the estimate for the same settings (GiB, tokens,
+    blocks)."""
     if log is None:
         return ()
     plan = planned.memory

@@ -41,7 +41,7 @@ class MetricRow(WrittenRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overheads:
-    """Time that a server adds to every step and every request, fitted to the runs in `fitted_to`."""
+    """Additional time of a server per step and per request, estimated from the runs in `fitted_to`."""
 
     step_s: float
     request_s: float
@@ -50,7 +50,7 @@ class Overheads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunComparison:
-    """The comparison of one run: its requests, how its workload was rebuilt, its metrics, and causes of errors."""
+    """Measured and predicted metrics of one run, how its workload was rebuilt, and likely causes of errors."""
 
     path: str
     tool: str

@@ -1,4 +1,4 @@
-"""Fit step-model constants to measured cases by family; the number of cases limits the number of constants."""
+"""Fit the step-model constants of each kernel to its measured cases; few cases allow only few constants."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,7 +53,7 @@ _COLLECTIVE_SHARPNESS = (0.3, 16.0)  # range of a collective's sharpness, which 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyFit:
-    """The constants of one kernel family, and their errors on held-out cases, each before and after the fit."""
+    """The constants of one kernel (`target`), and their errors on held-out cases, each before and after the fit."""
 
     target: Target
     before: Coefficients
@@ -76,7 +76,7 @@ class FamilyFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedFit:
-    """A family whose constants were not fitted, with its number of cases and the reason."""
+    """A kernel whose constants were not fitted, with its number of cases and the reason."""
 
     family: str
     rows: int
@@ -91,7 +91,7 @@ def fit_families(
     on_gpu: bool,
     final: bool = False,
 ) -> tuple[list[FamilyFit], list[RejectedFit]]:
-    """Fit each kernel family's constants to half of its cases; the errors are those on the other half.
+    """Fit each kernel's constants to half of its cases; the errors are those on the other half.
 
     With `final`, the returned constants are fitted to all cases instead, for use in a profile.
     """
@@ -111,7 +111,7 @@ def fit_families(
 def evidence_by_target(measured: Iterable[MeasuredCase], *, on_gpu: bool) -> dict[Target, list[MeasuredCase]]:
     """Group the timed cases by the constants that they calibrate. Omit kernel variants that engines do not run.
 
-    If short kernels of a family were timed in graphs, exclude those timed without a graph, because their times include
+    If short cases of a kernel were timed in CUDA graphs, exclude those timed without one, because their times include
     launch gaps. Also exclude cases whose clocks were reduced in nearly all samples.
     """
     groups: dict[Target, list[MeasuredCase]] = {}
@@ -176,7 +176,7 @@ def _fit_family(
 def _solve(
     before: Any, names: Sequence[str], rows: Sequence[MeasuredCase], profile: HardwareProfile
 ) -> dict[str, Any]:
-    """Return all constants of a family: `names` fitted, others as in `before` (but `sharpness` limited to 4)."""
+    """Return all constants of a kernel: `names` fitted, others as in `before` (but `sharpness` limited to 4)."""
     start: dict[str, Any] = before.model_dump(exclude={"fit"})
     if "sharpness" in start and "sharpness" not in names:
         start["sharpness"] = min(start["sharpness"], 4.0)
@@ -213,8 +213,8 @@ def calibrated_profile(
 ) -> HardwareProfile:
     """Return the profile with the fitted constants; everything else, including provenance, is unchanged.
 
-    The constants describe the harness's own kernels and are stored in the harness's family. Engines use them only if
-    the profile has none from an engine, but their times follow the measurements too (`card_ratios`).
+    The constants describe the harness's kernels and are stored in the profile's table `families.FAMILY`. Predictions
+    for engines use them only if the profile has no engine's constants; otherwise `card_ratios` corrects those.
     """
     raw = profile.step_time
     tables: dict[str, Any] = (

@@ -1,4 +1,4 @@
-"""Decode step times from an engine's log, from windows in which the engine only decoded.
+"""Decode step times from an engine's log, from periods (windows) in which the engine only decoded.
 
 vLLM logs means over ten seconds, SGLang over a number of decode steps. A window counts if no prompt ran in it, its
 number of running sequences is the same at start and end, and no request waits; a step then took `sequences / tokens

@@ -34,7 +34,7 @@ MIN_ERRORS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """A detected change: the index of the first changed error, and of the one that raised the alarm."""
+    """A detected change: the index of the first changed error (`start`), and of the one that raised the alarm."""
 
     start: int
     detected: int
@@ -60,7 +60,7 @@ def find_drift(
     """Return the first change of `errors`, in either direction; None if there is none.
 
     `loads`: the x values of the fitted line, one per error. `windows`: mean number of windows to a false alarm of all
-    `SIDED_TESTS` together.
+    tests of a server together (two metrics, two directions).
     """
     limit = cusum_limit(windows * SIDED_TESTS)
     quantiles = recursive_quantiles(errors, loads)

@@ -30,7 +30,7 @@ _START = "from capacity_validate.fresh_process import main; main()"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOutcome:
-    """The outcome of one child process: its answer, and if it lost the device, the stage and the reason."""
+    """The outcome of one child process: the result of `work`, and if it lost the device, the stage and the reason."""
 
     answer: Any = None
     stage: str | None = None
@@ -101,7 +101,7 @@ def _run_process(
 def _listen(
     process: subprocess.Popen[bytes], line: Connection, progress: Callable[[int, int, str], None] | None
 ) -> tuple[ProcessOutcome | BaseException | None, str, bool]:
-    """Forward a child's progress and return its answer, its last stage, and whether Ctrl-C was pressed.
+    """Forward a child's progress; return its result or exception, its last stage, and whether Ctrl-C was pressed.
 
     The child receives Ctrl-C too. The first Ctrl-C lets the child end by itself; the second kills it.
     """

@@ -161,7 +161,7 @@ def _run_blocks(report: ValidationReport) -> list[Block]:
 
 
 def _view(report: ValidationReport) -> View:
-    """Return the tables below the charts: whole-model runs, techniques, constants, bands, memory, untimed cases."""
+    """Return the tables below the charts: whole-model runs, technique checks, constants, memory, untimed cases."""
     moved = [(c.family, name, *ends, c.rows) for c in report.constants for name, ends in c.moved.items()]
     memory = [
         (name.replace("_", " "), f"{value / 2**20:,.1f} MiB" if name.endswith("bytes") else f"{value:,.0f}")
@@ -179,7 +179,7 @@ def _view(report: ValidationReport) -> View:
     blocks: list[Block] = [
         *_run_blocks(report),
         *extrapolated,
-        Table("Techniques", report.findings, FINDINGS),
+        Table("Checks of inference techniques and memory", report.findings, FINDINGS),
         Table("Calibrated constants", moved, CONSTANTS),
         Table(
             "Constants not changed", report.refused, [Column("kernel", "family"), Column("reason", "reason")]
@@ -191,7 +191,7 @@ def _view(report: ValidationReport) -> View:
 
 
 def summary_lines(report: ValidationReport, folder: Path | str | None = None) -> list[str]:
-    """Return the terminal summary: errors by class of cases, results of each run, notes, and the verdict last."""
+    """Return the terminal summary: errors by kind of case, results of whole-model runs, notes, and the verdict."""
     tables = View("", [_class_table(report), *_run_blocks(report)])
     lines = render_text(view_parts(tables, report)).splitlines()
     if report.engine is not None:
@@ -200,7 +200,7 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
     on_host = sum(f.device == ON_HOST for f in report.findings)
     on_cpu = report.environment.get("kind") == "cpu"
     where = "" if on_cpu else f", {on_host} of them checked only on the host's CPU"
-    lines.append(f"techniques: {held} of {len(report.findings)} checks passed{where}")
+    lines.append(f"inference techniques: {held} of {len(report.findings)} checks passed{where}")
     lines += [f"not timed: {case.id}: {case.status}: {case.note}" for case in report.not_timed]
     if report.left_out:
         lines.append(f"omitted because the budget was spent: {len(report.left_out)} cases")

@@ -80,7 +80,7 @@ def _measurements(
     device: str | None,
     engine: Mapping[str, str] | None = None,
     notices: Sequence[str] = (),
-    problem: str = "contains no kernel that a model runs",
+    problem: str = "contains no kernel of a kind that models run",
 ) -> Measurements:
     if not cases:
         raise MalformedFile(path, problem)
@@ -134,7 +134,7 @@ def _read_perf_table(path: str | Path, text: str) -> Measurements:
 
 
 def _perf_case(row: Mapping[str, str]) -> Case | None:
-    """Return the harness's case for a row; None if the harness times this kernel differently, or not at all."""
+    """Return the case in a row of a perf file; None if the harness times this kernel differently, or not at all."""
     name = row["op_name"]
 
     def number(column: str) -> int:

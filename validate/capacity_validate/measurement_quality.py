@@ -50,7 +50,7 @@ def run_summary(report: ValidationReport, session: Session, results: StageResult
 
 
 def require_valid(files: Sequence[Measurements], profile: HardwareProfile) -> tuple[str, ...]:
-    """Return the doubts about measurements that are to calibrate `profile`; none for a CPU.
+    """Return notes on measurements of doubtful quality that are to calibrate `profile`; none for a CPU.
 
     Raises InvalidInput in one line if they come from another GPU, or if the card was busy, throttled or drifting.
     """
@@ -96,7 +96,7 @@ def _doubts(file: Measurements, profile: HardwareProfile) -> Iterator[str]:
             yield f"the clocks were reduced before the run by: {', '.join(reasons)}"
     limit = facts.get("power_limit_watts")
     if limit and limit < POWER_CAP_FRACTION * profile.tdp_watts:
-        yield f"the power limit was {limit:.0f} W, and {profile.name} has {profile.tdp_watts:.0f} W"
+        yield f"the power limit was {limit:.0f} W; that of profile {profile.name} is {profile.tdp_watts:.0f} W"
     for run in file.runs:
         if run.get("memory_shared"):
             yield "other processes used memory of the GPU"
@@ -104,7 +104,7 @@ def _doubts(file: Measurements, profile: HardwareProfile) -> Iterator[str]:
             yield f"heat or a power brake reduced the clocks in {throttled:.0%} of the readings"
         deviation = reference_deviation([ReferenceReading(*reading) for reading in run.get("references", ())])
         if deviation > REFERENCE_UNSTEADY:
-            yield f"the reference case was up to {deviation:.0%} slower than its median during the run"
+            yield f"the repeatedly timed reference case was up to {deviation:.0%} slower than its median during the run"
         if run.get("interrupted"):
             yield "a run was interrupted"
 

@@ -1,4 +1,4 @@
-"""Comparison of a run's measurements with the step model: the fits, and predictions before and after calibration."""
+"""Comparison of a validation's measurements with the step model, before and after calibration."""
 
 import statistics
 from dataclasses import replace
@@ -54,7 +54,7 @@ def whole_model_cases(session: Session) -> list[MeasuredCase]:
 def serving_comparison(
     loaded: "LoadedRun", before: Predictor, after: Predictor, model: ModelSpec
 ) -> ServingComparison:
-    """Compare a real serving run with two simulations: with the calibrated and with the uncalibrated step model."""
+    """Compare a run of the harness's serving loop with simulations by the calibrated and uncalibrated step model."""
     run, layers, window = loaded.run, model.num_layers, model.window_tokens
     steps = after.step_model(layers)
     simulated = simulate(run, steps, window_tokens=window).summary.to_dict()
@@ -77,7 +77,7 @@ def serving_comparison(
 
 
 def extrapolate_depth(session: Session, after: Predictor) -> Extrapolation | None:
-    """Return the full model's decode step time, predicted and extrapolated from two depths; None if all layers fit."""
+    """Return the time of a decode step with all layers, predicted and extrapolated from two depths; None if all fit."""
     whole = session.whole
     if whole is None or whole.transformer is None or whole.half_depth is None:
         return None

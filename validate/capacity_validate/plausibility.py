@@ -93,7 +93,7 @@ def explain_impossible_speed(measured: MeasuredCase, profile: HardwareProfile) -
 
 
 def is_explained_by_cache(measured: MeasuredCase, profile: HardwareProfile) -> bool:
-    """Return whether only the memory rate of a case is impossible, and by less than a wrong clock would cause.
+    """Return whether only a case's memory rate is impossibly high, by less than a wrong clock would cause.
 
     Kernels find data in the L2 cache, and even copies that flush it reach 114 % of an RTX 5090's datasheet bandwidth
     (nvbench, issue 270, read 2026-11). So such times are marked, but do not show that other cases are wrong.
@@ -106,7 +106,7 @@ def is_explained_by_cache(measured: MeasuredCase, profile: HardwareProfile) -> b
 
 
 def find_equal_times(measured: Iterable[MeasuredCase], profile: HardwareProfile) -> dict[str, str]:
-    """Find cases of one shape that take equal times although their work differs; return a text for each case id."""
+    """Find cases of one shape whose tokens or batch differ, but not their times; return a text for each case id."""
     shapes: dict[object, list[tuple[float, MeasuredCase]]] = {}
     for case in measured:
         work_s = roof_seconds(case, profile)
@@ -126,8 +126,8 @@ def find_equal_times(measured: Iterable[MeasuredCase], profile: HardwareProfile)
 def bound_remarks(fits: Sequence[FamilyFit]) -> tuple[str, ...]:
     """Return a remark for each fitted constant that reached 100 % of a peak rate in the profile."""
     return tuple(
-        f"{fit.target.label}: {name} reached its limit, 100 % of the profile's roof, so that roof is probably "
-        "too low"
+        f"{fit.target.label}: {name} reached its limit, 100 % of the profile's peak rate, so that peak is "
+        "probably too low"
         for fit in fits
         for name in fit.at_bounds
     )
@@ -136,7 +136,7 @@ def bound_remarks(fits: Sequence[FamilyFit]) -> tuple[str, ...]:
 def outlying_shapes(
     measured: Sequence[MeasuredCase], fits: Sequence[FamilyFit], profile: HardwareProfile, *, on_gpu: bool
 ) -> tuple[str, ...]:
-    """Return remarks on shapes whose times differ much from those that their family's fitted constants predict."""
+    """Return remarks on shapes whose times differ much from those that their kernel's fitted constants predict."""
     evidence = evidence_by_target(measured, on_gpu=on_gpu)
     remarks = []
     for fit in fits:
@@ -149,7 +149,7 @@ def outlying_shapes(
         for (family, shape), off in _outliers(ratios).items():
             sizes = ", ".join(f"{name}={size}" for name, size in shape[1])  # type: ignore[index]
             way = f"{math.exp(off):.1f} times as slow" if off > 0 else f"{math.exp(-off):.1f} times as fast"
-            text = "as its family: check that kernel and its timing"
+            text = "as the other shapes, relative to the fit: check this kernel and its timing"
             remarks.append(f"{family} with {sizes} is {way} {text}")
     return tuple(remarks)
 
@@ -176,7 +176,7 @@ REFERENCE_UNSTEADY = 0.10  # largest deviation of the reference case from its me
 
 
 class ReferenceReading(NamedTuple):
-    """One measurement of the reference case: when it ended (`time.monotonic`), and its median time."""
+    """One timing of the reference case, which is timed repeatedly: when it ended (`time.monotonic`), and the median."""
 
     at_s: float
     seconds: float

@@ -172,8 +172,8 @@ def student_weights(off: Vector) -> Vector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Problem:
-    """The minimisation problem: misfit of the measurements plus distance from the prior, for theta in prior
-    deviations."""
+    """The minimisation problem: misfit of the measurements plus distance from the prior, with theta in units of the
+    prior's standard deviations."""
 
     predict: Predict
     measured: Vector

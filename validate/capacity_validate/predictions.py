@@ -42,7 +42,7 @@ class Target:
 
 
 def calibration_target(case: Case, *, on_gpu: bool) -> Target | None:
-    """Return the coefficients that a case can calibrate; None if the step model has none for it."""
+    """Return the step-model constants that a case can calibrate; None if the step model has none for it."""
     if case.operator == "gemm":
         key = case.of_format("calibrates", case.kernel)
         return Target("gemm", key) if key else None
@@ -68,7 +68,7 @@ Formula = Callable[[Any], float]  # constants of one family -> seconds
 
 
 def formula(case: Case, profile: HardwareProfile) -> Formula | None:
-    """Return the function, used by fit and predictions, that computes a case's seconds from its family's constants."""
+    """Return the function that computes a case's seconds from its kernel's constants, for fits and predictions."""
     builder = _FORMULAS.get(case.operator)
     return None if builder is None else builder(case, profile)
 
@@ -196,7 +196,7 @@ def _elementwise(case: Case, profile: HardwareProfile) -> Formula:
 
 
 def _row_bytes(case: Case, part: str) -> float:
-    """Return the bytes per token that the step model counts for one elementwise kernel."""
+    """Return the bytes read and written per token in the step model, for one elementwise kernel (`part`)."""
     if part == "norm":
         return 4 * case["hidden"] * ACTIVATION_BYTES
     if part == "rope":
@@ -227,7 +227,7 @@ _FORMULAS: Mapping[str, Callable[[Case, HardwareProfile], Formula | None]] = {
 
 
 def profile_lookup(profile: HardwareProfile) -> KernelLookup:
-    """Return a lookup that searches the profile's harness kernels, then engine kernels, then universal constants."""
+    """Return a lookup of kernel constants: the profile's for the harness, then for engines, then those for any GPU."""
     return KernelLookup(coefficient_sources(profile), FAMILY)
 
 

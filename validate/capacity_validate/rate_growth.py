@@ -1,6 +1,6 @@
 """Growth of a request rate over time, a forecast, and the hours until it reaches a limit, with their intervals.
 
-A trend may continue or end at any time, and the level itself varies. So the interval of the forecast contains that of
+A trend may continue or end at any time, and the rate itself varies. So the interval of the forecast contains that of
 a random walk around the trend and that of a random walk without trend.
 """
 
@@ -44,13 +44,13 @@ class Growth:
 
     @property
     def is_known(self) -> bool:
-        """Return whether the ends of the forecast's interval differ by less than `MAX_SPREAD`."""
+        """Return whether the high end of the forecast's interval is less than `MAX_SPREAD` times the low end."""
         return (self.forecast_per_s.high or 0.0) < MAX_SPREAD * (self.forecast_per_s.low or 0.0)
 
     def hours_until(self, limit: Quantity) -> Quantity | None:
         """Return the hours until the rate reaches `limit` (requests/s).
 
-        None if that is after the horizon, or if the growth is not significant or the forecast not known. The interval
+        None if that is after the horizon, if the growth is not significant, or if `is_known` is false. The interval
         combines the ends of both intervals, so it contains more than 90 %. It has no upper end if the rate may never
         reach the limit.
         """

@@ -26,7 +26,7 @@ TRAFFIC_FIELDS = (
     "seed",
 )
 UNKNOWN_LOAD = (
-    "the file does not contain all of the load (lengths of requests, or how the rate varies), so the intervals also "
+    "the file does not fully describe the load (lengths of requests, or how the rate varies), so the intervals also "
     "contain the predictions for lognormal lengths or the rate of a usual day's peak"
 )
 MIN_PREFIX_HIT_RATE = 0.01  # below, prompts share only a few tokens of their template
@@ -34,7 +34,7 @@ MAX_PREFIX_HIT_RATE = 0.99  # at least one token of a prompt is computed
 
 
 def split_options(verb: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split options into pool fields and traffic fields that a file may lack. Raises InvalidInput for others."""
+    """Split options into `Pool` fields, and `Traffic` fields that a file may lack. Raises InvalidInput for others."""
     pool_fields, traffic_fields = split(options, Pool, Traffic)
     build(Traffic, traffic_fields)  # reject a bad value even if the files do not need it
     unknown = [name for name in traffic_fields if name not in TRAFFIC_FIELDS]
@@ -53,7 +53,7 @@ def rebuild_workload(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workloa
 
 
 def client_traffic(run: MeasuredRun, traffic: dict[str, Any]) -> Traffic:
-    """Return traffic with a run's client latency: the user's value, else the tool's, else the default."""
+    """Return a `Traffic` that has only the client's latency: the user's value, else the tool's, else the default."""
     away_s = traffic.get("client_latency_s", 0.0 if run.in_process else run.client_latency_s)
     return Traffic() if away_s is None else build(Traffic, {"client_latency_s": away_s})
 

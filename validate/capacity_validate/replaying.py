@@ -68,12 +68,12 @@ def replay_metrics(
 TAIL_FACTOR = 1.5  # factor on the deviation of percentiles from p90
 RESAMPLED_DEVIATION = 0.05  # additional deviation if arrivals or lengths were resampled
 PERCENTILES = ("p90", "p99")
-MAX_LOAD_DEVIATION = 3.0  # of a metric if the server does not complete one of its possible loads
+MAX_LOAD_DEVIATION = 3.0  # of a metric if the server does not complete one of the two possible workloads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedRun:
-    """A measured run, its requests, whether these are exact or resampled, and the `names` of metrics to fit."""
+    """A measured run with its requests (`exact`: as recorded, not resampled) and the `names` of its metrics to fit."""
 
     run: MeasuredRun
     workload: Workload
@@ -86,12 +86,12 @@ class ReplayedRun:
         return replay(resolved, self.workload, frontend=run_frontend(resolved, self.run))
 
     def predict(self, resolved: ResolvedPool, beyond: Mapping[str, float]) -> list[float]:
-        """Return each metric's predicted value, or NaN; `beyond`: TTFT and TPOT factors for effects not simulated."""
+        """Return each metric's prediction, or NaN; `beyond`: TTFT and TPOT factors for effects not simulated."""
         return self.values(self.simulate(resolved), beyond)
 
     def values(self, simulated: SimulationResult, beyond: Mapping[str, float]) -> list[float]:
-        """Return each metric's value in a simulation of this run, times its factor in `beyond`; NaN if it did not
-        complete."""
+        """Return each metric's value in a simulation of this run, times its factor in `beyond` (keys: ttft, tpot); NaN
+        if the simulation did not complete."""
         result: dict[str, Any] = simulated.to_dict()
         if simulated.status != "complete":
             return [math.nan for _ in self.names]
@@ -104,8 +104,8 @@ class ReplayedRun:
         ]
 
     def measured_load(self, resolved: ResolvedPool) -> MeasuredLoad | None:
-        """Return this run's load with the errors of mean TTFT and TPOT after calibration; None if it does not
-        complete."""
+        """Return this run's load with the errors of mean TTFT and TPOT after calibration; None if the simulation does
+        not complete."""
         simulated, adjustment = self.simulate(resolved), resolved.profile.adjustment
         means = whole_run_means(simulated.summary, simulated.records)
         if simulated.status != "complete" or means is None:
@@ -133,8 +133,8 @@ class ReplayedRun:
 def replayed_run(run: MeasuredRun, traffic: dict[str, Any], resolved: ResolvedPool) -> ReplayedRun:
     """Return a run with its rebuilt requests. Raises InvalidInput if a value is missing.
 
-    If the load is not fully known, `load_deviations` are the differences between the logarithms of the predictions for
-    its two possible loads (`alternative_workload`).
+    If the files leave two workloads possible (`alternative_workload`), `load_deviations` are the differences between
+    the logarithms of the metrics predicted for the two.
     """
     workload, how = rebuild_workload(run, traffic)
     exact = how == "replayed request by request"
@@ -246,7 +246,7 @@ class Replay:
 
 
 def engine_and_gpu(resolved: ResolvedPool) -> tuple[str, str]:
-    """Return the names of engine and GPU (without `@variant`), the key to look up spreads between deployments."""
+    """Return the names of engine and GPU (without `@variant`), by which spreads between deployments are looked up."""
     return resolved.engine.name, resolved.profile.name.partition("@")[0]
 
 

@@ -71,7 +71,7 @@ class CaseRow(WrittenRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassErrors:
-    """Absolute errors of one class of cases: of the `held_out` cases if the class was fitted, otherwise of all."""
+    """Absolute errors of one kind of case (`family`): of its held-out cases if it was fitted, otherwise of all."""
 
     family: str
     cases: int
@@ -112,7 +112,7 @@ class ServingComparison(WrittenRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedConstants:
-    """The fitted constants of a family before and after the fit, and its median errors on held-out cases."""
+    """The fitted constants of a kernel before and after the fit, and its median errors on held-out cases."""
 
     family: str
     rows: int
@@ -231,7 +231,7 @@ class ValidationReport(AnswerRecord):
                 f"On this {device} the calibrated model predicts {times} of the measurements{other}, but some "
                 f"checks failed: {'; '.join(self.failures)}."
             )
-        checked = ", and every checked technique gave the correct result" if self.findings else ""
+        checked = ", and every checked inference technique gave the correct result" if self.findings else ""
         if self.findings and self.environment.get("kind") != "cpu":
             on_host = sum(f.device == ON_HOST for f in self.findings)
             checked += f" ({len(self.findings) - on_host} on this GPU, {on_host} on its host's CPU)"
@@ -263,7 +263,7 @@ def replace_non_finite(value: Any) -> Any:
 
 
 def class_errors(rows: Iterable[CaseRow]) -> tuple[ClassErrors, ...]:
-    """Return the errors of each family of cases that the step model predicts, in the order of their first case."""
+    """Return the errors of each kind of case (`family`) that the step model predicts, in the order of first cases."""
     predicted = [row for row in rows if row.before_s is not None]
     families = dict.fromkeys(row.family for row in predicted)
     return tuple(

@@ -1,8 +1,8 @@
 """Error bands of a calibrated profile, from held-out steps of a whole model.
 
-One half of the steps is used to fit the loop's host time, with constants that were fitted to half of the kernels; the
-other half is predicted. The band is a prediction interval for the next such step: Student's t on ln(measured /
-predicted), which is wide if few steps were held out.
+One half of the steps is used to fit the serving loop's host time, with constants that were fitted to half of the
+kernels; the other half is predicted. The band is a prediction interval for the next such step: Student's t on
+ln(measured / predicted), which is wide if few steps were held out.
 """
 
 import math
@@ -28,7 +28,7 @@ _PHASES = {"prefill": "model prefill", "decode": "model decode"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEvidence:
-    """The loop's host time fitted to whole-model steps, and (predicted, measured) seconds of the held-out steps."""
+    """The serving loop's host time fitted to whole-model steps, and (predicted, measured) seconds of held-out ones."""
 
     host: HostTime
     held_out: Mapping[str, tuple[tuple[float, float], ...]]  # by phase: prefill, decode

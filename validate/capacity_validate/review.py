@@ -138,7 +138,7 @@ def parity_chart(cases: Sequence[CaseRow], device: str, shown_in: Units = STANDA
         for name, field in SIDES
     }
     figure = parity_figure({name: points for name, points in groups.items() if points}, shown_in)
-    what = "held-out cases" if held_out else "cases, none of them held out"
+    what = "held-out cases" if held_out else "cases (none held out)"
     return Chart(
         name="parity",
         title=f"{device}: predicted against measured",
@@ -160,14 +160,14 @@ def parity_chart(cases: Sequence[CaseRow], device: str, shown_in: Units = STANDA
 
 
 def errors_chart(review: Review) -> Chart:
-    """Return a chart of the median error of each class of kernels, before and after calibration."""
+    """Return a chart of the median error of each kind of case (`family`), before and after calibration."""
     judged = [c for c in review.classes if c.after_median is not None]
     said = [f"{c.family} from {c.before_median:.0%} to {c.after_median:.0%}" for c in judged]
     chart = draw_chart(
         Bars(
             name="errors_by_class",
             title="Error before and after calibration, on held-out cases",
-            alt=f"{listed(said)}." if said else "No class has enough cases to calibrate.",
+            alt=f"{listed(said)}." if said else "There are too few cases to calibrate.",
             data={
                 "before": {c.family: c.before_median for c in review.classes},
                 "after": {c.family: c.after_median for c in review.classes},
@@ -218,7 +218,7 @@ def review_html(review: Review, *, python: str | None = None, made: date | None 
         ],
         more=(("The profile before and after calibration", constants),),
         assumptions=[
-            "Errors of a class are those of its held-out cases, or of all its cases if none is held out.",
+            "The errors in a row are those of its held-out cases, or of all its cases if none is held out.",
             *(f"{family}: not changed: {reason}" for family, reason in review.refused.items()),
             *review.remarks,
         ],

@@ -147,7 +147,7 @@ class RunDesign:
     def _remaining_share(
         self, metric: Metric, asked: Candidate, loads: Sequence[MeasuredLoad], deviation: float
     ) -> float:
-        """Return the fraction of a metric's standard deviation that remains after runs at `loads` and earlier runs."""
+        """Return the fraction of a metric's standard deviation left after runs at `loads` and earlier runs."""
         known = self.resolved.profile.adjustment
         earlier = () if known is None else known.loads_of(self.resolved.deployment_name)
         ttft, tpot = (
@@ -172,7 +172,7 @@ class RunDesign:
     def greedy(
         self, asked: Candidate, candidates: Sequence[Candidate]
     ) -> Iterator[tuple[Candidate, dict[str, float]]]:
-        """Yield the run that narrows intervals most, then the best addition, and so on, each with new half-widths."""
+        """Yield the run that narrows intervals most, then the best run to add, and so on, with new half-widths."""
         covariance, left, loads = self.covariance, list(candidates), list[MeasuredLoad]()
         now = fmean(self.half_widths(asked, covariance).values())
         for _ in range(min(MAX_RUNS, len(left))):

@@ -96,8 +96,8 @@ class _PooledSamples:
 class RunOutcome:
     """The result of a run: case counts, omitted cases, the reason if the run was `stopped` early, and its `drift`.
 
-    `drift` is the relative change of times during the run. It is computed from the `references`, or from the first and
-    the last pass if there are too few references.
+    `drift` is the relative change of times during the run. It is computed from the `references` (measurements of the
+    reference case), or from the first and the last pass if these are too few.
     """
 
     timed: int
@@ -113,7 +113,7 @@ class RunOutcome:
 class CaseRunner:
     """Times cases on one device. Each pass runs every case again, so that slow drift affects all cases equally.
 
-    `own_calls` prepares cases that no kernel builder supports (steps of a whole model) and returns None for others.
+    `own_calls` prepares steps of a whole model, which have no kernel builder, and returns None for other cases.
     With a `seed`, each pass runs the cases in another random order within windows of `ORDER_WINDOW` cases, so that
     size and time of measurement are independent. The `reference` case is timed again every `REFERENCE_EVERY_S`
     seconds, to detect heat and other load on the device. Times that are shorter than the peak rates of `datasheet`
@@ -255,7 +255,7 @@ class CaseRunner:
             free_memory(self.bench.torch, self.bench.device)
         timed = self.log.done.get(case.id)
         if timed is not None and timed.status == "ok":  # keep the times of earlier passes
-            self.log.add(replace(timed, note=f"a later pass: {status}: {text}"))
+            self.log.add(replace(timed, note=f"in a later pass: {status}: {text}"))
         else:
             attempts = self.log.attempts(case) + 1 if lost is None else MAX_ATTEMPTS
             self.log.add(MeasuredCase(case=case, status=status, note=text, attempts=attempts))

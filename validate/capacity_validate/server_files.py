@@ -44,8 +44,8 @@ class ServerSetting:
 class ServerFiles:
     """The content of a server's files.
 
-    `model` is a preset's name, or None if no file names a known model. `fields` are the settings in the files as pool
-    fields. Neither contains values on which the files contradict each other.
+    `model` is a preset's name, or None if no file names a known model. `fields` are the settings in the files as fields
+    of `Pool`. Values on which the files contradict each other are left out of both.
     """
 
     files: tuple[FileContent, ...]
@@ -104,7 +104,7 @@ def _content(evidence: Evidence, path: str) -> str:
 
 
 def _settings(evidence: Evidence, server: ServerLog | None, model: str | None) -> Iterator[ServerSetting]:
-    """Yield the model, settings and logged sizes with the file that states each, then expected settings in no file."""
+    """Yield the model, settings and logged sizes, each with its file, then expected settings that no file states."""
     logs = [log for log in (evidence.log, *(run.server for run in evidence.runs)) if log is not None]
     origins: dict[str, str] = {}
     for log in logs:

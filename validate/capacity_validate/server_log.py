@@ -1,4 +1,4 @@
-"""Read an engine's start-up log: launch settings as fields of a pool, KV cache, weights, graphs, limits.
+"""Read an engine's start-up log: launch settings as fields of `Pool`, KV cache, weights, graphs, limits.
 
 vLLM 0.6 to 0.33 prints its release (api_server.py, api_utils.py), the arguments that differ from their defaults, and
 the engine's configuration (v1/engine/core.py). SGLang prints all of its arguments (engine.py). TensorRT-LLM 1.0 and
@@ -30,7 +30,7 @@ _CLUSTER_FIELDS = ("kv_transfer_config", "role")  # only a single server is repl
 class LoggedSettings:
     """The settings that a server was started with. `models` has the model's path or id first, then its served names.
 
-    `fields` are pool fields; the value None for `quantization` means that the log states unquantized weights.
+    `fields` are fields of `Pool`; the value None for `quantization` means that the log states unquantized weights.
     """
 
     engine: str | None = None
@@ -194,7 +194,7 @@ class ServerLog:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return the launch settings as pool fields, including `engine` but not the KV cache size."""
+        """Return the launch settings as fields of `Pool`, including `engine` but not the KV cache size."""
         printed = {name: value for name in _LIMITS if (value := getattr(self, name)) is not None}
         if (backend := TABLES["moe_backends"].get(self.moe_backend)) is not None:
             printed["moe_backend"] = backend
@@ -218,7 +218,7 @@ class ServerLog:
         return replace(self, **missing, launch=launch)
 
     def kv_fields(self, block_tokens: int) -> dict[str, int]:
-        """Return the logged KV cache size as a pool field, in blocks of `block_tokens` tokens; empty if not logged."""
+        """Return the logged KV cache size as a `Pool` field, in blocks of `block_tokens`; empty if not logged."""
         blocks = self.kv_blocks
         if blocks is None and self.kv_tokens is not None:
             blocks = self.kv_tokens // block_tokens

@@ -1,4 +1,4 @@
-"""A scrape of an engine's /metrics as a record: counters, gauges, histograms and labels; and the difference of two.
+"""A scrape of an engine's /metrics as a record: counters, gauges, histograms, labels; and differences of scrapes.
 
 Names are those of the engine without its prefix (`vllm:prompt_tokens_total` is `prompt_tokens_total`). Samples that
 differ only in their labels (engines, finish reasons) are added up. Source of the names: vLLM 0.6 to 0.33,
@@ -124,7 +124,7 @@ class ServerMetrics:
 
     @property
     def seconds(self) -> float | None:
-        """Return the length of the counted period; None if a clock is missing or not plausible."""
+        """Return the seconds in which events were counted; None if a clock is missing or not plausible."""
         if self.since_s is None or self.scraped_s is None or self.scraped_s <= self.since_s:
             return None
         return self.scraped_s - self.since_s

@@ -1,4 +1,4 @@
-"""The model and pool of a measured server: the user's settings, completed from its log and the result files."""
+"""The model and deployment of a measured server: the user's settings, completed from its log and the result files."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -85,7 +85,7 @@ def _same_model(one: ModelSpec, other: ModelSpec) -> bool:
 def resolve_server(
     model: str, fields: dict[str, Any], log: ServerLog | None, *, profiles: str | Path | None, download: bool
 ) -> tuple[ResolvedPool, ResolvedPool]:
-    """Return the pool completed from the log, first with an estimated KV cache, then with the logged size. Raises
+    """Return the deployment completed from the log, twice: with an estimated and with the logged KV cache size. Raises
     InvalidInput if the user's settings contradict the log."""
     if "gpu" not in fields:
         raise InvalidInput("no GPU: result files do not name it; add --gpu NAME (`capacity gpus` lists them)")

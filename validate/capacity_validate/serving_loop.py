@@ -197,7 +197,7 @@ class _ServingLoop:
         self.steps.append(EngineStep(start_s=self.now_s, end_s=self.clock.now_s(), shape=shape, rows=rows))
 
     def _blocks(self, index: int, held: Sequence[int]) -> np.ndarray:
-        """Return a request's KV block ids as an array. Only new ids are converted and appended, as in real engines."""
+        """Return a request's KV block ids as an array. Only new ids are converted, as in real engines."""
         known = self.blocks.get(index, np.empty(0, dtype=np.int64))
         if len(known) < len(held):
             known = np.concatenate([known, np.asarray(held[len(known) :], dtype=np.int64)])

@@ -136,7 +136,7 @@ def open_session(
     seed: int,
     progress: Progress | None,
 ) -> tuple[Session, tuple[str, ...]]:
-    """Return the session and remarks on it. If a measurement file is continued, the profile stored in it is used.
+    """Return the session and remarks for the report. If a measurement file is continued, its stored profile is used.
 
     Raises UnknownName or InvalidInput if no profile matches, or if the file belongs to another device.
     """

@@ -39,7 +39,7 @@ def describe_split(measured: Sequence[MeasuredCase]) -> str:
     seen, held = ({shape_key(m.case) for m in half} for half in split_cases(measured))
     if held and not held & seen:
         return f"whole shapes: {len(held)} of {len(held | seen)}, every second one by size"
-    return f"half of the cases of {len(held | seen)} shape(s), by digest"
+    return f"half of the cases of {len(held | seen)} shape(s), chosen by a hash of the case id"
 
 
 def shape_key(case: Case) -> Hashable:

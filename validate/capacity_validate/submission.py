@@ -1,7 +1,7 @@
-"""Submissions: the results of a validation run in one archive without host names, and a check that replays them.
+"""Submissions: the results of a validation run in one archive without host names, and a check that fits them again.
 
-`capacity validate --submit` packs; `python -m capacity_validate.submission ARCHIVE` states whether an archive is
-accepted, or which check failed. It needs no GPU and no torch.
+`capacity validate --submit` packs the archive. `python -m capacity_validate.submission ARCHIVE` prints whether an
+archive is accepted, or which check failed; it needs no GPU and no torch.
 """
 
 import contextlib

@@ -40,7 +40,7 @@ RESULTS = "RESULTS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestedRun:
-    """One suggested run: load, duration, command, and relative interval half-widths after all runs up to this one."""
+    """One suggested run: load, duration, command, and relative interval half-widths after this and all runs before."""
 
     concurrency: int
     input_len: int

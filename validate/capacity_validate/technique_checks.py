@@ -1,4 +1,4 @@
-"""Checks that inference techniques give the same result with fewer bytes or steps.
+"""Checks that inference techniques (online softmax, sliding window, paged KV cache, ...) do not change the result.
 
 Float64 on a CPU verifies an algorithm; only the device's own kernels, in the device's serving dtype, verify the
 implementation. A model's allocated memory is also checked against the memory model.

@@ -21,7 +21,7 @@ HARMFUL = ("hardware slowdown", "heat (software)", "heat (hardware)", "power bra
 
 
 Conditions = dict[str, Any]
-"""Readings of a period as a JSON object: median and lowest clock, mean power, highest temperature, all reasons."""
+"""Readings of a period as a JSON object: median and lowest clock, mean power, highest temperature, throttle reasons."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ def prometheus_text(report: WatchReport) -> str:
     """Return the report in Prometheus' text format.
 
     A value with an interval becomes three samples with the label `bound`: value, and low and high of the 90 % interval.
-    A metric without a value is absent.
+    Metrics without a value are left out.
     """
     samples: dict[str, list[str]] = {name: [] for name in METRICS}
     for name, labels, value in _samples(report):

@@ -108,7 +108,8 @@ class WatchReport(AnswerRecord):
 def compare_windows(
     found: Sequence[tuple[Window, tuple[MetricRow, ...]]],
 ) -> tuple[tuple[WatchedWindow, ...], tuple[ServerChange, ...]]:
-    """Return the windows with corrected predictions, and the changes that the drift test finds in mean TTFT and TPOT.
+    """Return the windows with corrected predictions, and the changes of the server that the drift test finds in mean
+    TTFT and TPOT.
 
     Predictions are multiplied by the mean of measured / predicted before a change. Their intervals contain the scatter
     of repeated runs of one server, and for percentiles also the scatter of the windows before a change.
@@ -165,8 +166,9 @@ def report_notes(
     growth: Growth | None, changes: Sequence[ServerChange], windows: Sequence[Window]
 ) -> Iterator[str]:
     yield (
-        f"The alarm is false at most once in {FALSE_ALARMS[0.0]:,} windows, or once in {FALSE_ALARMS[0.6]:,} if "
-        f"neighbouring windows have a correlation of 0.6; there are {len(windows)} windows so far."
+        f"On average, at most one window in {FALSE_ALARMS[0.0]:,} gives a false alarm, or one in "
+        f"{FALSE_ALARMS[0.6]:,} if neighbouring windows have a correlation of 0.6; the history has {len(windows)} "
+        "windows."
     )
     if growth is not None and not growth.by_day:
         yield f"The growth includes the time of day, because the history is shorter than {MIN_DAYS} days."

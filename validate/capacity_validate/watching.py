@@ -1,6 +1,6 @@
-"""`capacity watch`: a digital twin of a running server, calibrated on its own /metrics.
+"""`capacity watch`: a model of a running server, calibrated on the server's own /metrics.
 
-The report is a function of the scrapes and of the settings only, so a restart needs nothing but the scrapes.
+The report depends only on the scrapes and the settings, so after a restart the state file is enough to continue.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def watch(
     slo: Annotated[Sequence[str] | str, Flag("SLO, such as ttft:p95:1s or tpot:p95:40ms.", "--slo")] = (),
     model: str | None = None,
     state: Annotated[
-        str | Path | None, Flag("File with the scrapes so far; written after each scrape.", "--state")
+        str | Path | None,
+        Flag("File that keeps the scrapes of /metrics; written after each scrape.", "--state"),
     ] = None,
     changed: Annotated[
         Sequence[str], Flag("Launch setting whose effect to predict, such as max-num-seqs=512.", "--try")
@@ -69,14 +70,17 @@ def watch(
     download: bool = False,
     window: Annotated[
         str,
-        Flag("Minimum length of a window, such as 3h; the report covers the last 64 windows.", "--window"),
+        Flag(
+            "Minimum time between two compared scrapes (a window), such as 3h; the report covers the last 64 windows.",
+            "--window",
+        ),
     ] = "1s",
     **options: Any,
 ) -> WatchReport:
     """Read a server's metrics once, and report its headroom, limits and growth, and whether it has changed.
 
-    `source`: the http(s) address of /metrics or of Prometheus' query_range, or a file that contains such a response or
-    a state. Earlier scrapes are read from `state`. `options` describe the deployment as in `compare`. Raises
+    `source`: the http(s) address of /metrics or of Prometheus' query_range, or a file that contains such a response,
+    or a state file. Earlier scrapes are read from `state`. `options` describe the deployment as in `compare`. Raises
     InvalidInput with fewer than 4 windows, or if the source cannot be read; MalformedFile.
     """
     watcher = Watcher(
@@ -99,7 +103,7 @@ def watch(
 
 @dataclass(kw_only=True)
 class Watcher:
-    """The scrapes of a server, and the fits and predictions made from them."""
+    """The scrapes of a server, and the calibrations and predictions computed from them."""
 
     source: str
     slos: tuple[Slo, ...]
@@ -119,7 +123,9 @@ class Watcher:
         for slo in self.slos:
             if slo.percentile not in PERCENTS:
                 known = ", ".join(f"p{percent}" for percent in PERCENTS)
-                raise InvalidInput(f"--slo {slo}: /metrics contains histograms, so use one of {known}")
+                raise InvalidInput(
+                    f"--slo {slo}: /metrics contains histograms, so the percentile must be one of {known}"
+                )
 
     def scrape(self, state: str | Path | None) -> None:
         """Read the source and write the state file. Raises InvalidInput, MalformedFile."""
@@ -174,7 +180,7 @@ class Watcher:
         )
 
     def _run(self, window: Window, replayed: int | None = None) -> MeasuredRun:
-        """Return a window as a run at its arrival rate, with enough requests that start and end have little effect."""
+        """Return a window as a run at its arrival rate, long enough that start and end have little effect."""
         run = run_of_metrics(window.metrics)
         in_flight = window.offered_per_s * run.latencies_ms.get("e2el", {}).get("mean", 0.0) / 1e3
         number = replayed or int(min(max(REPLAYED[0], REPLAYED_RESIDENCES * in_flight), REPLAYED[1]))
@@ -212,7 +218,7 @@ class Watcher:
         return self._rows[key]
 
     def _scenarios(self, present: ResolvedPool, now: Window) -> Iterator[Scenario]:
-        """Yield the limits of the server, of two replicas, and of the server with the changed settings."""
+        """Yield the highest loads within the SLO: of the server, of two replicas, and with the changed settings."""
         chosen = [("now", present, 1), ("one more replica", present, 2)]
         if self.settings:
             fields = {**present.pool.model_dump(exclude_unset=True), **self.settings}
@@ -249,9 +255,11 @@ def _setting(text: str) -> tuple[str, str]:
 
 def _scenario(name: str, served: Served, rate_per_s: float) -> Scenario:
     runs = RateRuns(served=served, worker_pool=None, progress=None)
-    highest, unlimited = runs.highest(rate_per_s * served.replicas, CONFIDENCE)
+    highest, _ = runs.highest(rate_per_s * served.replicas, CONFIDENCE)
     if highest is None:
-        raise InvalidInput(f"the SLO is met at any rate: {unlimited[0]}")
+        raise InvalidInput(
+            f"the {len(served.workloads[0]):,} simulated requests meet the SLO at any rate: give a stricter --slo"
+        )
     levels = (None, *ENDS)
     now = [served.trial(RatePoint(rate_per_s, level)) for level in levels]
     limits = (  # with predicted, fast, slow and safe steps

@@ -169,7 +169,7 @@ def test_two_scrapes_of_one_server_are_the_time_between_them(tmp_path: Path) -> 
     assert run.request_rate == pytest.approx(10.0)
     assert not run.rate_varies
     assert run.latencies_ms["ttft"]["mean"] == pytest.approx(70.0)
-    assert "of the 60 s since" in run.notices[0]
+    assert "in the 60 s since" in run.notices[0]
     assert [each.completed for each in windows(tmp_path, 1000, 400, 1100)] == [600, 100]  # in any order
 
 

@@ -95,7 +95,7 @@ GUIDELLM = ResultFormat(
 
 
 def is_nvbench(document: Document) -> bool:
-    """Return whether a JSON value is a result of nvbench, whose benchmarks have states."""
+    """Return whether a JSON value is a result of nvbench (`benchmarks` with `states`)."""
     benchmarks = document.get("benchmarks")
     return isinstance(benchmarks, list) and any(isinstance(b, dict) and "states" in b for b in benchmarks)
 
@@ -305,7 +305,8 @@ _ENGINES = {"vllm": "vllm", "sglang": "sglang", "trt": "tensorrt-llm", "trtllm":
 def _read_inferencex(path: Path, document: Document) -> MeasuredRun:
     if str(document.get("disagg")).lower() == "true":
         raise MalformedFile(
-            path, "contains rows of separate prefill and decode servers; keep those of single servers"
+            path,
+            "contains results of separate prefill and decode servers, which are not supported: remove these entries",
         )
     values = {**document, **(document.get("metrics") or {})}
     gpus = to_count(document.get("tp")) or 1
@@ -360,12 +361,16 @@ def is_mlperf(text: str) -> bool:
 
 
 def read_mlperf(path: str | Path, text: str) -> MeasuredRun:
-    """Return the run in a summary of MLPerf's LoadGen. Raises MalformedFile for a scenario without a server."""
+    """Return the run in a summary of MLPerf's LoadGen. Raises MalformedFile for a scenario other than Server,
+    Offline or Interactive."""
     words = {name.lower(): value for name, value in _MLPERF_LINE.findall(text)}
     numbers = {name: number for name, value in words.items() if (number := parse_number(value)) is not None}
     scenario = words.get("scenario", "")
     if scenario not in ("Server", "Offline", "Interactive"):
-        raise MalformedFile(path, f"has MLPerf's scenario {scenario or 'unknown'}; give Server or Offline")
+        raise MalformedFile(
+            path,
+            f"has MLPerf's scenario {scenario or 'unknown'}: give a result of the scenario Server or Offline",
+        )
 
     def first(*names: str) -> float | None:
         return next((numbers[name] for name in names if name in numbers), None)
@@ -386,7 +391,7 @@ def read_mlperf(path: str | Path, text: str) -> MeasuredRun:
         num_requests=min(requests, MAX_MLPERF_REQUESTS),
         mean_output_tokens=tokens / rate if tokens and rate else None,
         in_process=True,
-        notices=(f"MLPerf {scenario}, result {words.get('result is', 'unknown')}; LoadGen has no network",),
+        notices=(f"MLPerf {scenario}, result {words.get('result is', 'unknown')}; LoadGen uses no network",),
     )
 
 

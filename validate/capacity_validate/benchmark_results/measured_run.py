@@ -106,7 +106,7 @@ class MeasuredRun:
 
     def _arrivals_s(self, columns: RequestColumns) -> FloatArray | None:
         """Return each request's arrival in s after the first; None if unknown. In a closed loop, start times depend on
-        the server, so the scheduled times are used, or 0 for all requests if no request rate was set."""
+        the server, so the client's scheduled times are used; without these and a request rate, all are 0."""
         times = columns.start_s
         if self.concurrency is not None:
             times = columns.scheduled_s
@@ -145,7 +145,7 @@ class ResultFormat:
 
 @contextmanager
 def explain_structure(path: str | Path, source: str) -> Iterator[None]:
-    """Convert an error of a reader to MalformedFile, because the file then looks like `source` but has another
+    """Convert an error of the reader in this block to MalformedFile: the file looks like `source`, but has another
     structure."""
     try:
         yield
@@ -283,7 +283,7 @@ _READERS: Mapping[str, Callable[[object], Any]] = {  # fields that are not plain
 def measured_run(
     tool: str, path: Path, document: Document, *, latencies: Mapping[str, Mapping[str, float]], **others: Any
 ) -> MeasuredRun:
-    """Build a run from a tool's JSON object and its field table in TOOLS; `others` are fields not in the table."""
+    """Build a run from a tool's JSON object and its field table in TOOLS; `others` are further fields."""
     table = TOOLS[tool]
     paths = table.get("fields", {})
     fields = {name: _READERS.get(name, to_number)(value_at(document, where)) for name, where in paths.items()}

@@ -83,7 +83,7 @@ def split_into_windows(scrapes: Sequence[ServerMetrics]) -> list[ServerMetrics]:
 
 
 def run_of_metrics(metrics: ServerMetrics, *, replayed: int | None = None) -> MeasuredRun:
-    """Return the completed requests of a counted period as a run. Raises MalformedFile if there are none.
+    """Return a run of the requests that `metrics` counts as completed. Raises MalformedFile if there are none.
 
     `replayed`: the number of requests to replay, drawn from the histograms; default: all up to a limit.
     """
@@ -130,7 +130,7 @@ def run_of_metrics(metrics: ServerMetrics, *, replayed: int | None = None) -> Me
 def _counted_seconds(
     metrics: ServerMetrics, latencies: dict[str, dict[str, float]]
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Return the length of the counted period, or None if it is not plausible, and notices about the period."""
+    """Return the seconds in which `metrics` counted, or None if not plausible, and notices about this period."""
     seconds, e2e_ms = metrics.seconds, latencies.get("e2el", {}).get("mean", 0.0)
     if seconds is not None and seconds < e2e_ms / 1e3:
         seconds = None  # the file's time is not that of the scrape
@@ -157,7 +157,7 @@ def _mean_length(metrics: ServerMetrics, kind: str) -> float | None:
 
 
 def _lengths(metrics: ServerMetrics, number: int) -> RequestColumns | None:
-    """Return request lengths drawn from both length histograms; None if one is missing."""
+    """Return request lengths drawn from the histograms of prompt and output lengths; None if one is missing."""
     columns = []
     for seed, names in enumerate(LENGTHS.values()):
         histogram = metrics.histogram(*names)

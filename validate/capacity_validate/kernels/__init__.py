@@ -66,7 +66,7 @@ class KernelContext:
 
     @cached_property
     def captures(self) -> GraphCapturer:
-        """Return the object that captures CUDA graphs for cases that measure a graph launch."""
+        """Return the object that captures CUDA graphs, for cases that time the launch of a graph."""
         return GraphCapturer(self.torch, self.device)
 
     @property
@@ -110,7 +110,7 @@ def attempt(call: Callable[[], Any]) -> None:
 
 
 def missing_part(case: Case, missing: Mapping[str, str]) -> str | None:
-    """Return why this device cannot run a case: its format or Triton is among the `missing`. None if it can."""
+    """Return why this device cannot run a case (`missing`: number formats and Triton, with reasons); None if it can."""
     compiled = case.variant in OPERATORS[case.operator].get(TRITON, ())
     return missing.get(case.kernel) or (missing.get(TRITON) if compiled else None)
 

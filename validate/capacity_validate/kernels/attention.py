@@ -1,8 +1,8 @@
 """Attention over a KV cache: prefill by backend, contiguous and paged decode, and MLA with absorbed projections.
 
-If installed, FlashAttention 3 and FlashInfer are measured too, to show the performance of engines' kernels on the
-card; the fit uses the harness's own kernels. Source of their calls: Dao-AILab/flash-attention,
-hopper/flash_attn_interface.py; docs.flashinfer.ai, 2026-11.
+If FlashAttention 3 and FlashInfer are installed, they are measured too, to show the performance of engines' kernels on
+this GPU. Step-model constants are fitted only to the kernels of torch and of this package. Source of the calls:
+Dao-AILab/flash-attention, hopper/flash_attn_interface.py; docs.flashinfer.ai, 2026-11.
 """
 
 import importlib
@@ -34,11 +34,11 @@ _BACKENDS = {
 }
 
 DecodeParts = tuple[Sequence[Callable[[], Any]], Callable[[], float], float]
-"""Calls, their check, and the bytes of the cache."""
+"""Calls of a kernel, the check of their result, and the bytes of the KV cache."""
 
 
 def prefill_attention(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare causal attention of whole prompts with one SDPA backend or package; its memory is measured too."""
+    """Prepare causal attention of whole prompts by one SDPA backend or package, with a measurement of its memory."""
     batch, heads, kv_heads, d = case["batch"], case["heads"], case["kv_heads"], case["head_dim"]
     tokens, dtype = case["tokens"], bench.dtype(case.kernel)
     item = dtype.itemsize

@@ -1,7 +1,7 @@
 """The stages of a validation run, from collectives to speculative decoding.
 
-A stage takes a `Session` and adds to `StageResults`. `STAGES` defines the order and the share of the time; a new stage
-is a function and an entry.
+A stage takes a `Session` and adds to `StageResults`. `STAGES` defines their order and shares of the time. To add a
+stage, write its function and add it to `STAGES`.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ __all__ = ["STAGES", "StageResults", "ValidationStage"]
 
 
 class ValidationStage(NamedTuple):
-    """A stage, its share of the time, and the field of `DevicePlan` that plans it ("": every campaign has it).
+    """A stage, its share of the time, and the field of `DevicePlan` that enables it ("": always enabled).
 
     A stage may use the fraction share / (its own share + later shares) of the remaining time. Time that it does not use
     is left for later stages.

@@ -1,4 +1,8 @@
-"""Stages that check techniques and memory and measure collectives; they time no steps of the model."""
+"""Stages that time collectives, check inference techniques, and compare allocated memory with the memory model.
+
+The techniques are paged attention, windows, CUDA graphs, quantization and others, whose results are compared with
+reference computations.
+"""
 
 import time
 from contextlib import nullcontext
@@ -27,7 +31,7 @@ START_S = 15.0  # time to start processes that each import torch
 
 
 def collective_stage(session: Session, results: StageResults) -> None:
-    """Time collectives among the chosen devices, or among processes on the CPU. Runs before the model takes memory."""
+    """Time collectives among the chosen GPUs, or among CPU processes. Runs before the model occupies memory."""
     stage, devices = session.plan.collectives, session.facts.collective_devices
     if stage is None:
         return
@@ -69,7 +73,7 @@ def memory_stage(session: Session, results: StageResults) -> None:
     if model is None or not session.plan.memory:
         return
     if session.time_left_s() <= 0:
-        results.remarks.append("memory: omitted, the budget was spent")
+        results.remarks.append("memory checks: omitted, the budget was spent")
         return
     session.announce("memory")
     results.findings += exact_findings(model)
@@ -93,7 +97,7 @@ def technique_stage(session: Session, results: StageResults) -> None:
     if not session.plan.techniques:
         return
     if session.time_left_s() <= 0:
-        results.remarks.append("techniques: omitted, the budget was spent")
+        results.remarks.append("checks of inference techniques: omitted, the budget was spent")
         return
     session.announce("techniques")
     if session.on_gpu:
@@ -106,11 +110,13 @@ def _check_on_device(session: Session, results: StageResults) -> None:
     device = session.facts.torch_name
     for part in (served_dtype(device), TRITON):
         if (reason := session.missing.get(part)) is not None:
-            results.remarks.append(f"no technique was checked on {device}: {reason}")
+            results.remarks.append(f"no inference technique was checked on {device}: {reason}")
             return
     ends = time.monotonic() + min(DEVICE_S, DEVICE_SHARE * session.time_left_s())
     for finding in device_findings(device, GraphCapturer(session.torch, device)):
         results.findings.append(finding)
         if time.monotonic() > ends:
-            results.remarks.append(f"the budget did not cover the last technique checks on {device}")
+            results.remarks.append(
+                f"the budget did not cover the last checks of inference techniques on {device}"
+            )
             return

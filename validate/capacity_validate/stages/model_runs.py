@@ -1,7 +1,7 @@
 """Stages that run the whole model: short serving runs, and speculative decoding with its first layers as draft model.
 
-Serving: the continuous-batching loop at a fraction of the throughput that the calibrated step model predicts.
-Speculation: accepted lengths, equal output, speed-up.
+The serving runs have a fraction of the throughput that the calibrated step model predicts. Speculative decoding is
+checked for accepted length and equal output, and its speed-up is measured.
 """
 
 import math
