@@ -101,6 +101,7 @@ def test_an_error_in_a_source_is_said_in_one_line(sources: Path) -> None:
 
 @needs_compiler
 def test_the_named_compiler_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CC", raising=False)
     found = build.working_compiler()
     assert found is not None
     monkeypatch.setenv("CC", f"{found[0]} -O1")
