@@ -265,3 +265,39 @@ def test_a_call_that_names_nothing_is_refused(given: Sensible, call: str, argume
     assert given.add() == ""
     assert getattr(given.core, call)(given.fleet, *arguments) == enums.BAD_INPUT
     assert given.said()
+
+
+@pytest.mark.parametrize("number", [-1, 1])
+def test_an_unknown_engine_has_no_state(given: Sensible, number: int) -> None:
+    assert given.add() == ""
+    core, fleet = given.core, given.fleet
+    state = structs.core_state(now_ps=7)
+    core.fleet_state(fleet, number, byref(state))
+    assert bytes(state) == bytes(ctypes.sizeof(state))
+    log = ctypes.POINTER(c_int64)()
+    assert core.fleet_log(fleet, number, byref(log)) == 0
+    assert not log
+    assert core.fleet_work(fleet, number) is None
+    assert core.fleet_rank_requests(fleet, number, None) == 0
+    assert core.fleet_tier_use(fleet, number, None) == 0
+    before = core.fleet_next_key(fleet)
+    core.fleet_stop(fleet, number)
+    assert core.fleet_next_key(fleet) == before
+
+
+def test_a_turn_is_refused_without_its_record_or_with_an_unknown_load(given: Sensible) -> None:
+    assert given.add() == ""
+    assert given.core.fleet_take_turn(given.fleet) == -enums.BAD_INPUT
+    turn = structs.core_turn(load_engine=3, load_request=0, load_end_ps=5, limit_key=1, max_steps=1)
+    given.core.fleet_keep_turn(given.fleet, byref(turn))
+    assert given.core.fleet_take_turn(given.fleet) == -enums.BAD_INPUT
+    assert turn.load_engine == -1
+    turn.max_steps = 0
+    given.case.kept.append(turn)
+
+
+@pytest.mark.parametrize("tokens", [-1, 10**6])
+def test_loaded_tokens_out_of_bounds_are_refused(given: Sensible, tokens: int) -> None:
+    assert given.add() == ""
+    assert given.core.fleet_want_load(given.fleet, 0, 0, tokens, 0) < 0
+    assert given.said()
