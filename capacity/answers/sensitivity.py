@@ -1,7 +1,7 @@
 """Sensitivity of latencies to each kind of kernel and CPU work, for example of TPOT to slower memory-bound kernels.
 
 Sensitivities are logarithmic derivatives: 0.7 for `memory` means that memory-bound kernels that are 10 % slower
-increase the latency by 7 %. They weight the sources of error of an interval, and the calibration on measured runs.
+increase the latency by 7 %. They weight the sources of error in an interval, and the measured runs in a calibration.
 """
 
 import math

@@ -42,8 +42,8 @@ SCHEDULE_POLICIES = ("vllm-v1", "vllm-v1-async", "vllm-v0", "sglang-radix")
 
 
 def read_scenarios(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield scenarios from a file: one JSON object, or JSON lines, plain or gzipped. A line may also be a line of a
-    reference schedule; its scenario is then extracted. Raises MalformedFile with the number of the invalid line."""
+    """Yield scenarios from a file: one JSON object, or JSON lines, plain or gzipped. A line may also be a recorded
+    schedule of a real engine, which contains its scenario. Raises MalformedFile with the number of the invalid line."""
     text = read_text(path, "a scenario")
     if not text.strip():
         raise MalformedFile(path, "the file is empty: it must contain at least one scenario")

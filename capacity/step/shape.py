@@ -82,8 +82,9 @@ def decode_shape(sequences: int, context_tokens: int, *, window_tokens: int | No
 def without_kv_cache(shape: StepShape, *, window_tokens: int | None = None) -> StepShape:
     """Return the same step without a KV cache: each request is a prompt of its whole context length.
 
-    This is exact for requests with equal contexts, as in a padded static batch. Others are computed with their mean,
-    which omits some pairs. Raises InvalidInput for drafts, which are not supported without a cache.
+    This is exact for requests with equal contexts, as in a padded static batch. Unequal contexts are
+    replaced by their mean, which underestimates the query-key pairs of attention. Raises InvalidInput for drafts, which
+    are not supported without a cache.
     """
     if shape.draft_tokens:
         raise InvalidInput("drafts need a KV cache: remove --no-use-cache or --speculator")

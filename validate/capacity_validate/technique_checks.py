@@ -299,8 +299,8 @@ def activation_findings(model: Transformer, tokens: int, measured_bytes: float) 
             name=f"{model.model.name}: activation peak",
             value=abs(measured_bytes / expected - 1.0),
             limit=ACTIVATION_TOLERANCE,
-            detail=f"prefill of {tokens} tokens: {measured_bytes / 2**20:.2f} MiB measured, {expected / 2**20:.2f} by "
-            f"tokens x ({HIDDEN_COPIES} hidden + {copies} FFN widths); relative difference",
+            detail=f"relative difference in a prefill of {tokens} tokens: {measured_bytes / 2**20:.2f} MiB measured, "
+            f"{expected / 2**20:.2f} MiB by tokens x ({HIDDEN_COPIES} x hidden size + {copies} x FFN width)",
         )
     ]
 

@@ -115,8 +115,8 @@ class Drafting:
     def tokens_at(self, share: float) -> float:
         """Return an upper bound on the tokens per step of the request whose TPOT is at percentile `share` (0 to 1).
 
-        If `share` is at least `MEAN_VALID_SHARE` (0.9), the bound is the mean times 1 + `SLACK` (1 without drafts).
-        Below, requests may get more tokens per step than the mean, so the bound is the maximum.
+        If `share` is at least `MEAN_VALID_SHARE` (0.9), the bound is the mean; with drafts it is raised by the fraction
+        `SLACK`. For a lower `share`, a request may get more tokens per step than the mean, so the bound is the maximum.
         """
         return (
             self.tokens * (1 + SLACK if self.rows else 1)

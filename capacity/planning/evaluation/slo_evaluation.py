@@ -345,9 +345,10 @@ def cannot_meet_slo(
 ) -> bool:
     """Return whether the SLO cannot be met because too many requests exceed a limit.
 
-    With `share` 1, a miss is certain: more requests exceed the limit than are permitted among all `total` requests.
-    Below 1, `share` is the fraction of requests simulated so far (`parts` traffic samples of equal length). The others
-    are assumed to be similar; up to 1 + 1/`parts` times the number permitted in this fraction may exceed the limit.
+    With `share` 1, True is certain: more requests exceed a limit than are permitted among all `total` requests. With
+    `share` below 1, True is an extrapolation: `share` is the fraction of requests simulated so far, in `parts` traffic
+    samples of equal length, and more of them exceed a limit than 1 + 1/`parts` times the number permitted among them.
+    One request more than permitted is tolerated.
     """
     part = min(1.0, share * (1 + 1 / parts))
     return any(bad > math.ceil(total * permitted * part) + 1 for bad, permitted in _misses(runs, goal))

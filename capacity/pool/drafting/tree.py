@@ -30,7 +30,10 @@ def candidate_rate(first: float, rank: int, *, exponent: float = REJECTION_EXPON
     `first`; this limit applies only if `first` is below 0.23.
     """
     if rank < 1 or not 0 <= first <= 1:
-        raise InvalidInput(f"rank {rank} must be at least 1, and the first rate {first} from 0 to 1")
+        raise InvalidInput(
+            f"draft candidate {rank} with acceptance rate {first} of the best: candidates are numbered from 1 (the "
+            "best), and the rate must be from 0 to 1"
+        )
     if rank == 1:
         return first
     gained = math.pow(rank - 1, -exponent) - math.pow(rank, -exponent)
