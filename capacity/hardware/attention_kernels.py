@@ -14,7 +14,7 @@ TABLE = Path(__file__).with_name("attention_kernels.toml")
 
 
 class AttentionKernel(Spec):
-    """One attention kernel; `prefill_slowdown` maps a GPU architecture to prefill time over the fitted kernel's time.
+    """One attention kernel; `prefill_slowdown` maps architectures to prefill time divided by the fitted kernel's.
 
     90 % of measured times are within a factor of `error_factor` of predicted times. With `scores_in_hbm`, a formula
     replaces the slowdown. `split_decode`: whether several thread blocks share the context of a decode.

@@ -1,10 +1,10 @@
 """Constants of the step model: a dozen numbers per kernel family, each with its source.
 
 A *fraction* is relative to the datasheet's peak (dense FLOP/s, HBM or link bytes/s) and at most 1, so no operator is
-faster than the roofline. A *sharpness* is the p of the p-norm (`norm` below) that combines compute and memory time: 1
-adds them, a large p takes the maximum. In the formulas, F is FLOPs, P peak FLOP/s, B bytes of memory traffic and BW
-the HBM bandwidth. Families are the kernel libraries of engines (`vllm`, `trtllm`, `sglang`), because kernels were
-measured per engine. The fitted numbers are in `hardware_profiles/*.toml` under `[step_time]`.
+faster than the roofline. A *sharpness* is the p of the p-norm (`norm` in the formulas) that combines compute and memory
+time: 1 adds them, a large p takes the maximum. In the formulas, F is FLOPs, P peak FLOP/s, B bytes of memory traffic
+and BW the HBM bandwidth. Families are the kernel libraries of engines (`vllm`, `trtllm`, `sglang`), because kernels
+were measured per engine. The fitted numbers are in `hardware_profiles/*.toml` under `[step_time]`.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class Residuals(Spec):
 
 
 class ChipShare(Coefficients):
-    """Fraction of another chip's achieved rates that this chip achieves; latencies are divided by it."""
+    """Ratio of the rates that this chip achieves to those of another chip; latencies are divided by this ratio."""
 
     share: Fraction
 
@@ -199,7 +199,7 @@ class StepCoefficients(Spec):
     """The `[step_time]` tables of one hardware profile.
 
     `gpu` names the profile that the tables were fitted for; a profile with another name rejects them. Missing constants
-    are those of the profile `transferred_from` and count as assumed. `chip_share` corrects those constants; it is
+    are taken from the profile `transferred_from` and count as assumed. `chip_share` corrects those constants; it is
     fitted on requests served on this chip. `error_factor`, for a chip without measured kernels: 90 % of measured step
     times are within this factor of predicted times. `ttft_error_factor`: the same for TTFT, if it differs.
     """

@@ -54,7 +54,8 @@ def remaining_error(
 ) -> tuple[float, float]:
     """Return the expected error (logarithm) of a metric at a load, and the fraction of `deviation` that remains.
 
-    `deviation`: standard deviation of the error (logarithm) without measured loads. (0, 1) without measurements.
+    `deviation`: standard deviation of the error (logarithm) without measured loads. Without measured loads, the result
+    is (0, 1).
     """
     import numpy as np
 

@@ -24,10 +24,10 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class OwnedCost(Spec):
     """Costs of a server with `gpus` GPUs, from the text of `--owned-cost`.
 
-    `purchase`: $ for the server. `residual`: share of it that remains after `years`. `kwh`: price of power in $ per
-    kWh; None leaves power out. `watts`: of the server without cooling; default: the TDP of its GPUs with host, fans and
-    power supplies. `pue`: default from `server_power.toml`. `hosting`: $ per server and month. `staff`: share added
-    to the sum of the other parts. `gpu`: the GPU that the costs apply to; None: any.
+    `purchase`: $ for the server. `residual`: share of this price that remains after `years`. `kwh`: price of power in $
+    per kWh; None leaves power out. `watts`: power of the server without cooling; default: the TDP of its GPUs with
+    host, fans and power supplies. `pue`: default from `server_power.toml`. `hosting`: $ per server and month. `staff`:
+    share added to the sum of the other parts. `gpu`: the GPU that the costs apply to; None: any.
     """
 
     gpu: str | None = None

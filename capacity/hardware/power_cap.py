@@ -39,7 +39,8 @@ class PowerCapConstants(Coefficients):
     """Contents of `power_cap.toml`.
 
     `static_share_hbm` and `static_share_gddr`: fractions of the TDP. 90 % of measured rates are within a factor of
-    exp(error x (1 - cap / TDP)) of predicted rates. `lowest_share`: lowest cap in the fitted sweeps over the TDP.
+    exp(error x (1 - cap / TDP)) of predicted rates. `lowest_share`: lowest cap in the fitted sweeps, as a share of the
+    TDP.
     """
 
     static_share_hbm: Fraction
@@ -58,7 +59,7 @@ class PowerCapConstants(Coefficients):
         )
 
     def clock_share(self, cap_watts: float, demand_watts: float, static_watts: float) -> float:
-        """Return the clock under a cap over that without one, for a kernel that draws `demand_watts` without a cap."""
+        """Return a kernel's clock under a cap, relative to that without a cap, at which it draws `demand_watts`."""
         if demand_watts <= cap_watts:
             return 1.0
         power = max(cap_watts - static_watts, 0.0) / (demand_watts - static_watts)
@@ -84,7 +85,7 @@ def power_cap_constants() -> PowerCapConstants:
 
 @cache
 def power_limits() -> dict[str, PowerLimit]:
-    """Return lowest power caps by GPU name; that of all `other` GPUs is a fraction of the TDP. Raises MalformedFile."""
+    """Return the lowest power cap by GPU name; `other` (all other GPUs) is a share of the TDP. Raises MalformedFile."""
     return read_rows(LIMITS, PowerLimit)
 
 
@@ -160,7 +161,8 @@ def scale_to_power_cap(constants: Found, card: HardwareProfile) -> Found:
 
 
 def power_cap_error(card: HardwareProfile, phase: Literal["prefill", "decode"]) -> float:
-    """Return the factor of predicted rates under the cap within which 90 % of measured rates lie; 1 without a cap."""
+    """Return the factor by which 90 % of rates measured under a cap differ at most from predictions; 1 without a
+    cap."""
     if card.power_cap_watts is None:
         return 1.0
     import math

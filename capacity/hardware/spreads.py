@@ -1,10 +1,10 @@
-"""Spreads: standard deviations of measured over predicted metrics, from which intervals are computed.
+"""Spreads: standard deviations of the errors of predicted metrics, from which intervals are computed.
 
-The logarithm of measured over predicted is modelled as a sum of independent parts: a factor on each kind of kernel and
-CPU work (`capacity/step/time_classes.py`), weighted by the metric's sensitivity to it; further differences between
-deployments and between runs; and the effect of unspecified settings. `benchmarks/fit_spreads.py` fits the deviations to
-public measurements of servers and writes `spreads.toml`. Each source (publication) is evaluated with a fit to the
-others (`held_out_by`).
+An error is the logarithm of the measured divided by the predicted value. It is modelled as a sum of independent parts:
+a factor on each kind of kernel and CPU work (`capacity/step/time_classes.py`), weighted by the metric's sensitivity to
+it; further differences between deployments and between runs; and the effect of unspecified settings.
+`benchmarks/fit_spreads.py` fits the deviations to public measurements of servers and writes `spreads.toml`. Each source
+(publication) is evaluated with a fit to all other sources (`held_out_by`).
 """
 
 import math
@@ -93,7 +93,7 @@ class IntervalCoverage(Spec):
 
 
 class Spreads(Spec):
-    """Contents of `spreads.toml`. `fit`: source of `classes` (of step time), `familiar` and `MetricSpread` fields."""
+    """Contents of `spreads.toml`. `fit`: source of `classes` (by kind of time), `familiar` and all `MetricSpread`s."""
 
     fit: Fit
     classes: dict[str, Deviation]

@@ -48,7 +48,7 @@ class AddedGpu:
 def changed_profile(base: HardwareProfile, changes: str) -> HardwareProfile:
     """Return a hypothetical GPU: the profile `base` with `changes` such as `hbm=x2+tdp=500`.
 
-    A number after x is a factor; another number is a value in the units of `UNITS`. The profile's name is the base's
+    A number after x is a factor; any other number is a value in the units of `UNITS`. The profile's name is the base's
     name plus the changes. Its kernel constants are transferred from the base. Raises InvalidInput.
     """
     facts: dict[str, float] = {}

@@ -132,7 +132,7 @@ class ModelSpec:
     def mtp_parts(self) -> tuple[ParameterPart, ...]:
         """Return the parameters of the MTP layers: each has a full layer, a projection of 2h to h, and three norms.
 
-        They share embedding and LM head with the model; checkpoints that repeat these are larger by that amount.
+        They share embedding and LM head with the model; checkpoints that store second copies of both are larger.
         """
         if self.mtp is None:
             return ()
@@ -157,7 +157,7 @@ class ModelSpec:
     def kv_bytes_per_token(self, kv_cache_dtype: str = "auto") -> float:
         """Return the cache bytes per token, summed over all layers without a window or fixed-size state.
 
-        Replicas on tensor-parallel ranks are not counted; keys of a sparse indexer are. If every layer has a window
+        Keys of a sparse indexer are counted; replicas on tensor-parallel ranks are not. If every layer has a window
         (Phi-3, Mistral 7B v0.1), returns the bytes of those layers per token inside the window. Otherwise windowed
         layers (`window_kv_bytes_per_token`) and linear layers (`state_bytes_per_sequence`) are not included.
         """

@@ -16,12 +16,12 @@ class VisionEncoder:
 
     `patches_per_token` patches become one token of the prompt. A patch attends to the patches of its tile, or of the
     whole image if `tile_patches` is None. `attention_size`: width of queries, keys and values if it differs from
-    `hidden_size`. In `windowed_layers` of the layers, attention is limited to `window_patches`. `projections`:
-    (inputs, outputs) of the projector's matrices. `image_tokens`: tokens of every image; None if they depend on the
-    size of the image. In that case, a token covers a square of side `cell_pixels` (None: the tokens cannot be computed
-    from the size). `largest_image_tokens`: tokens of the largest image after the model's preprocessor with its
-    published defaults. `video_images`: images of this size that vLLM's memory profile counts for the longest video; 0:
-    it profiles images only. `pixels`: minimum and maximum area in pixels to which an image is scaled; `longest_side`:
+    `hidden_size`. In `windowed_layers` of the layers, attention is limited to `window_patches`. `projections`: (inputs,
+    outputs) of the projector's matrices. `image_tokens`: tokens of every image; None if they depend on the size of the
+    image. In that case, a token covers a square of side `cell_pixels` (None: the tokens cannot be computed from the
+    size). `largest_image_tokens`: tokens of the largest image after the model's preprocessor with its published
+    defaults. `video_images`: number of largest images that vLLM's memory profile counts for the longest video; 0: it
+    profiles images only. `pixels`: minimum and maximum area in pixels to which an image is scaled; `longest_side`:
     maximum number of pixels of its longer side. `row_tokens`: tokens added for each row of an image. `padded_patches`:
     an image's patches are padded to a multiple of this. `assumed`: the approximation, if the tower's layers are not a
     transformer's. `row_name`: name of the tower in tables of step times.

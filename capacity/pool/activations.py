@@ -25,9 +25,9 @@ def activation_bytes(settings: PoolSettings, *, samples: bool = True) -> int:
     profile run need the bytes of these buffers in addition (`kept_expert_bytes`).
 
     The widest layer holds the outputs of its gate and up projections, their activated product and the hidden states.
-    All of these except the residual have the number format of the weight format's activations. MoE layers hold one row
-    per token and chosen expert, for the tokens of all data-parallel ranks together, up to `MOE_CHUNK_TOKENS` at a time.
-    Eager attention adds the scores of one layer.
+    The outputs of gate and up and one copy of the hidden states have 16 bits; everything else has the number format of
+    the weight format's activations. MoE layers hold one row per token and chosen expert, for the tokens of all
+    data-parallel ranks together, up to `MOE_CHUNK_TOKENS` at a time. Eager attention adds the scores of one layer.
     """
     model, engine, tokens = settings.model, settings.engine, settings.max_num_batched_tokens
     rows = settings.max_num_seqs if samples else 0

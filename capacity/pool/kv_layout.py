@@ -76,11 +76,11 @@ def kv_layout(settings: PoolSettings, layers: Iterable[int] | None = None) -> Kv
     """Return the layout of one GPU's KV blocks for `layers` (None: all), as in vLLM's hybrid KV manager.
 
     Layers with the same kind of cache (full, window, state) form one group, and a block has the pages of all layers of
-    its group. If a model mixes kinds, all groups have the same number of layers: that of the kind with the fewest
-    layers or, if the kind with the most layers has less than 1.5 times as many, that of this kind. Incomplete groups
-    are padded. With
-    linear layers, the block grows until an attention page holds one state, unless the engine stores states separately
-    (`StatePool`). With decode context parallelism, a block covers as many times more tokens as GPUs share a context.
+    its group. If a model mixes kinds, all groups have the same number of layers: the number of layers of the least
+    frequent kind. If the most frequent kind has less than 1.5 times as many layers, its number is used instead.
+    Incomplete groups are padded. With linear layers, the block grows until an attention page holds one state, unless
+    the engine stores states separately (`StatePool`). With decode context parallelism, a block covers n times as many
+    tokens if n GPUs share a context.
     """
     model, engine, pool = settings.model, settings.engine, settings.pool
     kinds = _layer_kinds(settings, range(model.num_layers) if layers is None else layers)

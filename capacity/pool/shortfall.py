@@ -142,12 +142,12 @@ def _combined_changes(settings: PoolSettings, attempts: ChangeTester) -> Iterato
 
 
 def _describe_changes(ways: tuple[Change, ...], settings: PoolSettings) -> str:
-    """Return a sentence with the changes as flags; without changes, that the model fits with no tested change."""
+    """Return a sentence with the changes as flags; without changes, that no tested change is enough."""
     if ways:
         return f"Use {', or '.join(map(_flags, ways))}."
     most = 2 * largest_tensor_parallel_size(settings.profile)
     return (
-        f"The model fits with no tested change, alone or combined: tensor parallelism up to {most}, {MAX_STAGES} "
+        f"No tested change makes the model fit, alone or combined: tensor parallelism up to {most}, {MAX_STAGES} "
         f"pipeline stages, {' or '.join(NARROWER_FORMATS)} weights, shorter requests. Use GPUs with more memory, "
         "or a smaller model."
     )

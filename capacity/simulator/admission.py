@@ -51,8 +51,8 @@ class OutstandingLimit(Admission):
 
 
 class AdmissionRules:
-    """Combination of admission rules: the first rule that does not admit a request decides. Methods that a rule does
-    not override are not called."""
+    """Combination of admission rules: the first rule that does not admit a request decides. Only methods that a rule
+    overrides are called."""
 
     def __init__(self, rules: Sequence[Admission]) -> None:
         def rules_with(name: str) -> list[Admission]:

@@ -25,7 +25,7 @@ PROBE_COPIES = 4  # upper bound, as a multiple of the run or of the requests tha
 class Capacity:
     """Rate at which a backlog of requests drains, and the relative half-width of its confidence interval.
 
-    `means` are latency means at full load, measured from first scheduling instead of arrival: they exclude queueing.
+    `means`: mean latencies at full load, measured from the first scheduling of a request, so without queueing.
     """
 
     requests_per_s: float

@@ -105,7 +105,7 @@ class Client:
 
 
 def _check_clock(workload: Workload) -> None:
-    """Raise InvalidInput if a request is sent after the end of the simulated clock, even if answers take no time."""
+    """Raise InvalidInput if a request would be sent after the end of the clock even if all answers took no time."""
     latest_s = float(workload.arrival_s[-1])
     what = "the last request"
     after, think_s = workload.after_request, workload.think_s

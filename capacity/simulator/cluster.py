@@ -77,8 +77,9 @@ class Cluster:
         return make_router(router, has_sessions=self.workload.session is not None, seed=seed)
 
     def _can_feed(self) -> bool:
-        """Return whether all requests can be passed to the engines before the run: in an open loop with one engine
-        without router, or with round-robin routing that no limit, timeout, failure or scaling can change."""
+        """Return whether all requests can be passed to the engines before the run. This is possible in an open loop
+        with a single engine without router, or with round-robin routing without limits, timeouts, failures and
+        scaling."""
         dispatch = self.dispatch
         sampled = self.recording.sample_interval_s is not None
         in_turn = dispatch.router == "round-robin" and dispatch.is_static and not sampled

@@ -80,7 +80,7 @@ class DisaggregatedCluster(Cluster):
         return self._load(setup.role, self.replicas_of(setup))
 
     def _load(self, role: Role, numbers: Iterable[int]) -> int:
-        """Return the sum of the requests in the open replicas among `numbers` and of those waiting for this role."""
+        """Return how many requests are in the open replicas among `numbers` or wait for a replica of this role."""
         waiting = self._held if role == "prefill" else self._without_decoder
         return len(waiting) + sum(self.routers[n].requests[n] for n in numbers if self.members[n].open)
 

@@ -15,10 +15,10 @@ class Dispatch:
 
     `router`: a name or a class of `Router`; None if a single engine gets its requests directly from the clients.
     `queue_limit`: a replica rejects requests while this many wait in it. `outstanding_limit`: the router holds
-    requests, in order of arrival, while every replica has this many. `admission`: further rules. `timeout_s`: the
-    client cancels a request that takes longer. `link`: KV link from prefill to decode replicas. `decode_router`: router
-    that chooses the decode replica. `seed`: for random routers. `scales`: whether autoscaling is on. `cascade`: rates
-    at which requests go on to the next pool.
+    requests, in order of arrival, while every replica has this many outstanding requests. `admission`: further rules.
+    `timeout_s`: the client cancels a request that takes longer. `link`: KV link from prefill to decode replicas.
+    `decode_router`: router that chooses the decode replica. `seed`: seed of random routers. `scales`: whether
+    autoscaling is on. `cascade`: rates at which requests go on to the next pool.
     """
 
     router: str | type[Router] | None = None

@@ -40,9 +40,8 @@ MAX_PREEMPTIONS_WITHOUT_TOKEN = 10_000  # since the last sampled token: the run 
 class Engine:
     """One engine: its number, policy, KV pool, steps in flight and mailbox.
 
-    Methods with the names of those in `Engines` are documented there. A delivered request passes the front end, if
-    there is one, and joins the policy's queue. All other calls wait in the mailbox until the engine schedules its next
-    step.
+    `Engines` documents the methods that it also has. A delivered request passes the front end, if there is one, and
+    joins the policy's queue. All other calls wait in the mailbox until the engine schedules its next step.
     """
 
     def __init__(

@@ -67,10 +67,11 @@ class Reports(Protocol):
         """A request was rejected on arrival."""
 
     def on_prefill(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
-        """A prefill engine finished a request. If `kept`, its KV stays until `release_kept`, otherwise it is lost."""
+        """Report a request that a prefill engine finished; if `kept`, its KV stays until `release_kept`, else it is
+        lost."""
 
     def load_begins(self, number: int, request: int, at_ps: int) -> int:
-        """Blocks are allocated for a request whose KV comes from another engine; return the arrival time of the KV."""
+        """Report that blocks are allocated for KV from another engine; return the time (ps) when the KV arrives."""
 
 
 class NullReports:

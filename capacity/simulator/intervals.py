@@ -84,8 +84,8 @@ def _make_rising(intervals: Iterable[Interval]) -> list[Interval | None]:
 def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Interval | None]:
     """Return the interval (ms) of each gap percentile in `percents` (ascending), from the histograms of `GapBatches`.
 
-    The precision is the width of a bin, 0.4 %. Bounds are None with fewer than 10 batches (a short run or steady
-    part), intervals are None without gaps.
+    The precision is the width of a bin, 0.4 %. With fewer than 10 batches (a short run or a short steady part), the
+    bounds of all intervals are None. Without gaps, the intervals themselves are None.
     """
     used = np.flatnonzero(batches.any(axis=0))
     first, last = (int(used[0]), int(used[-1])) if len(used) else (0, -1)
@@ -122,8 +122,8 @@ def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Inter
 def share_interval(within: npt.NDArray[Any]) -> Interval | None:
     """Return the interval of the share of requests within an SLO's limit, by batch means on the log-odds scale.
 
-    `within`: a bool per request, in time order. If the share is 0 or 1, one bound is too; the other assumes
-    independent requests.
+    `within`: a bool per request, in time order. If the share is 0 or 1, one bound equals the share, and the other is
+    computed as for independent requests.
     """
     count = len(within)
     if not count:
@@ -156,11 +156,11 @@ class _RankInterval:
     ) -> "_RankInterval":
         """Return the interval of a percentile's rank from the share of values below the percentile in each batch.
 
-        The interval is computed on the log-odds scale. The few values beyond a percentile occur in even fewer
-        clusters, and the number of clusters is random. So the distance of each bound is multiplied by 1 + 3 /
-        (effective number of values on the side of this bound); M/M/1 at a load of 0.7 needs this for coverage in nine
-        of ten runs. `of_share`: return the interval of the share itself; then the lower bound is the wider one if few
-        values are above.
+        The interval is computed on the log-odds scale. The few values beyond a percentile occur in even fewer clusters,
+        and the number of clusters is random. So the distance of each bound is multiplied by 1 + 3 / (effective number
+        of values on the side of this bound); without this factor, the intervals of M/M/1 at a load of 0.7 contain the
+        true value in fewer than nine of ten runs. `of_share`: return the interval of the share itself. Few values above
+        the percentile then widen the lower bound instead of the upper one.
         """
         # at least the error of independent values, because batches may agree by chance
         error = max(_standard_error(batch_shares), math.sqrt(share * (1 - share) / count))

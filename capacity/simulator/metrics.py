@@ -214,8 +214,9 @@ def summarize(
 ) -> LatencySummary:
     """Return the summary of the completed requests; all others count as failed.
 
-    `goodput_ms` sets latency limits (ms, inclusive); goodput is the rate of requests within all of them. There, the
-    TPOT of a single output token is 0, as in vLLM. `duration_s` is the duration of the measured run, if known.
+    `goodput_ms` sets latency limits (ms, inclusive); goodput is the rate of requests within all of them. For goodput,
+    the TPOT of a single output token counts as 0, as in vLLM. `duration_s` is the duration of the measured run, if
+    known.
     """
     unknown = sorted(set(goodput_ms or ()) - set(REQUEST_METRICS))
     if unknown:

@@ -29,7 +29,7 @@ def local_variation(arrival: FloatArray) -> float:
 class Peak:
     """Time interval in which the arrival rate is `load` times the capacity: `excess` requests cannot be served in it.
 
-    `all_s` and `all_excess`: total duration and total excess of all such intervals of this length, including this one.
+    `all_s` and `all_excess`: totals over all intervals of this length in which the rate exceeds the capacity.
     """
 
     load: float

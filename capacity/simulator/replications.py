@@ -45,7 +45,7 @@ def replication_seeds(seed: int, count: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replications:
-    """Mean of every metric over runs with these seeds, with its 95 % interval; None if any run lacks the metric."""
+    """Mean of each metric over runs with these seeds and its 95 % interval; None for a metric that any run lacks."""
 
     seeds: tuple[int, ...]
     metrics: Mapping[str, Interval | None]
@@ -64,9 +64,9 @@ def summarize_runs(seeds: Sequence[int], summaries: Iterable[LatencySummary]) ->
 class PairedMetric(WrittenRecord):
     """One metric of two configurations over the same seeds: means, and second minus first with its 95 % interval.
 
-    `independent_half`: half-width that this interval would have with independent seeds. They would need
-    `variance_ratio` times as many runs for the same precision. Both are None for a single run; `variance_ratio` also if
-    all differences are equal.
+    `independent_half`: half-width that this interval would have with independent seeds. Independent seeds would need
+    `variance_ratio` times as many runs for the same precision. Both fields are None for a single run; `variance_ratio`
+    is also None if all differences are equal.
     """
 
     LAST: ClassVar[tuple[str, ...]] = ("significant",)

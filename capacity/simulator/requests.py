@@ -1,7 +1,7 @@
 """Requests of the workload in the forms that engines (`Sequence`) and routers (`Prompt`) use.
 
-The key of a KV block also identifies all blocks before it. So a request shares no blocks after its first run of blocks
-that no other request has. Caches and prefix-aware routers treat these later blocks as private.
+The key of a KV block also identifies all blocks before it. So if no other request has a run of blocks of a request, it
+shares none of the later blocks either. Caches and prefix-aware routers treat the later blocks as private.
 """
 
 from array import array
@@ -182,9 +182,8 @@ class Requests:
 
     @cached_property
     def answers_are_private(self) -> bool:
-        """Whether no prompt can contain an answer that is still being generated, which the compiled engines require.
-
-        True if every answer that a prompt repeats belongs to a request that completes before the prompt is sent.
+        """Whether every answer that a prompt repeats is complete before that prompt is sent. The compiled engines
+        require this.
         """
         content = self.workload.content
         if content is None:

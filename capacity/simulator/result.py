@@ -43,9 +43,9 @@ class LoadSample:
 class CascadeUse:
     """Answers in a cascade: requests `answered` by each pool, in order, and `from_cache`.
 
-    `unseen_answers`, with `unseen_tokens` tokens in total, were discarded. For each request: `cached`: whether the
-    cache answered it; `made_ps`: time of the answer's first token, before the judge accepted it; `sent_on_ps`: arrival
-    at the pool that answered, if that was a later pool. Times that do not apply are MISSING.
+    `unseen_answers`, with `unseen_tokens` tokens in total, were discarded by the judge. For each request: `cached`:
+    whether the cache answered it; `made_ps`: time of the answer's first token, before the judge accepted it;
+    `sent_on_ps`: arrival at the pool that answered, if it was not the first pool. Times that do not apply are MISSING.
     """
 
     by_answer: bool
@@ -69,13 +69,13 @@ class SimulationResult:
 
     `status` is complete, stalled (`reason` gives the cause) or interrupted. `kv_utilization_mean` is the mean over the
     time in which engines were busy (`busy_s`), `mean_batch_size` the mean over all steps. `preempted_tokens` counts
-    computed tokens whose KV preemptions discarded, so that they were computed again. `prefix_cache_hit_fraction` is the
-    share of prompt tokens that hit the GPU's prefix cache when requests were first admitted; None without prefix
-    caching. `kv_tiers` has the hits in lower tiers. `data_parallel_requests` counts requests by rank; empty without
-    ranks. `gaps` between deliveries are in time order. `step_work` (per engine), `series` and `load` (samples over
-    time) are empty unless requested from `simulate`. `readable_because` is the reason why the compiled engines did not
-    run; None if they did. `router` is None if a single engine gets requests directly from the clients; `to_dict` then
-    omits the fields of several engines.
+    tokens that were computed again because a preemption discarded their KV. `prefix_cache_hit_fraction` is the share of
+    prompt tokens that hit the GPU's prefix cache when requests were first admitted; None without prefix caching.
+    `kv_tiers` has the hits in lower tiers. `data_parallel_requests` counts requests by rank; empty without ranks.
+    `gaps` between deliveries are in time order. `step_work` (per engine), `series` and `load` (samples over time) are
+    empty unless requested from `simulate`. `readable_because` is the reason why the compiled engines did not run; None
+    if they did. `router` is None if a single engine gets requests directly from the clients; `to_dict` then omits the
+    fields about several engines.
 
     `timed_out` requests were cancelled by their client, `restarted` ones were started again after their KV was lost,
     `lost` ones failed with their replica, `rejected` ones were refused; the summary's `failed` counts all that did not

@@ -15,7 +15,8 @@ def parallel_samples(workload: Workload, samples: int) -> Workload:
 
     The samples share the prompt's full KV blocks through the prefix cache; each computes the partially filled block
     itself. vLLM before 0.6.4 computed a prompt once and forked its samples; the simulated engine of such a version
-    finds them by `sample_of`. If a request follows another one, its samples wait for the first sample of that one.
+    finds them by `sample_of`. If a request follows another request, its samples wait for the first sample of the
+    earlier request.
     """
     if workload.images is not None or workload.audio_tokens is not None:
         raise InvalidInput(

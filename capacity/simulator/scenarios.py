@@ -1,4 +1,4 @@
-"""Step-by-step schedules of scenarios from a file, in the format of the reference schedules (those of real engines).
+"""Step-by-step schedules of scenarios from a file, in the format of schedules that were recorded from real engines.
 
 A scenario defines scheduler limits, step times and requests with their tokens. The schedule lists every step with its
 rows, preemptions, completions and free blocks. It is computed by the simulator's own engines, compiled or readable.
@@ -81,7 +81,7 @@ def schedule_scenario(
     engine_loop: str = "auto",
     scheduler: str | None = None,
 ) -> dict[str, Any]:
-    """Return the schedule of a scenario, or the trace of operations on a radix cache, in the reference format.
+    """Return the schedule of a scenario, or the trace of operations on a radix cache, in the format of recorded files.
 
     `status` is "ok", or "stalled" with the reason as `error`. `engine`: release whose scheduling rules apply, such as
     "vllm@0.22" (None: vLLM 0.33.0). `policy`: name of a scheduler (None: the one of `engine`, or "vllm-v1").

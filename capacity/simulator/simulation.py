@@ -56,11 +56,10 @@ def simulate(
     token is rejected and counts as failed. `router` None means round-robin, or no router for a single engine without
     limits, timeouts and other options, which then gets its requests directly from the clients.
 
-    `queue_limit` to `seed`: see `Dispatch`. `scaling` changes the number of replicas of each pool; new replicas have
-    the setup of the pool's first replica. If the setups have roles, prefill replicas send the KV through `link` to
+    `Dispatch` documents `queue_limit` to `seed`. `scaling` changes the number of replicas of each pool; new replicas
+    have the setup of the pool's first replica. If the setups have roles, prefill replicas send the KV through `link` to
     decode replicas, which `decode_router` chooses; `scaling` then applies to the prefill replicas and `decode_scaling`
-    to the decode replicas. With `cascade` the pools of the setups (`takes`) are in sequence, and `router` is
-    "cascade".
+    to the decode replicas. With `cascade` the pools of the setups (`takes`) are in sequence, and `router` is "cascade".
 
     `frontend` is the path between client and engine (default: none); times in the records are then those at the
     client, except the time of first scheduling. `sample_interval_s` enables samples over time. `keep_work`,

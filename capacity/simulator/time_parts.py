@@ -21,11 +21,11 @@ class TimeParts:
     """Parts of the end-to-end latency (ps) of each completed request, in order.
 
     `client`: client and network, both directions. `api_server`: the engine's API server, in and out (HTTP, tokenizer,
-    detokenizer), without waiting for other requests. `asked_before`: in a cascade, everything before the pool that
-    answered (cache, decisions, other pools). `queue`: in the API server and in the engine until the request was first
-    scheduled. `prefill`: from then to the first token, without `transfer` (KV between pools). `decode`: from the first
-    token to the last, without `preempted`, the time out of the batch after a preemption (recomputation counts as
-    decode). `judged`: in a cascade, from the last token until the judge accepted the answer.
+    detokenizer), without waiting for other requests. `asked_before`: in a cascade, the time before the request reached
+    the pool that answered (cache, decisions, other pools). `queue`: in the API server and in the engine until the
+    request was first scheduled. `prefill`: from then to the first token, without `transfer` (KV between pools).
+    `decode`: from the first token to the last, without `preempted`, the time out of the batch after a preemption
+    (recomputation counts as decode). `judged`: in a cascade, from the last token until the judge accepted the answer.
     """
 
     client: IntArray
@@ -50,7 +50,7 @@ class TimeParts:
         return {part: float(self.part_of(part).mean()) * 1e3 / PS_PER_S for part in PARTS}
 
     def to_dict(self) -> dict[str, dict[str, float]] | None:
-        """Return the mean (ms) of each part of the latency, of all requests and the slowest 5 %; None without any."""
+        """Return the mean (ms) of each part, over all completed requests and the slowest 5 %; None without any."""
         means = self.mean_ms()
         if means is None:
             return None

@@ -174,9 +174,9 @@ class LoadBlockPool(BlockPool):
 
 
 def allocate_computed(pool: PagedPool, table: Table, tokens: int, hit: Hit) -> bool:
-    """Allocate blocks for `tokens` tokens whose KV exists; `hit` are those already cached. False if too few are free.
+    """Allocate blocks for `tokens` tokens whose KV exists; `hit`: blocks that are already cached.
 
-    Layers with windows keep no blocks that the next token does not attend to.
+    Returns False if too few blocks are free. Layers with windows keep only the blocks that the next token attends to.
     """
     if not isinstance(pool, BlockPool):
         if pool.blocks_needed(table, tokens, hit) > pool.free_blocks:

@@ -54,12 +54,12 @@ class Verdict:
     """Verdict on a run and its reason. Fields are None if they do not apply (closed loop) or cannot be measured.
 
     `load_fraction` is the offered rate divided by the capacity, for the whole run. `peak_load_fraction` is this ratio
-    in the interval `peak_s`, the one with the most arrivals above capacity (None unless significant). `growth_fraction`
-    is the share of arrivals that accumulate in the system. `measured_s` is (begin, end) of the run without warm-up and
-    drain; `measured_requests` is the number of requests that arrived in it, and `steady` has their means (None without
-    a steady state: overloaded or too short). `is_stable`: the completed requests are from a steady state without
-    backlog, and their percentiles have intervals. `bound_by`: the API server if it limits throughput; `reason` states
-    it too.
+    in the interval `peak_s`, the one with the most arrivals above capacity; both are None unless this excess is
+    significant. `growth_fraction` is the share of arrivals that accumulate in the system. `measured_s` is (begin, end)
+    of the run without warm-up and drain; `measured_requests` is the number of requests that arrived in it, and `steady`
+    has their means (None without a steady state: overloaded or too short). `is_stable`: the completed requests are from
+    a steady state without backlog, and their percentiles have intervals. `bound_by` names the API server if it limits
+    throughput; `reason` then does so too.
     """
 
     verdict: Judgement

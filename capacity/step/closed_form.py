@@ -2,8 +2,8 @@
 
 Two cases: a batch (`batch_size` prompts are prefilled together, then decoded together), and a closed loop in steady
 state (`concurrency` requests in flight, whose decode steps are prolonged by the prefills of other requests). For a
-closed loop the answers show its throughput and representative steps. Only the simulator models queueing: the TTFT here
-excludes it, so no answer shows the TTFT of a closed loop from these formulas.
+closed loop the answers show its throughput and representative steps. Only the simulator models queueing. These formulas
+exclude it, so no answer shows their TTFT of a closed loop.
 """
 
 import math

@@ -102,13 +102,13 @@ def moe_seconds(
 
 
 def token_log_ratio(tokens: float) -> float:
-    """Return ln(tokens / 32), for 1 to 4096 tokens. The experts' time is multiplied by exp(constants.tilt x result)."""
+    """Return ln(tokens / 32), with tokens limited to 1 to 4096. exp(tilt x result) is a factor on the experts' time."""
     return math.log(min(max(tokens, 1.0), MAX_EXPONENT_TOKENS) / MIDDLE_TOKENS)
 
 
 def largest_roofline_fraction(constants: MoeCoefficients) -> float:
-    """Return the largest fraction of a peak rate (FLOP/s or bytes/s) in the constants; multiplied by a smaller factor,
-    the experts' time would be below the roofline."""
+    """Return the largest fraction of a peak rate (FLOP/s or bytes/s) in the constants. A smaller factor on the experts'
+    time would make it shorter than the roofline time."""
     return max(constants.compute_fraction, constants.bandwidth_fraction, constants.routed_fraction)
 
 

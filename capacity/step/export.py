@@ -167,9 +167,9 @@ class SlowestData:
 class DraftedData:
     """The `inner` step times plus, in every step with drafts, the time to draft them.
 
-    The drafting time is either `batch_seconds(decode requests)`, or the time of `draft_steps` decode steps of a
-    `draft` model at the mean context. In addition to one row per decode request, the first of these steps has
-    `first_drafts` rows per decode request, and each later step has `level_drafts`.
+    The drafting time is either `batch_seconds(decode requests)`, or the time of `draft_steps` decode steps of a `draft`
+    model at the mean context. Each of these steps has one row per decode request. In addition, the first step has
+    `first_drafts` rows per decode request, and each later step `level_drafts`.
     """
 
     inner: StepTimes

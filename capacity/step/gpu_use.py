@@ -20,7 +20,7 @@ StepRates = Iterable[tuple[float, StepCost]]
 
 
 def gpu_use(steps: StepModelLike, limits: EngineLimits, load: EngineLoad) -> GpuUse:
-    """Return the mean use of each GPU of an engine at `load`; an infinite rate is the highest that it can serve.
+    """Return the mean use of each GPU of an engine at `load`; an infinite rate means full load.
 
     A request adds the cost of its prompt to the steps in which it is prefilled, and its share of the decode steps at
     the mean batch size. Synchronised data-parallel ranks share the load equally.
@@ -50,7 +50,7 @@ def prompt_rates(
     decode: StepShape = EMPTY_SHAPE,
     prompts_per_s: float,
 ) -> StepRates:
-    """Yield the steps that prompts add on one rank: their mixed steps, less the decode steps that these replace."""
+    """Yield the mixed steps of prompts on one rank and, with negative rates, the decode steps that they replace."""
     decode_part = decode if limits.mixes_prefill_with_decode else EMPTY_SHAPE
     computed = prompts_per_s * (1 - load.hit_fraction)
     for shape in prefill_steps(1, load.input_len, limits, decode=decode_part):

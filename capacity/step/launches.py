@@ -78,7 +78,7 @@ def kernels_launched(setting: StepSetting) -> float:
 def launch_lag(setting: StepSetting) -> float:
     """Return the fraction of a step's GPU time that has passed when the CPU launches the step's last kernel.
 
-    It is for steps without a CUDA graph. It is 0 for engines that read results in another process or thread. If
+    This applies to steps without a CUDA graph. For engines that read results in another process or thread, it is 0. If
     launches of a layer wait for the GPU (`EngineSpec.launches_wait`), the CPU reaches the last layer when the GPU does.
     """
     if setting.engine is None or not setting.engine.results_after_launch:

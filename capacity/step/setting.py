@@ -326,10 +326,10 @@ def graph_sizes(largest: int) -> tuple[int, ...]:
 
 
 def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...]:
-    """Return the step-time fits that apply to a GPU: its own, that of the GPU in `transferred_from`, that of the GPU in
-    this one's `transferred_from`, and so on.
+    """Return the step-time fits that apply to a GPU: its own fit, the fit of the GPU in `transferred_from`, and so on
+    along these references.
 
-    Constants that are copies of the second fit do not count as the profile's own. Raises InvalidInput if the profile
+    A constant that equals that of the second fit does not count as the GPU's own. Raises InvalidInput if the profile
     contains another GPU's fit.
     """
     own = profile.step_time

@@ -180,10 +180,10 @@ class StepTimes(Protocol):
     steps.
 
     `step_ps` and `decode_piece` must agree to the picosecond: for any shape s without prefill, `step_ps(s)` equals the
-    affine function `decode_piece(s)` evaluated at s; the same applies to every later s' within its limits. So round
-    the coefficients once (base and slopes to whole picoseconds), never the total. In both methods, linearise a p-norm
-    or another curve between the same fixed knots of the context sum; a CUDA-graph size or a roofline corner ends a
-    piece. Step times are at least 1 ps. `decode_piece` returns None if no affine piece exists (for example, for a
+    affine function `decode_piece(s)` evaluated at s; it also gives the time of every later shape within its limits. So
+    round the coefficients once (base and slopes to whole picoseconds), never the total. In both methods, linearise a
+    p-norm or another curve between the same fixed knots of the context sum; a CUDA-graph size or a roofline corner ends
+    a piece. Step times are at least 1 ps. `decode_piece` returns None if no affine piece exists (for example, for a
     random step time); the simulator then calls `step_ps` for each step.
     """
 

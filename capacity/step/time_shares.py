@@ -59,8 +59,8 @@ def request_seconds(steps: StepModelLike, limits: EngineLimits, load: EngineLoad
     probability b / C, a decode step has b / (1 - (1 - b / C) ** C) requests on average; with open-loop arrivals the
     number is Poisson.
 
-    Not modelled: a partly cached prompt is counted as if it attended to all of itself, and requests of equal lengths
-    prefill in larger groups. Steps between two batch sizes are interpolated.
+    A partly cached prompt takes the whole prompt's time multiplied by the uncached fraction. Not modelled: requests of
+    equal lengths prefill in larger groups. Steps between two batch sizes are interpolated.
     """
     prefill_s, seconds = _make_prefill_seconds(steps, limits, load), get_joint_seconds(steps, load.ranks)
     step_s = _interpolate_batches(

@@ -106,7 +106,7 @@ class _DispersedLengths:
 class LognormalLengths(_DispersedLengths):
     """Lognormal lengths with this mean and coefficient of variation, rounded and clipped to the limits.
 
-    `exact_mean`: whether each sample is scaled so that it has this mean after clipping.
+    `exact_mean`: whether the drawn lengths are scaled so that their mean after clipping is exact.
     """
 
     exact_mean: bool = False

@@ -72,8 +72,9 @@ class Slo:
     def is_met(self, value_s: float | None) -> bool:
         """Return whether the latency of a request, or a percentile of latencies, is within the limit.
 
-        None meets a TPOT or ITL limit, because a response of one token has no gap and counts as 0 in vLLM's goodput.
-        None meets no other limit, because a request without a first token has failed. NaN meets no limit.
+        Without a value, a TPOT or ITL limit is met, because a response of one token has no gap and counts as 0 in
+        vLLM's goodput; other limits are missed, because a request without a first token has failed. NaN misses every
+        limit.
         """
         if value_s is None:
             return not self.includes_wait

@@ -50,8 +50,9 @@ class Workload:
     Equal arrivals keep their order. `content`: the prefixes that prompts share; None: prompts share none. `notices`:
     notes of trace readers and generators, which answers include. `asked_per_s`: rate (requests/s) at which arrivals
     were drawn; None: the rate of these requests. `expected_over_mean`, for prompts and outputs: mean of the length
-    distribution over the mean of these requests; None: unknown. `part`: the part of a varying rate that the requests
-    cover, as text; None: a whole period, or a constant rate. Raises InvalidInput with column, request and value.
+    distribution divided by the mean of these requests; None: unknown. `part`: the part of a varying rate that the
+    requests cover, as text; None: a whole period, or a constant rate. Raises InvalidInput with column, request and
+    value.
     """
 
     arrival_s: FloatArray
@@ -163,12 +164,12 @@ class Workload:
 
     @property
     def request_rate_per_s(self) -> float:
-        """Return the arrivals after the first / span, in requests/s; infinite if all arrive at once."""
+        """Return the mean arrival rate (requests/s) after the first arrival; infinite if all arrive at once."""
         return (len(self) - 1) / self.span_s if self.span_s > 0 else float("inf")
 
     @property
     def offered_per_s(self) -> float:
-        """Return the long-run rate (requests/s): that at which arrivals were drawn, else that of these requests."""
+        """Return the rate (requests/s) at which arrivals were drawn or, if unknown, the rate of these requests."""
         return self.request_rate_per_s if self.asked_per_s is None else self.asked_per_s
 
     @property

@@ -114,7 +114,7 @@ def test_too_long_a_context_names_the_longest_that_fits() -> None:
 def test_what_fits_nowhere_says_so() -> None:
     plan = plan_of(load_model("kimi-k2"), load_profile("core-i9-13900k-64gb"), VLLM)
     assert (
-        "The model fits with no tested change, alone or combined: tensor parallelism up to 2, 8 pipeline"
+        "No tested change makes the model fit, alone or combined: tensor parallelism up to 2, 8 pipeline"
         in (plan.reason or "")
     )
 

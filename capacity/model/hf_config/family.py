@@ -23,8 +23,8 @@ from capacity.model.parts import Product
 from capacity.model.spec import Task
 
 Flag: TypeAlias = bool | str | tuple[str, bool]
-"""A boolean; or the name of a boolean config field, which counts as False if it is absent; or this name with another
-value to use if the field is absent."""
+"""A boolean; the name of a boolean config field (False if the config lacks it); or the name of a field and the value to
+use if the config lacks it."""
 MixerRule: TypeAlias = "Callable[[Fields, Family, int], Mixer]"
 QkNorm: TypeAlias = Literal["none", "per_head", "full"]
 

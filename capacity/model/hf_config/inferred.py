@@ -66,7 +66,7 @@ def _first_flag(text: Fields, *keys: str) -> Flag:
 def _window(text: Fields, layer: int) -> int | None:
     """Return the layer's attention window in tokens; None: full attention.
 
-    Reads `layer_types`, or without it `sliding_window_pattern`, or without both `sliding_window`.
+    Reads `layer_types`; if absent, `sliding_window_pattern`; if both are absent, `sliding_window`.
     """
     if not text.has("sliding_window") or not text.flag("use_sliding_window", default=True):
         return None

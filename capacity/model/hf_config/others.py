@@ -242,7 +242,7 @@ def step_mixer(text: Fields, family: Family, layer: int) -> Attention:
 def step_feed_forward(text: Fields, layer: int) -> FeedForward:
     """Return routed experts in the layers of `moe_layers_enum` (Step 3), else a dense feed-forward.
 
-    Without this field, returns what `by_list` does.
+    Without this field, the result is that of `by_list`.
     """
     enumerated = text.values.get("moe_layers_enum")
     if not isinstance(enumerated, str):

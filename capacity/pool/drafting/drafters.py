@@ -21,7 +21,7 @@ from capacity.step.model import StepModel
 class DraftWork(NamedTuple):
     """Input of a drafter: the batch of one drafting round.
 
-    `draft_tokens`: draft depth. `nodes`: number of draft tokens per request, above the depth for a tree.
+    `draft_tokens`: draft depth. `nodes`: number of draft tokens per request; in a tree, more than the depth.
     `last_round_tokens`: mean tokens per request that the previous round yielded. `target_step`: the target's step; a
     drafter with its own KV cache also computes the prompts of that step.
     """
@@ -197,8 +197,8 @@ class LookupDrafter(Drafter):
 class HeadsDrafter(Drafter):
     """Drafter with k heads in parallel, each with a square layer and its own LM head (Medusa).
 
-    The cost is scaled from the target's LM head: each drafting head moves (1 + hidden/vocabulary) times its bytes, for
-    the requests of the batch.
+    The cost is scaled from the target's LM head: for the requests of the batch, each drafting head moves (1 +
+    hidden/vocabulary) times the LM head's bytes.
     """
 
     target: ResolvedPool

@@ -105,10 +105,10 @@ def textbook_table() -> tuple[TextbookEntry, ...]:
     """Compare a published table with the textbook formulas: tokens per round (K = 4, 8), speed-up (K = 5, c = 0.05).
 
     An entry agrees if the formula's rounded value is the published value. If not, `explained_by` names variants of the
-    formula that give the published value, or else the exponent that gives it in place of K + 1. With an
-    exponent between K and K + 1 the bonus token is lost in some rounds; below K some drafts add nothing. The published
-    speed-ups are all lower than E/(K·c + 1), by 5 to 23 %, as if each verification cost 1.06 to 1.37 plain steps.
-    Source of the published numbers: the table quoted in this project's issue on techniques, 2026-11.
+    formula that give the published value, or, without such a variant, the exponent that gives it in place of K + 1.
+    With an exponent between K and K + 1 the bonus token is lost in some rounds; below K some drafts add nothing. The
+    published speed-ups are all lower than E/(K·c + 1), by 5 to 23 %, as if each verification cost 1.06 to 1.37 plain
+    steps. Source of the published numbers: the table quoted in this project's issue on techniques, 2026-11.
     """
     rows = [
         _make_entry("tokens per round", a, k, published, expected_tokens(a, k), _variants(a, k), digits=2)

@@ -46,7 +46,7 @@ STEPS_PER_CHECKED_CALL = 10_000  # steps per call when the run may be stopped be
 
 
 class CompiledEngines:
-    """Compiled engines. If `reacts`, they report the end of a request at its time, else before the next SimPy event."""
+    """Compiled engines. If `reacts`, they report an ended request at once, else before the next SimPy event."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class CompiledEngines:
         reacts: bool,
         routed: bool,
     ) -> None:
-        """Create the engines. Unless `routed`, they do not report ended and rejected requests. Raises InvalidInput."""
+        """Create the engines. Only if `routed`, they report ended and rejected requests. Raises InvalidInput."""
         columns = {name: getattr(ledger, name) for name in LEDGER_COLUMNS}
         self.fleet = Fleet(requests.workload, columns, routed=routed)
         self._env = env

@@ -52,7 +52,7 @@ class SharedRuns(Protocol):
     """Interface of the KV blocks that requests share, as runs of consecutive blocks; `Chains` implements it."""
 
     def columns(self) -> tuple[IntArray, IntArray, IntArray] | None:
-        """Return arrays: first run of each request, and key and end block of each run; None if none is shared."""
+        """Return arrays: number of each request's first run, key and end block of each run; None without runs."""
         ...
 
 

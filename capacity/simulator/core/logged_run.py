@@ -75,7 +75,8 @@ def run_with_log(
     """Simulate requests to the end in order of arrival, simultaneous arrivals in order of id. Raises InvalidInput.
 
     If `turns_away` is false, the front end admits prompts that are too long, and the scheduler has to reject them. If
-    `keep_log` is false, no step is logged, and the engine may store sums over decoding requests instead of each one.
+    `keep_log` is false, no step is logged, and the engine may store sums over its decoding requests instead of each
+    request.
     """
     arrival_ps, prompts, ends, priorities = np.array(
         [(r.arrival_ps, r.prompt_tokens, r.max_known, r.priority) for r in requests], dtype=np.int64

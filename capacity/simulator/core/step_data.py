@@ -1,7 +1,7 @@
 """Step times for the compiled engines, as data if possible, otherwise as a call to Python for each step.
 
-`StepData` wraps any `StepTimes`; its `pointer` is part of an engine's setup. An exception in such a Python call ends
-the C function that made the call; after that, `StepData.raise_error` raises the exception.
+`StepData` wraps any `StepTimes`; its `pointer` is part of an engine's setup. An exception in a call to Python ends the
+C function that made the call; `StepData.raise_error` then raises the exception.
 """
 
 import ctypes
@@ -70,7 +70,7 @@ class _NativeStepTimes:
         weakref.finalize(self, library.step_times_free, self.pointer).atexit = False
 
     def pop_error(self) -> BaseException | None:
-        """Return and clear the exception of a Python call for these step times or for those that they contain."""
+        """Return and clear the exception of a call to Python for these step times or for step times inside them."""
         errors = (self._error, *(own.pop_error() for own in self.within))
         self._error = None
         self._library.step_times_forgive(self.pointer)

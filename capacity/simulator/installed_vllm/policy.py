@@ -191,7 +191,7 @@ def scheduler_label(source: str) -> str:
     """Return the scheduler's name, such as "vLLM 0.33.0 (installed)", with a remark if this release was not tested."""
     process = find_process(source)
     oldest, newest = (".".join(map(str, version)) for version in (OLDEST, NEWEST))
-    untested = "" if process.is_tested else f"; not tested, unlike {oldest} to {newest}"
+    untested = "" if process.is_tested else f"; only {oldest} to {newest} were tested"
     return f"vLLM {process.version} ({source}{untested})"
 
 

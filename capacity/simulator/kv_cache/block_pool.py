@@ -3,7 +3,7 @@
 There are two kinds of free blocks. Blocks without content are interchangeable. Cached blocks keep their content until
 they are reused, the least recently freed first. A finished request frees its last block first, so the cached prefix is
 evicted from its end. Source: vLLM 0.33.0, `v1/core/block_pool.py` and `single_type_kv_cache_manager.py`, checked
-against the reference schedules.
+against schedules recorded from vLLM.
 """
 
 from collections import OrderedDict

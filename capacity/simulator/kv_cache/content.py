@@ -10,8 +10,8 @@ from collections.abc import Hashable, Sequence
 
 
 class Content:
-    """KV blocks of one request: blocks `stops[i-1]` to `stops[i]` - 1 have the span key `keys[i]`, all blocks after the
-    last stop the key `private`."""
+    """KV blocks of one request: blocks `stops[i-1]` to `stops[i]` - 1 have the span key `keys[i]`, all later blocks
+    have the key `private`."""
 
     __slots__ = ("keys", "private", "stops")
 

@@ -1,6 +1,6 @@
 """SGLang's prefix cache: a radix tree of token runs that evicts whole nodes.
 
-Source: SGLang 0.5.23 `srt/mem_cache/radix_cache.py`, checked against its reference programs.
+Source: SGLang 0.5.23 `srt/mem_cache/radix_cache.py`, checked against operations recorded from it.
 """
 
 import heapq

@@ -1,12 +1,12 @@
 """Acceptance rates of draft tokens that differ between requests, as equally likely classes of requests.
 
-The drafts of a request are about equally hard to guess throughout (code, translation, small talk), so the acceptances
-of one request are correlated. Independent draws by position do not show this. The model is logistic with a random
-effect per request: the class of a request shifts the log-odds of every acceptance by the same amount, drawn from a
-normal distribution of standard deviation `spread`. This is close to a Beta distribution of the same variance: a spread
-of 0.5 is ±0.10 around a rate of 0.7. Between the six tasks of Spec-Bench the spread is 0.2 (EAGLE-2 on Vicuna-7B, from
-the speedups of the tasks, 2025-04). Between single requests it is larger, but no published value is known. The model
-does not cover requests whose character changes over time.
+How hard it is to guess tokens depends on the kind of text (code, translation, small talk) and changes little within a
+request, so the acceptances of one request are correlated. Acceptances that are drawn independently by position have no
+such correlation. The model is logistic with a random effect per request: the class of a request shifts the log-odds of
+every acceptance by the same amount, drawn from a normal distribution of standard deviation `spread`. This is close to a
+Beta distribution of the same variance: a spread of 0.5 is ±0.10 around a rate of 0.7. Between the six tasks of
+Spec-Bench the spread is 0.2 (EAGLE-2 on Vicuna-7B, from the speedups of the tasks, 2025-04). Between single requests it
+is larger, but no published value is known. The model does not cover requests whose character changes over time.
 """
 
 import math

@@ -106,8 +106,8 @@ class AdapterMixin(AdapterLoads):
     """Mixin that adds adapters to a policy and skips waiting requests while too many adapters run.
 
     The skipped requests are removed from the queue before the policy decides. A check of each request when the policy
-    tries it would give the same result. The policy starts requests in order until one does not fit, so an adapter that
-    was counted for an earlier request either starts in this step, or no later request starts.
+    tries it would give the same result. The policy starts requests in order until one does not fit, so either each
+    earlier request whose adapter was counted starts in this step, or no later request starts.
     """
 
     waiting: Any  # attributes of the policy

@@ -1,12 +1,12 @@
 """vLLM V1 with KV offload: KV that the GPU's prefix cache evicted is loaded back instead of recomputed.
 
-If the tiers below the GPU have more of the first waiting request's prefix than the GPU, the request allocates blocks
-for this whole prefix at once. It waits for the load outside the queue while others are admitted, and then runs with
-the loaded KV. Blocks are allocated only if the remaining blocks of all unfinished prompts also fit; otherwise requests
-could wait for each other's blocks forever. A prefix that is being loaded for another request is not loaded twice; the
-request waits for that load. If a prompt is loaded completely, one token is recomputed. Not simulated: blocks whose
-copy is in progress are not reused. Source: vLLM 0.33 v1/core/sched/scheduler.py and
-distributed/kv_transfer/kv_connector/v1/offloading.
+If the tiers below the GPU have more of the first waiting request's prefix than the GPU has, the request allocates
+blocks for this whole prefix at once. It waits for the load outside the queue while others are admitted, and then runs
+with the loaded KV. Blocks are allocated only if the remaining blocks of all unfinished prompts also fit; otherwise
+requests could wait for each other's blocks forever. A prefix that is being loaded for another request is not loaded
+twice; the request waits for that load. If a prompt is loaded completely, one token is recomputed. In vLLM, a GPU block
+whose copy to a tier is in progress cannot be reused before the copy ends; the simulator may reuse it as soon as its
+request frees it. Source: vLLM 0.33 v1/core/sched/scheduler.py and distributed/kv_transfer/kv_connector/v1/offloading.
 """
 
 from collections import deque

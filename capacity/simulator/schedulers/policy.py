@@ -13,7 +13,8 @@ from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Sp
 
 
 class Policy(Protocol):
-    """Base class of scheduling policies over a KV pool. Its defaults are those of a policy without abilities.
+    """Base class of scheduling policies over a KV pool. Its defaults are those of a policy without optional abilities,
+    such as data-parallel ranks.
 
     `schedule` returns the next step for the current state, and `update` applies the step's output. Neither uses the
     clock, step times or records.

@@ -81,7 +81,8 @@ class Sequence:
 
 
 class Row(NamedTuple):
-    """Part of a step: `tokens` tokens of a request after its first `computed` ones; the last `drafts` are drafts."""
+    """Part of a step: `tokens` tokens of a request after its first `computed` ones; the last `drafts` of them are draft
+    tokens."""
 
     sequence: Sequence
     tokens: int
@@ -116,8 +117,7 @@ class Step:
 class Speculation:
     """Speculative decoding with `k` drafts per step; `count_accepted` returns how many are accepted.
 
-    `accept` has the numbers of drafts accepted in successive steps of a request; after the last one it starts again,
-    as in the reference schedules.
+    `accept`: numbers of drafts accepted in successive steps of a request; after the last number, the list starts again.
     """
 
     def __init__(self, k: int, accept: tuple[int, ...], *, lookahead_slots: int) -> None:
@@ -135,9 +135,9 @@ class DrawnSpeculation(Speculation):
     """Random acceptance: a draft is accepted at the rate of its position if all drafts before it are accepted.
 
     A draw depends only on the seed, the request and the index of its verification step, not on the rest of the batch.
-    Equal `rates` give the i.i.d. model. A tree has `k` nodes, more than its depth, and `rates` has one rate per depth.
-    With a `spread`, the class of a request is random too, and `rate_table` has the rates of each class (see
-    `acceptance`).
+    Equal `rates` give the i.i.d. model. For a tree, `k` is the number of nodes, which exceeds the depth; `rates` has
+    one rate per depth. With a `spread`, each request belongs to a random class, and `rate_table` has the rates of each
+    class (see `acceptance`).
     """
 
     def __init__(
@@ -152,7 +152,10 @@ class DrawnSpeculation(Speculation):
         if not rates or not all(0 <= rate <= 1 for rate in rates):
             raise InvalidInput(f"acceptance rates must be one or more numbers from 0 to 1, not {rates}")
         if not 0 <= spread <= MAX_SPREAD:
-            raise InvalidInput(f"the spread of acceptance must be from 0 to {MAX_SPREAD:g}, not {spread}")
+            raise InvalidInput(
+                "speculative decoding: the spread of acceptance rates between requests must be from 0 to "
+                f"{MAX_SPREAD:g}, not {spread}"
+            )
         super().__init__(len(rates) if k is None else k, (), lookahead_slots=lookahead_slots)
         self.rates = rates
         self.rate_table = rate_table(rates, spread)

@@ -108,7 +108,7 @@ class Sglang(Batching):
             self._decodes = self.recv_interval if prefills else self._decodes + 1
 
     def _generates(self, r: Sequence) -> bool:
-        """Return whether the request decodes; the chunked request does not before its last chunk is computed."""
+        """Return whether the request decodes; the chunked request does so only after its last chunk."""
         return r is not self._chunked and super()._generates(r)
 
     def _start_loaded(self, step: Step) -> None:
@@ -213,7 +213,7 @@ class Sglang(Batching):
         return min(r.asked_known - r.prompt_tokens, CLIPPED_OUTPUT_TOKENS) + page
 
     def _promised_tokens(self) -> float:
-        """Return how many more tokens the running requests are expected to generate; the chunked one does not count."""
+        """Return how many more tokens the running requests are expected to generate, without the chunked request."""
         every = self.ignore_eos and self.limits.rules.reserves_ignored_eos
         ratio = 1.0 if every else self.new_token_ratio
         running = (r for r in self.running if r is not self._chunked)

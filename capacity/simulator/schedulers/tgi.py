@@ -2,7 +2,7 @@
 
 Without chunking, a prefill pauses decode. A new batch therefore joins only when enough requests wait relative to the
 running ones, or after a number of decode steps. With chunking (if the kernels allow it), prompts and decodes share the
-budget of a step. With `--speculate`, a decode row includes drafts, and a request allocates slots for that many more
+budget of a step. With `--speculate`, a decode row includes drafts, and a request allocates slots for as many more
 tokens at its start. Source: TGI `backends/v3/src/{queue,backend,block_allocator}.rs` and the launcher's defaults.
 """
 

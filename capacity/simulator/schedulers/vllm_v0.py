@@ -9,7 +9,7 @@ such groups as a whole).
 
 With drafts, a decode also allocates slots for the drafts, and later tokens reuse the slots of rejected drafts. A
 request decodes without drafts in the step that swaps it in. Source: vLLM 0.8.5 `core/scheduler.py` (default policy,
-recompute or swap), checked against its reference schedules; 0.6.3 for forks.
+recompute or swap), checked against schedules recorded from it; 0.6.3 for forks.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Synchronous scheduling, asynchronous scheduling (two batches in flight) and pipeline micro-batches are one policy. They
 differ in the number of steps in flight and in the placeholders that an asynchronous step reserves for tokens that are
-not known yet. Source: vLLM 0.33.0 `v1/core/sched/scheduler.py` and `async_scheduler.py`, checked against the reference
-schedules.
+not known yet. Source: vLLM 0.33.0 `v1/core/sched/scheduler.py` and `async_scheduler.py`, checked against schedules
+recorded from vLLM.
 """
 
 from bisect import insort

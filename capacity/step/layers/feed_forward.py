@@ -216,7 +216,10 @@ def _expert_table(kernel: Kernel, build: Builder, ranks: int) -> str:
     engine, architecture, backend = setting.engine, setting.profile.architecture, setting.moe_backend
     if untabled is not None:
         if backend != "auto":
-            build.notes.append(f"--moe-backend {backend} changes no time: {kernel} experts have one kernel")
+            build.notes.append(
+                f"--moe-backend {backend} does not change predicted times: the step model has one set of constants "
+                f"for {kernel} experts, whichever backend runs them"
+            )
         return untabled.experts
     if engine is not None and kernel == "fp8_block" and engine.early_block_experts > 1:
         build.assume(EARLY_KERNELS.format(engine.label), engine.early_block_experts)
@@ -243,7 +246,7 @@ def _expert_table(kernel: Kernel, build: Builder, ranks: int) -> str:
     measured = _measured_backend(kernel, architecture)
     if backend != measured:
         build.notes.append(
-            f"--moe-backend {backend} changes no time: {kernel} experts were not measured with it on "
+            f"--moe-backend {backend} does not change predicted times: {kernel} experts were not measured with it on "
             f"{setting.profile.name}, so the times are those of {measured}"
         )
     return kernel

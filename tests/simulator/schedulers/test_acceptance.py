@@ -73,5 +73,5 @@ def test_equal_requests_end_further_apart() -> None:
 
 def test_a_spread_that_is_none_is_refused() -> None:
     for spread in (-0.1, 4.1, math.nan):
-        with pytest.raises(InvalidInput, match="spread of acceptance must be from 0 to 4"):
+        with pytest.raises(InvalidInput, match="acceptance rates between requests must be from 0 to 4"):
             DrawnSpeculation(RATES, lookahead_slots=4, spread=spread)

@@ -294,7 +294,12 @@ def test_experts_by_the_backend_that_is_asked_for_or_the_engines() -> None:
             "awq-int4",
             "w4a16 experts were not measured with it on b200-sxm-180gb, so the times are those of marlin",
         ),
-        ("h100", "triton", "awq-no-marlin", "awq experts have one kernel"),
+        (
+            "h100",
+            "triton",
+            "awq-no-marlin",
+            "the step model has one set of constants for awq experts, whichever backend runs them",
+        ),
         ("b200", "triton", None, ""),
         ("b200", "triton", "fp8", ""),
         ("b200", "flashinfer_trtllm", None, ""),
@@ -307,7 +312,7 @@ def test_backend_that_changes_no_time_has_a_note(
 ) -> None:
     pool = Pool(gpu=gpu, engine="vllm", moe_backend=backend, quantization=quantization)
     notes = [each for each in resolve("qwen3-30b-a3b", pool).step_model.notes if "--moe-backend" in each]
-    assert notes == ([f"--moe-backend {backend} changes no time: {note}"] if note else [])
+    assert notes == ([f"--moe-backend {backend} does not change predicted times: {note}"] if note else [])
 
 
 def test_marlin_has_its_own_times_for_formats_of_other_kernels() -> None:

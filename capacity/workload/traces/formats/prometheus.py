@@ -33,7 +33,7 @@ class Histogram(NamedTuple):
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
     """Generate the requests of each interval at random times, with lengths drawn from the histograms.
 
-    Counts of several servers are added up. A counter that decreases was reset. Raises MalformedFile.
+    Counts of several servers are added up. A counter that decreases counts as reset. Raises MalformedFile.
     """
     assert isinstance(first, JsonLines)
     series = _series(lines, first.record)
