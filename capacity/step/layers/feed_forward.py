@@ -218,7 +218,7 @@ def _expert_table(kernel: Kernel, build: Builder, ranks: int) -> str:
         if backend != "auto":
             build.notes.append(
                 f"--moe-backend {backend} does not change predicted times: the step model has one set of constants "
-                f"for {kernel} experts, whichever backend runs them"
+                f"for {kernel} experts, the same for all backends"
             )
         return untabled.experts
     if engine is not None and kernel == "fp8_block" and engine.early_block_experts > 1:

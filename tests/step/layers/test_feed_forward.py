@@ -298,7 +298,7 @@ def test_experts_by_the_backend_that_is_asked_for_or_the_engines() -> None:
             "h100",
             "triton",
             "awq-no-marlin",
-            "the step model has one set of constants for awq experts, whichever backend runs them",
+            "the step model has one set of constants for awq experts, the same for all backends",
         ),
         ("b200", "triton", None, ""),
         ("b200", "triton", "fp8", ""),
