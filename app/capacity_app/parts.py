@@ -265,7 +265,7 @@ def run_in_background(
 
 
 def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
-    """Return the job of this place on the page; the job of `task` replaces it if it is cached or `wanted`."""
+    """Return the job of a place on the page: that of `task` if it is cached or `wanted`, else the previous job."""
     job: Job | None = kept.get("job")
     if job is not None and job.status == "cancelled":
         job = kept["job"] = None

@@ -54,7 +54,7 @@ class Preload(BaseHTTPMiddleware):
 
 @cache
 def preload_links(*more: str) -> bytes:
-    """Return the HTML link elements for the head of the document: the scripts of `ELEMENTS` and of these elements."""
+    """Return HTML link elements for the head of the document, for the scripts of `ELEMENTS` and `more` elements."""
     names = element_scripts(FOLDER, (*ELEMENTS, *more))
     return "".join(
         f'<link rel="modulepreload" crossorigin href="./static/js/{name}">' for name in names

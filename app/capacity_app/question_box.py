@@ -66,7 +66,7 @@ def draw_question_box() -> dict[str, Any]:
 
 
 def _read_use_case() -> None:
-    """Replace the text by the chosen use case and 100 users; without a think time, a response time of 1 s is added."""
+    """Replace the text by the chosen use case and 100 users, plus a response time if it has no think time."""
     if name := st.session_state.get(CASE):
         waits = "" if find_use_case(name).think_time_s.mean else " --response-s 1"
         st.session_state.update({BOX: f"{name}, 100 users{waits}", CASE: None})

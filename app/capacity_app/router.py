@@ -74,9 +74,9 @@ def run() -> None:
 
 
 def _draw_link_problems(page: str, link: dict[str, list[str]]) -> None:
-    """Draw which values and inputs of the opened link the page ignores, until an input changes.
+    """Show the values in the opened link that the page does not accept, and the link's inputs that no longer exist.
 
-    `link`: the values in the link; empty after the first run of the page.
+    The messages disappear when an input changes. `link`: the values in the link; empty after the first run of the page.
     """
     inputs = (page, st.session_state.get(INPUTS))
     if link:

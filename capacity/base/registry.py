@@ -46,7 +46,7 @@ class Verb(NamedTuple):
     `shared` are empty, the flags are all keywords with a `Flag` and the fields of the function's specs. `specs`:
     records whose fields are flags. `traffic_fields`: only these fields of Traffic are flags. `without`: fields that are
     not flags of this verb. `progress`: the unit of the progress bar. `unmet`: a property of the answer; if it is false,
-    the exit code is 1. `reads`: the parts of a deployment that change the answer (`deployment.reading`). `first`: the
+    the exit code is 1. `reads`: key in `deployment.used_fields` of the verb's computations. `first`: the
     flags on the first help page. `options`: the help or the parser settings of each parameter of the command.
     """
 

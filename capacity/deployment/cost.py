@@ -26,7 +26,7 @@ class Cost(FlagSpec):
 
 
 class Billing(FlagSpec):
-    """Input for optional parts of a bill, such as users, API prices, spot GPUs and growth; None: not computed."""
+    """Input for optional parts of a bill, such as users, API prices and spot GPUs; parts without input are omitted."""
 
     replicas: int = 1
     requests_per_user_hour: float | None = None

@@ -103,7 +103,7 @@ class DraftCheckpoint(Spec):
     """A draft checkpoint; or, if `checkpoint` is None, the drafting layer in the target's own checkpoint.
 
     `accepted_length`: mean tokens per verification step with `draft_tokens` draft tokens. None: the default acceptance
-    of the method applies, because it was measured on these targets.
+    of the method applies, which was measured on the models in `targets`.
     """
 
     method: str

@@ -1,4 +1,4 @@
-"""Specs whose fields are also flags; `flags.json` in the same folder has help, spellings, limits and conditions."""
+"""Specs whose fields are also flags; `flags.json` in the same folder has help, spellings, limits and requirements."""
 
 import sys
 from collections.abc import Mapping, Sequence

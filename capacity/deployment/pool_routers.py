@@ -12,7 +12,7 @@ POOL_ROUTERS = ("by-prompt-length", "by-request-length", "within-ttft")  # route
 
 @dataclass(slots=True, eq=False)
 class _Pool:
-    """A pool's ready replicas, by number, ascending; of equal loads, the first one from number `turn` on is used."""
+    """A pool's ready replicas in ascending order; if several have the lowest load, the first from `turn` on is used."""
 
     takes: PoolLimits
     ready: list[int] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """Base class of all routers, with the data that a router sees of requests, replicas and pools.
 
 A router knows only what a real one knows: the requests that it sent and the responses. It does not know output lengths
-in advance, or an engine's current state. Replicas are numbers; a replica that restarts after a failure has a new one.
+in advance, or an engine's current state. Replicas are numbers; a replica gets a new number after a failure.
 """
 
 from bisect import bisect_left, insort

@@ -92,17 +92,20 @@ def unused_fields(question: str, specs: Iterable[Spec], given: Iterable[str]) ->
 
 
 def is_part_read(question: str, part: Part | None) -> bool:
-    """Return whether a command performs this computation, such as `price`, always or under a condition; None: True."""
+    """Return whether a command can perform the computation `part`, such as `price`; True if `part` is None."""
     return part is None or part in parts_read(question)
 
 
 def parts_read(question: str) -> Parts:
-    """Return the computations of a command, such as `memory`, each with conditions; one must be met (none: always)."""
+    """Return the computations of a command, such as `memory`, each with requirements on fields.
+
+    A computation without requirements is always performed, any other only if at least one of them is met.
+    """
     return PARTS_BY_READING[BY_NAME[question].reads if question in BY_NAME else ""]
 
 
 class _GivenFields:
-    """Values of all input fields by name, with defaults; with several pools, `replicas` is their number."""
+    """Values of all input fields by name, with defaults; with several pools, `replicas` is the number of pools."""
 
     def __init__(self, specs: Iterable[Spec], other_keywords: Mapping[str, object]) -> None:
         self.fields: dict[str, FieldInfo] = {}

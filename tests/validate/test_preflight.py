@@ -85,7 +85,7 @@ def test_without_triton_only_its_cases_are_skipped(
 def test_a_context_that_is_broken_before_we_begin_is_one_sentence() -> None:
     fake = FakeCuda()
     fake.broken = "CUDA error: uncorrectable ECC error encountered"
-    with pytest.raises(InvalidInput, match=r"no kernel runs on this GPU .*ECC"):
+    with pytest.raises(InvalidInput, match=r"the test kernel failed on this GPU .*ECC"):
         preflight(fake.torch, "cuda:0")
     fake.broken = "CUDA error: no kernel image is available for execution on the device"
     with pytest.raises(InvalidInput, match="no code for this GPU"):

@@ -276,7 +276,10 @@ def fit_profile(
     model: ModelSpec | None,
     unseen: ModelSpec | None = None,
 ) -> FittedProfile:
-    """Return `profile` calibrated on the cases and renamed to `name`; `model` and `unseen` as in `fit_half`."""
+    """Return `profile` calibrated on the cases and renamed to `name`.
+
+    `model`: the model whose steps are fitted; `unseen`: a second model, whose steps are all held out.
+    """
     half = fit_half(cases, profile, source=source, on_gpu=on_gpu, model=model, unseen=unseen)
     fits, refused = fit_families(cases, profile, source=source, on_gpu=on_gpu, final=True)
     residuals, missing = fit_residuals(

@@ -239,8 +239,11 @@ def _adjustment(replay: Replay, posterior: Posterior, known: Adjustment) -> Adju
 
 
 def _measured_loads(replay: Replay, learnt: ResolvedPool, posterior: Posterior) -> tuple[MeasuredLoad, ...]:
-    """Return the loads of these and of earlier calibration runs, with their errors under the new parameters. Exclude
-    runs with a contradicting measurement, and loads of other deployments, whose errors belong to the old parameters."""
+    """Return the loads of the new runs and of the profile's earlier calibration runs, with their prediction errors
+    under the new parameters.
+
+    Excludes runs with a measurement that no likely parameter values explain, and loads of other deployments.
+    """
     odd = {figure.name for figure in posterior.judged if figure.contradicts}
     earlier, known = [], replay.resolved.profile.adjustment
     for load in () if known is None else known.loads:
@@ -251,7 +254,7 @@ def _measured_loads(replay: Replay, learnt: ResolvedPool, posterior: Posterior) 
 
 
 def _moved_errors(load: MeasuredLoad, before: ResolvedPool, after: ResolvedPool) -> MeasuredLoad | None:
-    """Return an earlier load with its errors under the new parameters; None if it belongs to another deployment."""
+    """Return a load of an earlier run with its errors under the new parameters; None for another deployment's load."""
     if load.deployment != after.deployment_name:
         return None
     concurrency = max(round(load.in_flight), 1)

@@ -48,10 +48,10 @@ ENGINE_DIFFERENCE: Mapping[tuple[str, str], float] = {
     ("moe", "bf16"): 0.10,
     ("nccl", "all_reduce"): 0.05,
 }
-"""By operator and kernel: standard deviation of an engine's log(measured / predicted) around that of the harness's
-kernel. For 16-bit matrix multiplications and collectives, engines and harness call the same library. Kernels without an
-entry (latent attention from three products, 4-bit weights by tinygemm, elementwise kernels that engines fuse) differ
-too much from those of engines to be used. Assumed, 2026-11-28."""
+"""Standard deviation of the difference in log(measured / predicted) between an engine's kernel and the harness's, by
+operator and kernel. For 16-bit matrix multiplications and collectives, engines and harness call the same library.
+Kernels without an entry (latent attention from three products, 4-bit weights by tinygemm, elementwise kernels that
+engines fuse) differ too much from those of engines to be used. Assumed, 2026-11-28."""
 NEWER_ATTENTION = ("hopper", "blackwell")
 """Architectures on which engines run prefill attention with kernels that the harness does not have (FlashAttention 3
 and newer)."""
@@ -60,9 +60,9 @@ SUSTAINED_S = 1.0  # time of a sustained case that is enough for the clock to fa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardRatio:
-    """Measured / predicted time of one kernel, as a logarithm for each of its parameters, and the number of cases.
+    """Logarithms of measured / predicted time of one kernel, by step-time parameter, from `cases` measured cases.
 
-    `deviation`: standard deviation of this logarithm for the kernel that an engine runs.
+    `deviation`: standard deviation of these logarithms for the kernel that an engine runs.
     """
 
     target: Target
@@ -155,9 +155,9 @@ def _sustained_correction(cases: Sequence[MeasuredCase], profile: HardwareProfil
 def kernel_adjustment(
     ratios: Sequence[CardRatio], profile: HardwareProfile, *, source: str
 ) -> Adjustment | None:
-    """Return the profile's calibration with these ratios in place of earlier ones; None if there are no ratios at all.
+    """Return the profile's calibration with `ratios` in place of earlier ones; None if there are neither.
 
-    Raises InvalidInput if the profile is calibrated on runs, because their factors include the GPU's.
+    Raises InvalidInput if the profile is calibrated on runs, because the factors of runs include those of the GPU.
     """
     known = profile.adjustment
     if known is not None and known.covariance:

@@ -138,7 +138,7 @@ def from_record(record: Mapping[str, Any]) -> MeasuredCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """A measurement file: environment, profile, conditions, model names, and the last result of each case."""
+    """A measurement file: device and software, profile, model names, and the last result of each case."""
 
     path: str
     environment: Mapping[str, Any]

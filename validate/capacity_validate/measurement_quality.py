@@ -50,9 +50,9 @@ def run_summary(report: ValidationReport, session: Session, results: StageResult
 
 
 def require_valid(files: Sequence[Measurements], profile: HardwareProfile) -> tuple[str, ...]:
-    """Return notes on measurements of doubtful quality that are to calibrate `profile`; none for a CPU.
+    """Return notes on doubts about the measurements that are to calibrate `profile`; none for a CPU.
 
-    Raises InvalidInput in one line if they come from another GPU, or if the card was busy, throttled or drifting.
+    Raises InvalidInput if measurements come from another GPU, or if the card was busy, throttled or drifting.
     """
     doubts: dict[str, None] = {}
     for file in files:

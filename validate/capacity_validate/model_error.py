@@ -77,7 +77,10 @@ def serving_comparison(
 
 
 def extrapolate_depth(session: Session, after: Predictor) -> Extrapolation | None:
-    """Return the time of a decode step with all layers, predicted and extrapolated from two depths; None if all fit."""
+    """Return the time of a decode step with all layers: predicted, and extrapolated from two measured layer counts.
+
+    None if all layers fit in memory, or if no such step was measured.
+    """
     whole = session.whole
     if whole is None or whole.transformer is None or whole.half_depth is None:
         return None

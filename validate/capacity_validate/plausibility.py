@@ -93,10 +93,11 @@ def explain_impossible_speed(measured: MeasuredCase, profile: HardwareProfile) -
 
 
 def is_explained_by_cache(measured: MeasuredCase, profile: HardwareProfile) -> bool:
-    """Return whether only a case's memory rate is impossibly high, by less than a wrong clock would cause.
+    """Return whether data in the L2 cache can explain an impossible time: only the memory rate of the case is too high.
 
-    Kernels find data in the L2 cache, and even copies that flush it reach 114 % of an RTX 5090's datasheet bandwidth
-    (nvbench, issue 270, read 2026-11). So such times are marked, but do not show that other cases are wrong.
+    Even copies that flush the cache reach 114 % of an RTX 5090's datasheet bandwidth (nvbench, issue 270, read
+    2026-11); at more than `WRONG_CLOCK` times the bandwidth, the clock or the device is wrong. Times that the cache
+    explains are marked, but do not show that other cases are wrong.
     """
     compute_s = _compute_seconds(measured, profile) or 0.0
     memory_s = measured.bytes / profile.hbm_bytes_per_s

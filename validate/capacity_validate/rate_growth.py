@@ -51,8 +51,8 @@ class Growth:
         """Return the hours until the rate reaches `limit` (requests/s).
 
         None if that is after the horizon, if the growth is not significant, or if `is_known` is false. The interval
-        combines the ends of both intervals, so it contains more than 90 %. It has no upper end if the rate may never
-        reach the limit.
+        combines the ends of the intervals of forecast and limit, so it contains more than 90 %. It has no upper end if
+        the rate may never reach the limit.
         """
         if not (self.is_significant and self.is_known):
             return None

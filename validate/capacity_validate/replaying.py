@@ -86,12 +86,15 @@ class ReplayedRun:
         return replay(resolved, self.workload, frontend=run_frontend(resolved, self.run))
 
     def predict(self, resolved: ResolvedPool, beyond: Mapping[str, float]) -> list[float]:
-        """Return each metric's prediction, or NaN; `beyond`: TTFT and TPOT factors for effects not simulated."""
+        """Simulate this run and return its metrics, corrected by the factors of TTFT and TPOT in `beyond`."""
         return self.values(self.simulate(resolved), beyond)
 
     def values(self, simulated: SimulationResult, beyond: Mapping[str, float]) -> list[float]:
-        """Return each metric's value in a simulation of this run, times its factor in `beyond` (keys: ttft, tpot); NaN
-        if the simulation did not complete."""
+        """Return each metric's value in a simulation of this run, corrected; NaN if the simulation did not complete.
+
+        `beyond`: correction factors of TTFT and TPOT (`ttft`, `tpot`) for effects that are not simulated. The factors
+        of ITL, E2E and throughput follow from these two.
+        """
         result: dict[str, Any] = simulated.to_dict()
         if simulated.status != "complete":
             return [math.nan for _ in self.names]

@@ -255,8 +255,8 @@ def preflight(torch: Any, device: str) -> Preflight:
             f"{reason}, so {'fp16 replaces it' if name == 'bf16' else f'{name} cases are skipped'}"
         )
     for name, question, otherwise in (
-        ("a kernel", _test_kernel, "no kernel runs on this GPU"),
-        ("a product", _test_product, "no matrix multiplication runs on this GPU"),
+        ("a kernel", _test_kernel, "the test kernel failed on this GPU"),
+        ("a product", _test_product, "the test matrix multiplication failed on this GPU"),
     ):
         if (failure := _failure(partial(question, torch, device))) is not None:
             raise InvalidInput(f"{otherwise} ({failure})")

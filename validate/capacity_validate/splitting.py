@@ -22,7 +22,8 @@ def split_cases(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], l
     """Split each operator's cases into fitted and held-out ones, chosen by size and case id, never by time.
 
     Every second shape in order of size is held out, up to half of the cases, but never the smallest or largest,
-    because a fit should interpolate. With too few shapes, half of the cases are held out, except the two ends.
+    because a fit should interpolate. With too few shapes, half of the cases are held out, without the
+    smallest and largest if there are enough.
     """
     fitted: list[MeasuredCase] = []
     held_out: list[MeasuredCase] = []

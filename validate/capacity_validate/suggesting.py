@@ -81,8 +81,7 @@ class Suggestion(AnswerRecord):
         if not self.runs:
             return [
                 *shown,
-                "# no run would narrow the intervals, because runs of this kind give no information about their "
-                "causes",
+                "# no run would narrow the intervals, because a benchmark does not measure what makes them wide",
             ]
         shown += ["", self.serve]
         for number, run in enumerate(self.runs, start=1):

@@ -67,7 +67,7 @@ class Telemetry:
             self._stop.wait(self.every_s)
 
     def conditions(self, began_s: float, ended_s: float) -> Conditions | None:
-        """Return the conditions between two times, or the reading nearest to them; None if there is no reading."""
+        """Return clocks, power and temperature between two times, else the nearest reading; None without readings."""
         readings = self._readings_since(began_s)
         middle_s = (began_s + ended_s) / 2
         inside = [r for r in readings if began_s <= r.at_s <= ended_s]

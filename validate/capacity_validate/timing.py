@@ -135,7 +135,7 @@ class CpuStopwatch:
     """Times calls by the thread's CPU time, or by wall time if torch uses several threads.
 
     `sample` returns the seconds of single calls in order; the calls use several sets of inputs in turn. It stops when
-    the median is precise, or if `sustained` only after `budget_s` seconds.
+    the median is precise; with `sustained`, only after `budget_s` seconds.
     """
 
     spoiled = False

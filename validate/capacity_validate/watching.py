@@ -218,7 +218,7 @@ class Watcher:
         return self._rows[key]
 
     def _scenarios(self, present: ResolvedPool, now: Window) -> Iterator[Scenario]:
-        """Yield the highest loads within the SLO: of the server, of two replicas, and with the changed settings."""
+        """Yield the highest load within the SLO for one replica, for two, and for one with the settings of --try."""
         chosen = [("now", present, 1), ("one more replica", present, 2)]
         if self.settings:
             fields = {**present.pool.model_dump(exclude_unset=True), **self.settings}

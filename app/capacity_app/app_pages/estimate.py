@@ -28,8 +28,9 @@ from capacity_app.widgets import draw_fields
 VIEWS = (THIS_LOAD, OVER_LOADS, EVERY_GPU, EVERY_ENGINE, FRONTIER, TYPING)
 VIEWS_HELP = (
     "This load: the bottleneck. Over the load: the same deployment from low load to saturation. Every GPU: latency and "
-    "cost of other GPUs at this load. Every engine: the same for engines, with missing features. Frontier: speed per "
-    "user against throughput per GPU, for several GPUs, formats and engines. Typing: what a user sees, in real time."
+    "cost of other GPUs at this load. Every engine: metrics and missing features of all engines on this GPU at this "
+    "load. Frontier: speed per user against throughput per GPU, for several GPUs, formats and engines. Typing: what a "
+    "user sees, in real time."
 )
 
 inputs = current_inputs()

@@ -24,8 +24,8 @@ at = {"concurrency": inputs.concurrency} if load == LOOP else {"request_rate": i
 options = {**inputs.pool, **inputs.lengths, **at, **inputs.spread, **inputs.client}
 st.subheader("Nearest to your question")
 st.caption(
-    "The runs are nearest in model, GPU, engine, load and lengths. Each is predicted with the settings that its source "
-    "states and defaults for the others."
+    "Runs that are most similar in model, GPU, engine, load and lengths. Each is predicted with the settings that its "
+    "source states, and with defaults for all other settings."
 )
 with show_errors():
     asked = {**options, "evidence": True}

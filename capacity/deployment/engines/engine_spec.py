@@ -72,9 +72,10 @@ def ranking_notes(engines: Iterable["EngineSpec"]) -> tuple[str, ...]:
 
 
 class PlatformSupport(Spec):
-    """Requirements on one platform: minimum NVIDIA compute capability (0: other platforms) and weight formats.
+    """Requirements on one platform: minimum NVIDIA compute capability (0 for other vendors) and weight formats.
 
-    `formats` None: all families of `weight_formats`. `format_capability`: families that need a higher capability.
+    `formats`: families of weight formats; None: all in `weight_formats`. `format_capability`: minimum capability of
+    families that need a higher one.
     """
 
     min_capability: Annotated[float, Field(ge=0)] = 0.0
@@ -134,7 +135,7 @@ class EngineSpec(Spec):
     buffer of whole tiles. `marlin_experts_need_whole_groups`: 4-bit experts whose width on a GPU is not a multiple of
     the group of their scales run with Triton. `early_block_experts`: uncertainty factor for steps with experts in FP8
     blocks, if the kernels of this release were not measured; 1: the tables of measured times include them.
-    `early_platforms`: the same for all steps on a platform, if measured servers ran later releases.
+    `early_platforms`: uncertainty factor for all steps on a platform, if measured servers ran later releases.
     `fuses_biased_routing`: one kernel selects the experts of models whose router has a bias (DeepSeek-V3).
     `chooses_moe_backend`: the engine has a flag that selects the expert kernels. `moe_backends` maps the kernel of a
     weight format to the values of this flag that the engine accepts, each with the NVIDIA compute capabilities on which
@@ -169,8 +170,8 @@ class EngineSpec(Spec):
     tokens. `graphs_fit_decodes`: the sizes include decode batches (multiples of 1 + draft tokens, and of max_num_seqs).
     `large_graph_reserve`: with DP attention and graphs of batch sizes above 300, SGLang's default static fraction
     reserves 1.5 times as much memory for graphs. `prefill_graph_reserve`: this fraction also reserves memory for the
-    graphs of prefill steps. `draft_reserve_bytes`: what it reserves for drafts, by kind of drafter as in
-    `default_drafts`. `graphs_in_budget`: the engine subtracts the graph estimate from the
+    graphs of prefill steps. `draft_reserve_bytes`: memory that it also reserves for drafts, by kind of drafter as
+    in `default_drafts`. `graphs_in_budget`: the engine subtracts the graph estimate from the
     KV budget; otherwise graphs need additional memory.
     """
 

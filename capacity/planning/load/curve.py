@@ -75,7 +75,9 @@ class RisingLoad(Spec):
         default=None, description="24 hourly request rates instead of --peak-rate."
     )
     replications: int = Field(
-        default=3, ge=1, description="Number of samples of generated traffic, to compute the interval."
+        default=3,
+        ge=1,
+        description="Number of samples of generated traffic, to compute the 90 % interval of the highest rate.",
     )
 
     @field_validator("rates")

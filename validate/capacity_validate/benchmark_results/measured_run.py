@@ -106,7 +106,7 @@ class MeasuredRun:
 
     def _arrivals_s(self, columns: RequestColumns) -> FloatArray | None:
         """Return each request's arrival in s after the first; None if unknown. In a closed loop, start times depend on
-        the server, so the client's scheduled times are used; without these and a request rate, all are 0."""
+        the server, so the client's scheduled times are used; without scheduled times and a request rate, all are 0."""
         times = columns.start_s
         if self.concurrency is not None:
             times = columns.scheduled_s

@@ -130,7 +130,7 @@ def run_of_metrics(metrics: ServerMetrics, *, replayed: int | None = None) -> Me
 def _counted_seconds(
     metrics: ServerMetrics, latencies: dict[str, dict[str, float]]
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Return the seconds in which `metrics` counted, or None if not plausible, and notices about this period."""
+    """Return the length in s of the period that `metrics` covers (None if implausible), and notices on this period."""
     seconds, e2e_ms = metrics.seconds, latencies.get("e2el", {}).get("mean", 0.0)
     if seconds is not None and seconds < e2e_ms / 1e3:
         seconds = None  # the file's time is not that of the scrape
