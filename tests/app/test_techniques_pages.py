@@ -70,7 +70,7 @@ def test_a_link_holds_what_the_page_asks(page: str) -> None:
 )
 def test_a_link_that_says_what_no_page_has_is_refused(page: str, wrong: dict[str, Any]) -> None:
     side = Side(page=page, model="llama-3.1-8b", options={**SIDES[page], **wrong}, cost={})
-    with pytest.raises(InvalidInput, match="pin it again"):
+    with pytest.raises(InvalidInput, match="pin them again"):
         read_side(side.link_text)
 
 
