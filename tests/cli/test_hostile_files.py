@@ -91,7 +91,7 @@ WRITTEN = {
     "name",
 }
 FOLDERS = {"profiles"}  # tests/hardware/test_profile.py has what they may hold
-NO_FILES = {"format", "download", "acceptance_spread", "speculative_config", "kv_transfer_config"}
+NO_FILES = {"currency", "format", "download", "acceptance_spread", "speculative_config", "kv_transfer_config"}
 NO_FILES |= {"scheduler"}  # a folder or a Python; test_installed_vllm.py
 NO_FILES |= {"num_gpu_blocks_override", "override_generation_config", "seed", "power_budget"}
 NOT_HERE: set[str] = set()
