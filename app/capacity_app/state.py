@@ -46,13 +46,8 @@ RENAMED = {  # keys in links made before 2026-11-24, with their new keys
     "sim_lengths": "lengths",
     "plan_case": "lengths",
 }
-REMOVED = (
-    "spec_tree",
-    "val_kind",
-    "start_case",
-    "start_users",
-    "start_for",
-)  # keys of older links without a replacement
+# keys of older links without a replacement
+REMOVED = ("spec_tree", "val_kind", "start_case", "start_users", "start_for")
 _CONFIG = "config_text"
 INPUTS = "_inputs"  # the sidebar's values
 DRAWN_BUTTONS, PAGE = "_drawn_buttons", "_page"  # labels of the run's buttons for advice; the page's name
