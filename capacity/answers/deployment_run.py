@@ -217,8 +217,8 @@ def verdict_on(
 ) -> Verdict | None:
     """Return whether `run` is stable or overloaded, with the means of its steady state; None if it was stopped early.
 
-    The capacity is measured with a backlog of the requests in `sample`, by default `workload`. With the same sample,
-    runs that differ only in the number of requests report the same capacity.
+    The capacity is measured in a simulation in which the requests of `sample` (default: `workload`) queue. With the
+    same `sample`, runs that differ only in the number of requests report the same capacity.
     """
     if run.status != "complete":
         return None

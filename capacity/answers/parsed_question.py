@@ -219,7 +219,8 @@ class _Reader:
         self._read_words(" ".join(plain))
 
     def _read_own_flags(self, words: list[str]) -> tuple[list[str], list[str]]:
-        """Read the flags of the deployment; return the words before and after the first flag that is not among them."""
+        """Read the flags of the deployment; return the words before the first unknown flag, and the words from it
+        on."""
         plain: list[str] = []
         others: list[str] = []
         while words:
@@ -309,7 +310,8 @@ class _Reader:
         return int(bool(found or lower in FILLERS))
 
     def _fill_in_traffic(self) -> None:
-        """Add the lengths and SLO of the use case (users: chat by default), and the request rate of users."""
+        """Add lengths and SLO of the use case (for a number of users by default chat), and the request rate of
+        users."""
         if "users" in self.fields and not {"use_case", "think_time_s", "response_s"} & self.fields.keys():
             self.notes.append("users: the use case chat is assumed")
             self.fields["use_case"] = "chat"

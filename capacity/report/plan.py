@@ -96,7 +96,7 @@ PERIODS_SHOWN = 24  # rows of the table of service levels over time
 
 
 class WindowRow(NamedTuple):
-    """SLO results of one period; `levels` are those of its worst window, `judged` is false if the load is too low."""
+    """SLO results of one period; `levels` are those of its worst window, `judged`: its load is high enough to judge."""
 
     start_s: float
     requests_per_s: float
@@ -251,7 +251,10 @@ def conditional_texts(plan: Plan) -> list[str]:
 
 
 def conditional_text(minimised: Objective, best: float | None, each: Conditional) -> str:
-    """Return a line on a conditional deployment: conditions, price, saving compared with `best`, and quality loss."""
+    """Return a line on a deployment with quality loss or unmeasured drafts: these conditions, price, and saving.
+
+    The saving is relative to `best`, the objective of the recommended deployment; None: no saving.
+    """
     answer = each.answer
     price = OBJECTIVE_FORMATS[minimised](answer.objective)
     saving = ""
