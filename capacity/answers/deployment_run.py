@@ -279,7 +279,8 @@ def _name_preemptions(verdict: Verdict, run: SimulationResult, pool: ResolvedPoo
     fitting = max(blocks // math.ceil((length + 1) * blocks / tokens), 1)
     text = (
         f"KV cache thrash: {share:.0%} of the computed tokens are computed again after preemptions, "
-        f"{run.preemptions / len(done):.3g} per request; they stop at --max-num-seqs {fitting} or with more KV cache"
+        f"{run.preemptions / len(done):.3g} per request; "
+        f"to avoid preemptions, set --max-num-seqs {fitting} or add KV cache"
     )
     return replace(verdict, reason=f"{verdict.reason}; {text}")
 

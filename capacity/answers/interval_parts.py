@@ -95,10 +95,11 @@ class PredictionContext:
     """Context of one predicted metric: GPU, model, engine, known settings and statistic.
 
     `engine_label` names the release. `ttft_share` is TTFT / E2E. `error_factor`: possible error of kernels that only
-    third parties measured; `unmeasured` and `ttft_unmeasured`: possible errors of parts of decode and prefill steps
-    that were not measured. `transferred`: predicted with another GPU's constants. `unsaid`: launch settings whose
-    values on the server are unknown; empty for a server that is launched as predicted. `adjustment`: the calibration in
-    the GPU profile. `length_spread`: standard deviation of the logarithm of tokens per verification step.
+    third parties measured. `ttft_unmeasured` (for TTFT) and `unmeasured` (for other metrics): possible error factors of
+    steps, by reason (such as a chip without measured kernels). `transferred`: predicted with another GPU's constants.
+    `unsaid`: launch settings whose values on the server are unknown; empty for a server that is launched as predicted.
+    `adjustment`: the calibration in the GPU profile. `length_spread`: standard deviation of the logarithm of tokens per
+    verification step.
     """
 
     engine: str

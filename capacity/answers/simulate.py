@@ -130,7 +130,7 @@ def simulate(
 
 @dataclass(frozen=True, kw_only=True)
 class _Inputs:
-    """Validated inputs of a simulation. `generated`: whether `requests` were generated or read from a trace."""
+    """Validated inputs of a simulation. `generated`: the caller gave no requests, only traffic settings or a trace."""
 
     pools: Sequence[ResolvedPool]
     traffic: Traffic

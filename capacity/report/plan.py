@@ -39,7 +39,7 @@ DRAWN_JOULES = Column(
 
 
 def plan_blocks(plan: Plan) -> Iterator[Block]:
-    """Return the blocks of the full report: proof status, ranking or missed limits, rejections, and charts."""
+    """Return the blocks of the full report: proof of the best, ranking or missed limits, rejections, and charts."""
     from capacity.report.figures.planning import front_chart, speed_chart, windows_chart
 
     yield from unproved_note(plan)
@@ -144,7 +144,7 @@ def _arrivals_text(plan: Plan | FleetPlan) -> str:
 
 
 def search_text(plan: Plan) -> str:
-    """Return a line on the search: the number of simulated candidates, the proof and the duration."""
+    """Return a line on the search: how many candidates were simulated, whether the best is proved, and the duration."""
     counts = plan.counts
     first = "" if plan.first_answer_s is None else f", first answer after {plan.first_answer_s:.1f} s"
     return (

@@ -67,8 +67,7 @@ class Layouts:
         return 2 + each * (2 * count * (most_pools > 1) + 2 * between)
 
     def _layout_at(self, threshold: int | None) -> Layout:
-        """Return the cheapest pools below and above the threshold (None: one pool) over all divisions of permitted
-        misses."""
+        """Return the cheapest layout at a threshold (None: one pool) over all divisions of the permitted misses."""
         first: Layout | None = None
         spans: tuple[Span, ...] = (Span(),)
         if threshold is not None:
