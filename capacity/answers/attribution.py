@@ -84,9 +84,9 @@ def largest_bound(parts: Shares) -> Bound:
 def bound_times(works: "Iterable[StepWork]") -> tuple[BoundTime, ...]:
     """Return a record for each bound: the fraction of steps in which it takes the most time, and its time in all steps.
 
-    Empty without steps. Times are those of the step model's operators. Waiting for KV that was offloaded counts as
-    communication. Decode steps are grouped by approximate batch size and context, and steps with a prefill are sampled
-    (`capacity.simulator.step_work`). The total time is exact.
+    Empty if there are no steps. Times are those of the step model's operators. Waiting for KV that was offloaded counts
+    as communication. Decode steps are grouped by approximate batch size and context, and steps with a prefill are
+    sampled (`capacity.simulator.step_work`). The total time is exact.
     """
     steps = dict.fromkeys(BOUNDS, 0.0)
     busy_ps = dict.fromkeys(BOUNDS, 0.0)

@@ -217,8 +217,8 @@ def verdict_on(
 ) -> Verdict | None:
     """Return whether `run` is stable or overloaded, with the means of its steady state; None if it was stopped early.
 
-    The capacity is measured with a backlog of the requests in `sample`, by default `workload`. With the same sample,
-    runs that differ only in the number of requests report the same capacity.
+    The capacity is measured in a simulation in which the requests of `sample` (default: `workload`) queue. With the
+    same `sample`, runs that differ only in the number of requests report the same capacity.
     """
     if run.status != "complete":
         return None
@@ -279,7 +279,8 @@ def _name_preemptions(verdict: Verdict, run: SimulationResult, pool: ResolvedPoo
     fitting = max(blocks // math.ceil((length + 1) * blocks / tokens), 1)
     text = (
         f"KV cache thrash: {share:.0%} of the computed tokens are computed again after preemptions, "
-        f"{run.preemptions / len(done):.3g} per request; they stop at --max-num-seqs {fitting} or with more KV cache"
+        f"{run.preemptions / len(done):.3g} per request; "
+        f"to avoid preemptions, set --max-num-seqs {fitting} or add KV cache"
     )
     return replace(verdict, reason=f"{verdict.reason}; {text}")
 

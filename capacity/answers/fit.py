@@ -25,7 +25,7 @@ def fit(
     download: bool = False,
     **options: Any,
 ) -> Fit:
-    """Return whether `model` fits on the GPUs of an engine, and the capacity of its KV cache. Not fitting is no error.
+    """Return whether `model` fits on the GPUs of an engine, and the capacity of its KV cache. A misfit raises no error.
 
     Raises InvalidInput (or a subclass) for an invalid name, value or combination.
     """

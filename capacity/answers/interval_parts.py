@@ -78,8 +78,8 @@ class IntervalPart:
 class ExplainedInterval:
     """A predicted latency (s) with its interval and the sources of error, the largest first.
 
-    `holds`: errors that the interval covers in addition to these. `as_found_s` and `as_found_parts`: the same for a
-    server with unknown settings and client.
+    `holds`: errors that the interval covers in addition to `parts`. `as_found_s` and `as_found_parts`: latency and
+    sources of error for a server with unknown settings and client.
     """
 
     metric: str
@@ -94,10 +94,12 @@ class ExplainedInterval:
 class PredictionContext:
     """Context of one predicted metric: GPU, model, engine, known settings and statistic.
 
-    `engine_label` names the release. `ttft_share` is TTFT over E2E. `error_factor`, `unmeasured` and `ttft_unmeasured`
-    are as in `StepModel`. `transferred`: predicted with another GPU's constants. `unsaid`: launch settings whose values
-    on the server are unknown; empty for a server that is launched as predicted. `adjustment`: the calibration in the
-    GPU profile. `length_spread`: standard deviation of the logarithm of tokens per verification step.
+    `engine_label` names the release. `ttft_share` is TTFT / E2E. `error_factor`: possible error of kernels that only
+    third parties measured. `ttft_unmeasured` (for TTFT) and `unmeasured` (for other metrics): possible error factors of
+    steps, by reason (such as a chip without measured kernels). `transferred`: predicted with another GPU's constants.
+    `unsaid`: launch settings whose values on the server are unknown; empty for a server that is launched as predicted.
+    `adjustment`: the calibration in the GPU profile. `length_spread`: standard deviation of the logarithm of tokens per
+    verification step.
     """
 
     engine: str
@@ -185,7 +187,8 @@ def calibrated_sensitivities(metric: Metric, asked: PredictionContext) -> dict[L
 
 
 def _step_parts(metric: Metric, sensitivity: Shares, asked: PredictionContext, known: Spreads) -> list[Part]:
-    """Return the sources of error of step times: one for each kind of kernel or CPU work, but one after calibration.
+    """Return the sources of error of step times: one for each kind of kernel or CPU work, or after calibration just
+    one.
 
     A kind has one correction factor for kernels of all sizes. Calibration at one load reduces the factor's variance; at
     other loads only the fraction 1 - `RUN_TO_RUN` of this reduction applies.
@@ -216,7 +219,8 @@ def _step_parts(metric: Metric, sensitivity: Shares, asked: PredictionContext, k
 def _deployment_parts(metric: Metric, asked: PredictionContext, known: Spreads) -> list[Part]:
     """Return the errors that step times do not explain: differences between deployments and between runs.
 
-    Both are wider if the measurements do not include this engine on this GPU, except for a calibrated deployment.
+    Both errors are larger if the measurements do not include this engine on this GPU, except for a calibrated
+    deployment.
     """
     seen = known.find_evidence(asked.engine, asked.gpu, is_moe=asked.is_moe)
     of_ttft, of_tpot = (known.unfamiliar,) * 2 if seen is None else (seen.ttft, seen.tpot)

@@ -31,8 +31,8 @@ class LoadPoint:
     """One load on one pool of equal engines: the metrics of `estimate`, in the same units.
 
     If the pool cannot run the load, `reason` explains why, and all metrics are None. A load without a steady state has
-    the maximum throughput and no latency; `verdict` explains why. `kv_requests`: number of such requests that the KV
-    cache holds. `seats`: number of requests that the engine runs at once (max_num_seqs). `num_gpus` counts all
+    the maximum throughput and no latency; `verdict` explains why. `kv_requests`: number of requests of this load that
+    the KV cache holds. `seats`: number of requests that the engine runs at once (max_num_seqs). `num_gpus` counts all
     `replicas`, which share the load equally. `misses` explains why no number of replicas meets the SLOs. `price_note`
     explains why a requested price is missing.
     """

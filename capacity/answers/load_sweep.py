@@ -25,7 +25,7 @@ SHARES = (0.05, 0.15, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)  # fractions of a
 class LoadSweep(AnswerRecord):
     """One deployment (a pool of equal engines) at many loads, with a `LoadPoint` for each load.
 
-    `kv_requests`: number of such requests that the KV cache holds. `seats`: number of requests that the engine runs at
+    `kv_requests`: number of these requests that the KV cache holds. `seats`: number of requests that the engine runs at
     once (max_num_seqs). Requests above the smaller of the two wait; `full_requests_per_s` is the rate at this number.
     """
 
@@ -57,8 +57,8 @@ class LoadSweep(AnswerRecord):
 
     @property
     def full_from(self) -> float | None:
-        """Return the load above which requests wait. Of request rates, it is the first simulated rate that fills the
-        engine; None if no rate does."""
+        """Return the load above which requests wait. If the loads are request rates, it is the lowest simulated rate
+        that fills the engine; None if no rate does."""
         if self.over != "request_rate":
             return float(self.at_once)
         full = (p.load for p in self.points if p.verdict in FULL_VERDICTS)

@@ -219,7 +219,7 @@ class _Reader:
         self._read_words(" ".join(plain))
 
     def _read_own_flags(self, words: list[str]) -> tuple[list[str], list[str]]:
-        """Read the flags of the deployment; return the words before and after the first flag that is not among them."""
+        """Read the flags of the deployment; return the words before the first unknown flag, and all later words."""
         plain: list[str] = []
         others: list[str] = []
         while words:
@@ -309,7 +309,7 @@ class _Reader:
         return int(bool(found or lower in FILLERS))
 
     def _fill_in_traffic(self) -> None:
-        """Add the lengths and SLO of the use case (users: chat by default), and the request rate of users."""
+        """Add lengths and SLO of the use case (chat by default for users), and the request rate of the users."""
         if "users" in self.fields and not {"use_case", "think_time_s", "response_s"} & self.fields.keys():
             self.notes.append("users: the use case chat is assumed")
             self.fields["use_case"] = "chat"
@@ -327,7 +327,7 @@ class _Reader:
         limits = parse_slos(find_use_case(traffic.use_case).slo.limits)
         if any(each.percentile != 95 for each in limits) and not {"ttft_ms", "tpot_ms"} <= self.fields.keys():
             words = ", ".join(map(str, limits))
-            self.notes.append(f"the SLO of {traffic.use_case} ({words}) is used as limits of p95")
+            self.notes.append(f"the limits of the SLO of {traffic.use_case} ({words}) are applied to p95")
         self.add(
             {f"{each.metric}_ms": each.limit_s * 1e3 for each in limits if each.metric in ("ttft", "tpot")}
         )

@@ -299,7 +299,7 @@ def _reserved_tokens(resolved: ResolvedPool, traffic: Traffic, lengths: RequestL
 
 
 def _load_notes(resolved: ResolvedPool, traffic: Traffic, slots: int) -> tuple[str, ...]:
-    """Return notes on a load: synchronised requests, waiting requests, and the assumption for lockstep prefill."""
+    """Return notes on a load: synchronised requests, waiting requests, and when data-parallel ranks prefill."""
     notes = list(equal_length_notes(traffic))
     concurrency = traffic.concurrency or 0
     if slots < concurrency:

@@ -144,7 +144,8 @@ class Intensity:
 class Energy:
     """Energy per output token, including that of prompts.
 
-    `watts_per_gpu` and `joules_per_output_token`: of GPU, host and cooling at full power. `drawn`: at this load.
+    `watts_per_gpu` and `joules_per_output_token` assume GPU, host and cooling at full power. `drawn`: the power drawn
+    at this load.
     """
 
     watts_per_gpu: float
@@ -341,9 +342,10 @@ class Simulation(AnswerRecord):
     The keys of the summary are those of `vllm bench serve` (capacity/simulator/metrics.py), and further ones.
     `predicted_ms` has the means and percentiles of latencies with their 90 % intervals, by key of the summary
     (`mean_ttft_ms`); `as_found_ms` has the same for a server with unknown settings and client. `predicted_rates` and
-    `as_found_rates` have the duration (s) and the throughputs. `slo_window`: the worst window of a long run, to which
-    `slos` apply. `cost` and `drawn_energy` are at the steady-state load. `priorities`: classes of requests in the order
-    of service; empty if all have the same priority. `pools`: results by pool if there are several.
+    `as_found_rates` are the same for the duration (s) and the throughputs. `slo_window`: the worst window of a long
+    run, to which `slos` apply. `cost` and `drawn_energy` are at the steady-state load. `priorities`: classes of
+    requests in the order of service; empty if all have the same priority. `pools`: results by pool if there are
+    several.
     """
 
     SCHEMA: ClassVar[str] = "capacity/simulation/v1"

@@ -31,10 +31,11 @@ def predicted_ms(
     *,
     as_found: bool = False,
 ) -> dict[str, Quantity]:
-    """Return latency means and percentiles (ms) with intervals, by key of the summary; empty without requests.
+    """Return means and percentiles of latencies (ms) by key of the summary, each with its interval.
 
-    Intervals apply to a server launched as predicted or, with `as_found`, to a server with unknown settings and client.
-    If different pools complete requests, each interval covers the intervals of all these pools.
+    The result is empty without requests. Intervals apply to a server launched as predicted or, with `as_found`, to a
+    server with unknown settings and client. If different pools complete requests, each interval covers the intervals of
+    all these pools.
     """
     found: dict[str, Quantity] = {}
     for pool in _distinct_pools(pools):
@@ -153,7 +154,10 @@ def predicted_rates(
     *,
     as_found: bool = False,
 ) -> dict[str, Quantity]:
-    """Return the duration (s) and the throughputs of a run with intervals; `as_found` as in `predicted_ms`."""
+    """Return the predicted duration (s) and throughputs of a run, each with its 90 % interval.
+
+    Intervals apply to a server launched as predicted or, with `as_found`, to a server with unknown settings and client.
+    """
     found: dict[str, Quantity] = {}
     for pool in _distinct_pools(pools):
         bands = run_bands(pool, requests, run, verdict)
@@ -169,11 +173,11 @@ def predicted_rates(
 def rate_intervals(
     bands: LoadBands, requests: Workload, run: SimulationResult, verdict: Verdict | None
 ) -> dict[str, Quantity]:
-    """Return the duration (s) and the throughputs of a run with intervals, by key of the summary.
+    """Return the duration (s) and the throughputs of a run, each with its interval, by key of the summary.
 
     In a closed loop, and with a growing queue, the whole duration depends on step times. In an open loop below
-    capacity, arrivals set the duration, and step times affect only the drain after the last arrival. If the interval
-    includes an engine that is slower than the arrivals, the throughput at this end is that of a full engine.
+    capacity, arrivals set the duration, and step times affect only the drain after the last arrival. If the engine is
+    slower than the arrivals at one end of the interval, the throughput at this end is that of a full engine.
     """
     summary = run.summary
     arrivals = run.records.arrival_ps
@@ -202,7 +206,7 @@ def rate_intervals(
 
 
 def _capacity_fraction(verdict: Verdict | None) -> float:
-    """Return offered rate / capacity of an open loop; if one is unknown, 0, but infinite if the queue grows."""
+    """Return offered rate / capacity of an open loop. If either is unknown: infinite if the queue grows, else 0."""
     if verdict is None:
         return 0.0
     offered, capacity = verdict.offered_requests_per_s, verdict.capacity_requests_per_s

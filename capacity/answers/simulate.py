@@ -74,8 +74,8 @@ def simulate(
     run; default: without `goodput`, those of the use case. `other_pools`: further pools behind the router.
     `save_trace`: file to which the requests are written for a benchmark client, `save_trace_for` vllm (`vllm bench
     serve`), aiperf, sglang or guidellm; a note has the command that replays it. `replications`: number of runs with
-    seeds that depend only on `seed`; the answer then has the mean of every metric over the runs with its interval, and
-    is otherwise that of the first run. `sample_interval_s`: interval of the series `run.series`; default: none.
+    seeds that depend only on `seed`; the answer then has the mean of every metric over the runs with its interval;
+    everything else is from the first run. `sample_interval_s`: interval of the series `run.series`; default: none.
 
     `router` and `policy` (of all pools) are names or your own classes, and `admission` your own rules. `observer`
     receives every step of every engine (`simulator.Timeline` stores the steps of one engine). `engine_loop`: "events"
@@ -130,7 +130,7 @@ def simulate(
 
 @dataclass(frozen=True, kw_only=True)
 class _Inputs:
-    """Validated inputs of a simulation. `generated`: whether `requests` were generated or read from a trace."""
+    """Validated inputs of a simulation. `generated`: the caller gave no requests, only traffic settings or a trace."""
 
     pools: Sequence[ResolvedPool]
     traffic: Traffic

@@ -70,8 +70,8 @@ AS_PUBLISHED = QualityChange(
 def published_quality(family: str, params: float) -> QualityChange | None:
     """Return the published loss of a family of formats for a model of `params` parameters; None if none is published.
 
-    Values measured on models more than SIMILAR_SIZE times smaller or larger count only if there are no others, because
-    the same format loses more on a 7B than on a 70B model. Values without a model size always count.
+    Values measured on models more than SIMILAR_SIZE times smaller or larger count only if there are no other values,
+    because the same format loses more on a 7B than on a 70B model. Values without a model size always count.
     """
     figures = [
         each for name in METHODS.get(family, ()) for each in find_method(name).quality if each.loss_fractions

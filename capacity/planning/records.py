@@ -157,8 +157,8 @@ class Ranked(WrittenRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditional(WrittenRecord):
-    """Deployment with a lower objective than the recommended one, and the conditions that the user has to accept:
-    formats that lose quality, or drafts not measured for the model."""
+    """Deployment with a lower value of the objective than the recommended one, and the conditions that the user has to
+    accept: formats that lose quality, or drafts not measured for the model."""
 
     conditions: tuple[str, ...]
     answer: Ranked

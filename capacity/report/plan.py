@@ -39,7 +39,7 @@ DRAWN_JOULES = Column(
 
 
 def plan_blocks(plan: Plan) -> Iterator[Block]:
-    """Return the blocks of the full report: proof status, ranking or missed limits, rejections, and charts."""
+    """Return the blocks of the full report: proof of the best, ranking or missed limits, rejections, and charts."""
     from capacity.report.figures.planning import front_chart, speed_chart, windows_chart
 
     yield from unproved_note(plan)
@@ -96,7 +96,7 @@ PERIODS_SHOWN = 24  # rows of the table of service levels over time
 
 
 class WindowRow(NamedTuple):
-    """SLO results of one period; `levels` are those of its worst window, `judged` is false if the load is too low."""
+    """SLO results of one period; `levels` are those of its worst window, `judged`: its load is high enough to judge."""
 
     start_s: float
     requests_per_s: float
@@ -144,7 +144,7 @@ def _arrivals_text(plan: Plan | FleetPlan) -> str:
 
 
 def search_text(plan: Plan) -> str:
-    """Return a line on the search: the number of simulated candidates, the proof and the duration."""
+    """Return a line on the search: how many candidates were simulated, whether the best is proved, and the duration."""
     counts = plan.counts
     first = "" if plan.first_answer_s is None else f", first answer after {plan.first_answer_s:.1f} s"
     return (
@@ -251,7 +251,10 @@ def conditional_texts(plan: Plan) -> list[str]:
 
 
 def conditional_text(minimised: Objective, best: float | None, each: Conditional) -> str:
-    """Return a line on a conditional deployment: conditions, price, saving compared with `best`, and quality loss."""
+    """Return a line on a deployment with quality loss or unmeasured drafts: these conditions, price, and saving.
+
+    The saving is relative to `best`, the objective of the recommended deployment; None: no saving.
+    """
     answer = each.answer
     price = OBJECTIVE_FORMATS[minimised](answer.objective)
     saving = ""

@@ -111,7 +111,7 @@ def is_owned(best: Ranked) -> bool:
 
 
 def _saving_texts(plan: Plan, best: Ranked) -> Iterator[str]:
-    """Yield a line on the second deployment if it costs the same, and one on the saving over the next larger cost."""
+    """Yield a line on the second deployment if it costs the same, and one on the saving over the next costlier one."""
     if plan.objective == "latency" or not best.objective or len(plan.ranked) < 2:
         return
     following = next((other for other in plan.ranked if other.objective > best.objective), None)

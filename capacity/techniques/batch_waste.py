@@ -13,7 +13,10 @@ from capacity.workload.columns import IntArray
 
 
 def expected_longest(lengths: IntArray, batch_size: int) -> float:
-    """Return the exact mean of the longest of `batch_size` draws from `lengths`: sum of x * increment of F(x)^B."""
+    """Return the exact mean of the longest of `batch_size` draws from `lengths`.
+
+    It is the sum of x * increment of F(x)^B, where F is the distribution function of the lengths.
+    """
     if batch_size < 1 or not len(lengths):
         raise InvalidInput(f"a batch of {batch_size} from {len(lengths)} lengths: both must be at least 1")
     ordered = np.sort(np.asarray(lengths, dtype=np.float64))

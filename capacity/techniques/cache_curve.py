@@ -191,7 +191,7 @@ def cache_curve(
 ) -> CacheCurve:
     """Return a trace's hit rates by cache size and by routing over `replicas`, saved prefill, and API costs.
 
-    Savings need a model and a GPU, or `served_by`: the model, and a Pool or its fields.
+    The saved prefill is computed if `model` and `gpu` are given, or `served_by` (a model, and a Pool or its fields).
 
     `price`: $ per GPU-hour of that pool; `plans`: names of providers' plans (None: all). Raises InvalidInput.
     """

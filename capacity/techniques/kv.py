@@ -33,7 +33,7 @@ from capacity.techniques.one_pool import Contexts, TensorParallel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvAnswerRow:
-    """KV sizes of a model, as it is and with MHA, MQA or MLA; prompt length where attention is half of the FLOPs."""
+    """KV sizes of a model, as it is and with MHA, MQA or MLA; prompt length at which attention is half of all FLOPs."""
 
     model: str
     attention: str
@@ -101,7 +101,7 @@ def kv(
     quantization: str | None = None,
     engine: str = "vllm",
 ) -> KvAnswer:
-    """Return KV sizes by model and context, also if it had MHA, MQA or MLA, and the longest context on each GPU.
+    """Return KV sizes by model and context, those with MHA, MQA or MLA instead, and the longest context on each GPU.
 
     `batch_size`: requests of a decode step. `window_tokens` adds KV sizes with attention limited by windows, sinks and
     chunks of this size. `eviction` (a name or "all") adds methods that keep `budget_tokens` of a request by attention

@@ -26,8 +26,11 @@ def request_kv_bytes(model: ModelSpec, tokens: int, kv_cache_dtype: str = "auto"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitedAttention:
-    """KV bytes of a request if every layer limits its attention in one way. `pair_fraction`: query-key pairs of its
-    prefill, relative to full causal attention. `seen_tokens`: how many tokens its last token can attend to."""
+    """KV bytes of a request if every layer limits its attention in one way.
+
+    `pair_fraction`: query-key pairs that the prefill of the request computes, as a fraction of those of full causal
+    attention. `seen_tokens`: how many tokens the last token of the request can attend to.
+    """
 
     name: str
     kv_bytes: float

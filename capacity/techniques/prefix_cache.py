@@ -23,8 +23,8 @@ PREFIX_SHARE = 0.5  # SGLang router's --cache-threshold as first released, 2024-
 class ReuseCurve:
     """Depth in the LRU stack of every block at the time when a prompt looks it up (-1: the block was not used before).
 
-    In the methods, `capacity_blocks` is the cache size in blocks of `block_tokens`; None: unlimited. Exact if requests
-    run one after another and fit the cache. Concurrent requests find each other's blocks earlier.
+    In the methods, `capacity_blocks` is the cache size in blocks of `block_tokens`; None: unlimited. The hits are exact
+    if requests run one after another and each fits the cache. Concurrent requests find each other's blocks earlier.
     """
 
     block_tokens: int
@@ -167,7 +167,8 @@ def prefill_savings(
     """Return the prefill time and cost that cache hits save; `capacity_blocks` None: the pool's own KV cache.
 
     Each prompt runs in one step that reads its cached tokens as context. The saved fraction of time is below the token
-    hit rate, because attention still reads the prefix, and short prompt parts are bound by weights and launches.
+    hit rate, because attention still reads the prefix, and the time of short prompt parts depends on reading weights
+    and launching kernels.
     """
     if capacity_blocks is None:
         capacity_blocks = resolved.memory.require_fit().kv_capacity_tokens // curve.block_tokens

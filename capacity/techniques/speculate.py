@@ -128,7 +128,7 @@ class AcceptanceSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstTokens:
-    """Prefill time (s) of one prompt, without and with the prefill of the draft model, if nothing is queued."""
+    """Prefill time (s) of one prompt, without and with the prefill of the draft model, if no request waits."""
 
     plain: float
     with_draft: float

@@ -11,7 +11,7 @@ from capacity.simulator.schedulers.policy import QueuedPolicy
 class Waste:
     """Observer that counts decode tokens, prompt tokens and KV slots of a run, and how many of each served a request.
 
-    KV slots are weighted by the time between steps, from the first step that leaves KV allocated.
+    KV slots are weighted by the time that they stay allocated, from the end of the first step on.
     """
 
     def __init__(self) -> None:

@@ -141,8 +141,8 @@ class Arrangement:
         return first, last
 
     def _distance(self, asked: tuple[AnswerTimes, ...]) -> tuple[Stage, ...]:
-        """Return a stage with the difference between one client round trip and those in the latencies of `asked`, the
-        tiers that process a request. Empty if there is no difference, or if all tiers are APIs."""
+        """Return a stage that corrects the client round trips in the latencies of `asked`, the tiers that process a
+        request, to a single round trip. Empty if there is nothing to correct, or if all tiers are APIs."""
         counted = sum(waits.client_s for waits in asked)
         more = self.client_s - counted
         return (Stage.constant(more),) if more and (counted or not asked) else ()

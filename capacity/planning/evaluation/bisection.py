@@ -11,7 +11,7 @@ def highest_rate(guess: float) -> Generator[float, bool, float]:
     """Find the highest rate that meets the SLO, within `TOLERANCE`: double or halve to bracket it, then bisect.
 
     A generator that yields rates and receives whether each meets the SLO. Returns 0 if the SLO is still missed after
-    halving the guess `MAX_DOUBLINGS` times, and infinity if it is still met after doubling it as often.
+    halving the guess `MAX_DOUBLINGS` times, and infinity if the SLO is still met after doubling the guess as often.
     """
     low, high = 0.0, math.inf
     rate = guess

@@ -108,9 +108,9 @@ def evaluate_engines(
 
     `give_up`: stop once the requests so far make a miss certain (`cannot_meet_slo`), or in long runs very likely
     (`projected_miss_ratio`). `sample`: in a long run, simulate one replica to represent all if they do not affect each
-    other. `first_draw`: in a short run, the first of `workloads` suffices if it meets the SLO. A deployment that stalls
-    misses the SLO. `begun`: existing runs of the first workloads; runs that a later evaluation can reuse are added to
-    it. `check` is called repeatedly; an exception that it raises ends the evaluation.
+    other. `first_draw`: in a short run, stop after the first of `workloads` if it meets the SLO. A deployment that
+    stalls misses the SLO. `begun`: existing runs of the first workloads; runs that a later evaluation can reuse are
+    added to it. `check` is called repeatedly; an exception that it raises ends the evaluation.
     """
     first, total = workloads[0], sum(len(workload) for workload in workloads)
     # number of independent replicas, each with the same number of requests
@@ -160,7 +160,8 @@ def _stretches_that_miss(
 ) -> list[SimulationResult] | None:
     """Simulate the busiest stretches (consecutive requests) of `part`, the requests of one replica or of all.
 
-    Return the results once a miss of the SLO is very likely, else None. `total`, `alone`: see `projected_miss_ratio`.
+    Return the results once a miss of the SLO is very likely, else None. `total`: number of requests of the whole
+    traffic. `alone`: the requests of `part` alone must meet the SLO.
     """
     looks: list[SimulationResult] = []
     for stretch in _busiest_first(part)[:MAX_STRETCHES]:

@@ -345,10 +345,10 @@ def cannot_meet_slo(
 ) -> bool:
     """Return whether the SLO cannot be met because too many requests exceed a limit.
 
-    With `share` 1, True is certain: more requests exceed a limit than are permitted among all `total` requests. With
-    `share` below 1, True is an extrapolation: `share` is the fraction of requests simulated so far, in `parts` traffic
-    samples of equal length, and more of them exceed a limit than 1 + 1/`parts` times the number permitted among them.
-    One request more than permitted is tolerated.
+    With `share` 1, the number of requests that exceed a limit is compared with the number permitted among all `total`
+    requests. With `share` below 1, it is compared with 1 + 1/`parts` times the number permitted among the fraction
+    `share` of all requests, which were simulated so far in `parts` equal traffic samples; True is then an
+    extrapolation. In both cases, one request more than permitted is tolerated.
     """
     part = min(1.0, share * (1 + 1 / parts))
     return any(bad > math.ceil(total * permitted * part) + 1 for bad, permitted in _misses(runs, goal))

@@ -30,7 +30,7 @@ CostOf = Callable[[int, int], float]  # cost of the part between two places; inf
 
 @dataclass(kw_only=True)
 class Layouts:
-    """Layouts (divisions of the traffic into pools) tried so far; `sides` has their plans, by thresholds."""
+    """Layouts (divisions of the traffic into pools) tried so far; `sides`: plans of their pools, by thresholds."""
 
     pools: PoolPlanner
     thresholds: Sequence[int]
@@ -67,7 +67,7 @@ class Layouts:
         return 2 + each * (2 * count * (most_pools > 1) + 2 * between)
 
     def _layout_at(self, threshold: int | None) -> Layout:
-        """Return the cheapest pools below and above this threshold (None: one pool), over all divisions of misses."""
+        """Return the cheapest layout at a threshold (None: one pool) over all divisions of the permitted misses."""
         first: Layout | None = None
         spans: tuple[Span, ...] = (Span(),)
         if threshold is not None:

@@ -117,8 +117,8 @@ class BestFirstSearch:
         return self.below if self.best is None else self.best.order
 
     def _pop_next(self) -> tuple[int, Entry] | None:
-        """Remove and return the next engine to evaluate: that of the best candidate until its fewest replicas are
-        known, then the first in the queue. None if no other can be better."""
+        """Remove and return the next engine to evaluate: the engine of the best candidate until its fewest replicas are
+        known, then the first in the queue. None if no other engine can be better."""
         if self._owner is not None and self._ask(self._owner) is not None:
             at = next((at for at, item in enumerate(self._heap) if item[2] is self._owner), None)
             if at is not None:

@@ -161,7 +161,10 @@ class CandidateRecord:
     nearest: dict[Kind, tuple[float, Candidate, str]] = field(default_factory=dict)
 
     def reject(self, candidate: Candidate, why: Exclusion, *, recommendable: bool = True) -> None:
-        """Record the rejection of an engine or a prefill-decode pair; `recommendable`: `conditions_of` is empty."""
+        """Record the rejection of an engine or a prefill-decode pair.
+
+        `recommendable`: the candidate loses no quality and uses no unmeasured drafts (`conditions_of` is empty).
+        """
         self.rejected.append(Rejection.from_candidate(candidate, why.kind, why.reason, replicas=None))
         known = self.nearest.get(why.kind)
         if recommendable and why.ratio is not None and (known is None or why.ratio < known[0]):

@@ -29,7 +29,7 @@ class EnergyObjective:
 
     `co2_g_per_kwh`: carbon intensity for grams per million output tokens; None for joules per output token.
 
-    The value is at least that of fewer replicas, so that it rises with their number, as the search requires.
+    The value never falls when the number of replicas rises, because the search requires this.
     """
 
     pools_of: Callable[[int], Pools]

@@ -62,9 +62,10 @@ def run_search(
 def find_conditional(
     asked: PlanRequest, *, least: float, workers: int = 1, progress: Progress | None = None
 ) -> tuple[Conditional, ...]:
-    """Return deployments with conditions (`conditions_of`) and an objective below `least`.
+    """Return deployments whose value of the objective is below `least` but that have a disadvantage to accept.
 
-    If the time limit or Ctrl-C ends the search, return those found so far.
+    Disadvantages are quality loss, a checkpoint that the user must provide, and drafts not measured for the model. If
+    the time limit or Ctrl-C ends the search, return the deployments found so far.
     """
     with _opened_search(asked, workers, None, progress, None) as state:
         state.run(savings_below=least)
@@ -156,7 +157,7 @@ def _rank_answers(state: PlanSearch, ranking: Ranking) -> tuple[Ranked, ...]:
 
 
 def _all_rejections(state: PlanSearch) -> tuple[Rejection, ...]:
-    """Return all rejections: by checks and bounds, by simulation, and because of conditions (`conditions_of`)."""
+    """Return all rejections: by checks and bounds, by simulation, and because of quality loss or unmeasured drafts."""
     return (
         *state.generator.survey.rejected,
         *rejections(state.all_entries, state.best, state.leaders, state.ratio_limit),

@@ -90,12 +90,12 @@ class PlanSearch:
 
     @property
     def all_entries(self) -> list[Entry]:
-        """Return all candidates without conditions (`conditions_of`), including unresolved and rejected ones."""
+        """Return all candidates without quality loss or unmeasured drafts, also unresolved and rejected ones."""
         return [*self.entries, *(() if self.all is None else self.all.entries)]
 
     def run(self, *, savings_below: float | None = None) -> None:
-        """Run all stages until the time limit or Ctrl-C; with `savings_below`, search only for deployments that have
-        conditions (`conditions_of`) and an objective below it."""
+        """Run all stages until the time limit or Ctrl-C; with `savings_below`, search only for deployments whose
+        objective is below it but that lose quality or use unmeasured drafts (`conditions_of`)."""
         self.evaluator.tick, self.evaluator.until_s = self._tick, self.until_s
         try:
             if savings_below is not None:
@@ -114,7 +114,8 @@ class PlanSearch:
             self._verify()
 
     def _recommendable(self) -> list[UnresolvedCandidate]:
-        """Return candidates without conditions (`conditions_of`); store those with conditions in `conditional`."""
+        """Return candidates that may be recommended; store those that lose quality or use unmeasured drafts
+        (`conditions_of`) in `conditional`."""
         plain = []
         for prospect in self.generator.unresolved_candidates():
             conditions = conditions_of(self.search, self.context.model, prospect.candidate.pool)
@@ -140,8 +141,8 @@ class PlanSearch:
             self._conditional(math.inf if self.best is None else self.best.objective)
 
     def _conditional(self, least: float) -> None:
-        """Find the best deployment with an objective below `least` for each condition (`conditions_of`) alone, then for
-        any combination of conditions."""
+        """Find the best deployment with an objective below `least` if the user accepts one disadvantage
+        (`conditions_of`, such as an FP8 KV cache), then if the user accepts any combination of them."""
         singles = [(what, entries) for what, entries in self.conditional.items() if len(what) == 1]
         several = tuple(dict.fromkeys(one for what in self.conditional for one in what))
         seen = list[Entry]()
@@ -153,8 +154,8 @@ class PlanSearch:
             self._search_below(several, [*seen, *rest], least)
 
     def _search_below(self, what: tuple[str, ...], entries: Sequence[Entry], least: float) -> list[Entry]:
-        """Search `entries`, the candidates with the conditions `what`, for an objective below `least`; return them all,
-        resolved or not."""
+        """Search `entries`, the candidates with the disadvantages `what`, for an objective below `least`; return all
+        entries, resolved or not."""
         if self.search.objective == "latency":
             contenders = [
                 each

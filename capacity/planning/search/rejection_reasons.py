@@ -48,7 +48,7 @@ def rejections(
 
 
 def not_recommended(conditional: Mapping[tuple[str, ...], Sequence[Entry]]) -> Iterator[Rejection]:
-    """Yield a rejection for every engine that is not recommended because of its conditions (`conditions_of`)."""
+    """Yield a rejection for every engine that loses quality or uses unmeasured drafts (`conditions_of`)."""
     for conditions, entries in conditional.items():
         for entry in entries:
             if isinstance(entry, UnresolvedCandidate) and (not entry.entered or entry.look()):

@@ -77,7 +77,7 @@ class Store:
         return {key for (key,) in rows}
 
     def claim(self, points: Sequence[Point], *, failed: bool = True) -> list[Point]:
-        """Claim and return sweep points that have no result and no claim; with `failed`, a failure is a result."""
+        """Claim and return sweep points that have no result and no claim; with `failed`, failures count as results."""
         self._connection.execute("BEGIN IMMEDIATE")
         with self._connection:
             ours = []

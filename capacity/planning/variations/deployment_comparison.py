@@ -74,7 +74,7 @@ class ComparedSide:
     memory_bytes: dict[str, float] = field(default_factory=dict)
 
     def usd_per_hour_at(self, rate: float, capacity_per_s: Floats | float) -> Floats:
-        """Return $ per hour of the replicas for `rate` requests/s if each serves `capacity_per_s` (0: infinite)."""
+        """Return the bill ($/h) for `rate` requests/s if a replica serves `capacity_per_s`; infinite if that is 0."""
         assert self.price is not None
         unit = self.price.gpus_per_instance
         with np.errstate(divide="ignore"):

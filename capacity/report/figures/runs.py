@@ -83,7 +83,7 @@ def _draw_percentiles(
     known_s: Mapping[int, Quantity | None],
     units: Units,
 ) -> dict[int, str]:
-    """Draw the percentiles of the n-th run with the intervals of the predictions `known_s`; return their texts."""
+    """Draw the percentiles of the n-th run, with the intervals of the predictions `known_s`; return them as texts."""
     texts = {percent: units.time_text(value, known_s[percent]) for percent, value in quantiles_s.items()}
     for percent, each in known_s.items():
         if each is not None and (within := units.time_interval(each)):

@@ -84,7 +84,7 @@ def _blocks(plan: FleetPlan, detail: bool) -> Iterator[Block]:
 
 
 def _best_blocks(plan: FleetPlan, best: Layout, detail: bool) -> Iterator[Block]:
-    """Return the blocks on the best fleet: what to rent, the routing, the effect of more pools, and the proof."""
+    """Return the blocks on the best fleet: what to rent, routing, effect of more pools, simulation of all pools."""
     bill = "" if best.usd_per_hour is None else f": {money_text(best.usd_per_hour)}/h"
     if best.usd_per_request is not None:
         bill += f", {units.USD_PER_1K.texts(best.usd_per_request)[0]} per 1k requests"

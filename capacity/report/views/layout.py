@@ -70,7 +70,7 @@ def table_records(table: Table, units: Units = STANDARD) -> list[dict[str, objec
 
 
 def _cell_values(unit: Unit, value: Any, units: Units) -> Iterator[tuple[str, object]]:
-    """Yield a cell's value, and the bounds of its interval, each after its heading suffix ("", " low", " high").
+    """Yield pairs of a heading suffix ("", " low", " high") and a number: the cell's value and its interval's bounds.
     The interval limits the digits; a number without an interval has at least three."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Quantity)):
         yield "", value if value is None or isinstance(value, bool) else convert_amounts(str(value))

@@ -14,7 +14,7 @@ BITS = Unit(3)
 
 
 def quantize_view(answer: Quantizing, *, every: bool = False) -> View:
-    """Return the view of `quantize`. Its chart shows the methods that the engine loads; `every` adds others."""
+    """Return the view of `quantize`. Its chart shows the methods that the engine loads; `every` adds all others."""
     return View(headline(answer), _blocks(answer, every))
 
 

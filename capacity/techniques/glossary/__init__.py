@@ -1,4 +1,4 @@
-"""Terms of LLM inference with their units. For a given pool, the user's own numbers illustrate each term."""
+"""Terms of LLM inference with their units. A sentence shows each term with the numbers of a given pool."""
 
 from functools import cache
 from pathlib import Path
