@@ -60,7 +60,7 @@ def draw_traffic(inputs: Inputs) -> Keywords | None:
 
 
 def _upload_fields() -> Keywords | None:
-    """Draw the widgets of a trace, and return its keyword arguments; None without a file."""
+    """Draw the widgets for uploading a trace, and return its keyword arguments; None without a file."""
     with widget_row():
         drawn = draw_fields("sim_factor", "sim_until", "sim_longest")
     paths = read_files(

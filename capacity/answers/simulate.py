@@ -287,7 +287,7 @@ def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
 
 
 def _longest_request(pools: Sequence[ResolvedPool]) -> int:
-    """Return the tokens of the longest request that all pools accept; pools for short requests do not count."""
+    """Return the tokens of the longest request that every pool accepts; pools for short requests are ignored."""
     limits = [pool.max_model_len for pool in pools if pool.pool.route_up_to_tokens is None]
     return min(limits or [pool.max_model_len for pool in pools])
 

@@ -143,10 +143,10 @@ class Attention:
 class LayerGroup:
     """Group of identical layers. `layers`: their indices in the model, ascending.
 
-    `norms`: number of norms over the hidden size, if it differs from the model's usual number. `products` and
-    `vector_values`: matrices and single values of a layer in addition to mixer and feed-forward (per-layer embeddings,
-    hyper-connections). `phase`: the tokens that pass through the layers: prompt (an encoder), output (its decoder), or
-    all.
+    `norms`: number of norms over the hidden size in each layer; None for the model's usual number. `products`: weight
+    matrices that each layer has in addition to mixer and feed-forward (such as those of per-layer embeddings or
+    hyper-connections). `vector_values`: number of additional parameters that are not in matrices. `phase`: the tokens that
+    pass through the layers: prompt (an encoder), output (its decoder), or all.
     """
 
     layers: tuple[int, ...]

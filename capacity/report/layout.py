@@ -85,7 +85,7 @@ def render_text(parts: Iterable[Part]) -> str:
 def parse_marks(text: str, style: str = "") -> Text:
     """Parse this package's markup in a text, and convert its dollar amounts to the display currency.
 
-    Other brackets stay, because external names may contain them.
+    Brackets that are not markup stay unchanged, because external names may contain them.
     """
     from rich.errors import MarkupError
     from rich.text import Text

@@ -3,7 +3,7 @@
 Two cases: a batch (`batch_size` prompts are prefilled together, then decoded together), and a closed loop in steady
 state (`concurrency` requests in flight, whose decode steps are prolonged by the prefills of other requests). For a
 closed loop the answers show its throughput and representative steps. Only the simulator models queueing. These formulas
-exclude it, so no answer shows their TTFT of a closed loop.
+ignore it, so no TTFT of a closed loop is shown unless it was simulated.
 """
 
 import math

@@ -142,7 +142,7 @@ class Repeated(ABC):
 
     @abstractmethod
     def counts(self, shape: StepShape) -> tuple[float, float, Bound]:
-        """Return the FLOPs, the bytes and the bound of one run, for a step in which the operator runs."""
+        """Return the FLOPs, the bytes and the bound of one execution, for a step in which the operator is executed."""
 
     def cost(self, shape: StepShape) -> OpCost:
         """Return the operator's row of the cost table."""

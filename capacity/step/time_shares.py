@@ -37,7 +37,9 @@ class EngineLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSeconds:
-    """GPU time of one request on one engine, in seconds during which all GPUs of the engine are busy.
+    """One request's share of the step time of its engine, in seconds of the whole engine.
+
+    Times the number of GPUs of the engine, these are GPU-seconds.
 
     `decode_batch`: mean requests in a decode step of one rank; 0 if requests have a single output token.
     """

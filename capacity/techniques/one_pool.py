@@ -1,4 +1,4 @@
-"""Parts of all answers about one pool: the fields model, GPU and engine, and the check for one data-parallel rank."""
+"""What all answers about one pool share: the fields model, GPU and engine, and a check for one data-parallel rank."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
 """Card ratios: measured / predicted times of kernels. The predicted times of engines are multiplied by them.
 
-A fitted constant describes the kernel that the harness ran. Engines often run another kernel for the same operator,
-and its constants come from public tables of that kernel. A measurement therefore tells only by which factor this GPU
-is slower or faster than predicted for the same shape. Both times are those of short runs. The lower clock under
-sustained load is applied to predictions afterwards, and the sustained case of a campaign corrects it.
+The harness measures its own kernels, but engines often run other kernels for the same operators. The constants of the
+engines' kernels come from public tables. A measurement is therefore only used as a ratio: how much slower or faster
+this GPU is than predicted for the same shape. Measured and predicted times are those of short runs. The lower clock
+under sustained load is applied to predictions afterwards; if a case of the harness measured it, that clock is used.
 """
 
 import math

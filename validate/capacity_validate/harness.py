@@ -93,7 +93,9 @@ def validate(
     tensor_parallel_size: Annotated[
         int | None, Flag("Number of tensor-parallel GPUs of --engine.", "-tp --tensor-parallel-size", least=1)
     ] = None,
-    quantization: Annotated[str | None, Flag("Weight format of --engine.", "-q --quantization")] = None,
+    quantization: Annotated[
+        str | None, Flag("Weight format that the engine of --engine loads.", "-q --quantization")
+    ] = None,
     dummy_weights: Annotated[
         bool,
         Flag("Let --engine use random weights, so that only configuration and tokenizer are downloaded."),

@@ -54,8 +54,10 @@ class EngineMeasurement:
 
 
 def require_engine(engine: str) -> str:
-    """Return the engine's name in lower case, without the version of `vllm@0.17`. Raises InvalidInput if it is unknown
-    or not installed."""
+    """Return the engine's name in lower case, without its version (`vllm` for `vllm@0.17`).
+
+    Raises InvalidInput if it is unknown or not installed.
+    """
     name = engine.strip().lower().partition("@")[0]
     if name not in ENGINES:
         raise InvalidInput(f"--engine is {engine!r}: must be one of {', '.join(ENGINES)}")

@@ -117,11 +117,11 @@ class RunDesign:
     def half_widths(
         self, asked: Candidate, covariance: Matrix, loads: Sequence[MeasuredLoad] = (), *, learnt: bool = True
     ) -> dict[str, float]:
-        """Return relative half-widths of the 90 % intervals of the user's load `asked`, given the covariance of theta
-        after runs at `loads`.
+        """Return, for each metric predicted at the user's load `asked`, the relative half-width of its 90 % interval.
 
-        They include errors that no calibration removes. With `learnt`, use the spread between deployments calibrated
-        on their own runs; otherwise the spread between uncalibrated ones, which includes differences of machines.
+        `covariance`: of the calibration parameters after runs at `loads`. The half-widths include the error that
+        remains after calibration. With `learnt`, that error is estimated from deployments calibrated on their own
+        runs; otherwise from uncalibrated ones, where it also includes differences between machines.
         """
         of_classes = np.where([name in TIME_EFFECTS for name in NAMES], asked.slopes, 0.0)
         known, left, before = (

@@ -226,7 +226,7 @@ def _check_samples(found: Submission) -> str:
             times[:3]
         ):
             raise InvalidInput(
-                f"{case.case.id}: its times are not positive, or the median is not within the range"
+                f"{case.case.id}: all times must be positive, and the median must be between lowest and highest"
             )
         outside = sum(not 0.99 * timing.low_s <= sample <= 1.01 * timing.high_s for sample in timing.samples)
         if timing.samples and outside > 0.5 * len(timing.samples):

@@ -113,7 +113,8 @@ def model_findings(name: str) -> list[Finding]:
             name=f"{name}: cached = uncached",
             value=cache_difference(model),
             limit=SINGLE,
-            detail=f"{TOKENS} tokens: one prefill compared with two chunks and eight decode steps; relative, fp32",
+            detail=f"{TOKENS} tokens in fp32: relative difference between one prefill, and two chunks and eight "
+            "decode steps",
         ),
         _cache_finding(model, f"{name}: cache bytes"),
     ]
@@ -178,7 +179,7 @@ def device_findings(device: str, captures: GraphCapturer | None) -> Iterator[Fin
             name=f"{name}: cached = uncached, on {device} in {dtype}",
             value=cache_difference(model),
             limit=MODEL_TOLERANCES[dtype],
-            detail="one prefill compared with two chunks and eight decode steps over a paged cache; relative",
+            detail="relative difference between one prefill, and two chunks and eight decode steps over a paged cache",
         )
         if captures is not None and name in GRAPHED and model.capturable:
             yield Finding(

@@ -116,7 +116,7 @@ def _connect(address: str) -> Iterator[Client]:
         with ThreadPoolExecutor(1) as alone:  # a notebook's thread already runs an event loop
             kind = alone.submit(asyncio.run, _kind_of(address)).result()
         if kind != "Scheduler":
-            raise ConnectionError(f"the server is a {kind}")
+            raise ConnectionError(f"the address is that of a {kind}, not of a Dask scheduler")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # on package versions; relevant ones are compared here
             client = Client(address, timeout=CONNECT_S, set_as_default=False, name="llm-capacity")

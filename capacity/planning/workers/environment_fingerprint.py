@@ -47,7 +47,7 @@ def environment_fingerprint(named: NamedInputs = NO_NAMED_INPUTS) -> dict[str, s
         "the digest of llm-capacity's code and of the GPU profiles": package_version().rpartition("+")[2],
         "Python": ".".join(platform.python_version_tuple()[:2]),
         "NumPy": _installed_version("numpy"),
-        "the version of the compiled engines": _engines(),
+        "the version of the simulator's compiled code": _engines(),
         "the digest of floating-point results": _arithmetic(),
         **dict(_digests_of_named(named)),
     }

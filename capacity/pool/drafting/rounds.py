@@ -239,7 +239,7 @@ class Speculation:
         )
 
     def ttft_s(self, input_len: int) -> tuple[float, float]:
-        """Return the TTFT in seconds of a prompt without queueing: without drafting, and with the draft's prefill."""
+        """Return two TTFTs in seconds of a prompt that does not queue: without and with the draft model's prefill."""
         limits = self.target.limits_from()
         target = limits.latency_s(input_len) + prefill_seconds(self.target.step_model, input_len, limits)
         return target, target + self.drafter.prefill_s(input_len)

@@ -31,8 +31,8 @@ def candidate_rate(first: float, rank: int, *, exponent: float = REJECTION_EXPON
     """
     if rank < 1 or not 0 <= first <= 1:
         raise InvalidInput(
-            f"draft candidate {rank} with acceptance rate {first} of the best: candidates are numbered from 1 (the "
-            "best), and the rate must be from 0 to 1"
+            f"draft candidate {rank}, where the best candidate has the acceptance rate {first}: candidates are "
+            "numbered from 1 (the best), and the rate must be from 0 to 1"
         )
     if rank == 1:
         return first

@@ -244,7 +244,7 @@ def _layouts_chart(plan: FleetPlan, table: Table) -> Stack:
         what, measure, unit = "$ an hour", "usd_per_hour", units.USD_0
     most = max((len(each.pools) for each in found.values()), default=0)
     names = [
-        "only pool, or pool 1 for the shortest",
+        "pool 1 (requests up to the first limit, or all)",
         *(f"pool {n} for longer requests" for n in range(2, most + 1)),
     ]
     words = "no fleet meets the service levels"

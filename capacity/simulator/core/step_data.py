@@ -160,7 +160,7 @@ class _NativeStepTimes:
                 self._fill_drafted(source, data)
 
     def _fill_drafted(self, source: Any, data: DraftedData) -> None:
-        """Write step times with drafts to `source`; each step calls Python if C cannot compute the draft model."""
+        """Write times of steps with drafts to `source`. If C cannot compute the draft model, each step calls Python."""
         if data.draft is not None:
             draft = _native_step_times(data.draft, self._library)
             if draft.kind != enums.STEPS_MODEL:

@@ -93,7 +93,7 @@ class AdapterLoads:
 
 
 class AdapterV1(AdapterLoads, VllmV1):
-    """`VllmV1` with adapters."""
+    """`VllmV1` with LoRA adapters."""
 
     def skips_request(self, r: Sequence, rows: list[Row]) -> bool:
         """Return whether the adapter of a request would exceed the limit of adapters in this step."""
@@ -162,7 +162,7 @@ class AdapterTensorRtLlm(AdapterMixin, TensorRtLlm):
 
 
 class AdapterV0(AdapterMixin, VllmV0):
-    """`VllmV0` with adapters."""
+    """`VllmV0` with LoRA adapters."""
 
 
 class AdapterTgi(Tgi):

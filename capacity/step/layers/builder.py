@@ -1,4 +1,4 @@
-"""Builder of a step's operators: GEMMs, norms, attention and messages with the rates and links of one setting."""
+"""Builder of a step's operators (GEMMs, norms, attention, communication) with the GPU's rates and links."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -282,7 +282,10 @@ def test_where_something_else_answers() -> None:
 
 def test_a_worker_is_no_scheduler_and_a_scheduler_needs_workers(threads: Any) -> None:
     worker = next(iter(threads.workers.values())).address
-    with pytest.raises(InvalidInput, match=r"no Dask scheduler answers at .*: the server is a Worker$"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"no Dask scheduler answers at .*: the address is that of a Worker, not of a Dask scheduler$",
+    ):
         open_pool(1, worker).__enter__()
     threads.scale(0)
     threads.sync(threads._correct_state)
