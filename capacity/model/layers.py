@@ -145,8 +145,8 @@ class LayerGroup:
 
     `norms`: number of norms over the hidden size in each layer; None for the model's usual number. `products`: weight
     matrices that each layer has in addition to mixer and feed-forward (such as those of per-layer embeddings or
-    hyper-connections). `vector_values`: number of additional parameters that are not in matrices. `phase`: the tokens that
-    pass through the layers: prompt (an encoder), output (its decoder), or all.
+    hyper-connections). `vector_values`: number of additional parameters that are not in matrices. `phase`: the
+    tokens that pass through the layers: prompt (an encoder), output (its decoder), or all.
     """
 
     layers: tuple[int, ...]
