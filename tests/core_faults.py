@@ -1,6 +1,7 @@
 """Runs of the compiled core in which the n-th allocation fails, for every n: MemoryError, nothing leaked, same answer.
 
-Run as a program on a library of `faulty_allocations.c` and the core's sources: `core_faults.py LIBRARY`.
+Run as a program on a library of `faulty_allocations.c` and the core's sources: `core_faults.py LIBRARY EVERY`
+(EVERY 3: every third allocation).
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ RUNS = {
 }
 
 
-def check(library: ctypes.CDLL, ask: Callable[[], object]) -> tuple[int, int]:
-    """Let each allocation of a run fail; return how many there are, and how many failures changed nothing."""
+def check(library: ctypes.CDLL, ask: Callable[[], object], every: int) -> tuple[int, int]:
+    """Let one allocation in `every` of a run fail; return how many there are, and how many failures changed nothing."""
     live = ctypes.c_long.in_dll(library, "live_allocations")
     calls, failing = (ctypes.c_long.in_dll(library, name) for name in ("allocations", "failing_allocation"))
     ask()  # what it keeps for later runs is allocated now
@@ -31,7 +32,7 @@ def check(library: ctypes.CDLL, ask: Callable[[], object]) -> tuple[int, int]:
     count, harmless = calls.value, 0
     gc.collect()
     before = live.value
-    for number in range(1, count + 1):
+    for number in range(1, count + 1, every):
         calls.value, failing.value = 0, number
         try:
             found = ask()
@@ -47,7 +48,7 @@ def check(library: ctypes.CDLL, ask: Callable[[], object]) -> tuple[int, int]:
     return count, harmless
 
 
-def main(path: str) -> None:
+def main(path: str, every: str) -> None:
     """Check every run, and print its number of allocations."""
     library = ctypes.CDLL(path)
     declared = interface.declare(library)
@@ -58,9 +59,9 @@ def main(path: str) -> None:
             asked = {"gpu": "h100", "engine_loop": "core", **LENGTHS, **options}
             return capacity.simulate("llama-3.2-1b", **asked).run.to_dict()  # type: ignore[arg-type]
 
-        count, harmless = check(library, ask)
+        count, harmless = check(library, ask, int(every))
         print(f"{name}: {count} allocations, {harmless} failures without effect")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -1,7 +1,7 @@
 """Commands in this folder whose n-th write, sync or rename fails, for every n, until one runs to its end.
 
-Run as a program with `faulty_writes.c` preloaded: `write_faults.py LIBRARY`. After each failure every file is complete
-or as it was before, one line says why, and after the last one the command succeeds.
+Run as a program with `faulty_writes.c` preloaded: `write_faults.py LIBRARY NAME...`. After each failure every file is
+complete or as it was before, one line says why, and after the last one the command succeeds.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ def check(library: ctypes.CDLL, name: str, command: str) -> str:
     return f"{name}: {len(complete)} writes, {len(after) - len(before)} files"
 
 
-def main(path: str) -> None:
-    """Check every command."""
+def main(path: str, *names: str) -> None:
+    """Check these commands."""
     library = ctypes.CDLL(path)
     Path("sweep.toml").write_text(SWEEP)
     (ctypes.c_char * 4096).in_dll(library, "fault_folder").value = str(Path.cwd()).encode()
-    for name, command in COMMANDS.items():
-        print(check(library, name, command), flush=True)
+    for name in names:
+        print(check(library, name, COMMANDS[name]), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

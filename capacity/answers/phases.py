@@ -25,7 +25,10 @@ REQUEST_FIELDS = (
 # range ratio below which requests still wait for each other's prefills: assumed
 SYNCHRONISED_RANGE_RATIO = 0.1
 EAGER_NOTE_RATIO = 1.1  # minimum ratio, for a note, of decode step times without and with a CUDA graph
-ONE_LOAD = "give exactly one of --batch-size (single batch), --concurrency (closed loop) and --request-rate (arrivals)"
+ONE_LOAD = (
+    "give exactly one of --batch-size (single batch), --concurrency (closed loop), --request-rate (arrivals) and "
+    "--users"
+)
 LOAD_FIELDS = tuple(name for name in ESTIMATE_TRAFFIC if name not in REQUEST_FIELDS)
 
 
@@ -76,7 +79,9 @@ def request_lengths(resolved: ResolvedPool, traffic: Traffic) -> RequestLengths:
     """Return the lengths of a typical request. Raises InvalidInput without lengths, or unless one load is set."""
     if traffic.input_len is None or traffic.output_len is None:
         missing = "--input-len" if traffic.input_len is None else "--output-len"
-        raise InvalidInput(f"no {missing}: give the number of tokens of a typical request")
+        raise InvalidInput(
+            f"no {missing}: give --input-len and --output-len (tokens of a typical request), or --use-case chat"
+        )
     loaded = traffic.concurrency is not None or traffic.request_rate is not None
     if loaded == (traffic.batch_size is not None):
         raise InvalidInput(ONE_LOAD)

@@ -40,10 +40,12 @@ class InvalidInput(CapacityError, ValueError):
 class UnknownName(InvalidInput):
     """No `kind` (model, GPU, ...) has the name `name`; `suggestions` are the nearest known names.
 
-    `aliases` are accepted spellings that can be suggested but are not listed as known.
+    `aliases` are accepted spellings that can be suggested but are not listed as known. `note` ends the message.
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], *, aliases: Iterable[str] = ()) -> None:
+    def __init__(
+        self, kind: str, name: str, known: Iterable[str], *, aliases: Iterable[str] = (), note: str = ""
+    ) -> None:
         self.kind = kind
         self.name = name
         self.known = tuple(sorted(known))
@@ -53,7 +55,7 @@ class UnknownName(InvalidInput):
         self.suggestions = tuple(candidates[c] for c in [*close, *contained][:3])
         hint = f" Did you mean {' or '.join(repr(s) for s in self.suggestions)}?" if self.suggestions else ""
         shown = ", ".join(self.known[:8]) + (", ..." if len(self.known) > 8 else ".")
-        super().__init__(f"no {kind} {name!r}.{hint} Known: {shown}")
+        super().__init__(f"no {kind} {name!r}.{hint} Known: {shown}{note}")
 
 
 class UnsupportedModel(InvalidInput):

@@ -247,6 +247,7 @@ def gpus(
     gpu: str | None = None,
     **facts: Any,
 ) -> None:
+    from capacity.hardware import use_text
     from capacity.report import tables as report
 
     if add:
@@ -256,7 +257,7 @@ def gpus(
         show(f"given: {', '.join(added.given)}")
         show(f"assumed equal or proportional to those of {added.like}: {', '.join(added.assumed)}")
         show(f"kernel constants: those of {added.like}, with wider intervals")
-        show(f"written: {added.path}; use it with --gpu {added.name}")
+        show(use_text(added.name, added.path))
         return
     if facts:
         flag = f"--{with_dashes(next(iter(facts)))}"

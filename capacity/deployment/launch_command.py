@@ -286,7 +286,7 @@ def _parse_flags(table: FlagTable, words: Sequence[str], folder: Path | None) ->
 
 def _suggest_flag(name: str) -> str:
     """Return a suggestion with the known flag most similar to `name`; empty if none is similar."""
-    close = difflib.get_close_matches(name, Pool.model_fields, n=1, cutoff=0.9)
+    close = difflib.get_close_matches(name, Pool.model_fields, n=1, cutoff=0.8)
     return f" (did you mean --{close[0].replace('_', '-')}?)" if close else ""
 
 

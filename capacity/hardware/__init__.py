@@ -21,6 +21,7 @@ from capacity.hardware.profile_search import (
     has_profile,
     profile_names,
     profile_paths,
+    use_text,
     user_profiles_directory,
 )
 from capacity.hardware.what_if import load_profile

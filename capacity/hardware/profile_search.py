@@ -52,6 +52,13 @@ def user_profiles_directory() -> Path:
     return next(iter(_environment_directories()), None) or user_folder("profiles")
 
 
+def use_text(name: str, path: Path | str) -> str:
+    """Return the line that tells where a profile was written, and which flags select it."""
+    folder = Path(path).parent
+    option = "" if folder == user_profiles_directory() else f" --profiles {folder}"
+    return f"written: {path}; use it with --gpu {name}{option}"
+
+
 def _environment_directories() -> list[Path]:
     return [outside_path(part) for part in os.environ.get(PROFILES_VARIABLE, "").split(os.pathsep) if part]
 
@@ -108,7 +115,10 @@ def find_profile(name: str, directories: Sequence[Path | str]) -> Path:
     if plugin := plugin_file("profiles", wanted):
         return plugin
     _reject_counts(name, {*aliases, *by_name})
-    raise UnknownName("hardware profile", name, (*by_name, *plugin_names("profiles")), aliases=aliases)
+    note = " Name the folder of a calibrated profile with --profiles." if variant else ""
+    raise UnknownName(
+        "hardware profile", name, (*by_name, *plugin_names("profiles")), aliases=aliases, note=note
+    )
 
 
 @lru_cache(maxsize=8)

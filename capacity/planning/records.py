@@ -37,7 +37,7 @@ KINDS: dict[str, str] = {
     "unmeetable": "misses the SLO even on an empty engine",
     "slo": "misses the SLO in simulation",
     "costlier": "dominated by the best candidate of its GPU and format",
-    "unresolved": "not evaluated before the search ended",
+    "unresolved": "not simulated in full when the search ended",
     "conditional": "loses quality, or its drafts were not measured for this model",
 }
 Count = Annotated[int, Field(ge=1)]

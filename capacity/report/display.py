@@ -181,6 +181,13 @@ def rate_and_interval(quantity: Quantity) -> tuple[str, str]:
     return text_and_interval(quantity, digits=0 if quantity.value >= 100 else 2)
 
 
+def basis_text(basis: str, gpu: str) -> str:
+    """Return what the step times of an answer are based on, in words. `gpu`: name of the profile."""
+    if basis != "calibrated":
+        return basis
+    return "calibrated on your measurements" if "@" in gpu else "fitted to published measurements"
+
+
 def price_text(cost: "CostEstimate") -> str:
     """Return the price per GPU-hour with its tier and source; also the billed GPUs if more are billed than used."""
     price = f"{cost.tier}, {money_text(cost.usd_per_gpu_hour, '.2f')} per GPU-hour: {cost.source}"

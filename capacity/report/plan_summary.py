@@ -8,6 +8,7 @@ from operator import attrgetter
 
 from capacity.base.money import money_text
 from capacity.planning.records import Plan, Ranked
+from capacity.planning.search.plan_notes import UPPER_BOUND
 from capacity.report.plan import (
     CONDITIONAL_HEADING,
     DRAWN_JOULES,
@@ -103,6 +104,8 @@ def _best_lines(plan: Plan, best: Ranked) -> Iterator[str]:
         yield f"  {fact.label.strip()}: {value} ({note})"
     yield f"  meets the SLO up to {confidence_text(best)} confidence; quality loss: {quality_text(best)}"
     yield from (f"  {text}" for text in _saving_texts(plan, best))
+    if any(note.startswith(UPPER_BOUND) for note in plan.warnings):
+        yield "  for the highest possible rate of these users: the last notes say how to plan for fewer GPUs"
 
 
 def is_owned(best: Ranked) -> bool:

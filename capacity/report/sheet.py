@@ -11,6 +11,7 @@ from capacity.base.money import convert_amounts
 from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS, VERBS
 from capacity.base.untrusted_text import printable
+from capacity.report.display import basis_text
 from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.figures.chart import Chart, version_and_date
 from capacity.report.figures.picture import MATPLOTLIB_NEEDED, can_draw
@@ -81,7 +82,10 @@ def answer_html(
     shown, remarks = split_notes(parts)
     asked = [*files, ("Command", command), ("In Python", python)]
     basis = getattr(answer, "basis", None)
-    basis_line = [] if basis is None else [f"Basis: {basis}. {INTERVALS}"]
+    gpu = getattr(answer, "gpu", "")
+    basis_line = (
+        [] if basis is None else [f"Basis: {basis_text(basis, getattr(gpu, 'name', gpu))}. {INTERVALS}"]
+    )
     return Sheet(
         question=page_heading(answer.schema_name()),
         subject=describe_answer(answer),

@@ -88,6 +88,15 @@ def _workers() -> Iterator[None]:
     runner().close()
 
 
+@pytest.fixture(autouse=True)
+def _no_job_outlives_its_test() -> Iterator[None]:
+    """Cancel what a test has left running, for which the next page would wait."""
+    yield
+    for job in list(runner()._jobs.values()):
+        if not job.ended.wait(0.3):  # a process that ends soon is cheaper than a new one
+            runner().cancel(job)
+
+
 @pytest.fixture
 def dashboard() -> Callable[..., Dashboard]:
     """Open a page, with widgets set as a link sets them."""

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from write_faults import COMMANDS
 
 from capacity.base.errors import InvalidInput
 from capacity.base.output_files import replaced_file, write_file
@@ -64,9 +65,16 @@ def test_a_link_stays_a_link_and_a_device_is_written_directly(tmp_path: Path) ->
         assert reader.communicate()[0] == "through"
 
 
-@pytest.mark.ci
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(("records", "plan", "config"), marks=pytest.mark.ci),
+        pytest.param(tuple(COMMANDS), marks=pytest.mark.slow),
+    ],
+    ids=len,
+)
 @pytest.mark.skipif(sys.platform != "linux" or shutil.which("gcc") is None, reason="needs LD_PRELOAD and gcc")
-def test_any_write_of_any_output_may_fail(tmp_path: Path) -> None:
+def test_any_write_of_any_output_may_fail(tmp_path: Path, names: tuple[str, ...]) -> None:
     """Each failure is one line, leaves every file complete or as it was, and the next run succeeds."""
     shim = tmp_path / "faulty_writes.so"
     source = TESTS / "base" / "faulty_writes.c"
@@ -74,7 +82,7 @@ def test_any_write_of_any_output_may_fail(tmp_path: Path) -> None:
     folder = tmp_path / "outputs"
     folder.mkdir()
     done = subprocess.run(
-        [sys.executable, str(TESTS / "write_faults.py"), str(shim)],
+        [sys.executable, str(TESTS / "write_faults.py"), str(shim), *names],
         cwd=folder,
         env={
             **os.environ,
@@ -89,4 +97,4 @@ def test_any_write_of_any_output_may_fail(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     print(done.stdout)
-    assert len(done.stdout.splitlines()) >= 8
+    assert len(done.stdout.splitlines()) == len(names)

@@ -70,7 +70,7 @@ def test_a_run_of_the_simulator_is_predicted_exactly(tmp_path: Path) -> None:
     assert run.workload == "replayed request by request"
     for name in ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "mean_e2el_ms", "output_throughput"):
         assert run.error(name) == pytest.approx(0.0, abs=1e-6), name
-    assert run.causes == ("none needed: the gap is within the known error of the model",)
+    assert run.causes == ("none: the differences are within the known error of the model",)
 
 
 def test_a_closed_loop_of_the_simulator_is_predicted_exactly(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from capacity.hardware import (
     load_profile,
     parse_profile,
     require_new_profile,
+    use_text,
     user_profiles_directory,
     write_profile,
 )
@@ -97,7 +98,7 @@ class Calibration(AnswerRecord):
         ]
         shown += [f"{family}: not changed: {reason}" for family, reason in self.refused.items()]
         shown += [f"note: {notice}" for notice in self.notices]
-        shown.append(f"written: {self.path}; use it with --gpu {self.profile}")
+        shown.append(use_text(self.profile, self.path))
         return shown
 
 

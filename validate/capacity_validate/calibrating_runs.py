@@ -14,7 +14,13 @@ from capacity.answers.interval_parts import Z_90
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Traffic, build
-from capacity.hardware import HardwareProfile, require_new_profile, user_profiles_directory, write_profile
+from capacity.hardware import (
+    HardwareProfile,
+    require_new_profile,
+    use_text,
+    user_profiles_directory,
+    write_profile,
+)
 from capacity.hardware.adjustment import NAMES, PARAMETERS, Adjustment
 from capacity.hardware.measured_loads import MeasuredLoad
 from capacity.pool.resolve import ResolvedPool
@@ -86,7 +92,7 @@ class RunCalibration(AnswerRecord):
         from capacity_validate.calibration_page import calibration_view
 
         text = render_text(view_parts(calibration_view(self), self))
-        return [*text.splitlines(), f"written: {self.path}; use it with --gpu {self.profile}"]
+        return [*text.splitlines(), use_text(self.profile, self.path)]
 
     @property
     def contradictions(self) -> tuple[str, ...]:

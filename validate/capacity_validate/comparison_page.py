@@ -5,7 +5,7 @@ from operator import itemgetter
 
 from capacity.answers.records import Quantity
 from capacity.base.latency_metrics import METRICS
-from capacity.report.display import text_and_interval
+from capacity.report.display import basis_text, text_and_interval
 from capacity.report.tables_html import NOTE
 from capacity.report.views import units
 from capacity.report.views.units import Unit
@@ -70,7 +70,10 @@ def metric_rows(metrics: Sequence[MetricRow]) -> list[dict[str, object]]:
 def comparison_view(answer: Comparison) -> View:
     """Return the view of a comparison: the deployment, the memory that the server logged, each run, and the verdict
     last."""
-    title = f"[bold]{answer.model}[/bold] on {answer.num_gpus} x {answer.gpu}, {answer.engine}; basis: {answer.basis}"
+    basis = basis_text(answer.basis, answer.gpu)
+    title = (
+        f"[bold]{answer.model}[/bold] on {answer.num_gpus} x {answer.gpu}, {answer.engine}; basis: {basis}"
+    )
     blocks: list[Block] = list(server_blocks(answer))
     for number, run in enumerate(answer.runs):
         blocks += ["", *run_blocks(run, number)]

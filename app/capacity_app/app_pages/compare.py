@@ -20,6 +20,7 @@ from capacity_validate.server_files import MISSING, ServerFiles, ServerSetting, 
 
 from capacity.base.mappings import omit, select
 from capacity.deployment import Pool, build
+from capacity.report.display import basis_text
 from capacity.report.tables import render
 from capacity.report.views.view import View
 from capacity.service.jobs import Task
@@ -210,7 +211,8 @@ if read is not None:
         page = partial(render, comparison, "html", command=command, python=python)
         parts.record_downloads("comparison", comparison, page)
         st.info(escape_markdown(comparison.verdict), icon=":material/balance:")
-        where = f"{comparison.model} on {comparison.gpu}, {comparison.engine}. Basis: {comparison.basis}."
+        basis = basis_text(comparison.basis, comparison.gpu)
+        where = f"{comparison.model} on {comparison.gpu}, {comparison.engine}. Basis: {basis}."
         views.draw_view(View("", [where, *server_blocks(comparison)]), comparison)
     if files:
         draw_calibration(read, files, {} if read.kernels else asked, {} if read.kernels else said)

@@ -5,6 +5,7 @@ from typing import Any
 import streamlit as st
 
 from capacity.answers.records import Attribution, Estimate
+from capacity.report.display import basis_text
 from capacity.report.figures.estimates import PHASES, Phase
 from capacity.report.views.one_load import estimate_charts, estimate_facts, explain_charts
 from capacity.service.jobs import Task
@@ -71,7 +72,9 @@ def draw_summary(found: Found) -> dict[str, Estimate]:
         slo=inputs.slo,
     )
     queue = "" if answer.verdict is None else ", including queueing"
-    st.caption(f"Below each number is its 90 % interval{queue}. Basis: {answer.basis}.")
+    st.caption(
+        f"Below each number is its 90 % interval{queue}. Basis: {basis_text(answer.basis, answer.gpu.name)}."
+    )
     if load == TOGETHER:
         st.caption(
             "All requests of the batch start together without a queue, so TTFT is the prefill time of all prompts. "

@@ -133,6 +133,9 @@ def warnings_of(context: EvaluationContext, ranked: Sequence[Ranked]) -> tuple[s
     return tuple(texts)
 
 
+UPPER_BOUND = "sized for responses that take no time, an upper bound"
+
+
 def response_note(context: EvaluationContext, ranked: Sequence[Ranked]) -> list[str]:
     """Return a note with the response time of the best deployment, if the rate of `users` was computed without one."""
     traffic = None if context.steady is None else context.steady.traffic
@@ -142,9 +145,8 @@ def response_note(context: EvaluationContext, ranked: Sequence[Ranked]) -> list[
     response_s = float(f"{predicted.mean_e2e_s:.2g}")
     rate = traffic.users / (traffic.think_time_s + response_s)
     return [
-        f"The request rate assumes that responses take no time. The predicted mean response time of the best "
-        f"deployment is {response_s:g} s: --response-s {response_s:g} plans for {rate:.4g} requests/s, and --user-loop "
-        "closed simulates users who wait for their responses."
+        f"{UPPER_BOUND}: with the predicted {response_s:g} s ({rate:.4g} requests/s), fewer GPUs may suffice: add "
+        f"--response-s {response_s:g}, or --user-loop closed to simulate users who wait for their responses"
     ]
 
 

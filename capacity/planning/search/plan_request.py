@@ -128,6 +128,12 @@ def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
     return slos
 
 
+PRICE_OPTIONS = (
+    "--price-tier on-demand (reserved-1y, spot, owned, ...), --price h100=2.50, --price-file "
+    "or --objective gpus"
+)
+
+
 def check_search(search: Search, cost: Cost) -> None:
     """Raise InvalidInput for missing or conflicting settings that would otherwise reject all candidates, and
     UnknownName for an unknown region."""
@@ -141,12 +147,10 @@ def check_search(search: Search, cost: Cost) -> None:
             if search.acceptance is not None:
                 way.with_acceptance(search.acceptance)
     if not search.gpus:
-        raise InvalidInput("no GPUs: give --gpus h100,h200 or --gpus all")
+        price = "" if search.objective != "cost" or cost.is_given else f", and {PRICE_OPTIONS}"
+        raise InvalidInput(f"no GPUs: give --gpus h100,h200 or --gpus all{price}")
     if search.objective == "cost" and not cost.is_given:
-        raise InvalidInput(
-            "the objective is cost, but there is no price: give --price-tier on-demand (reserved-1y, spot, owned, "
-            "...), --price h100=2.50, --price-file, or --objective gpus"
-        )
+        raise InvalidInput(f"the objective is cost, but there is no price: give {PRICE_OPTIONS}")
     if search.grid_region is not None:
         co2_g_per_kwh(search.grid_region)
     if search.budget is not None and not cost.is_given:

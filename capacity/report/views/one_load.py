@@ -13,6 +13,7 @@ from capacity.hardware.cost_estimate import CostEstimate
 from capacity.report.display import (
     STANDARD,
     Units,
+    basis_text,
     join_words,
     offers_text,
     price_text,
@@ -61,7 +62,8 @@ def estimate_view(answer: Estimate) -> View:
     launch = answer.launch
     title = (
         f"{model_headline(answer)}\n{load_text(answer)}, {answer.input_len:,} tokens in, {answer.output_len:,} out; "
-        f"basis: {answer.basis}\nlaunched with max_num_seqs {launch.max_num_seqs:,}, max_num_batched_tokens "
+        f"basis: {basis_text(answer.basis, answer.gpu.name)}\n"
+        f"launched with max_num_seqs {launch.max_num_seqs:,}, max_num_batched_tokens "
         f"{launch.max_num_batched_tokens:,}, gpu_memory_utilization {launch.gpu_memory_utilization:.3g}; client "
         f"latency {launch.client_latency_s * 1e3:.3g} ms"
     )

@@ -15,9 +15,11 @@ TESTS = Path(__file__).parents[2]
 WRAPPED = [f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "realloc", "free")]
 
 
-@pytest.mark.ci
+@pytest.mark.parametrize(
+    "every", [pytest.param(4, marks=pytest.mark.ci), pytest.param(1, marks=pytest.mark.slow)]
+)
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the linker's --wrap")
-def test_every_allocation_may_fail(tmp_path: Path) -> None:
+def test_every_allocation_may_fail(tmp_path: Path, every: int) -> None:
     if build.working_compiler() is None:
         pytest.skip("no C compiler")
     own = [path for path in build.source_files(library.FOLDER) if path.suffix == ".c"]
@@ -27,7 +29,7 @@ def test_every_allocation_may_fail(tmp_path: Path) -> None:
     build.compile_library(sources, target, [*build.FLAGS, version, f"-I{library.FOLDER}", *WRAPPED])
     path = os.pathsep.join(path for path in sys.path if path)
     done = subprocess.run(
-        [sys.executable, str(TESTS / "core_faults.py"), str(target)],
+        [sys.executable, str(TESTS / "core_faults.py"), str(target), str(every)],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
