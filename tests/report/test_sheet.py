@@ -46,7 +46,7 @@ def test_a_page_holds_question_answer_charts_sources_and_commands(estimate: Any)
         assert shown in read
     assert estimate.cost is not None
     assert estimate.cost.source in read
-    assert "Basis: calibrated" in read
+    assert "Basis: fitted to published measurements" in read
     for warning in estimate.warnings:
         assert " ".join(warning.split()) in read
     assert "h100-sxm-80gb: " in read
