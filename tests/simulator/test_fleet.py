@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import simpy
 from cluster_runs import ROUTERS, STEPS, assert_conserved, assert_equal, requests, setups, workloads
 from engine_loops import LOOPS
 from examples import examples
@@ -18,7 +21,16 @@ from long_forms import mostly_slow
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routing import PoolLimits
 from capacity.simulator import EngineSetup, simulate
-from capacity.simulator.fleet import Autoscaling, Failures
+from capacity.simulator.fleet import (
+    Autoscaling,
+    Failures,
+    NoProgress,
+    ProgressGuard,
+    autoscale_pool,
+    fail_replica,
+    sample_states,
+)
+from capacity.simulator.instants import CLOCK_ENDS_PS
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import AffineStepTimes
 from capacity.workload import LognormalLengths, SharedPrefixes, Workload, on_off, synthetic
@@ -227,3 +239,156 @@ def test_each_pool_is_scaled_by_its_own_load(loop: str) -> None:
         started = [replica.label for replica in found.replicas if replica.pool == pool]
         assert started == [setup.label] * len(alone.replicas)
         assert len(started) > 1
+
+
+class FakeCluster:
+    """A cluster without engines: `load` is the number of requests at a time (s); it records every change."""
+
+    def __init__(self, load: Any = lambda _: 0, *, start_ps: int = 0, replicas: int = 1) -> None:
+        self.env = simpy.Environment(initial_time=start_ps)
+        self.load = load
+        self.is_over = False
+        self.coming = self.waiting_for_replica = 0
+        self.in_vain = ProgressGuard()
+        self.account = SimpleNamespace(sample=lambda _, at_ps: self.changes.append(("sample", at_ps)))
+        self.members: list[Any] = []
+        self.routers = [SimpleNamespace(requests=[2, 0, 1, 0, 3, 0, 0])] * 9
+        self.changes: list[tuple[Any, ...]] = []
+        for _ in range(replicas):
+            self.add("engine", 0)
+        self.changes.clear()
+
+    def replicas_of(self, setup: Any) -> list[int]:  # noqa: ARG002
+        return list(range(len(self.members)))
+
+    def pool_load(self, setup: Any) -> int:  # noqa: ARG002
+        return self.load(self.env.now / 1e12)
+
+    def add(self, setup: Any, now_ps: int, *, ready: bool = True) -> int:
+        member = SimpleNamespace(setup=setup, alive=True, open=ready, starting=not ready, draining=False)
+        self.members.append(member)
+        self.changes.append(("add", now_ps))
+        return len(self.members) - 1
+
+    def open(self, number: int, now_ps: int) -> None:
+        self.members[number].open, self.members[number].starting = True, False
+        self.changes.append(("open", now_ps, number))
+
+    def drain(self, number: int, now_ps: int, why: str) -> None:
+        self.members[number].open = False
+        self.changes.append((why, now_ps, number))
+
+    def fail(self, number: int, now_ps: int) -> None:
+        self.members[number].alive = False
+        self.changes.append(("failed", now_ps, number))
+
+
+class GivenLifetime(Failures):
+    """Every replica fails after the mean time."""
+
+    def lifetime_s(self, number: int) -> float:  # noqa: ARG002
+        return self.mean_time_between_failures_s
+
+
+def run_until(cluster: FakeCluster, process: Any, until_ps: int | None) -> list[tuple[Any, ...]]:
+    cluster.env.process(process)
+    cluster.env.run(until_ps)
+    return cluster.changes
+
+
+def test_times_below_a_picosecond_count_as_one() -> None:
+    sampled = FakeCluster()
+    assert run_until(sampled, sample_states(sampled, 1e-13), 3) == [("sample", at) for at in (0, 1, 2)]  # type: ignore[arg-type]
+    failing = FakeCluster()
+    plan = GivenLifetime(mean_time_between_failures_s=1e-13, recovery_s=2e-12)
+    assert run_until(failing, fail_replica(failing, 0, plan), None) == [("failed", 1, 0), ("add", 3)]  # type: ignore[arg-type]
+    assert failing.coming == 0
+    scaled = FakeCluster(lambda _: 2)
+    scaling = Autoscaling(max_replicas=2, target_requests=1, startup_s=2e-12, interval_s=1e-13)
+    assert run_until(scaled, autoscale_pool(scaled, "engine", scaling), 9) == [("add", 1), ("open", 3, 1)]  # type: ignore[arg-type]
+
+
+def test_a_change_at_the_end_of_the_clock_is_refused_unless_all_work_is_done() -> None:
+    late = GivenLifetime(mean_time_between_failures_s=5e-12, recovery_s=0.0)
+    never = GivenLifetime(mean_time_between_failures_s=1e300, recovery_s=0.0)
+    for start_ps, plan in ((CLOCK_ENDS_PS - 5, late), (0, never)):
+        cluster = FakeCluster(start_ps=start_ps)
+        with pytest.raises(InvalidInput, match="simulated time ends"):
+            run_until(cluster, fail_replica(cluster, 0, plan), None)  # type: ignore[arg-type]
+        cluster = FakeCluster(start_ps=start_ps)
+        cluster.is_over = True
+        assert run_until(cluster, fail_replica(cluster, 0, plan), None) == []  # type: ignore[arg-type]
+    cluster = FakeCluster(start_ps=CLOCK_ENDS_PS - 6)
+    assert run_until(cluster, fail_replica(cluster, 0, late), None)[0] == ("failed", CLOCK_ENDS_PS - 1, 0)  # type: ignore[arg-type]
+
+
+def test_the_autoscaler_decides_as_worked_by_hand() -> None:
+    """Two requests a replica, 1 to 5 replicas, 1.5 s to start, a surplus of 2 s before any is removed."""
+    second = 10**12
+    loads = [0, 4, 99, 2, 2, 2, 4, 2, 2]  # wanted by the decisions from 1 s on: 2, 5, 1, 1, 1, 2, 1, 1
+    cluster = FakeCluster(lambda now_s: loads[int(now_s)])
+    plan = Autoscaling(
+        max_replicas=5, target_requests=2, startup_s=1.5, interval_s=1.0, scale_down_delay_s=2.0
+    )
+    changes = run_until(cluster, autoscale_pool(cluster, "engine", plan), 8 * second + 1)  # type: ignore[arg-type]
+    assert changes == [
+        ("add", 1 * second),
+        ("add", 2 * second),
+        ("add", 2 * second),
+        ("add", 2 * second),
+        ("open", 2.5 * second, 1),
+        ("open", 3.5 * second, 2),
+        ("open", 3.5 * second, 3),
+        ("open", 3.5 * second, 4),
+        # at 4 s the surplus lasts 2 s: four go, of no requests the newest first
+        ("scaled down", 4 * second, 3),
+        ("scaled down", 4 * second, 1),
+        ("scaled down", 4 * second, 2),
+        ("scaled down", 4 * second, 0),
+        ("add", 6 * second),
+        ("open", 7.5 * second, 5),
+        ("scaled down", 8 * second, 5),
+    ]
+    slow = replace(plan, startup_s=9.0, scale_down_delay_s=0.0)
+    cluster = FakeCluster(lambda now_s: [0, 99, 2, 2, 2][int(now_s)], replicas=2)
+    changes = run_until(cluster, autoscale_pool(cluster, "engine", slow), 4 * second)  # type: ignore[arg-type]
+    # of the two that take requests one stays, although three more start
+    assert changes == [("add", 1 * second)] * 3 + [("scaled down", 2 * second, 1)]
+
+
+def test_progress_is_counted_by_event_and_since_the_last_answer() -> None:
+    guard = ProgressGuard()
+    for _ in range(2):
+        for at_ps in range(1000):
+            guard.count_lost_replica(with_requests=True, now_ps=(at_ps + 1) * 10**12)
+        for _ in range(100_000):
+            guard.count_lost_replica(with_requests=False, now_ps=0)
+        last = guard.counts
+        guard.request_ended()
+    guard.counts = last
+    lost = r"lost with their requests 1,000 times from 1.000 s to 5.000 s, .* or let requests fail instead"
+    with pytest.raises(NoProgress, match=lost):
+        guard.count_lost_replica(with_requests=True, now_ps=5 * 10**12)
+    with pytest.raises(NoProgress, match="idle replicas were lost 100,000 times .* relative to the time between"):
+        guard.count_lost_replica(with_requests=False, now_ps=0)
+
+
+def test_lifetimes_are_exponential_and_independent() -> None:
+    """A share of 1/e lives longer than the mean; both have a standard error of at most 3 % of 1,000 lifetimes."""
+    plan = Failures(mean_time_between_failures_s=1.0, recovery_s=0.0)
+    lives = np.array([plan.lifetime_s(number) for number in range(1000)])
+    assert lives.mean() == pytest.approx(1.0, abs=0.12)
+    assert (lives > 1.0).mean() == pytest.approx(1 / math.e, abs=0.06)
+    assert len(set(lives)) == 1000
+    assert abs(np.corrcoef(lives[1:], lives[:-1])[0, 1]) < 0.13
+    assert lives[0] == replace(plan, seed=0).lifetime_s(0) != replace(plan, seed=1).lifetime_s(0)
+    for least in (1e-300, 0.5):  # any value above 0
+        Autoscaling(max_replicas=1, target_requests=least, startup_s=0)
+    for name in ("startup_s", "interval_s", "scale_down_delay_s"):
+        with pytest.raises(InvalidInput, match=name.partition("_")[0]):
+            Autoscaling(**{"max_replicas": 1, "target_requests": 1, "startup_s": 1, name: -1.0})  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="interval must be above 0"):
+        Autoscaling(max_replicas=1, target_requests=1, startup_s=1, interval_s=0.0)
+    for target in (0.0, math.inf):
+        with pytest.raises(InvalidInput, match="target of outstanding requests per replica must be finite"):
+            Autoscaling(max_replicas=1, target_requests=target, startup_s=1)

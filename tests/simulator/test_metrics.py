@@ -49,12 +49,18 @@ def test_a_record_says_what_never_happened() -> None:
     assert table[2].ttft_s is table[2].e2e_s is None
     assert not table[2].completed
     assert table[-1] == THREE[2]
+    assert table.finish_ps.tolist() == [2_500 * 10**9, 2_100 * 10**9, -1]  # -1: as the compiled core writes it
+    at_once = record(0, 0.0, 0.0, 0.0, 1)
+    assert list(RequestTable.from_records([at_once])) == [at_once]  # 0 s is not a missing instant
 
 
 def test_goodput_is_inclusive_and_counts_single_tokens_as_tpot_zero() -> None:
     table = RequestTable.from_records(THREE)
     assert summarize(table, goodput_ms={"ttft": 500, "tpot": 100}).request_goodput == pytest.approx(2 / 1.5)
-    assert summarize(table, goodput_ms={"ttft": 499}).request_goodput == pytest.approx(1 / 1.5)
+    assert summarize(table, goodput_ms={"ttft": 499.9}).request_goodput == pytest.approx(1 / 1.5)
+    empty = RequestTable.from_records([record(0, 0.0, 2.0, 2.0, 0)])  # an answer without tokens has no TPOT either
+    assert summarize(empty, goodput_ms={"tpot": 100}).request_goodput == pytest.approx(1 / 2.0)
+    assert summarize(empty).tpot_ms is None
     with pytest.raises(InvalidInput, match="itl"):
         summarize(table, goodput_ms={"itl": 1})
 
@@ -70,6 +76,7 @@ def test_a_record_and_its_table_have_the_same_latencies() -> None:
     """TPOT of two tokens is the gap between them; the row numbers and instants before 0 s stay as they are."""
     two = record(0, -1.0, 0.5, 0.75, 2)
     assert (two.ttft_s, two.tpot_s, two.e2e_s) == (1.5, 0.25, 1.75)
+    assert record(0, 1.0, 2.0, 4.0, 5).tpot_s == 0.5  # four gaps in two seconds
     assert two.cached_tokens == two.preemptions == 0
     table = RequestTable.from_records([two, *THREE[1:]])
     assert table.latency_s("tpot").tolist() == pytest.approx([0.25, math.nan, math.nan], nan_ok=True)
