@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from brute_force import brute_force
 from hypothesis import example, given
 from hypothesis import strategies as st
 from long_forms import mostly_slow
-from planned_options import option, trial
+from planned_options import level, option, trial
 from quick_plans import PLAIN, PRICES, SHORT, quick
 
 from capacity.deployment import Pool
+from capacity.planning.evaluation.cost_bounds import Bound
+from capacity.planning.evaluation.evaluation_context import OutOfTime
 from capacity.planning.evaluation.evaluation_pool import Ahead, EvaluationPool, EvaluationRequest
 from capacity.planning.evaluation.slo_evaluation import Evaluation
 from capacity.planning.plan import plan
-from capacity.planning.search.best_first_search import BestFirstSearch
+from capacity.planning.search.best_first_search import BestFirstSearch, LeastLatencySearch
+from capacity.planning.search.candidate_family import EvaluatedCandidate
 from capacity.planning.search.replica_search import (
     FirstTokenSearch,
     PairReplicaSearch,
@@ -29,28 +34,48 @@ from capacity.planning.space import Candidate
 
 
 class Judge:
-    """Stands for a evaluator: an engine does with `needs` replicas or more, though a sample may flatter it."""
+    """Stands for the evaluation pool: an engine needs `needs` replicas, and seems to need fewer on a sample.
 
-    workers = 2
+    On the whole traffic it needs `more`. Calls with the numbers `late` raise OutOfTime.
+    """
 
-    def __init__(self, needs: dict[int, int], flattered: dict[int, int]) -> None:
-        self.needs = needs
-        self.flattered = flattered
+    def __init__(
+        self,
+        needs: dict[int, int],
+        flattered: dict[int, int],
+        more: dict[int, int] | None = None,
+        late: Collection[int] = (),
+        workers: int = 12,
+    ) -> None:
+        self.needs, self.flattered, self.more = needs, flattered, more or {}
+        self.late, self.calls, self.checks, self.workers = late, 0, 0, workers
         self.asked: list[EvaluationRequest] = []
+        self.ahead: list[list[EvaluationRequest]] = []  # what was expected after each request
+        self.found: list[
+            tuple[int, int, bool]
+        ] = []  # of each request: engine, replicas, whether it met the SLO
 
     def check(self) -> None:
-        pass
+        self.calls += 1
+        if self.calls in self.late:
+            raise OutOfTime
+        self.checks += 1
 
     def trial(self, ask: EvaluationRequest, ahead: Ahead = tuple) -> Evaluation:
-        ahead()  # what is likely changes nothing
+        self.check()
+        self.ahead.append(list(ahead()))
         self.asked.append(ask)
         number = ask.candidate.pool.max_num_seqs
         assert number is not None
         needs = self.needs[number] - (self.flattered[number] if ask.sample else 0)
+        needs += self.more.get(number, 0) if ask.whole else 0
         met = ask.candidate.replicas >= needs
-        return trial(0.5 if met else 1.5, seen="sample" if ask.sample else "all")
+        self.found.append((number, ask.candidate.replicas, met))
+        window = cast("Any", "a window") if ask.whole else None
+        return trial(0.5 if met else 1.5, seen="sample" if ask.sample else "all", window=window)
 
 
+Engine = tuple[int, int, int, int, bool, float, int]
 ENGINES = st.lists(
     st.tuples(
         st.integers(1, 24),  # replicas that it needs; above 20 there are too few
@@ -59,37 +84,93 @@ ENGINES = st.lists(
         st.integers(0, 3),  # complexity penalty
         st.booleans(),  # looked at before its turn
         st.floats(0, 1),  # of the replicas that it needs, the bound
+        st.integers(0, 3),  # more that the whole traffic needs
     ),
     min_size=1,
     max_size=12,
 )
 
 
-@given(ENGINES)
+@given(
+    engines=ENGINES,
+    below=st.none() | st.integers(1, 30),
+    full=st.booleans(),
+    whole=st.booleans(),
+    late=st.sets(st.integers(1, 20), max_size=4),
+)
 @example(
-    [(1, 0, 1, 2, False, 0.0), (1, 0, 2, 0, False, 0.0), (2, 1, 1, 1, False, 0.0)]
+    engines=[(1, 0, 1, 2, False, 0.0, 0), (1, 0, 2, 0, False, 0.0, 0), (2, 1, 1, 1, False, 0.0, 0)],
+    below=None,
+    full=False,
+    whole=False,
+    late=set(),
 )  # one taken back hid another
-def test_it_finds_the_first_in_order_that_does(engines: list[tuple[int, int, int, int, bool, float]]) -> None:
+def test_it_finds_the_first_in_order_that_does(
+    engines: list[Engine], below: int | None, full: bool, whole: bool, late: set[int]
+) -> None:
     entries: list[UnresolvedCandidate | ReplicaSearch] = []
-    needs, flattered, expected = {}, {}, []
-    for number, (need, less, width, odd, looked, bound) in enumerate(engines, start=1):
+    needs, flattered, more, expected = {}, {}, {}, []
+    found, searches = list[EvaluatedCandidate](), dict[int, ReplicaSearch]()
+    chase: Any = None
+
+    def enter(entered: UnresolvedCandidate, _: object) -> None:
+        """Verify that the entry is first in order, and that it can be better than the best."""
+        waiting = [e.order for e in entries if isinstance(e, UnresolvedCandidate) and not e.entered]
+        limit = chase.best.order if chase.best else chase.below
+        assert limit is None or entered.order < limit
+        keys = [(order[2] if limit is None else 0, order) for order in (entered.order, *waiting)]
+        assert keys[0] == min(keys)
+
+    for number, (need, less, width, odd, looked, bound, extra) in enumerate(engines, start=1):
         pool = Pool(gpu="h100", max_num_seqs=number, tensor_parallel_size=width)
         engine = option(pool=pool, complexity=odd, least=max(1, min(int(bound * need), 20)))
-        needs[number], flattered[number] = need, less
-        expected += [engine.order(replicas) for replicas in range(need, 21)]
-        contender = ReplicaSearch(engine)
+        needs[number], flattered[number], more[number] = need, less, extra
+        expected += [engine.order(replicas) for replicas in range(need + extra * whole, 21)]
+        contender = searches[number] = ReplicaSearch(engine)
         order = (float(width), 0.0, odd, 1)
         prospect = UnresolvedCandidate(
-            engine.candidate_at(1), order, lambda contender=contender: (contender,), lambda *_: None
+            engine.candidate_at(1), order, lambda contender=contender: (contender,), enter
         )  # type: ignore[misc]
         entries.append(contender if looked else prospect)
-    judge = Judge(needs, flattered)
-    chase = BestFirstSearch(entries, cast("EvaluationPool", judge))
-    chase.run()
+    judge = Judge(needs, flattered, more, late)
+    limit = None if below is None else (below, -1.0)
+    chase = BestFirstSearch(
+        entries, cast("EvaluationPool", judge), improved=found.append, full=full, whole=whole, below=limit
+    )
+    while not chase.done:
+        with suppress(OutOfTime):
+            chase.run()
     best = None if chase.best is None else chase.best.order
-    assert best == min(expected, default=None)
-    assert chase.done
+    assert best == min((order for order in expected if limit is None or order < limit), default=None)
+    assert chase.verified
     assert len(set(judge.asked)) == len(judge.asked)
+    assert not (full and any(ask.sample or ask.first_draw for ask in judge.asked))
+    assert judge.checks == len(judge.asked) + sum(
+        isinstance(entry, UnresolvedCandidate) and entry.entered for entry in entries
+    )
+    assert len(chase.entries) == len(entries)
+    for number, contender in searches.items():
+        verdicts = {replicas: met for engine, replicas, met in judge.found if engine == number}
+        assert sorted(tried.replicas for tried in contender.met) == sorted(r for r in verdicts if verdicts[r])
+        misses = [replicas for engine, replicas, met in judge.found if engine == number and not met]
+        assert [tried.replicas for tried in contender.missed] == misses
+    if full and not whole:  # nothing is taken back
+        orders = [tried.order for tried in found]
+        assert orders == sorted(orders, reverse=True)
+        for step, (ask, expected_asks) in enumerate(zip(judge.asked[1:], judge.ahead)):
+            before = judge.asked[step].candidate
+            if before.replicas < needs[before.pool.max_num_seqs or 0]:  # the best stays
+                assert ask in expected_asks or ask.candidate.pool == before.pool
+    if chase.best is not None:
+        assert found[-1][:2] == chase.best[:2]
+        owner = searches[chase.best.candidate.pool.max_num_seqs]
+        assert any(tried is chase.best for tried in owner.met)
+        fewer = EvaluatedCandidate(owner.option, chase.best.replicas - 1, chase.best.trial)
+        chase.replace_best(fewer)
+        chase.run()
+        assert chase.best is found[-1] is fewer is owner.met[-1]
+        assert owner.settled
+        assert len(judge.asked) == len(judge.found)
 
 
 @given(
@@ -202,3 +283,134 @@ def test_latency_rents_the_fewest_gpus_near_the_least_of_all() -> None:
     for fewer in range(1, answer.best.num_gpus):
         other = quick(objective="latency", **(traffic | {"max_gpus": fewer}))
         assert other.best is None or other.best.objective > least * 1.02
+
+
+@given(st.lists(st.tuples(st.integers(1, 24), st.integers(1, 9), st.booleans(), st.booleans()), min_size=1))
+def test_searches_over_some_of_the_same_candidates_are_merged(
+    engines: list[tuple[int, int, bool, bool]],
+) -> None:
+    """An engine that one of them has resolved is one entry of both, and the others keep their order."""
+    needs = {number: need for number, (need, *_) in enumerate(engines, start=1)}
+    judge = cast("EvaluationPool", Judge(needs, dict.fromkeys(needs, 0)))
+    entered, prospects = list[UnresolvedCandidate](), list[UnresolvedCandidate]()
+    for number, (_, width, *_) in enumerate(engines, start=1):
+        engine = option(pool=Pool(gpu="h100", max_num_seqs=number, tensor_parallel_size=width))
+        searches = (ReplicaSearch(engine),)
+        prospects.append(
+            UnresolvedCandidate(
+                engine.candidate_at(1),
+                engine.order(1),
+                lambda searches=searches: searches,
+                lambda entry, _: entered.append(entry),
+            )
+        )  # type: ignore[misc]
+    first = BestFirstSearch([p for p, (*_, one, _) in zip(prospects, engines) if one], judge)
+    first.run()
+    everything = BestFirstSearch(
+        prospects
+        if not first.entries
+        else [*first.entries, *(p for p, (*_, one, _) in zip(prospects, engines) if not one)],
+        judge,
+    )
+    part = BestFirstSearch([e for e, (*_, other) in zip(everything.entries, engines) if other], judge)
+    part.run()
+    everything.merge(part)
+    everything.merge(part)
+    numbers = [entry.candidate.pool.max_num_seqs for entry in everything.entries]
+    assert sorted(numbers) == sorted(needs)
+    assert sum(isinstance(entry, ReplicaSearch) for entry in everything.entries) == len(entered)
+    count = len(entered)
+    everything.run()
+    orders = [entry.order for entry in entered[count:]]
+    assert orders == sorted(orders)
+    known = BestFirstSearch([*everything.entries], judge)
+    met = [tried.order for entry in known.entries if isinstance(entry, ReplicaSearch) for tried in entry.met]
+    assert (known.best.order if known.best else None) == min(met, default=None)
+    known.verify()
+    assert known.verified
+
+
+def test_what_is_expected_next_are_the_first_entries_of_the_queue() -> None:
+    """Two for each worker; each engine with the most replicas that are before the best, and none behind it."""
+    engines = [
+        ReplicaSearch(option(pool=Pool(gpu="h100", max_num_seqs=n), complexity=n)) for n in range(1, 8)
+    ]
+    judge = Judge({1: 3, **dict.fromkeys(range(2, 8), 30)}, dict.fromkeys(range(8), 0), workers=2)
+    chase = BestFirstSearch(engines, cast("EvaluationPool", judge), full=True)
+    chase.run()
+    number = lambda ask: (ask.candidate.pool.max_num_seqs, ask.candidate.replicas)  # noqa: E731
+    asked = [number(ask) for ask in judge.asked]
+    assert asked[:3] == [(1, 1), (1, 2), (1, 3)]
+    assert [number(ask) for ask in judge.ahead[0]] == [(2, 1), (3, 1), (4, 1), (5, 1)]
+    assert asked[3:] == [(n, 2) for n in range(2, 8)]  # with 3 they come behind the first engine
+    assert [number(ask) for ask in judge.ahead[3]] == [(3, 2), (4, 2), (5, 2), (6, 2)]
+    assert judge.ahead[-1] == []
+    assert BestFirstSearch([], cast("EvaluationPool", judge)).verified
+
+
+@given(
+    ratios=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=8),
+    first=st.sampled_from((math.inf, 1.2, 0.5)),
+)
+def test_the_least_latency_simulates_only_engines_with_a_lower_bound(
+    ratios: list[tuple[float, float]], first: float
+) -> None:
+    """The bounds are shares of the latencies, which reach 2: above 1, the SLO is missed."""
+    latency = {number: 2 * ratio for number, (ratio, _) in enumerate(ratios, start=1)}
+    bounds = {number: latency[number] * share for number, (_, share) in enumerate(ratios, start=1)}
+    best, simulated = [first], list[int]()
+
+    class Latency(Judge):
+        def trial(self, ask: EvaluationRequest, ahead: Ahead = tuple) -> Evaluation:
+            number = ask.candidate.pool.max_num_seqs or 0
+            assert ask.candidate.replicas == 20
+            assert not ask.sample
+            simulated.append(number)
+            others = {number: bound for number, bound in bounds.items() if number not in simulated}
+            expected = [
+                number for number in sorted(others, key=lambda n: others[n]) if others[number] < best[-1]
+            ]
+            assert [other.candidate.pool.max_num_seqs for other in ahead()] == expected
+            best.append(min(best[-1], latency[number] if latency[number] <= 1 else math.inf))
+            return trial(latency[number])
+
+    engines = [
+        ReplicaSearch(
+            option(pool=Pool(gpu="h100", max_num_seqs=number), bound=Bound(min_replicas=1, work_s=1.0, ratio=bound, reason=None))
+        )
+        for number, bound in bounds.items()
+    ]  # fmt: skip
+    fastest = LeastLatencySearch(cast("EvaluationPool", Latency({}, {})), first)
+    fastest.simulate_candidates(engines)
+    met = [ratio for ratio in latency.values() if ratio <= 1]
+    assert fastest.ratio == min([first, *met])
+    assert all(bounds[number] >= fastest.ratio for number in set(bounds) - set(simulated))
+    for number, engine in enumerate(engines, start=1):
+        assert engine.settled == (number in simulated and latency[number] > 1)
+        assert not engine.met
+
+
+@given(st.integers(1, 40), st.floats(0.1, 9), st.floats(0.1, 9))
+def test_the_least_latency_of_a_pair_is_that_of_the_best_split(
+    most: int, prefill: float, decode: float
+) -> None:
+    """TTFT is inverse to the prefill replicas and TPOT to the decode replicas: all splits are compared."""
+    pairs = [
+        option(prefill=Pool(gpu="h100"), prefill_replicas=count, most=most + 1 - count)
+        for count in range(1, most + 1)
+    ]
+    latencies = [(prefill / pair.prefill_replicas, decode / pair.most) for pair in pairs]
+    tried = list[Candidate]()
+
+    class Split(Judge):
+        def trial(self, ask: EvaluationRequest, ahead: Ahead = tuple) -> Evaluation:
+            assert list(ahead()) == []
+            tried.append(ask.candidate)
+            ttft, tpot = latencies[ask.candidate.prefill_replicas - 1]
+            levels = (level(ttft), replace(level(tpot), slo="tpot:p95:1s"))
+            return replace(trial(max(ttft, tpot)), levels=levels, met=True)
+
+    fastest = LeastLatencySearch(cast("EvaluationPool", Split({}, {})))
+    fastest.simulate_candidates([PairReplicaSearch(pairs, None)])
+    assert fastest.ratio == min(map(max, latencies))
+    assert len(tried) <= math.log2(most) + 1
