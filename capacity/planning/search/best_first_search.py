@@ -45,8 +45,6 @@ class BestFirstSearch:
     _owner: ReplicaSearch | None = None  # search that found the best
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _heap: list[tuple[tuple[int, Order], int, Entry]] = field(default_factory=list)
-    # entries without a further request, unless the best candidate is retracted
-    _aside: list[tuple[int, Entry]] = field(default_factory=list)
 
     def __post_init__(self, start: Iterable[Entry]) -> None:
         for entry in start:
@@ -132,7 +130,6 @@ class BestFirstSearch:
             heapq.heappop(self._heap)
             if isinstance(entry, UnresolvedCandidate) or self._ask(entry) is not None:
                 return number, entry
-            self._aside.append((number, entry))
         return None
 
     def _ask(self, contender: ReplicaSearch) -> EvaluationRequest | None:
@@ -205,9 +202,6 @@ class BestFirstSearch:
             return
         owner.retract(tried)
         owner.missed.append(tried)
-        for number, entry in self._aside:
-            self._push(entry, number)
-        self._aside = []
         self._rekey()  # the owner's order has changed
         self._choose()
 
