@@ -7,6 +7,7 @@ import gzip
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filled_pools import A100, B200, GIB, H100, H200, MODELS, VLLM, VLLM_011, plan_of, pool_of
@@ -19,6 +20,7 @@ from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import QuantizationScheme, find_format, scheme_for
 from capacity.pool.activations import activation_bytes
 from capacity.pool.memory import MemoryPlan, StaticMemory, memory_plan, sglang_static_fraction, static_memory
+from capacity.pool.resolve import ResolvedPool
 from capacity.pool.weights import stage_weights
 
 # vLLM 0.11 on H100, 79.18 GiB (llm-d-planner docs/empirical-vllm-memory-results.md): GiB per GPU of weights,
@@ -423,3 +425,104 @@ def test_sglang_reserves_for_graphs_of_attention_ranks_by_hand() -> None:
         total = H200.memory_engine_bytes / 2**20
         assert graphs > 0
         assert sglang_static_fraction(pool) == round((total - max(reserved, 10 * 1024)) / total, 3)
+
+
+# SGLang's reserves, from its source: `handle_gpu_memory_settings`, `adjust_mem_fraction_for_vlm`
+PREFILL_GRAPHS = (
+    *range(4, 33, 4), *range(48, 257, 16), *range(288, 513, 32), *range(576, 1025, 64), *range(1280, 4097, 256),
+    *range(4608, 7000, 512),
+)  # fmt: skip
+
+
+def sglang_pool(name: str, release: str, total_mib: float, **settings: Any) -> ResolvedPool:
+    """Return a pool on a GPU with this memory; `settings` replace those with their defaults filled in."""
+    options = {key: settings.pop(key) for key in list(settings) if key.endswith("parallel_size")}
+    profile = H100.model_copy(update={"memory_engine_bytes": round(total_mib * 2**20)})
+    pool = pool_of(load_model(name), H100, find_engine(release), **options)
+    speculator = settings.pop("speculator", None)
+    written = pool.pool.model_copy(update={"speculator": speculator})
+    return replace(pool, profile=profile, pool=written, **settings)
+
+
+def test_sglang_reserves_for_each_size_of_a_prefill_graph() -> None:
+    """8 MiB for each: the GPU is so small that 0.001 of its memory is less than that of one or two sizes."""
+    for size in PREFILL_GRAPHS:
+        for chunk in (size - 1, size, size + 1):
+            total = 1.5 * max(chunk, 2048) + 1500
+            pool = sglang_pool("llama-3.1-8b", "sglang", total, max_num_batched_tokens=chunk)
+            graphs = (
+                pool.engine.default_limits(pool.profile.memory_engine_bytes, "hopper").largest_graph(1) or 0
+            )
+            count = sum(each <= chunk for each in PREFILL_GRAPHS)
+            reserved = 512 + 1.5 * max(chunk, 2048) + 1024 / 8 + 2 * graphs + 8 * count
+            assert sglang_static_fraction(pool) == round((total - reserved) / total, 3), chunk
+
+
+@given(
+    release=st.sampled_from(("sglang@0.5.3", "sglang@0.5.5", "sglang@0.5.10", "sglang")),
+    name=st.sampled_from(("llama-3.1-8b", "deepseek-v2-lite")),
+    sizes=st.tuples(*(st.sampled_from((1, 2)) for _ in range(3))),
+    total=st.sampled_from((5000, 20_000, 60 * 1024, 60 * 1024 + 1, 140_000)),
+    chunk=st.sampled_from((512, 2048, 4096, 16_384)),
+    speculator=st.sampled_from((None, "eagle", "draft-model", "ngram")),
+)
+def test_sglang_reserves_as_its_source_says(
+    release: str, name: str, sizes: tuple[int, int, int], total: int, chunk: int, speculator: str | None
+) -> None:
+    tp, pp, dp = sizes
+    shape = {"tensor_parallel_size": tp, "pipeline_parallel_size": pp, "data_parallel_size": dp}
+    pool = sglang_pool(name, release, total, max_num_batched_tokens=chunk, speculator=speculator, **shape)
+    latents = name == "deepseek-v2-lite"
+    ranks = dp if latents else 1  # replicas of a dense model do not share their limits
+    graphs = pool.engine.default_limits(total * 2**20, "hopper").largest_graph(tp * ranks) or 0
+    reserved = 512 + 1.5 * max(chunk * ranks, 2048) + tp * ranks * pp / 8 * 1024 + 2 * graphs
+    if ranks > 1:
+        reserved += graphs * ranks * (4.5 if graphs > 300 and release != "sglang@0.5.3" else 3)
+    drafts = {"eagle": 2048, "draft-model": 6144} if release in ("sglang@0.5.3", "sglang@0.5.5") else {}
+    drafts = {"eagle": 4096, "draft-model": 6144} if release == "sglang@0.5.10" else drafts
+    without_graphs = release in ("sglang@0.5.3", "sglang@0.5.5") or ranks * pp > 1
+    if not without_graphs and not (speculator and drafts):
+        sizes_captured = sum(each <= min(chunk, 7000) for each in PREFILL_GRAPHS) + len(
+            range(7168, chunk + 1, 512)
+        )
+        reserved += 1536 if latents else 8 * sizes_captured
+    if total > 60 * 1024:
+        reserved = max(reserved, 10 * 1024)
+    reserved += drafts.get(speculator or "", 0)
+    assert sglang_static_fraction(pool) == round(max(total - reserved, 0) / total, 3)
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "factor"),
+    [
+        (24, 1024, 1.0),
+        (48, 1024, 0.9),
+        (24, 2048, 0.8),  # four times as large: 0.7, of which 0.8 is the least
+        (18, 1024, 1.025),
+        (6, 1024, 1.05),  # 1.075, of which 1.05 is the most
+        (24, 512, 1.05),
+    ],
+)
+def test_sglang_leaves_memory_for_a_vision_tower(layers: int, width: int, factor: float) -> None:
+    """0.95 x (1 - 0.1 x (layers x width^2 / (24 x 1024^2) - 1)), the second factor from 0.8 to 1.05."""
+    pool = sglang_pool("gemma-3-27b", "sglang", 20_000, max_num_batched_tokens=4096)
+    assert pool.model.vision is not None
+    tower = replace(pool.model.vision, num_layers=layers, hidden_size=width)
+    pool = replace(pool, model=replace(pool.model, vision=tower))
+    graphs = pool.engine.default_limits(pool.profile.memory_engine_bytes, "hopper").largest_graph(1) or 0
+    without = round(1 - (512 + 1.5 * 4096 + 128 + 2 * graphs) / 20_000, 3)
+    assert sglang_static_fraction(pool) == pytest.approx(0.95 * factor * without, rel=1e-12)
+
+
+@pytest.mark.parametrize("engine_name", ["vllm", "sglang", "tensorrt-llm"])
+def test_a_size_of_the_kv_cache_replaces_the_rule_of_the_engine(engine_name: str) -> None:
+    """Up to the last byte of the GPU it is used as asked; what is missing beyond it is negative."""
+    model, engine = load_model("llama-3.1-8b"), find_engine(engine_name)
+    held = plan_of(model, H100, engine, max_model_len=4096).needed_bytes
+    rest = H100.memory_engine_bytes - held
+    for asked in (2 * GIB, rest, rest + 1, rest + GIB):
+        plan = plan_of(model, H100, engine, kv_cache_memory_bytes=asked, max_model_len=4096)
+        assert plan.needed_bytes == held
+        assert plan.usable_bytes == min(held + asked, H100.memory_engine_bytes)
+        assert plan.kv_cache_bytes == (asked if asked <= rest else rest - asked)
+        assert plan.fits == (asked <= rest)
