@@ -356,6 +356,17 @@ def test_the_autoscaler_decides_as_worked_by_hand() -> None:
     assert changes == [("add", 1 * second)] * 3 + [("scaled down", 2 * second, 1)]
 
 
+@pytest.mark.parametrize(("waiting", "load", "added"), [(0, 9, False), (1, 2, False), (1, 9, True)])
+def test_the_autoscaler_ends_with_the_work_unless_requests_wait_for_a_new_replica(
+    waiting: int, load: int, added: bool
+) -> None:
+    cluster = FakeCluster(lambda _: load)
+    cluster.is_over, cluster.waiting_for_replica = True, waiting
+    plan = Autoscaling(max_replicas=2, target_requests=2, startup_s=5.0, interval_s=1.0)
+    changes = run_until(cluster, autoscale_pool(cluster, "engine", plan), 3 * 10**12)  # type: ignore[arg-type]
+    assert changes == [("add", 10**12)] * added
+
+
 def test_progress_is_counted_by_event_and_since_the_last_answer() -> None:
     guard = ProgressGuard()
     for _ in range(2):
