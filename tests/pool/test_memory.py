@@ -7,6 +7,7 @@ import gzip
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,12 +15,25 @@ from filled_pools import A100, B200, GIB, H100, H200, MODELS, VLLM, VLLM_011, pl
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment.engines import find_engine
 from capacity.hardware import load_profile
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import QuantizationScheme, find_format, scheme_for
-from capacity.pool.activations import activation_bytes
-from capacity.pool.memory import MemoryPlan, StaticMemory, memory_plan, sglang_static_fraction, static_memory
+from capacity.pool.activations import activation_bytes, graph_bytes
+from capacity.pool.kv_layout import StatePool
+from capacity.pool.memory import (
+    MemoryPlan,
+    StageMemory,
+    StaticMemory,
+    fewest_states,
+    limiting_states,
+    memory_plan,
+    nontorch_bytes,
+    sglang_static_fraction,
+    stage_memories,
+    static_memory,
+)
 from capacity.pool.resolve import ResolvedPool
 from capacity.pool.weights import stage_weights
 
@@ -526,3 +540,151 @@ def test_a_size_of_the_kv_cache_replaces_the_rule_of_the_engine(engine_name: str
         assert plan.usable_bytes == min(held + asked, H100.memory_engine_bytes)
         assert plan.kv_cache_bytes == (asked if asked <= rest else rest - asked)
         assert plan.fits == (asked <= rest)
+
+
+# parts and limits, to the byte
+
+
+@pytest.mark.parametrize("engine_name", ["vllm", "vllm@0.11", "tensorrt-llm", "sglang"])
+@pytest.mark.parametrize("measured", [None, 12_345, -(10**12)])
+def test_static_memory_is_the_sum_of_its_parts(engine_name: str, measured: int | None) -> None:
+    """A measured overhead is added to the activations, which are never negative; SGLang reserves them in its way."""
+    adjustment = None if measured is None else SimpleNamespace(overhead_bytes=measured)
+    engine = find_engine(engine_name)
+    pool = pool_of(load_model("llama-3.1-8b"), H100, engine, pipeline_parallel_size=2)
+    pool = replace(pool, profile=H100.model_copy(update={"adjustment": adjustment}))
+    graphs = round(graph_bytes(pool))
+    for stage in range(2):
+        held = static_memory(pool, stage)
+        activations = activation_bytes(pool, samples=stage == 1)
+        if engine_name == "sglang":
+            free = H100.memory_engine_bytes - held.nontorch_bytes
+            activations = free - math.floor(free * sglang_static_fraction(pool))
+        assert held.weights_bytes == round(stage_weights(pool, stage)) + (
+            pool.model.rotary_values * engine.rotary_value_bytes
+        )
+        assert held.activations_bytes == max(activations + (measured or 0), 0)
+        assert held.graph_bytes == graphs > 0
+        assert held.overhead_bytes == held.nontorch_bytes + (graphs if engine.graphs_in_budget else 0)
+        assert held.needed_bytes == held.weights_bytes + held.activations_bytes + held.overhead_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "nccl"),
+    [
+        ("llama-3.1-8b", (1, 1, 1), "none"),
+        ("llama-3.1-8b", (1, 1, 2), "none"),  # replicas of a dense model do not talk
+        ("llama-3.1-8b", (1, 2, 1), "without"),  # stages only send and receive
+        ("llama-3.1-8b", (2, 1, 1), "nvls"),
+        ("llama-3.1-8b", (2, 2, 1), "nvls"),
+        ("mixtral-8x7b", (1, 1, 2), "nvls"),  # experts of several ranks
+        ("mixtral-8x7b", (1, 1, 1), "none"),
+    ],
+)
+def test_nccl_takes_memory_where_gpus_talk(name: str, sizes: tuple[int, int, int], nccl: str) -> None:
+    tp, pp, dp = sizes
+    pool = pool_of(
+        load_model(name),
+        H200,
+        VLLM,
+        tensor_parallel_size=tp,
+        pipeline_parallel_size=pp,
+        data_parallel_size=dp,
+    )
+    expected = {
+        "none": VLLM.nontorch_bytes_tp1,
+        "without": VLLM.nontorch_bytes_tpn_without_nvls,
+        "nvls": VLLM.nontorch_bytes_tpn,
+    }
+    assert len(set(expected.values())) == 3
+    assert nontorch_bytes(pool) == expected[nccl]
+
+
+@pytest.mark.parametrize("name", ["gpt-oss-20b", "qwen3-next-80b-a3b", "gemma-3-27b"])
+@pytest.mark.parametrize("engine_name", ["vllm", "sglang"])
+def test_no_stage_has_less_than_the_plan_says(name: str, engine_name: str) -> None:
+    settings = {"pipeline_parallel_size": 3, "tensor_parallel_size": 2, "max_model_len": 5000}
+    pool = pool_of(load_model(name), H200, find_engine(engine_name), **settings)
+    stages, plan = stage_memories(pool), memory_plan(pool)
+    least = min(stages, key=lambda stage: stage.kv_cache_bytes)
+    assert len({stage.kv_cache_bytes for stage in stages}) > 1
+    assert (plan.kv_cache_bytes, plan.usable_bytes) == (least.kv_cache_bytes, least.usable_bytes)
+    assert plan.weights_bytes == least.held.weights_bytes
+    assert plan.kv_capacity_blocks == plan.usable_blocks + 1 == min(stage.blocks for stage in stages)
+    needed = [stage.layout.blocks_of_request(5000) for stage in stages]
+    assert plan.blocks_of_longest_request == max(needed)
+    free = plan.usable_blocks
+    assert (
+        plan.max_context_tokens == min(stage.layout.longest_request(free, 5000) for stage in stages) == 5000
+    )
+    states = [stage.states.requests for stage in stages if stage.states is not None]
+    assert (plan.states is None) == (limiting_states(pool) is None) == (not states)
+    if plan.states is not None:
+        assert plan.states.requests == min(states)
+        fewer = replace(stages[0], states=replace(plan.states, slots=0))
+        assert fewest_states([*stages, fewer]) is fewer.states
+
+
+def test_blocks_fill_what_the_states_leave() -> None:
+    held, layout = (
+        _held(1, 1, 1),
+        replace(plan_of(load_model("llama-3.1-8b"), H100, VLLM).layout, block_bytes=1000),
+    )
+    states = StatePool(slots=3, slot_bytes=1000.0, states_per_request=1)
+    for cache, pool, blocks in (
+        (7000, None, 7),
+        (6999, None, 6),
+        (-5, None, 0),
+        (7000, states, 4),
+        (6999, states, 3),
+    ):
+        stage = StageMemory(held=held, usable_bytes=0, kv_cache_bytes=cache, layout=layout, states=pool)
+        assert stage.blocks == blocks
+    byte = replace(layout, block_bytes=1)
+    for cache, blocks in ((7, 7), (0, 0), (-5, 0)):
+        stage = StageMemory(held=held, usable_bytes=0, kv_cache_bytes=cache, layout=byte, states=None)
+        assert stage.blocks == blocks
+
+
+@pytest.mark.parametrize("engine_name", ["vllm", "tensorrt-llm", "sglang"])
+def test_a_model_beyond_the_gpu_has_no_context(engine_name: str) -> None:
+    pool = pool_of(load_model("llama-3.1-70b"), H100, find_engine(engine_name), max_model_len=4096)
+    plan = pool.memory
+    assert not plan.fits
+    assert plan.max_context_tokens == 0
+    assert plan.kv_cache_bytes == plan.usable_bytes - plan.needed_bytes < 0
+    with pytest.raises(DoesNotFit) as caught:
+        plan.require_fit()
+    assert str(caught.value) == plan.reason
+    assert (caught.value.needed_bytes, caught.value.usable_bytes) == (plan.needed_bytes, plan.usable_bytes)
+    small = plan_of(load_model("llama-3.1-8b"), H100, VLLM)
+    assert small.require_fit() is small
+
+
+def test_limits_that_an_engine_rejects() -> None:
+    model = load_model("llama-3.1-8b")
+    equal = pool_of(model, H100, VLLM, max_num_seqs=64, max_num_batched_tokens=64, max_model_len=64)
+    assert equal.memory.fits
+    for refused, text in (
+        (replace(equal, max_num_seqs=65), "--max-num-batched-tokens 64 is less than --max-num-seqs 65"),
+        (equal.with_tensor_parallel_size(3), "--tensor-parallel-size 3 does not divide"),
+    ):
+        with pytest.raises(InvalidInput, match=text):
+            memory_plan(refused)
+    stateful = pool_of(load_model("qwen3-next-80b-a3b"), H200, find_engine("sglang"), tensor_parallel_size=2)
+    with pytest.raises(InvalidInput, match="--tensor-parallel-size 3 does not divide"):
+        limiting_states(stateful.with_tensor_parallel_size(3))
+
+
+def test_an_encoder_keeps_blocks_for_the_requests_of_a_step() -> None:
+    """No KV outlives a step: each of `max_num_seqs` requests needs its blocks, and the null block is one more."""
+    plan = plan_of(load_model("bge-m3"), H100, VLLM, max_model_len=512, max_num_seqs=10)
+    assert plan.blocks_of_longest_request == math.ceil(512 / plan.kv_block_tokens)
+    assert plan.kv_capacity_blocks == 10 * plan.blocks_of_longest_request + 1
+
+
+def test_tensor_parallelism_up_to_the_link_s_domain_has_no_warning() -> None:
+    bridged, model = load_profile("h100-nvl-94gb"), load_model("llama-3.1-70b")
+    assert not plan_of(model, bridged, VLLM, tensor_parallel_size=bridged.scale_up.domain_gpus).warnings
+    (warning,) = plan_of(model, bridged, VLLM, tensor_parallel_size=bridged.gpus_per_node).warnings
+    assert f"of {bridged.gpus_per_node} exceeds the nvlink-bridge domain" in warning
