@@ -363,8 +363,10 @@ def test_the_autoscaler_ends_with_the_work_unless_requests_wait_for_a_new_replic
     cluster = FakeCluster(lambda _: load)
     cluster.is_over, cluster.waiting_for_replica = True, waiting
     plan = Autoscaling(max_replicas=2, target_requests=2, startup_s=5.0, interval_s=1.0)
-    changes = run_until(cluster, autoscale_pool(cluster, "engine", plan), 3 * 10**12)  # type: ignore[arg-type]
-    assert changes == [("add", 10**12)] * added
+    process = cluster.env.process(autoscale_pool(cluster, "engine", plan))  # type: ignore[arg-type]
+    cluster.env.run(1_500 * 10**9)  # after one decision
+    assert cluster.changes == [("add", 10**12)] * added
+    assert process.is_alive == added
 
 
 def test_progress_is_counted_by_event_and_since_the_last_answer() -> None:
