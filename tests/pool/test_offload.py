@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import Pool
 from capacity.hardware import load_profile
+from capacity.pool.memory import memory_plan
 from capacity.pool.offload import gpu_weights, host_weight_share
 from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.pool.weights import stage_weights
 from capacity.step import decode_shape, prefill_shape
 
 GIB = 2**30
@@ -154,3 +157,18 @@ def test_kv_of_the_cpus_layers_must_find_room_in_its_memory() -> None:
     assert small.memory.kv_capacity_tokens < large.memory.kv_capacity_tokens / 8
     with pytest.raises(DoesNotFit):
         resolved("llama-3.1-405b", **LAYERS, n_gpu_layers=1, host_cpu="core-i9-13900k").memory.require_fit()
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_weights_and_kv_of_the_cpus_layers_fill_its_memory_to_the_byte(tp: int) -> None:
+    """The host holds the offloaded weights of all GPUs, and as many blocks as fit in the rest: 31 layers' KV."""
+    pool = resolved("llama-2-7b", **LAYERS, n_gpu_layers=1, host_cpu="core-i9-13900k")
+    pool = replace(pool, pool=pool.pool.model_copy(update={"gpu_memory_utilization": 1.0}))
+    pool = pool.with_tensor_parallel_size(tp)
+    weights = tp * round(stage_weights(pool, 0) - gpu_weights(pool, 0))
+    block = 31 * 2 * 32 // tp * 128 * 2 * 256
+    assert pool.host_cpu is not None
+    for more, blocks in ((-1, 299), (0, 300), (block - 1, 300), (block, 301)):
+        memory = {"memory_engine_bytes": weights + 300 * block + more}
+        plan = memory_plan(replace(pool, host_cpu=pool.host_cpu.model_copy(update=memory)))
+        assert plan.kv_capacity_blocks == blocks
