@@ -382,7 +382,9 @@ def test_progress_is_counted_by_event_and_since_the_last_answer() -> None:
     lost = r"lost with their requests 1,000 times from 1.000 s to 5.000 s, .* or let requests fail instead"
     with pytest.raises(NoProgress, match=lost):
         guard.count_lost_replica(with_requests=True, now_ps=5 * 10**12)
-    with pytest.raises(NoProgress, match="idle replicas were lost 100,000 times .* relative to the time between"):
+    with pytest.raises(
+        NoProgress, match=r"idle replicas were lost 100,000 times .* relative to the time between"
+    ):
         guard.count_lost_replica(with_requests=False, now_ps=0)
 
 

@@ -49,7 +49,11 @@ def test_a_record_says_what_never_happened() -> None:
     assert table[2].ttft_s is table[2].e2e_s is None
     assert not table[2].completed
     assert table[-1] == THREE[2]
-    assert table.finish_ps.tolist() == [2_500 * 10**9, 2_100 * 10**9, -1]  # -1: as the compiled core writes it
+    assert table.finish_ps.tolist() == [
+        2_500 * 10**9,
+        2_100 * 10**9,
+        -1,
+    ]  # -1: as the compiled core writes it
     at_once = record(0, 0.0, 0.0, 0.0, 1)
     assert list(RequestTable.from_records([at_once])) == [at_once]  # 0 s is not a missing instant
 
@@ -58,7 +62,9 @@ def test_goodput_is_inclusive_and_counts_single_tokens_as_tpot_zero() -> None:
     table = RequestTable.from_records(THREE)
     assert summarize(table, goodput_ms={"ttft": 500, "tpot": 100}).request_goodput == pytest.approx(2 / 1.5)
     assert summarize(table, goodput_ms={"ttft": 499.9}).request_goodput == pytest.approx(1 / 1.5)
-    empty = RequestTable.from_records([record(0, 0.0, 2.0, 2.0, 0)])  # an answer without tokens has no TPOT either
+    empty = RequestTable.from_records(
+        [record(0, 0.0, 2.0, 2.0, 0)]
+    )  # an answer without tokens has no TPOT either
     assert summarize(empty, goodput_ms={"tpot": 100}).request_goodput == pytest.approx(1 / 2.0)
     assert summarize(empty).tpot_ms is None
     with pytest.raises(InvalidInput, match="itl"):
