@@ -103,6 +103,8 @@ def _change(node: ast.AST, variant: int) -> bool:
         case ast.Call(func=ast.Name(id="min" | "max")) if variant == 0:
             node.func = ast.Name("max" if node.func.id == "min" else "min", ast.Load())  # type: ignore[attr-defined]
             return True
+        case ast.Call(func=ast.Name(id="min" | "max") | ast.Attribute(attr="minimum" | "maximum")):
+            return False  # the order of the arguments changes nothing
         case ast.Call() if len(node.args) > 1 and variant == 1:
             node.args[:2] = node.args[1::-1]
             return True
