@@ -120,6 +120,13 @@ def assert_best_first(judge: Judge, least: dict[int, int]) -> None:
     whole=False,
     late=set(),
 )  # one taken back hid another
+@example(
+    engines=[(4, 0, 1, 0, True, 0.0, 0), (24, 0, 1, 1, True, 0.0, 0)],
+    below=None,
+    full=True,
+    whole=False,
+    late=set(),
+)  # the first needs 4 or 5, which is known before the second is tried
 def test_it_finds_the_first_in_order_that_does(
     engines: list[Engine], below: int | None, full: bool, whole: bool, late: set[int]
 ) -> None:
