@@ -33,7 +33,10 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {  # name: file, tests that ta
         "simulator/metrics.py",
         ("tests/simulator/test_metrics.py", "tests/simulator/test_result.py"),
     ),
-    "verdict": ("simulator/verdict.py", ("tests/simulator/test_verdict.py",)),
+    "verdict": (
+        "simulator/verdict.py",
+        ("tests/simulator/test_verdict.py", "tests/simulator/test_verdict_by_hand.py"),
+    ),
     "search": ("planning/search/best_first_search.py", ("tests/planning/search/test_best_first_search.py",)),
     "bills": ("planning/bills/billing.py", ("tests/planning/bills/test_billing.py",)),
     "memory": ("pool/memory.py", ("tests/pool", "tests/deployment/engines", "tests/test_release_facts.py")),
