@@ -178,7 +178,9 @@ def test_loading_shares_cached_blocks_and_counts_those_that_are_free() -> None:
     assert pool.free_blocks == 7
     other = pool.table(Content("c"))
     assert pool.load(other, 17)
-    assert not pool.load(pool.table(Content("d", ("prefix",), (2,))), 10), "the cached blocks are 2 of the 2 free"
+    assert not pool.load(pool.table(Content("d", ("prefix",), (2,))), 10), (
+        "the cached blocks are 2 of the 2 free"
+    )
     pool.release(other)
     assert pool.load(other, 16)
     assert pool.load(pool.table(Content("d", ("prefix",), (2,))), 10)
@@ -197,7 +199,8 @@ def test_a_request_that_was_not_loaded_takes_its_hits() -> None:
 
 
 @pytest.mark.parametrize(
-    "make_pool", [lambda blocks: BlockPool(blocks, 4), lambda blocks: ContiguousPool(blocks, 4, reserved_tokens=9)]
+    "make_pool",
+    [lambda blocks: BlockPool(blocks, 4), lambda blocks: ContiguousPool(blocks, 4, reserved_tokens=9)],
 )
 def test_computed_kv_is_allocated_in_any_pool_if_it_fits(make_pool: Callable[[int], PagedPool]) -> None:
     small, pool = make_pool(2), make_pool(3)
