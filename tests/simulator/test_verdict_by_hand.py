@@ -107,7 +107,7 @@ def test_a_steady_state_needs_100_requests_and_10_residence_times(
     ("load", "error", "verdict", "reason"),
     [
         (0.5, 0.0, "stable", "2 requests/s offered, 50% of the capacity of 4 requests/s"),
-        (0.95, 0.0, "stable", "2 requests/s offered, 95% of the capacity of 2.11 requests/s"),
+        (0.9499, 0.0, "stable", "2 requests/s offered, 95% of the capacity of 2.11 requests/s"),
         (
             0.9501,
             0.0,
@@ -160,6 +160,7 @@ def test_rates_from_100_on_are_whole_numbers() -> None:
         "1,281 requests/s offered, 13% of the capacity of 10,000"
         in judge_open(arrival_s, 1e-6, capacity=1e4).reason
     )
+    assert "of 99.5 requests/s" in judge_open(arrival_s, 1e-6, capacity=99.5).reason
     assert "of 100 requests/s" in judge_open(arrival_s, 1e-6, capacity=100.0).reason
     assert judge_open(every(100 / 99, 100), 0.1).reason.startswith("1 requests/s")
 
@@ -286,7 +287,7 @@ def draw_run(rng: random.Random) -> tuple[list[float], list[float]]:
     step = rng.choice((0.1, 1.0, 4.0))
     digits = rng.choice((0, 3))
     arrival_s = sorted(round(rng.random() * count * step, digits) for _ in range(count - 1))
-    wave = rng.choice((1, 1, count * 2 // 5, count * 3 // 5))
+    wave = rng.choice((1, 1, count * 2 // 5, count // 2, count * 3 // 5))
     arrival_s[:wave] = arrival_s[:1] * wave
     arrival_s.append(arrival_s[-1] + 0.777)  # no arrival is at the edge of a window
     warm_up, trend = rng.choice((0, 10, 60)), rng.choice((0.0, 0.0, 0.02, 0.1)) * step
@@ -474,6 +475,24 @@ def test_utilisation_of_the_api_servers_from_first_to_last_token_bounds_a_closed
     assert found.verdict == ("saturated" if bound else "stable")
     assert found.reason.endswith(BOUND) == bound
     assert (found.capacity_requests_per_s, found.load_fraction) == (None, None)
+
+
+def test_api_servers_may_be_busy_below_95_percent_of_their_rate() -> None:
+    """190 requests over 100 s. Their ends are 95 s apart if the first ones stay longer, and 110 s if the last does."""
+    arrival_s = every(100 / 189, 190)
+    for rate, stay_s, bound in (
+        (2.05, [5.01 - 5 * number / 189 for number in range(190)], True),
+        (2.0, [*[0.01] * 189, 10.0], False),
+    ):
+        front_end = FrontEndLimit(requests_per_s=rate, output_tokens_per_s=1234.0)
+        found = judge_open(arrival_s, stay_s, capacity=4.0, front_end=front_end)
+        assert found.load_fraction is not None
+        assert found.load_fraction <= 0.95
+        assert (found.verdict, found.bound_by is not None) == ("stable", bound)
+    front_end = FrontEndLimit(requests_per_s=1.0, output_tokens_per_s=1234.0)
+    short = judge_closed(99, 4, 0.0, front_end=front_end)
+    assert short.verdict == "too short to tell"
+    assert short.reason.endswith(BOUND)
 
 
 def test_one_instant_or_no_answer_leaves_the_api_servers_idle() -> None:
