@@ -187,6 +187,19 @@ def test_loading_shares_cached_blocks_and_counts_those_that_are_free() -> None:
     assert pool.free_blocks == 0
 
 
+def test_a_prompt_shorter_than_the_window_shares_all_its_cached_blocks() -> None:
+    """In each of two groups, 10 tokens are 2 cached blocks and a partial one."""
+    pool = LoadBlockPool(8, 4, windows=(None, 100))
+    first, second = (pool.table(Content(name, ("prefix",), (2,))) for name in "ab")
+    assert pool.load(first, 10)
+    pool.cache(first, 10)
+    assert pool.load(second, 10)
+    assert [len(blocks) for blocks in second.blocks] == [3, 3]
+    assert [blocks[:2] for blocks in second.blocks] == [blocks[:2] for blocks in first.blocks]
+    assert pool.free_blocks == 0
+    assert second.passed == [0, 0]
+
+
 def test_a_request_that_was_not_loaded_takes_its_hits() -> None:
     pool = LoadBlockPool(6, 4)
     first, second = (pool.table(Content(name, ("prefix",), (2,))) for name in "ab")
