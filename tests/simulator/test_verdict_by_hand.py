@@ -322,6 +322,19 @@ def test_growth_and_steady_part_equal_plain_loops(closed: bool) -> None:
     assert left_out == {False, True}
 
 
+@pytest.mark.parametrize(("rising", "is_significant"), [(28, False), (27, True)])
+def test_growth_within_the_noise_of_its_windows_is_none(rising: int, is_significant: bool) -> None:
+    """Latencies alternate by 4 s every 30 requests and rise by 1 s every 28 requests: 4.92 standard errors, below 5.041.
+    With 27 it is 5.21."""
+    arrival_s = every(1.0, 400)
+    stay_s = [2.5 + number // rising + 4 * (number // 30 % 2) for number in range(400)]
+    finish_s = [at + stay for at, stay in zip(arrival_s, stay_s, strict=True)]
+    growth = slope_of_queue(arrival_s, finish_s)
+    assert growth is not None
+    assert (growth > 0) == is_significant
+    assert judge_open(arrival_s, stay_s).growth_fraction == pytest.approx(growth)
+
+
 def test_the_warm_up_ends_before_the_burst() -> None:
     """Requests are slow until the burst ends, so the mean of the later ones alone would be the most precise."""
     arrival_s = add_burst([256], 8, 40, 1024)
