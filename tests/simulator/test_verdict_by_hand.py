@@ -324,8 +324,8 @@ def test_growth_and_steady_part_equal_plain_loops(closed: bool) -> None:
 
 @pytest.mark.parametrize(("rising", "is_significant"), [(28, False), (27, True)])
 def test_growth_within_the_noise_of_its_windows_is_none(rising: int, is_significant: bool) -> None:
-    """Latencies alternate by 4 s every 30 requests and rise by 1 s every 28 requests: 4.92 standard errors, below 5.041.
-    With 27 it is 5.21."""
+    """Latencies alternate by 4 s every 30 requests and rise by 1 s every 28 requests: 4.92 standard errors, and the
+    limit is 5.041. With a rise every 27 requests, it is 5.21."""
     arrival_s = every(1.0, 400)
     stay_s = [2.5 + number // rising + 4 * (number // 30 % 2) for number in range(400)]
     finish_s = [at + stay for at, stay in zip(arrival_s, stay_s, strict=True)]
