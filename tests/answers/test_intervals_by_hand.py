@@ -148,7 +148,8 @@ def test_an_interval_across_the_limit_covers_both_sides(other_s: float, ends: tu
 
 
 @pytest.mark.parametrize(
-    ("input_len", "in_flight", "tokens"), [(505, 8, 512), (513, 0.5, 513), (513, 1, 513)]
+    ("input_len", "in_flight", "tokens"),
+    [(505, 8, 512), (506, 8, 513), (512, 0.5, 512), (512, 1, 512), (513, 1, 513)],
 )
 def test_ends_of_ttft_and_e2e_cover_the_other_side_and_those_of_tpot_do_not(
     input_len: float, in_flight: float, tokens: int

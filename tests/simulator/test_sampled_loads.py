@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cluster_runs import requests, talks
 
-from capacity.deployment.routing import PoolLimits
+from capacity.deployment.routing import PoolLimits, Prompt, Router
 from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.simulator.escalation import Escalation
 from capacity.simulator.fleet import Autoscaling, Failures
@@ -236,3 +236,45 @@ def test_replicas_that_are_lost_without_an_answer_end_the_run(
     )
     assert found.status == "stalled"
     assert f"{reason} 20 times" in str(found.reason)
+
+
+def test_the_router_knows_the_arrival_of_each_request() -> None:
+    seen: list[float] = []
+
+    class Clocked(Router):
+        def _choose(self, prompt: Prompt) -> int:  # noqa: ARG002
+            seen.append(self.now_s)
+            return self.ready[0]
+
+    workload = replace(requests(10), arrival_s=np.arange(10) / 8)
+    simulate(workload, [SMALL], router=Clocked)
+    assert seen == workload.arrival_s.tolist()
+
+
+@pytest.mark.parametrize("loop", ["core", "events"])
+@pytest.mark.parametrize("router", ["round-robin", "least-outstanding"])
+def test_engines_with_a_full_queue_refuse_requests(router: str, loop: str) -> None:
+    """Ten requests at once: each of two engines runs one and lets two wait."""
+    limits = SchedulerLimits(max_num_seqs=1)
+    setup = replace(SMALL, policy="slots", policy_options={"max_waiting": 2}, limits=limits)
+    workload = replace(requests(10), arrival_s=np.zeros(10))
+    found = simulate(workload, [setup] * 2, router=router, engine_loop=loop)
+    assert (found.rejected, int(found.records.completed.sum())) == (4, 6)
+
+
+@pytest.mark.parametrize("loop", ["core", "events"])
+def test_a_draining_replica_ends_with_its_last_request(loop: str) -> None:
+    """The autoscaler decides every 0.1 s; a replica that it stops while requests run there ends with the last one."""
+    scaling = Autoscaling(
+        max_replicas=6, target_requests=2, startup_s=0.01, interval_s=0.1, scale_down_delay_s=0.0
+    )
+    workload = replace(requests(41, rate=40.0), output_tokens=np.arange(41) * 9 % 200 + 1)
+    workload = replace(workload, arrival_s=np.append(workload.arrival_s[:-1], 20.0))
+    found = simulate(workload, [SMALL], router="least-outstanding", scaling=scaling, engine_loop=loop)
+    ends_s = []
+    for number, replica in enumerate(found.replicas):
+        own_s = found.records.finish_ps[found.replica_of == number] / PS_PER_S
+        if replica.until_s is not None and len(own_s):
+            assert replica.until_s >= own_s.max()
+            ends_s.append(replica.until_s == own_s.max())
+    assert any(ends_s)
