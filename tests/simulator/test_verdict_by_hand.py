@@ -103,6 +103,18 @@ def test_a_steady_state_needs_100_requests_and_10_residence_times(
     assert (found.steady is not None) == found.is_stable == (verdict == "stable")
 
 
+@pytest.mark.parametrize("stay_s", [9.5, 10.0])
+def test_a_run_that_begins_later_has_the_same_verdict(stay_s: float) -> None:
+    early = judge_open(every(1.0, 100), stay_s, capacity=1.5)
+    late = judge_open([1000 + at for at in every(1.0, 100)], stay_s, capacity=1.5)
+    assert (late.verdict, late.reason, late.load_fraction) == (
+        early.verdict,
+        early.reason,
+        early.load_fraction,
+    )
+    assert late.measured_s == (1000 + early.measured_s[0], 1000 + early.measured_s[1])
+
+
 @pytest.mark.parametrize(
     ("load", "error", "verdict", "reason"),
     [
