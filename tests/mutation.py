@@ -21,23 +21,35 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-WORLD = "tests/simulator/test_world.py"
+WORLD, SAMPLES = "tests/simulator/test_world.py", "tests/simulator/test_sampled_loads.py"
 MODULES: dict[str, tuple[str, tuple[str, ...]]] = {  # name: file, tests that take less than 60 s
     "client": ("simulator/client.py", (WORLD, "tests/simulator/test_client.py")),
-    "cluster": ("simulator/cluster.py", (WORLD, "tests/simulator/test_cluster.py")),
+    "cluster": (
+        "simulator/cluster.py",
+        (WORLD, SAMPLES, "tests/simulator/test_admission.py", "tests/simulator/test_cluster.py"),
+    ),
     "fleet": ("simulator/fleet.py", (WORLD, "tests/simulator/test_fleet.py")),
-    "transfer": ("simulator/transfer.py", (WORLD, "tests/simulator/test_transfer.py")),
+    "transfer": (
+        "simulator/transfer.py",
+        ("tests/simulator/test_transfer_model.py", "tests/simulator/test_transfer.py", WORLD),
+    ),
     "disaggregated": ("simulator/disaggregated.py", (WORLD, "tests/simulator/test_disaggregated.py")),
-    "cascading": ("simulator/cascading.py", (WORLD, "tests/simulator/test_cascading.py")),
+    "cascading": ("simulator/cascading.py", (WORLD, SAMPLES, "tests/simulator/test_cascading.py")),
     "metrics": (
         "simulator/metrics.py",
         ("tests/simulator/test_metrics.py", "tests/simulator/test_result.py"),
     ),
-    "verdict": ("simulator/verdict.py", ("tests/simulator/test_verdict.py",)),
+    "verdict": (
+        "simulator/verdict.py",
+        ("tests/simulator/test_verdict_by_hand.py", "tests/simulator/test_verdict.py"),
+    ),
     "search": ("planning/search/best_first_search.py", ("tests/planning/search/test_best_first_search.py",)),
     "bills": ("planning/bills/billing.py", ("tests/planning/bills/test_billing.py",)),
     "memory": ("pool/memory.py", ("tests/pool", "tests/deployment/engines", "tests/test_release_facts.py")),
-    "intervals": ("answers/intervals.py", ("tests/answers/test_intervals.py",)),
+    "intervals": (
+        "answers/intervals.py",
+        ("tests/answers/test_intervals_by_hand.py", "tests/answers/test_intervals.py"),
+    ),
 }
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
