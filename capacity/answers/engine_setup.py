@@ -77,7 +77,7 @@ def policy_name(resolved: ResolvedPool, scheduling: str = "continuous") -> str:
 
     A request never has two tokens in a pipeline at once, because each token depends on the previous one. So with
     pipeline stages an asynchronous engine skips requests that are in flight, as a synchronous engine does. Source: vLLM
-    pull request 32359, 2026-01.
+    pull request 32359, 2026-01. Model Runner V2 schedules otherwise (docs/simulation.md).
     """
     if scheduling == "static":
         return "static"

@@ -12,11 +12,17 @@ from typing import Any
 
 import pytest
 from library import SHARED
-from reference_schedules import lines
+from reference_schedules import NAMED, lines
 from scenario_lines import scenario
 
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.simulator.scenarios import read_scenarios, schedule_scenario
+
+
+def test_named_radix_programs_equal_the_engine() -> None:
+    for line in lines(NAMED / "sglang_radix_named.jsonl.gz"):
+        ours = schedule_scenario(line["spec"], "sglang-radix")["trace"]["ops"]
+        assert ours == line["trace"]["ops"], line["spec"]["name"]
 
 
 @pytest.mark.skipif(SHARED is None, reason="needs the reference library")

@@ -175,6 +175,8 @@ def use_installed(setup: EngineSetup, source: str) -> EngineSetup:
         "KV offloading": "offload" in setup.policy_options,
         "LoRA adapters": "adapters" in setup.policy_options,
         "contiguous KV": setup.kv_contiguous_tokens is not None,
+        "draft tokens with pipeline stages": setup.speculation is not None
+        and setup.limits.pipeline_stages > 1,
     }
     for what, needed in needs.items():
         if needed:

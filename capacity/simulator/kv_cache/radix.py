@@ -1,6 +1,7 @@
 """SGLang's prefix cache: a radix tree of token runs that evicts whole nodes.
 
-Source: SGLang 0.5.23 `srt/mem_cache/radix_cache.py`, checked against operations recorded from it.
+Source: SGLang 0.5.23 `srt/mem_cache/radix_cache.py`. Checked against operations recorded from it, and from
+`unified_radix_cache.py` of 0.5.19 to 0.5.23.
 """
 
 import heapq
