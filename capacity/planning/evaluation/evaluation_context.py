@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capacity.deployment import Pool
+from capacity.answers.deployment_run import NO_SERVICE
+from capacity.deployment import Pool, Service
 from capacity.model import ModelSpec
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluate import (
@@ -65,7 +66,8 @@ class EvaluationContext:
     """Model, traffic samples and SLO to evaluate candidates; resolved pools and step models are cached.
 
     With `windows` (busiest first), `workloads` holds the requests of the busiest window and `whole` all requests. With
-    `steady` traffic, a candidate for which these samples are too short is evaluated on longer ones.
+    `steady` traffic, a candidate for which these samples are too short is evaluated on longer ones. A `service` that
+    is not the default replaces the router of the candidates.
     """
 
     model: ModelSpec
@@ -76,6 +78,7 @@ class EvaluationContext:
     windows: Sequence[Window] = ()
     slo_window: str = "trace"
     steady: SteadyTraffic | None = None
+    service: Service = NO_SERVICE
     _resolved: dict[Pool, ResolvedPool] = field(default_factory=dict, repr=False)
     _models: dict[tuple[object, ...], list[ResolvedPool]] = field(default_factory=dict, repr=False)
     _setups: dict[tuple[Pool, float | None], EngineSetup] = field(default_factory=dict, repr=False)
@@ -193,6 +196,7 @@ class EvaluationContext:
             workloads,
             goal,
             router=candidate.router,
+            service=self.service,
             give_up=task.give_up,
             sample=task.sample,
             intervals=task.intervals,
@@ -219,7 +223,7 @@ class EvaluationContext:
         """
         if not self.windows:
             return busiest
-        runs = [run_engines(engines, w, router=router, check=check) for w in self.whole]
+        runs = [run_engines(engines, w, router=router, service=self.service, check=check) for w in self.whole]
         return evaluate_windows(runs, self.whole, self.windows, goal, busiest)
 
     def _first_tokens(self) -> tuple[Sequence[Workload], Goal]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from capacity.answers.deployment_run import NO_SERVICE
+from capacity.deployment import Service
 from capacity.planning.evaluation.bisection import highest_rate
 from capacity.planning.evaluation.evaluate import EngineGroup, evaluate_engines
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal
@@ -63,13 +65,21 @@ class Served:
     workloads: Sequence[Workload]
     goal: Goal
     replicas: int
+    service: Service = NO_SERVICE
 
     def trial(self, ask: RatePoint) -> Evaluation:
         """Simulate the deployment at one request rate, in this process or on a worker."""
         factors = factors_at(self.resolved, ask.level)
         engines = EngineGroup(resolved=self.resolved, replicas=self.replicas, factors=factors)
         scaled = [self.workloads[ask.draw].set_rate(ask.rate)]
-        return evaluate_engines([engines], scaled, self.goal, give_up=ask.give_up, check=stop_if_recalled)
+        return evaluate_engines(
+            [engines],
+            scaled,
+            self.goal,
+            service=self.service,
+            give_up=ask.give_up,
+            check=stop_if_recalled,
+        )
 
 
 @dataclass(kw_only=True)
