@@ -103,8 +103,7 @@ def check_fixed_replicas(service: Service) -> None:
     names = ("prefill_replicas", "autoscale_max_replicas", "decode_autoscale_max_replicas")
     if given := [name for name in names if getattr(service, name) is not None]:
         raise InvalidInput(
-            f"{given[0]} of the service sets the number of replicas, which this command computes or takes from the "
-            f"pool: remove {given[0]}, or use `capacity simulate`"
+            f"{given[0]} of the service changes the number of replicas: remove it, or use `capacity simulate`"
         )
 
 

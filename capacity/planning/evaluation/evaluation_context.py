@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capacity.answers.costs import Pools, ServedLoad
 from capacity.answers.deployment_run import NO_SERVICE
 from capacity.deployment import Pool, Service
 from capacity.model import ModelSpec
@@ -21,6 +22,7 @@ from capacity.planning.evaluation.evaluate import (
     evaluate_engines,
     run_engines,
     scaled_setup,
+    served_load_of,
 )
 from capacity.planning.evaluation.resampling import SteadyTraffic
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, evaluate_windows
@@ -225,6 +227,18 @@ class EvaluationContext:
             return busiest
         runs = [run_engines(engines, w, router=router, service=self.service, check=check) for w in self.whole]
         return evaluate_windows(runs, self.whole, self.windows, goal, busiest)
+
+    def served_load(self, pools: Pools, trial: Evaluation, offered_per_s: float | None) -> ServedLoad | None:
+        """Return the load that `pools` serve in steady state, for a bill; None if `trial` completed no request.
+
+        `offered_per_s`: request rate of an open loop. If `trial` covers only the busiest window, the lengths are those
+        of all requests.
+        """
+        load = served_load_of(pools, trial, self.workloads[0], offered_per_s=offered_per_s)
+        if load is None or not self.windows:
+            return load
+        input_tokens, output_tokens = self.whole[0].long_run_tokens
+        return replace(load, input_tokens=input_tokens, output_tokens=output_tokens)
 
     def _first_tokens(self) -> tuple[Sequence[Workload], Goal]:
         ones = [replace(w, output_tokens=np.ones_like(w.output_tokens)) for w in self.workloads]

@@ -1,5 +1,5 @@
-"""Find the highest request rate that meets the SLO, by a separate bisection for each sample of the traffic and
-each quantile of the step-time error.
+"""Find the highest load that meets the SLO, by a separate bisection for each sample of the traffic and each quantile
+of the step-time error. The load is a request rate or, for a closed loop, the number of requests in flight.
 
 Each bisection runs sequentially; with a worker pool, the bisections run in parallel.
 """
@@ -7,8 +7,8 @@ Each bisection runs sequentially; with a worker pool, the bisections run in para
 import math
 import statistics
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
 
 from capacity.answers.deployment_run import NO_SERVICE
 from capacity.deployment import Service
@@ -26,11 +26,12 @@ from capacity.pool.resolve import ResolvedPool
 from capacity.workload import Workload
 
 Value = TypeVar("Value")
+LOOP_DOUBLINGS = 6  # of the concurrency of a closed loop, from the first guess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighestRate:
-    """Highest request rate that meets the SLO; 0 if no rate meets it.
+    """Highest request rate that meets the SLO, or number of requests in flight of a closed loop; 0 if none meets it.
 
     `predicted` is the rate with predicted step times, `at_confidence` with step times at quantile `confidence` of their
     prediction error, `low` and `high` with step times at the ends of their 90 % interval. `sampling_low` to
@@ -49,7 +50,8 @@ class HighestRate:
 
 
 class RatePoint(NamedTuple):
-    """Settings of one simulation: request rate, quantile of the step-time error (`level`), traffic sample index."""
+    """Settings of one simulation: `rate` (requests/s, or requests in flight of a closed loop), quantile of the
+    step-time error (`level`), traffic sample index."""
 
     rate: float
     level: float | None = None
@@ -59,7 +61,10 @@ class RatePoint(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """Deployment, samples of the traffic and SLO, to be simulated at any request rate."""
+    """Deployment, samples of the traffic and SLO, to be simulated at any request rate.
+
+    Closed loops are simulated at any concurrency up to that of the samples.
+    """
 
     resolved: ResolvedPool
     workloads: Sequence[Workload]
@@ -68,10 +73,10 @@ class Served:
     service: Service = NO_SERVICE
 
     def trial(self, ask: RatePoint) -> Evaluation:
-        """Simulate the deployment at one request rate, in this process or on a worker."""
+        """Simulate the deployment at one load, in this process or on a worker."""
         factors = factors_at(self.resolved, ask.level)
         engines = EngineGroup(resolved=self.resolved, replicas=self.replicas, factors=factors)
-        scaled = [self.workloads[ask.draw].set_rate(ask.rate)]
+        scaled = [_at_load(self.workloads[ask.draw], ask.rate)]
         return evaluate_engines(
             [engines],
             scaled,
@@ -80,6 +85,18 @@ class Served:
             give_up=ask.give_up,
             check=stop_if_recalled,
         )
+
+
+def _at_load(workload: Workload, load: float) -> Workload:
+    """Return the requests at `load`: a request rate, or a number of requests in flight (rounded down, at least 1).
+
+    For each request in flight, a closed loop keeps the number of requests that it has.
+    """
+    if workload.concurrency is None:
+        return workload.set_rate(load)
+    concurrency = min(max(int(load), 1), workload.concurrency)
+    requests = workload.head(math.ceil(len(workload) * concurrency / workload.concurrency))
+    return replace(requests, concurrency=concurrency)
 
 
 @dataclass(kw_only=True)
@@ -115,12 +132,12 @@ class RateRuns:
         return self._run_chains(chains)
 
     def highest(self, guess: float, confidence: float) -> tuple[HighestRate | None, tuple[str, ...]]:
-        """Return the highest rate that meets the SLO; None and a note if every rate meets it."""
-        draws = len(self.served.workloads)
+        """Return the highest load that meets the SLO; None and a note if every load meets it."""
+        draws, loop = len(self.served.workloads), self.served.workloads[0].concurrency is not None
         *predicted, at_confidence, low, high = self._run_chains(
             [
-                *(_bisect(guess, None, draw) for draw in range(draws)),
-                *(_bisect(guess, level, 0) for level in (confidence, 0.95, 0.05)),
+                *(_bisect(guess, None, draw, loop=loop) for draw in range(draws)),
+                *(_bisect(guess, level, 0, loop=loop) for level in (confidence, 0.95, 0.05)),
             ]
         )
         sampling_low, sampling_high = _interval(predicted)
@@ -136,6 +153,8 @@ class RateRuns:
         )
         if not math.isinf(max(highest.predicted, highest.high)):
             return highest, ()
+        if loop:
+            return None, (f"Every tried concurrency up to {guess * 2**LOOP_DOUBLINGS:,.0f} meets the SLO.",)
         note = (
             f"These {len(self.served.workloads[0]):,} requests meet the SLO at any rate, because they are too few to "
             "fill the engine. Increase --num-prompts."
@@ -154,8 +173,11 @@ def _interval(values: Sequence[float]) -> tuple[float, float] | tuple[None, None
     return max(mean - reach, 0.0), mean + reach
 
 
-def _bisect(guess: float, level: float | None, draw: int) -> Generator[RatePoint, Evaluation, float]:
-    asking = highest_rate(guess)
+def _bisect(
+    guess: float, level: float | None, draw: int, *, loop: bool
+) -> Generator[RatePoint, Evaluation, float]:
+    whole: dict[str, Any] = {"doublings": LOOP_DOUBLINGS, "resolution": 1.0} if loop else {}
+    asking = highest_rate(guess, **whole)
     rate = next(asking)
     while True:
         trial = yield RatePoint(rate, level, draw, give_up=True)
@@ -163,4 +185,4 @@ def _bisect(guess: float, level: float | None, draw: int) -> Generator[RatePoint
             rate = asking.send(trial.met)
         except StopIteration as found:
             highest: float = found.value
-            return highest
+            return math.floor(highest) if loop and math.isfinite(highest) else highest
