@@ -26,7 +26,7 @@ from capacity.pool.resolve import ResolvedPool
 from capacity.workload import Workload
 
 Value = TypeVar("Value")
-LOOP_DOUBLINGS = 6  # of the concurrency of a closed loop, from the first guess
+LOOP_DOUBLINGS = 6  # of the concurrency of a closed loop, from the first guess to the largest that is tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,10 @@ class RateRuns:
         return self._run_chains(chains)
 
     def highest(self, guess: float, confidence: float) -> tuple[HighestRate | None, tuple[str, ...]]:
-        """Return the highest load that meets the SLO; None and a note if every load meets it."""
+        """Return the highest load that meets the SLO; None and a note if every load meets it.
+
+        For a closed loop it is at most 2**`LOOP_DOUBLINGS` times `guess`.
+        """
         draws, loop = len(self.served.workloads), self.served.workloads[0].concurrency is not None
         *predicted, at_confidence, low, high = self._run_chains(
             [
@@ -151,10 +154,10 @@ class RateRuns:
             sampling_low=sampling_low,
             sampling_high=sampling_high,
         )
+        if loop and highest.predicted >= guess * 2**LOOP_DOUBLINGS:
+            return highest, (f"A higher concurrency than {highest.predicted:,} was not tried.",)
         if not math.isinf(max(highest.predicted, highest.high)):
             return highest, ()
-        if loop:
-            return None, (f"Every tried concurrency up to {guess * 2**LOOP_DOUBLINGS:,.0f} meets the SLO.",)
         note = (
             f"These {len(self.served.workloads[0]):,} requests meet the SLO at any rate, because they are too few to "
             "fill the engine. Increase --num-prompts."
@@ -176,7 +179,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float] | tuple[None, None
 def _bisect(
     guess: float, level: float | None, draw: int, *, loop: bool
 ) -> Generator[RatePoint, Evaluation, float]:
-    whole: dict[str, Any] = {"doublings": LOOP_DOUBLINGS, "resolution": 1.0} if loop else {}
+    whole: dict[str, Any] = {"doublings": LOOP_DOUBLINGS + 1, "resolution": 1.0} if loop else {}
     asking = highest_rate(guess, **whole)
     rate = next(asking)
     while True:
@@ -185,4 +188,4 @@ def _bisect(
             rate = asking.send(trial.met)
         except StopIteration as found:
             highest: float = found.value
-            return math.floor(highest) if loop and math.isfinite(highest) else highest
+            return math.floor(min(highest, guess * 2**LOOP_DOUBLINGS)) if loop else highest

@@ -232,9 +232,8 @@ def _set_loop_curve(
         service=deployment.service,
     )
     runs = RateRuns(served=served, worker_pool=None, progress=None)
-    highest, notes = runs.highest(guess, CONFIDENCE)
-    if highest is None:
-        raise InvalidInput(" ".join(notes))
+    highest, highest_notes = runs.highest(guess, CONFIDENCE)
+    assert highest is not None  # of a closed loop
     around = highest.predicted or guess
     loads = sorted({max(round(share * around), 1) for share in SHARES})
     gpus = simulated * side.found.gpus_per_replica
@@ -247,8 +246,8 @@ def _set_loop_curve(
         )
         for load, trial in zip(loads, runs.evaluate_all(loads), strict=True)
     )
-    notes = (*resolved.notes, *resolved.split_notes(drawn.mean_prompt_tokens), *drawn.notices)
-    side.warnings = notes
+    split_notes = resolved.split_notes(drawn.mean_prompt_tokens)
+    side.warnings = (*highest_notes, *resolved.notes, *split_notes, *drawn.notices)
     side.found = replace(side.found, simulated_replicas=simulated, highest=highest, points=points)
 
 

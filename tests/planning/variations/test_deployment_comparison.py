@@ -258,7 +258,11 @@ def test_unlike_loads_and_missing_slo_are_rejected() -> None:
         compare_deployments([side(), side()])
     with pytest.raises(InvalidInput, match="2 to 4 deployments, not 1"):
         compare_deployments([side()], slo=SLO)
-    for loads in ({"users": 8, "user_loop": "closed"}, {"concurrency": 8, "request_rate": 60.0}, {}):
+    for loads in (
+        {"users": 8, "user_loop": "closed", "think_time_s": 1.0},
+        {"concurrency": 8, "request_rate": 60.0},
+        {},
+    ):
         unclear = {**side(), "traffic": {**TRAFFIC, **loads}}
         with pytest.raises(InvalidInput, match="needs either a request rate or a concurrency"):
             compare_deployments([unclear, unclear], slo=SLO)

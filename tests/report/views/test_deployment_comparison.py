@@ -51,8 +51,8 @@ def test_day_and_energy_have_rows_a_table_and_a_chart() -> None:
     assert rows["worst SLO window"]["A"] == answer.sides[0].window.text
     joules = answer.sides[0].drawn.joules_per_output_token
     assert rows["drawn J per output token, GPUs only"]["A"] == JOULES.text_with_interval(joules)
-    assert [row["requests/s"] for row in hours][12] == "0.10"
-    assert {row["replicas of B"] for row in hours} == {"1"}
+    assert [row["requests/s"] for row in hours][12] == 0.1
+    assert {row["replicas of B"] for row in hours} == {1}
     (chart,) = (chart for chart in answer_charts(answer) if chart.name == "sides_day")
     assert len(chart.figure.data) == 3
     assert any("replica-hours autoscaled" in block for block in blocks if isinstance(block, str))
