@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import capacity
 from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.views.deployment_comparison import JOULES, comparison_view
@@ -30,6 +32,7 @@ def test_table_and_charts_have_every_side() -> None:
     assert all(list(trace.y) == ["A", "B"] for trace in memory.figure.data)
 
 
+@pytest.mark.ci
 def test_day_and_energy_have_rows_a_table_and_a_chart() -> None:
     traffic = {
         "input_len": 1024,
