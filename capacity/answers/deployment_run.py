@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -68,7 +68,7 @@ def run_service(
     if isinstance(observer, Timeline) and (len(setups) > 1 or changes):
         raise InvalidInput("a timeline shows one engine: leave out --replicas, --router and similar options")
     if len(setups) == 1 and setups[0].role == "both" and service == NO_SERVICE:
-        settings["router"] = None
+        settings = {**settings, "router": None}
     return simulate(
         workload,
         setups,
@@ -81,7 +81,7 @@ def run_service(
     )
 
 
-def dispatch_settings(pools: Sequence[ResolvedPool], service: Service, *, seed: int = 0) -> dict[str, Any]:
+def dispatch_settings(pools: Sequence[ResolvedPool], service: Service, *, seed: int = 0) -> Mapping[str, Any]:
     """Return the keywords of `simulator.simulate` for the service: router, limits, failures and autoscaling."""
     check_routes(pools, service)
     return {

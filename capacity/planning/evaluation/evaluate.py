@@ -5,7 +5,7 @@ replicas receives every R-th request, so one replica can represent all of them i
 always simulates all replicas.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -91,7 +91,7 @@ def run_engines(
     apart = any(pool.role != "both" for pool in engines)
     pools = [pool.resolved for pool in engines]
     setups = [setup for pool in engines for setup in [pool.setup()] * pool.replicas]
-    settings: dict[str, Any] = {"router": router if len(setups) > 1 else None}
+    settings: Mapping[str, Any] = {"router": router if len(setups) > 1 else None}
     if service != NO_SERVICE:
         settings = dispatch_settings(pools, service)
         setups = [replace(setup, takes=takes_of(pools[0], 0, service)) for setup in setups]

@@ -8,7 +8,7 @@ import math
 import statistics
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from capacity.answers.deployment_run import NO_SERVICE
 from capacity.deployment import Service
@@ -179,8 +179,9 @@ def _interval(values: Sequence[float]) -> tuple[float, float] | tuple[None, None
 def _bisect(
     guess: float, level: float | None, draw: int, *, loop: bool
 ) -> Generator[RatePoint, Evaluation, float]:
-    whole: dict[str, Any] = {"doublings": LOOP_DOUBLINGS + 1, "resolution": 1.0} if loop else {}
-    asking = highest_rate(guess, **whole)
+    asking = highest_rate(guess)
+    if loop:
+        asking = highest_rate(guess, doublings=LOOP_DOUBLINGS + 1, resolution=1.0)
     rate = next(asking)
     while True:
         trial = yield RatePoint(rate, level, draw, give_up=True)

@@ -94,13 +94,12 @@ def size_replicas(
     workloads = resample_traffic(asked, workload, replications if slos else 1, longest)
     first = workloads[0]
     by_clock = not first.is_closed_loop and math.isfinite(first.offered_per_s)
-    if not slos and not by_clock:
+    rate = first.offered_per_s if by_clock else None
+    if not slos and rate is None:
         return None
     varies = traffic.arrivals != "steady" or traffic.trace is not None or workload is not None
-    stable, busiest_per_s = None, None
-    if by_clock:
-        busiest_per_s = _busiest_per_s(first) if varies else None
-        stable = _stable(_cheapest_when_full(engines, first, price), service, first, price, busiest_per_s)
+    busiest_per_s = _busiest_per_s(first) if by_clock and varies else None
+    stable = _stable(engines, service, first, price, busiest_per_s) if by_clock else None
     best, reason, context = None, None, None
     if slos:
         check_goal(slos, first)
@@ -117,8 +116,6 @@ def size_replicas(
         )
         context = request.context()
         best, reason = _fewest(engines, request, context, price)
-    rate = first.offered_per_s if by_clock else None
-    window = context.windows[0] if context is not None and context.windows else None
     answer = ReplicasNeeded(
         requests_per_s=rate,
         busiest_requests_per_s=busiest_per_s,
@@ -127,9 +124,15 @@ def size_replicas(
         stable=stable,
         within_slo=None if best is None else _count_of(best, engines, price, rate),
         reason=reason,
-        judged_in=None if window is None else f"the busiest {window.duration} ({window.text})",
+        judged_in=None if context is None else _window_text(context),
     )
     return SizedReplicas(answer=answer, best=best, context=context)
+
+
+def _window_text(context: EvaluationContext) -> str | None:
+    """Return the window of long traffic in which the SLOs apply, as text; None for short traffic."""
+    window = context.windows[0] if context.windows else None
+    return None if window is None else f"the busiest {window.duration} ({window.text})"
 
 
 def _busiest_per_s(workload: Workload) -> float:
@@ -141,7 +144,7 @@ def _busiest_per_s(workload: Workload) -> float:
 
 
 def _stable(
-    resolved: ResolvedPool,
+    engines: Sequence[ResolvedPool],
     service: Service,
     workload: Workload,
     price: Price | None,
@@ -152,6 +155,7 @@ def _stable(
     If the arrival rate varies, this applies to the busiest window; replicas are added while shorter peaks overload
     them. None if the capacity cannot be measured.
     """
+    resolved = _cheapest_when_full(engines, workload, price)
     capacity = measured_capacity([resolved], workload, service)
     if capacity is None:
         return None
