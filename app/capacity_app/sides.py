@@ -12,6 +12,7 @@ from capacity.base.money import convert_amounts
 from capacity.base.quantity import Quantity
 from capacity.deployment import Cost, Pool, Service
 from capacity.model import model_names
+from capacity.planning.variations.deployment_comparison import LETTERS as LETTERS
 from capacity.planning.variations.deployment_comparison import DeploymentComparison
 from capacity.planning.variations.diff import Diff
 from capacity.report.views.diff import diff_view
@@ -23,7 +24,6 @@ from capacity_app.side import read_side
 from capacity_app.state import OWN_MODEL, SIDES, WIDGETS, Inputs, link_to
 
 SETTING_LABELS = {name: widget.label for name, widget in WIDGETS.items()}  # the sidebar's labels
-LETTERS = "ABCD"
 FACTOR_LIMIT = 10.0
 DIFFERENT_LOADS = "different loads, not compared"
 MAX_PINNED = len(LETTERS) - 1  # pinned sides, in addition to the current one

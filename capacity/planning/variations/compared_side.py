@@ -1,7 +1,7 @@
 """One deployment of a comparison at equal load: its replicas, bill, latency curve, day and energy."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
@@ -18,8 +18,8 @@ from capacity.deployment import DeploymentFile, Traffic
 from capacity.hardware.pricing import Price, find_price_for_cost
 from capacity.planning.evaluation.evaluate import deployment_label
 from capacity.planning.evaluation.evaluation_context import EvaluationRequest
-from capacity.planning.evaluation.slo_evaluation import Goal, Level
-from capacity.planning.load.curve import SHARES, curve
+from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, Level
+from capacity.planning.load.curve import SHARES, CurvePoint, curve
 from capacity.planning.load.day import Day, hourly_rates, replicas_by_hour
 from capacity.planning.load.highest_rate import LOOP_DOUBLINGS, HighestRate, RateRuns, Served
 from capacity.planning.sizing.replicas_needed import SizedReplicas, size_replicas
@@ -188,18 +188,9 @@ def _set_rate_curve(
     rising = curve(asked, slo=slo, replications=1, confidence=CONFIDENCE, **place)
     if rising.highest is None:
         raise InvalidInput(" ".join(rising.warnings))
-    gpus = simulated * side.found.gpus_per_replica
-    points = tuple(
-        make_from(
-            ComparedPoint,
-            point,
-            load_per_replica=point.request_rate_per_s / simulated,
-            output_tokens_per_s_per_gpu=point.output_tokens_per_s / gpus,
-        )
-        for point in rising.points
-    )
     side.warnings = rising.warnings
-    side.found = replace(side.found, simulated_replicas=simulated, highest=rising.highest, points=points)
+    loads = [point.request_rate_per_s for point in rising.points]
+    _set_points(side, simulated, rising.highest, dict(zip(loads, rising.points, strict=True)))
 
 
 def _curve_traffic(traffic: Traffic, replicas: int) -> Traffic:
@@ -236,19 +227,26 @@ def _set_loop_curve(
     assert highest is not None  # of a closed loop
     around = highest.predicted or guess
     loads = sorted({max(round(share * around), 1) for share in SHARES})
-    gpus = simulated * side.found.gpus_per_replica
-    points = tuple(
-        make_from(
-            ComparedPoint,
-            trial,
-            load_per_replica=load / simulated,
-            output_tokens_per_s_per_gpu=trial.output_tokens_per_s / gpus,
-        )
-        for load, trial in zip(loads, runs.evaluate_all(loads), strict=True)
-    )
     split_notes = resolved.split_notes(drawn.mean_prompt_tokens)
     side.warnings = (*highest_notes, *resolved.notes, *split_notes, *drawn.notices)
-    side.found = replace(side.found, simulated_replicas=simulated, highest=highest, points=points)
+    _set_points(side, simulated, highest, dict(zip(loads, runs.evaluate_all(loads), strict=True)))
+
+
+def _set_points(
+    side: SizedSide, simulated: int, highest: HighestRate, points: Mapping[float, CurvePoint | Evaluation]
+) -> None:
+    """Set the curve of `simulated` replicas: `points` by load, and the `highest` load within the SLO."""
+    gpus = simulated * side.found.gpus_per_replica
+    found = tuple(
+        make_from(
+            ComparedPoint,
+            point,
+            load_per_replica=load / simulated,
+            output_tokens_per_s_per_gpu=point.output_tokens_per_s / gpus,
+        )
+        for load, point in points.items()
+    )
+    side.found = replace(side.found, simulated_replicas=simulated, highest=highest, points=found)
 
 
 def _most_requests(traffic: Traffic, drawn: Workload, guess: int, max_model_len: int) -> Workload:
@@ -320,11 +318,9 @@ def _set_day(side: SizedSide, traffic: Traffic, sized: SizedReplicas) -> None:
         return
     mean_per_s = sized.answer.requests_per_s
     assert mean_per_s is not None
-    peak_per_s = max(rates_per_s) / mean_per_s
-    each = side.found.load_per_replica * peak_per_s
     day = replicas_by_hour(
         rates_per_s,
-        each,
+        side.found.load_per_replica * max(rates_per_s) / mean_per_s,
         replicas=1,
         gpus_per_replica=side.found.gpus_per_replica,
         price=side.found.price,

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 from capacity.base.latency_metrics import METRICS
 from capacity.report.plan import level_text
 from capacity.report.views import units
-from capacity.report.views.rising_load import day_text
+from capacity.report.views.rising_load import day_blocks
 from capacity.report.views.units import Path, Unit, value_at
-from capacity.report.views.view import Block, Column, Curves, Panels, Stack, Table, View
+from capacity.report.views.view import Block, Column, Curves, Stack, Table, View
 from capacity.workload import parse_slos
 
 if TYPE_CHECKING:
     from capacity.planning.evaluation.slo_evaluation import Level
-    from capacity.planning.load.day import Day, Hour
     from capacity.planning.variations.compared_side import ComparedSide
     from capacity.planning.variations.deployment_comparison import DeploymentComparison
 
@@ -61,7 +60,8 @@ def _blocks(answer: DeploymentComparison) -> Iterator[Block]:
     yield from _levels(answer)
     if any(side.needed and side.price for side in answer.sides):
         yield _bills(answer)
-    yield from _day(answer)
+    days = {f"replicas of {side.name}": side.day for side in answer.sides if side.day is not None}
+    yield from day_blocks(days) if days else ()
     yield _memory(answer)
 
 
@@ -183,39 +183,6 @@ def _bills(answer: DeploymentComparison) -> Curves:
         linear=True,
         marks=marks,
     )
-
-
-def _day(answer: DeploymentComparison) -> Iterator[Block]:
-    """Yield the request rate and the replicas of each side by hour, if the traffic covers a day."""
-    days = {side.name: side.day for side in answer.sides if side.day is not None}
-    if not days:
-        return
-    hours = next(iter(days.values())).hours
-    columns = [
-        Column("hour", "hour", units.COUNT),
-        Column("requests/s", "request_rate_per_s", Unit(2)),
-        *(
-            Column(f"replicas of {name}", partial(_replicas_in_hour, day), units.COUNT)
-            for name, day in days.items()
-        ),
-    ]
-    yield Table("Load and replicas by the hour", hours, columns, name="sides_by_hour", numbered=True)
-    replicas = {
-        f"replicas of {name}": {hour.hour: hour.replicas for hour in day.hours} for name, day in days.items()
-    }
-    yield Panels(
-        name="sides_day",
-        title="Load and replicas by the hour",
-        alt="Request rate of each hour, and the replicas of each side that serve it within the SLO.",
-        data={"requests/s": {hour.hour: hour.request_rate_per_s for hour in hours}, **replicas},
-        labels="hour of the day",
-    )
-    for name, day in days.items():
-        yield f"{name}: {day_text(day)}"
-
-
-def _replicas_in_hour(day: Day, hour: Hour) -> int:
-    return day.hours[hour.hour].replicas
 
 
 def _memory(answer: DeploymentComparison) -> Stack:

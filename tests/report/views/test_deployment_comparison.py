@@ -56,6 +56,6 @@ def test_day_and_energy_have_rows_a_table_and_a_chart() -> None:
     assert rows["drawn J per output token, GPUs only"]["A"] == JOULES.text_with_interval(joules)
     assert [row["requests/s"] for row in hours][12] == 0.1
     assert {row["replicas of B"] for row in hours} == {1}
-    (chart,) = (chart for chart in answer_charts(answer) if chart.name == "sides_day")
-    assert len(chart.figure.data) == 3
+    (chart,) = (chart for chart in answer_charts(answer) if chart.name == "replicas_by_hour")
+    assert len(chart.figure.data) == 2
     assert any("replica-hours autoscaled" in block for block in blocks if isinstance(block, str))
