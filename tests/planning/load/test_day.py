@@ -47,7 +47,7 @@ def test_what_is_no_day_is_refused() -> None:
 
 
 def test_hourly_rates_of_a_trace_are_the_mean_over_its_days() -> None:
-    """Two days, each with a request in the first hour; the last hour has two on the first day and four on the second."""
+    """Two days with a request in the first hour each; the last hour has two on the first day, four on the second."""
     arrival_s = [100.0, 83_000.0, 83_001.0, 88_200.0, 169_300.0, 169_301.0, 169_302.0, 169_303.0]
     ones = [1] * len(arrival_s)
     days = Workload(arrival_s=arrival_s, prompt_tokens=ones, output_tokens=ones)
