@@ -26,7 +26,6 @@ from capacity.pool.resolve import ResolvedPool
 from capacity.workload import Workload
 
 Value = TypeVar("Value")
-LOOP_DOUBLINGS = 6  # of the concurrency of a closed loop, from the first guess to the largest that is tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,13 +133,13 @@ class RateRuns:
     def highest(self, guess: float, confidence: float) -> tuple[HighestRate | None, tuple[str, ...]]:
         """Return the highest load that meets the SLO; None and a note if every load meets it.
 
-        For a closed loop it is at most 2**`LOOP_DOUBLINGS` times `guess`.
+        For a closed loop it is at most the concurrency of the workloads.
         """
-        draws, loop = len(self.served.workloads), self.served.workloads[0].concurrency is not None
+        draws, most = len(self.served.workloads), self.served.workloads[0].concurrency
         *predicted, at_confidence, low, high = self._run_chains(
             [
-                *(_bisect(guess, None, draw, loop=loop) for draw in range(draws)),
-                *(_bisect(guess, level, 0, loop=loop) for level in (confidence, 0.95, 0.05)),
+                *(_bisect(guess, None, draw, most) for draw in range(draws)),
+                *(_bisect(guess, level, 0, most) for level in (confidence, 0.95, 0.05)),
             ]
         )
         sampling_low, sampling_high = _interval(predicted)
@@ -154,8 +153,8 @@ class RateRuns:
             sampling_low=sampling_low,
             sampling_high=sampling_high,
         )
-        if loop and highest.predicted >= guess * 2**LOOP_DOUBLINGS:
-            return highest, (f"A higher concurrency than {highest.predicted:,} was not tried.",)
+        if highest.predicted == most:
+            return highest, (f"A concurrency above {most:,} was not tried.",)
         if not math.isinf(max(highest.predicted, highest.high)):
             return highest, ()
         note = (
@@ -177,11 +176,11 @@ def _interval(values: Sequence[float]) -> tuple[float, float] | tuple[None, None
 
 
 def _bisect(
-    guess: float, level: float | None, draw: int, *, loop: bool
+    guess: float, level: float | None, draw: int, most: int | None
 ) -> Generator[RatePoint, Evaluation, float]:
     asking = highest_rate(guess)
-    if loop:
-        asking = highest_rate(guess, doublings=LOOP_DOUBLINGS + 1, resolution=1.0)
+    if most is not None:
+        asking = highest_rate(guess, most=most, resolution=1.0)
     rate = next(asking)
     while True:
         trial = yield RatePoint(rate, level, draw, give_up=True)
@@ -189,4 +188,4 @@ def _bisect(
             rate = asking.send(trial.met)
         except StopIteration as found:
             highest: float = found.value
-            return math.floor(min(highest, guess * 2**LOOP_DOUBLINGS)) if loop else highest
+            return highest if most is None else math.floor(highest)

@@ -21,7 +21,7 @@ from capacity.planning.evaluation.evaluation_context import EvaluationRequest
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, Level
 from capacity.planning.load.curve import SHARES, CurvePoint, curve
 from capacity.planning.load.day import Day, hourly_rates, replicas_by_hour
-from capacity.planning.load.highest_rate import LOOP_DOUBLINGS, HighestRate, RateRuns, Served
+from capacity.planning.load.highest_rate import HighestRate, RateRuns, Served
 from capacity.planning.sizing.replicas_needed import SizedReplicas, size_replicas
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload
@@ -32,6 +32,7 @@ MEMORY_PARTS = ("weights", "activations", "overhead", "kv_cache")
 CONFIDENCE = 0.9  # that the replicas meet the SLO, as in `plan` and `cost`
 MOST_SIMULATED = 8  # replicas in the curve of a side; more barely change the capacity of each
 REQUESTS_PER_REPLICA = 500  # in that curve, at least
+MOST_TIMES_GUESS = 64  # highest concurrency of that curve, relative to the first guess
 REQUESTS_PER_SLOT = 40  # in that curve of a closed loop, at most, for each request in flight
 ROUNDING = 1e-9  # relative, so that the load divided by the capacity rounds up to the replicas
 Floats = npt.NDArray[np.float64]
@@ -214,10 +215,12 @@ def _set_loop_curve(
     drawn, concurrency = sized.context.workloads[0], deployment.traffic.concurrency
     assert concurrency is not None
     replicas = 1 if sized.best is None else sized.best.replicas
-    guess = max(math.ceil(concurrency * simulated / replicas), 1)
+    full = resolved.max_num_seqs * simulated
+    guess = min(math.ceil(concurrency * simulated / replicas), full)
+    most = min(guess * MOST_TIMES_GUESS, 2 * full)
     served = Served(
         resolved=resolved,
-        workloads=[_most_requests(deployment.traffic, drawn, guess, resolved.max_model_len)],
+        workloads=[_larger_loop(deployment.traffic, drawn, most, resolved.max_model_len)],
         goal=Goal(slos=sized.context.goal.slos),
         replicas=simulated,
         service=deployment.service,
@@ -249,15 +252,12 @@ def _set_points(
     side.found = replace(side.found, simulated_replicas=simulated, highest=highest, points=found)
 
 
-def _most_requests(traffic: Traffic, drawn: Workload, guess: int, max_model_len: int) -> Workload:
-    """Return the requests of the largest closed loop that the search for the highest concurrency from `guess` tries.
-
-    For each request in flight it has as many requests as `drawn`, the simulated traffic, at most `REQUESTS_PER_SLOT`.
-    """
+def _larger_loop(traffic: Traffic, drawn: Workload, concurrency: int, max_model_len: int) -> Workload:
+    """Return a closed loop with `concurrency` requests in flight, and as many requests for each as `drawn` has, at most
+    `REQUESTS_PER_SLOT`."""
     assert drawn.concurrency is not None
-    most = guess * 2**LOOP_DOUBLINGS
-    requests = math.ceil(most * min(len(drawn) / drawn.concurrency, REQUESTS_PER_SLOT))
-    changes = {"concurrency": most, "num_prompts": max(requests, 1)}
+    each = min(len(drawn) / drawn.concurrency, REQUESTS_PER_SLOT)
+    changes = {"concurrency": concurrency, "num_prompts": math.ceil(concurrency * each)}
     return make_workload(traffic.model_copy(update=changes), max_model_len)
 
 
