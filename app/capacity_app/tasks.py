@@ -31,9 +31,9 @@ def replicas(
     *,
     pool: Mapping[str, Any],
     traffic: Mapping[str, Any],
-    service: Mapping[str, Any],
     cost: Mapping[str, Any],
     slo: Sequence[str],
+    service: Mapping[str, Any] | None = None,
 ) -> ReplicasNeeded | None:
     """Return how many replicas of `pool` serve `traffic` within `slo`, and what they cost."""
     from capacity.deployment import Cost, Pool, Service, Traffic, build
@@ -45,7 +45,7 @@ def replicas(
     resolved.memory.require_fit()
     price = find_price_for_cost(resolved.profile.name, build(Cost, cost))
     return replicas_needed(
-        resolved, build(Traffic, traffic), slo=slo, service=build(Service, service), price=price
+        resolved, build(Traffic, traffic), slo=slo, service=build(Service, service or {}), price=price
     )
 
 
