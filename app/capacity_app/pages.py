@@ -13,7 +13,7 @@ from capacity_app.widgets import ROWS
 
 FOLDER = Path(__file__).parent / "app_pages"
 TOGETHER, LOOP, RATE = "a batch together", "a closed loop", "arrivals at a rate"  # loads of the Estimate page
-USERS = "users"  # and of the Compare page, with RATE
+USERS, DAY = "users", "a day"  # and of the Compare page, with RATE and LOOP
 THIS_LOAD, OVER_LOADS, EVERY_GPU = "this load", "over the load", "every GPU"  # its views
 EVERY_ENGINE, FRONTIER, TYPING = "every engine", "frontier", "typing"
 OWN_GPUS, HOSTED = "GPUs of the sidebar", "an API"  # Cascade page

@@ -29,6 +29,7 @@ from capacity_app.variants import keep_session_folders
 
 REFRESH_S = 0.25
 MISSING = "-"  # a cell without a value
+WHOLE_ROWS = 20  # rows of a table that is shown without scrolling
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,8 @@ def draw_download(
 
 
 def draw_table(name: str, rows: Sequence[Mapping[str, Any]], *, alt: str, **options: Any) -> None:
-    """Draw a table that can be searched and sorted, with its downloads."""
+    """Draw a table that can be searched and sorted, with its downloads; a long one can be scrolled."""
+    options = {"height": "content" if len(rows) <= WHOLE_ROWS else "auto", **options}
     st.dataframe(list(rows), hide_index=True, alt=alt, key=f"table_{name}", placeholder=MISSING, **options)
     with st.container(horizontal=True):
         draw_download("Table as CSV", f"{name}_table.csv", partial(to_csv, rows), mime="text/csv")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import re
 import zlib
 from collections.abc import Container
@@ -95,6 +96,12 @@ class Side:
     def load(self) -> dict[str, Any]:
         """Return the traffic without fields that do not change the load: number of requests, seed, client latency."""
         return omit(self.traffic, *FIELDS_WITHOUT_LOAD)
+
+    @property
+    def has_steady_load(self) -> bool:
+        """Return whether the load is a finite request rate or a concurrency, at which deployments can be compared."""
+        rate = self.options.get("request_rate")
+        return "concurrency" in self.options if rate is None else math.isfinite(rate)
 
     def under_load_of(self, current: Side) -> Side:
         """Return this side on the page of `current`, with the load of `current`."""

@@ -1,6 +1,5 @@
 """Comparison on any page: pinned inputs (sides A, B, ...) next to the current inputs. The link contains them."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from html import escape
@@ -11,8 +10,9 @@ import streamlit as st
 from capacity.base.mappings import omit, select
 from capacity.base.money import convert_amounts
 from capacity.base.quantity import Quantity
-from capacity.deployment import Cost, Pool
+from capacity.deployment import Cost, Pool, Service
 from capacity.model import model_names
+from capacity.planning.variations.deployment_comparison import LETTERS as LETTERS
 from capacity.planning.variations.deployment_comparison import DeploymentComparison
 from capacity.planning.variations.diff import Diff
 from capacity.report.views.diff import diff_view
@@ -24,7 +24,6 @@ from capacity_app.side import read_side
 from capacity_app.state import OWN_MODEL, SIDES, WIDGETS, Inputs, link_to
 
 SETTING_LABELS = {name: widget.label for name, widget in WIDGETS.items()}  # the sidebar's labels
-LETTERS = "ABCD"
 FACTOR_LIMIT = 10.0
 DIFFERENT_LOADS = "different loads, not compared"
 MAX_PINNED = len(LETTERS) - 1  # pinned sides, in addition to the current one
@@ -51,11 +50,7 @@ def draw_figures(
     asked = {**others, here: current}
     answers = {**_answers(others, ask), here: answer}
     shown = {letter: list(row(found)) for letter, found in answers.items()}
-    if (
-        sides
-        and current.page in PAGES_WITH_DIFF
-        and math.isfinite(current.options.get("request_rate", math.inf))
-    ):
+    if sides and current.page in PAGES_WITH_DIFF and current.has_steady_load:
         with show_errors():
             _draw_verdict(list(asked.values()), current, ask, slo)
     alike = sides and "A" in answers and asked["A"].load == current.load
@@ -148,7 +143,7 @@ def compare_in_background(
     """Compare deployments under one load in the background; the run length and seed of a page are not used."""
     shared = {"traffic": omit(traffic, "num_prompts", "seed")}
     arguments = {
-        "deployments": [{**omit(each, "service"), **shared} for each in deployments],
+        "deployments": [{**each, **shared} for each in deployments],
         "slo": list(slo),
     }
     task = Task(function="capacity:compare_deployments", arguments=arguments, reports=True)
@@ -164,6 +159,7 @@ def replicas_task(model: Any, side: Side, slo: Sequence[str]) -> Task:
         "model": model,
         "pool": omit(side.select_fields(Pool.model_fields), "model", "replicas"),
         "traffic": side.load,
+        "service": side.select_fields(Service.model_fields),
         "cost": side.select_fields(Cost.model_fields),
         "slo": tuple(slo),
     }

@@ -33,9 +33,10 @@ def replicas(
     traffic: Mapping[str, Any],
     cost: Mapping[str, Any],
     slo: Sequence[str],
+    service: Mapping[str, Any] | None = None,
 ) -> ReplicasNeeded | None:
     """Return how many replicas of `pool` serve `traffic` within `slo`, and what they cost."""
-    from capacity.deployment import Cost, Pool, Traffic, build
+    from capacity.deployment import Cost, Pool, Service, Traffic, build
     from capacity.hardware.pricing import find_price_for_cost
     from capacity.planning.sizing.replicas_needed import replicas_needed
     from capacity.pool.resolve import resolve
@@ -43,7 +44,9 @@ def replicas(
     resolved = resolve(model, build(Pool, pool))
     resolved.memory.require_fit()
     price = find_price_for_cost(resolved.profile.name, build(Cost, cost))
-    return replicas_needed(resolved, build(Traffic, traffic), slo=slo, price=price)
+    return replicas_needed(
+        resolved, build(Traffic, traffic), slo=slo, service=build(Service, service or {}), price=price
+    )
 
 
 def timeline(

@@ -159,5 +159,5 @@ def implied_page_state(page: str, changed: Mapping[str, Any]) -> dict[str, Any]:
     if page == "deployments" and "users" in changed:
         return {"deps_load": USERS, "deps_users": changed["users"]}
     ways = [way for name, way in (("request_rate", RATE), ("concurrency", LOOP)) if name in changed]
-    key = {"estimate": "load", "stack": "stack_load"}.get(page)
+    key = {"deployments": "deps_load", "estimate": "load", "stack": "stack_load"}.get(page)
     return {key: ways[0]} if key and ways else {}

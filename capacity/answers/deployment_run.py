@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -56,7 +56,7 @@ def run_service(
     `simulator.simulate`, such as the engine loop. Raises InvalidInput.
     """
     pools = with_roles(pools, service)
-    check_routes(pools, service)
+    settings = dispatch_settings(pools, service, seed=seed)
     setups = [
         like
         for place, pool in enumerate(pools)
@@ -64,29 +64,47 @@ def run_service(
         * pool.pool.replicas
         * pool.independent_ranks  # data-parallel ranks of a dense model step on their own
     ]
-    failures, scaling = _failures(service, seed), _autoscaling_of(service, pools[0])
-    if isinstance(observer, Timeline) and (len(setups) > 1 or failures is not None or scaling is not None):
+    changes = settings["failures"] is not None or settings["scaling"] is not None
+    if isinstance(observer, Timeline) and (len(setups) > 1 or changes):
         raise InvalidInput("a timeline shows one engine: leave out --replicas, --router and similar options")
-    alone = len(setups) == 1 and setups[0].role == "both" and service == Service()
+    if len(setups) == 1 and setups[0].role == "both" and service == NO_SERVICE:
+        settings = {**settings, "router": None}
     return simulate(
         workload,
         setups,
-        router=None if alone else service.router,
-        queue_limit=service.max_queued_requests,
-        outstanding_limit=service.max_outstanding_requests,
-        timeout_s=service.request_timeout_s,
-        failures=failures,
-        scaling=scaling,
-        decode_scaling=_autoscaling_of(service, pools[-1], "decode-"),
         link=kv_link(pools, service) if setups[0].role != "both" else None,
-        decode_router=service.decode_router,
-        cascade=escalation(pools, service),
-        seed=seed,
         frontend=engine_frontend(pools[0], workload),
         goodput_ms=parse_goodput_ms(goodput),
         observer=observer,
+        **settings,
         **watched,
     )
+
+
+def dispatch_settings(pools: Sequence[ResolvedPool], service: Service, *, seed: int = 0) -> Mapping[str, Any]:
+    """Return the keywords of `simulator.simulate` for the service: router, limits, failures and autoscaling."""
+    check_routes(pools, service)
+    return {
+        "router": service.router,
+        "queue_limit": service.max_queued_requests,
+        "outstanding_limit": service.max_outstanding_requests,
+        "timeout_s": service.request_timeout_s,
+        "failures": _failures(service, seed),
+        "scaling": _autoscaling_of(service, pools[0]),
+        "decode_scaling": _autoscaling_of(service, pools[-1], "decode-"),
+        "decode_router": service.decode_router,
+        "cascade": escalation(pools, service),
+        "seed": seed,
+    }
+
+
+def check_fixed_replicas(service: Service) -> None:
+    """Raise InvalidInput for settings of a service that set or change the number of replicas."""
+    names = ("prefill_replicas", "autoscale_max_replicas", "decode_autoscale_max_replicas")
+    if given := [name for name in names if getattr(service, name) is not None]:
+        raise InvalidInput(
+            f"{given[0]} of the service changes the number of replicas: remove it, or use `capacity simulate`"
+        )
 
 
 def with_roles(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:

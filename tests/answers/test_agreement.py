@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from long_forms import mostly_ci
 
 import capacity
 from capacity.deployment import DeploymentFile, Pool, Traffic
@@ -140,3 +141,48 @@ def test_a_days_plan_is_stable_where_it_is_simulated_and_billed_at_the_mean_rate
     assert bill.served.usd_per_million_output_tokens == pytest.approx(
         day_plan.best.cost.usd_per_million_output_tokens, rel=0.05
     )
+
+
+SIDE_SLO = ("ttft:p95:500ms", "tpot:p95:15ms")
+SIDE_LOADS: dict[str, dict[str, Any]] = {
+    "a rate": {"request_rate": 40.0, "num_prompts": 600},
+    "a closed loop": {"concurrency": 48, "num_prompts": 1000},
+    "a day": {"request_rate": 20.0, "arrivals": "diurnal", "day_peak_to_mean": 2.0, "num_prompts": 1000},
+}
+
+
+@pytest.mark.parametrize("load", mostly_ci(SIDE_LOADS, ["a closed loop"]))
+def test_a_comparison_has_the_replicas_energy_and_day_of_its_neighbours(load: str) -> None:
+    """Replicas are those of `cost` and `estimate`, served rate and energy of `simulate`, the day of `curve`."""
+    name, lengths = "llama-3.1-8b", {"input_len": 1024, "output_len": 256, "random_range_ratio": 0.0}
+    traffic = {**lengths, **SIDE_LOADS[load]}
+    side = {"model": name, "pools": [{"gpu": "h100"}], "traffic": traffic, "cost": {"price": "4"}}
+    found = capacity.compare_deployments([side, {**side, "cost": {"price": "2"}}], slo=SIDE_SLO).sides[0]
+    asked: dict[str, Any] = {"gpu": "h100", "price": "4", "slo": SIDE_SLO}
+    bill = capacity.cost(name, **traffic, **asked)
+    assert bill.needed is not None
+    assert found.needed is not None
+    assert found.needed == bill.needed.within_slo
+    if load == "a rate":
+        answer = capacity.estimate(name, **traffic, **asked).replicas_needed
+        assert answer is not None
+        assert found.needed == answer.within_slo
+    run = capacity.simulate(name, gpu="h100", replicas=found.needed.replicas, **traffic)
+    assert found.drawn is not None
+    assert run.drawn_energy is not None
+    assert found.served_per_s == pytest.approx(
+        run.to_dict()["request_throughput"] if load == "a closed loop" else traffic["request_rate"], rel=0.05
+    )
+    drawn, same = found.drawn.joules_per_output_token, run.drawn_energy.joules_per_output_token
+    if load != "a day":  # that run is of its busiest part
+        assert drawn.value == pytest.approx(same.value, rel=0.05)
+        return
+    curve = capacity.curve(
+        name, gpu="h100", replicas=found.needed.replicas, price="4", slo=SIDE_SLO, replications=1, **traffic,
+        peak_rate=40.0, peak_to_mean=2.0,
+    )  # fmt: skip
+    assert curve.day is not None
+    assert found.day is not None
+    for hour, expected in zip(found.day.hours, curve.day.hours, strict=True):
+        assert hour.request_rate_per_s == pytest.approx(expected.request_rate_per_s)
+        assert abs(hour.replicas - expected.replicas) <= 1

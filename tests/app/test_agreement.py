@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from long_forms import mostly_ci
 
 import capacity
 from capacity.answers.records import Quantity
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, write_deployment
 from capacity.report.display import (
     number_text,
     rate_and_interval,
@@ -761,6 +763,34 @@ def test_an_overload_has_the_librarys_verdict_and_replicas_and_no_price_on_each_
         said, _, price = below.partition("; full load $")
         assert said == "overloaded", page
         assert float(price) == pytest.approx(bill.full.usd_per_million_output_tokens, rel=0.01), page
+
+
+@pytest.mark.ci
+def test_a_comparison_is_the_same_on_the_page_in_the_library_and_by_the_command(
+    dashboard: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a closed loop; the Cost page's sidebar has the same SLO, and `cost` the same replicas and bill."""
+    files = []
+    for gpu in ("h100-sxm-80gb", "b200-sxm-180gb"):
+        side = DeploymentFile(
+            schema="capacity/deployment/v1",
+            model="llama-3.1-8b",
+            pools=(Pool(gpu=gpu),),
+            traffic=Traffic(**LENGTHS, concurrency=48),
+            cost=Cost(**PRICED),
+        )
+        files.append(str(tmp_path / f"{gpu}.toml"))
+        write_deployment(side, files[-1])
+    answer = capacity.compare_deployments(files, slo=SIDEBAR_SLO)
+    levels = " ".join(f"--slo {level}" for level in SIDEBAR_SLO)
+    command = f"capacity side-by-side {' '.join(files)} {levels} --format json"
+    assert json.loads(printed(command, monkeypatch, capsys)) == json.loads(json.dumps(answer.to_dict()))
+    opened = dashboard("deployments", deps_load="a closed loop", concurrency="48").settled()
+    assert opened.refusals == []
+    assert escape_markdown(answer.verdict) in shown_lines(opened)
+    needed = capacity.cost(**LLAMA, **LENGTHS, **PRICED, concurrency=48, slo=SIDEBAR_SLO).needed
+    assert needed is not None
+    assert answer.sides[0].needed == needed.within_slo
 
 
 VARIED = {  # lengths as links and as keywords say them

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -10,6 +10,9 @@ from capacity_app.error_display import escape_markdown
 from capacity_app.side import Side
 
 import capacity
+from capacity.report.views.deployment_comparison import comparison_view
+from capacity.report.views.layout import table_records
+from capacity.report.views.view import Table
 
 Open = Callable[..., Any]
 
@@ -38,6 +41,56 @@ def test_page_takes_users_as_the_load(dashboard: Open) -> None:
     assert opened.refusals == []
     (verdict,) = (box.value for box in opened.at.success)
     assert verdict.startswith("At 60 requests/s within the SLO, A needs")
+
+
+SIDEBAR_SLO = ("ttft:p95:1000ms", "tpot:p95:50ms")
+LENGTHS = {"input_len": 1024, "output_len": 256}
+GPUS = ("h100-sxm-80gb", "b200-sxm-180gb")
+
+
+def sides_of(traffic: Mapping[str, Any], **deployment: Any) -> list[dict[str, Any]]:
+    shared = {"model": "llama-3.1-8b", "traffic": {**LENGTHS, **traffic}, "cost": {"price_tier": "on-demand"}}
+    return [{**shared, "pools": [{"gpu": gpu}], **deployment} for gpu in GPUS]
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("link", "traffic"),
+    [
+        ({"deps_load": "a closed loop", "concurrency": "48"}, {"concurrency": 48}),
+        (
+            {"deps_load": "a day", "rate": "20", "deps_peak": "1.8"},
+            {"request_rate": 20.0, "arrivals": "diurnal", "day_peak_to_mean": 1.8},
+        ),
+    ],
+)
+def test_page_shows_the_comparison_of_the_library(
+    dashboard: Open, link: Mapping[str, str], traffic: Mapping[str, Any]
+) -> None:
+    opened = dashboard("deployments", **link).settled()
+    assert opened.refusals == []
+    answer = capacity.compare_deployments(sides_of(traffic), slo=SIDEBAR_SLO)
+    assert [box.value for box in opened.at.success] == [escape_markdown(answer.verdict)]
+    expected = [table_records(block) for block in comparison_view(answer).blocks if isinstance(block, Table)]
+    shown = [frame.value.to_dict("records") for frame in opened.at.dataframe]
+    for rows in expected:
+        assert any(
+            [*map(list, map(dict.values, rows))] == [*map(list, map(dict.values, each))] for each in shown
+        )
+
+
+@pytest.mark.ci
+def test_service_of_a_pinned_side_applies(dashboard: Open) -> None:
+    """A side pinned on Simulate keeps its router."""
+    options = {"gpu": "h100-sxm-80gb", "request_rate": 9.0, "replicas": 2, "router": "least-outstanding"}
+    pin = Side(page="simulate", model="llama-3.1-8b", options=options, cost={})
+    opened = dashboard("deployments", rate="40", side=pin.link_text).settled()
+    assert opened.refusals == []
+    first, second = sides_of({"request_rate": 40.0})
+    first = {**first, "service": {"router": "least-outstanding"}, "cost": {}}
+    second = {**second, "pools": [{"gpu": "h100-sxm-80gb"}]}
+    answer = capacity.compare_deployments([first, second], slo=SIDEBAR_SLO)
+    assert [box.value for box in opened.at.success] == [escape_markdown(answer.verdict)]
 
 
 @pytest.mark.ci

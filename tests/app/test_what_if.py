@@ -70,6 +70,8 @@ def test_what_is_pinned_on_one_page_is_a_side_of_every_other(dashboard: Open, pa
         ("plan", {"gpu": "b200-sxm-180gb", "request_rate": 8.0}, {"plan_gpus": ["b200-sxm-180gb"]}),
         ("fleet", {"gpu": "l4-24gb"}, {"fleet_gpus": ["l4-24gb"]}),
         ("deployments", {"users": 500}, {"deps_load": "users", "deps_users": 500}),
+        ("deployments", {"concurrency": 8}, {"deps_load": "a closed loop"}),
+        ("deployments", {"request_rate": 8.0}, {"deps_load": "arrivals at a rate"}),
         ("cascade", {"request_rate": 8.0}, {}),
     ],
 )

@@ -10,16 +10,33 @@ from capacity.report.tables import render
 from capacity.report.views.deployment_comparison import comparison_view
 from capacity_app import parts, sides, state, views
 from capacity_app.error_display import escape_markdown
-from capacity_app.pages import CANDIDATES, RATE, USERS
+from capacity_app.pages import CANDIDATES, DAY, LOOP, RATE, USERS
 from capacity_app.router import current_inputs
 from capacity_app.widgets import draw_fields, widget_row
 
+LOAD_FIELDS = {USERS: ("deps_users", "deps_think"), DAY: ("deps_peak",)}  # inputs of the page by kind of load
 inputs = current_inputs()
-load: dict[str, Any] = inputs.load
-with widget_row():
-    if state.segments("Load", "deps_load", (RATE, USERS), RATE) == USERS:
-        users = draw_fields("deps_users", "deps_think")
-        load = {**inputs.lengths, **inputs.spread, **users, **inputs.client}
+
+
+def draw_load() -> dict[str, Any]:
+    """Draw the choice of the common load, and return it with the lengths as keyword arguments."""
+    help_text = (
+        "Arrivals and a day use the sidebar's requests/s, for a day as its mean. A closed loop keeps the sidebar's "
+        "concurrency in flight."
+    )
+    with widget_row():
+        kind = state.segments("Load", "deps_load", (RATE, LOOP, USERS, DAY), RATE, help=help_text)
+        fields = draw_fields(*LOAD_FIELDS.get(kind, ()))
+    common = {**inputs.lengths, **inputs.spread, **inputs.client}
+    if kind == USERS:
+        return {**common, **fields}
+    if kind == LOOP:
+        return {**common, "concurrency": inputs.concurrency}
+    day = {"arrivals": "diurnal", **fields} if kind == DAY else {}
+    return {**common, "request_rate": inputs.request_rate, **day}
+
+
+load = draw_load()
 current = {"model": inputs.model, "pools": [inputs.pool], "cost": inputs.cost}
 pinned = sides.pinned_sides()
 compared: list[dict[str, Any]]

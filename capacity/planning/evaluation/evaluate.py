@@ -5,15 +5,17 @@ replicas receives every R-th request, so one replica can represent all of them i
 always simulates all replicas.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from capacity.answers.costs import Pools, ServedLoad, max_requests_per_s
-from capacity.answers.deployment_run import kv_link
+from capacity.answers.deployment_run import NO_SERVICE, dispatch_settings, kv_link
 from capacity.answers.engine_setup import engine_frontend, setup_of
+from capacity.answers.routes import takes_of
 from capacity.deployment import Service
 from capacity.planning.evaluation.slo_evaluation import (
     Evaluation,
@@ -75,19 +77,31 @@ def most_replicas(workload: Workload) -> int:
 
 
 def run_engines(
-    engines: Sequence[EngineGroup], workload: Workload, *, router: str = "round-robin", check: Check = None
+    engines: Sequence[EngineGroup],
+    workload: Workload,
+    *,
+    router: str = "round-robin",
+    service: Service = NO_SERVICE,
+    check: Check = None,
 ) -> SimulationResult:
-    """Simulate the deployment on `workload`; an exception that `check` raises ends it. Raises InvalidInput."""
+    """Simulate the deployment on `workload`; an exception that `check` raises ends it. Raises InvalidInput.
+
+    A `service` that is not the default replaces `router`.
+    """
     apart = any(pool.role != "both" for pool in engines)
-    link = kv_link([pool.resolved for pool in engines], Service()) if apart else None
+    pools = [pool.resolved for pool in engines]
     setups = [setup for pool in engines for setup in [pool.setup()] * pool.replicas]
+    settings: Mapping[str, Any] = {"router": router if len(setups) > 1 else None}
+    if service != NO_SERVICE:
+        settings = dispatch_settings(pools, service)
+        setups = [replace(setup, takes=takes_of(pools[0], 0, service)) for setup in setups]
     return simulate(
         workload,
         setups,
-        router=router if len(setups) > 1 else None,
-        frontend=engine_frontend(engines[0].resolved, workload),
-        link=link,
+        frontend=engine_frontend(pools[0], workload),
+        link=kv_link(pools, service) if apart else None,
         check=check,
+        **settings,
     )
 
 
@@ -97,6 +111,7 @@ def evaluate_engines(
     goal: Goal,
     *,
     router: str = "round-robin",
+    service: Service = NO_SERVICE,
     give_up: bool = True,
     sample: bool = False,
     intervals: bool = False,
@@ -114,7 +129,8 @@ def evaluate_engines(
     """
     first, total = workloads[0], sum(len(workload) for workload in workloads)
     # number of independent replicas, each with the same number of requests
-    shared = router != "round-robin" or first.is_closed_loop or first.session is not None
+    affected = router != "round-robin" or service != NO_SERVICE
+    shared = affected or first.is_closed_loop or first.session is not None
     alike = 1 if shared or len(engines) > 1 else engines[0].replicas
     # of the replica that represents all
     part = first if alike == 1 else first.select(np.arange(0, len(first), alike))
@@ -123,7 +139,7 @@ def evaluate_engines(
     sampled = sample and is_long and len(part) >= MIN_SAMPLE_REQUESTS
 
     def run(engines: Sequence[EngineGroup], workload: Workload) -> SimulationResult:
-        return run_engines(engines, workload, router=router, check=check)
+        return run_engines(engines, workload, router=router, service=service, check=check)
 
     if give_up and is_long and not first.is_closed_loop and len(part) >= MAX_STRETCHES * MIN_STRETCH_REQUESTS:
         looks = _stretches_that_miss(part, partial(run, one), goal, total, alone=sampled)

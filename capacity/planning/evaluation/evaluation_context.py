@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capacity.deployment import Pool
+from capacity.answers.costs import Pools, ServedLoad
+from capacity.answers.deployment_run import NO_SERVICE
+from capacity.deployment import Pool, Service
 from capacity.model import ModelSpec
 from capacity.planning.evaluation.cost_bounds import Load
 from capacity.planning.evaluation.evaluate import (
@@ -20,6 +22,7 @@ from capacity.planning.evaluation.evaluate import (
     evaluate_engines,
     run_engines,
     scaled_setup,
+    served_load_of,
 )
 from capacity.planning.evaluation.resampling import SteadyTraffic
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, evaluate_windows
@@ -65,7 +68,8 @@ class EvaluationContext:
     """Model, traffic samples and SLO to evaluate candidates; resolved pools and step models are cached.
 
     With `windows` (busiest first), `workloads` holds the requests of the busiest window and `whole` all requests. With
-    `steady` traffic, a candidate for which these samples are too short is evaluated on longer ones.
+    `steady` traffic, a candidate for which these samples are too short is evaluated on longer ones. A `service` that
+    is not the default replaces the router of the candidates.
     """
 
     model: ModelSpec
@@ -76,6 +80,7 @@ class EvaluationContext:
     windows: Sequence[Window] = ()
     slo_window: str = "trace"
     steady: SteadyTraffic | None = None
+    service: Service = NO_SERVICE
     _resolved: dict[Pool, ResolvedPool] = field(default_factory=dict, repr=False)
     _models: dict[tuple[object, ...], list[ResolvedPool]] = field(default_factory=dict, repr=False)
     _setups: dict[tuple[Pool, float | None], EngineSetup] = field(default_factory=dict, repr=False)
@@ -193,6 +198,7 @@ class EvaluationContext:
             workloads,
             goal,
             router=candidate.router,
+            service=self.service,
             give_up=task.give_up,
             sample=task.sample,
             intervals=task.intervals,
@@ -219,8 +225,20 @@ class EvaluationContext:
         """
         if not self.windows:
             return busiest
-        runs = [run_engines(engines, w, router=router, check=check) for w in self.whole]
+        runs = [run_engines(engines, w, router=router, service=self.service, check=check) for w in self.whole]
         return evaluate_windows(runs, self.whole, self.windows, goal, busiest)
+
+    def served_load(self, pools: Pools, trial: Evaluation, offered_per_s: float | None) -> ServedLoad | None:
+        """Return the load that `pools` serve in steady state, for a bill; None if `trial` completed no request.
+
+        `offered_per_s`: request rate of an open loop. If `trial` covers only the busiest window, the lengths are those
+        of all requests.
+        """
+        load = served_load_of(pools, trial, self.workloads[0], offered_per_s=offered_per_s)
+        if load is None or not self.windows:
+            return load
+        input_tokens, output_tokens = self.whole[0].long_run_tokens
+        return replace(load, input_tokens=input_tokens, output_tokens=output_tokens)
 
     def _first_tokens(self) -> tuple[Sequence[Workload], Goal]:
         ones = [replace(w, output_tokens=np.ones_like(w.output_tokens)) for w in self.workloads]

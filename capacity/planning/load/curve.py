@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, field_validator
 
 from capacity.answers.costs import Pools, cost_of
-from capacity.answers.deployment_run import measured_capacity, with_replicas
+from capacity.answers.deployment_run import check_fixed_replicas, measured_capacity, with_replicas
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER
@@ -157,7 +157,8 @@ def curve(
     """Compute latency by request rate, the knee, the highest rate that meets the SLO, and its number of users.
 
     The rate of the given traffic is ignored because its arrival times are scaled to each rate. Traffic longer than
-    `slo_window` is reduced to its busiest window. `hourly_rates` (24, requests/s), or a `peak_rate` with
+    `slo_window` is reduced to its busiest window. The service of a deployment file (router, limits, failures) applies.
+    `hourly_rates` (24, requests/s), or a `peak_rate` with
     `peak_to_mean`, add the replicas for each hour of a day. Generated traffic is drawn `replications` times to compute
     the sampling interval. `cluster` (tcp://host:port) simulates on a Dask cluster. Raises DoesNotFit and InvalidInput.
     """
@@ -167,7 +168,8 @@ def curve(
     deployment = make_deployment(
         model, pool=pool_fields, traffic=traffic_fields, cost=prices, question="curve", **beside
     )
-    pool, traffic = deployment.pool, deployment.traffic
+    pool, traffic, service = deployment.pool, deployment.traffic, deployment.service
+    check_fixed_replicas(service)
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
     resolved.memory.require_fit()
     if traffic.trace is None and "request_rate" not in traffic.model_fields_set:
@@ -177,7 +179,9 @@ def curve(
     workloads, window_notes = _in_busiest_window(drawn, load.slo_window) if varies else (drawn, ())
     goal = Goal(slos=parse_slos(service_levels(slo, traffic)), goodput_target=load.goodput_target)
     price = find_price_for_cost(resolved.profile.name, deployment.cost)
-    served = Served(resolved=resolved, workloads=workloads, goal=goal, replicas=pool.replicas)
+    served = Served(
+        resolved=resolved, workloads=workloads, goal=goal, replicas=pool.replicas, service=service
+    )
     return _curve(served, load, price, cluster=cluster, progress=progress, notes=window_notes)
 
 
@@ -232,7 +236,7 @@ def _curve(
         rates = sorted(load.rates) if load.rates else [share * around for share in SHARES]
         trials = runs.evaluate_all(rates)
         remarks = () if worker_pool is None else worker_pool.remarks
-    capacity = measured_capacity([with_replicas(resolved, replicas)], workloads[0])
+    capacity = measured_capacity([with_replicas(resolved, replicas)], workloads[0], served.service)
     points = tuple(
         _point(rate, trial, price, [(resolved, replicas)], workloads[0], capacity)
         for rate, trial in zip(rates, trials, strict=True)

@@ -4,10 +4,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from capacity.base.errors import InvalidInput
+from capacity.deployment import Traffic
 from capacity.hardware.pricing import HOURS_PER_MONTH, Price, billed_gpus, usd_per_hour
+from capacity.workload import Workload
+from capacity.workload.arrivals import DAY_S
 
 HOURS = 24
+LEAST_HOURS = 23  # that the arrivals of a trace cover, to be those of a day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +45,19 @@ def day_of(mean_rate_per_s: float, peak_to_mean: float) -> tuple[float, ...]:
     return tuple(
         mean_rate_per_s * (1 - swing * math.cos(2 * math.pi * hour / HOURS)) for hour in range(HOURS)
     )
+
+
+def hourly_rates(traffic: Traffic, workload: Workload) -> tuple[float, ...] | None:
+    """Return the 24 hourly request rates of diurnal traffic, or of a trace that covers a day; None for other traffic.
+
+    `workload`: all requests of the trace. The days of a longer trace are averaged.
+    """
+    if traffic.arrivals == "diurnal" and traffic.day_length_s == DAY_S:
+        return day_of(workload.offered_per_s, traffic.day_peak_to_mean)
+    if traffic.trace is None or workload.is_closed_loop or workload.span_s < LEAST_HOURS * 3600:
+        return None
+    counts = np.bincount((workload.arrival_s // 3600).astype(int) % HOURS, minlength=HOURS)
+    return tuple(map(float, counts / 3600 / max(round(workload.span_s / DAY_S), 1)))
 
 
 def replicas_by_hour(

@@ -1,5 +1,5 @@
-"""Find the highest request rate that meets the SLO, by a separate bisection for each sample of the traffic and
-each quantile of the step-time error.
+"""Find the highest load that meets the SLO, by a separate bisection for each sample of the traffic and each quantile
+of the step-time error. The load is a request rate or, for a closed loop, the number of requests in flight.
 
 Each bisection runs sequentially; with a worker pool, the bisections run in parallel.
 """
@@ -7,9 +7,11 @@ Each bisection runs sequentially; with a worker pool, the bisections run in para
 import math
 import statistics
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
+from capacity.answers.deployment_run import NO_SERVICE
+from capacity.deployment import Service
 from capacity.planning.evaluation.bisection import highest_rate
 from capacity.planning.evaluation.evaluate import EngineGroup, evaluate_engines
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal
@@ -28,7 +30,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighestRate:
-    """Highest request rate that meets the SLO; 0 if no rate meets it.
+    """Highest request rate that meets the SLO, or number of requests in flight of a closed loop; 0 if none meets it.
 
     `predicted` is the rate with predicted step times, `at_confidence` with step times at quantile `confidence` of their
     prediction error, `low` and `high` with step times at the ends of their 90 % interval. `sampling_low` to
@@ -47,7 +49,8 @@ class HighestRate:
 
 
 class RatePoint(NamedTuple):
-    """Settings of one simulation: request rate, quantile of the step-time error (`level`), traffic sample index."""
+    """Settings of one simulation: `rate` (requests/s, or requests in flight of a closed loop), quantile of the
+    step-time error (`level`), traffic sample index."""
 
     rate: float
     level: float | None = None
@@ -57,19 +60,42 @@ class RatePoint(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """Deployment, samples of the traffic and SLO, to be simulated at any request rate."""
+    """Deployment, samples of the traffic and SLO, to be simulated at any request rate.
+
+    Closed loops are simulated at any concurrency up to that of the samples.
+    """
 
     resolved: ResolvedPool
     workloads: Sequence[Workload]
     goal: Goal
     replicas: int
+    service: Service = NO_SERVICE
 
     def trial(self, ask: RatePoint) -> Evaluation:
-        """Simulate the deployment at one request rate, in this process or on a worker."""
+        """Simulate the deployment at one load, in this process or on a worker."""
         factors = factors_at(self.resolved, ask.level)
         engines = EngineGroup(resolved=self.resolved, replicas=self.replicas, factors=factors)
-        scaled = [self.workloads[ask.draw].set_rate(ask.rate)]
-        return evaluate_engines([engines], scaled, self.goal, give_up=ask.give_up, check=stop_if_recalled)
+        scaled = [_at_load(self.workloads[ask.draw], ask.rate)]
+        return evaluate_engines(
+            [engines],
+            scaled,
+            self.goal,
+            service=self.service,
+            give_up=ask.give_up,
+            check=stop_if_recalled,
+        )
+
+
+def _at_load(workload: Workload, load: float) -> Workload:
+    """Return the requests at `load`: a request rate, or a number of requests in flight (rounded down, at least 1).
+
+    For each request in flight, a closed loop keeps the number of requests that it has.
+    """
+    if workload.concurrency is None:
+        return workload.set_rate(load)
+    concurrency = min(max(int(load), 1), workload.concurrency)
+    requests = workload.head(math.ceil(len(workload) * concurrency / workload.concurrency))
+    return replace(requests, concurrency=concurrency)
 
 
 @dataclass(kw_only=True)
@@ -105,12 +131,15 @@ class RateRuns:
         return self._run_chains(chains)
 
     def highest(self, guess: float, confidence: float) -> tuple[HighestRate | None, tuple[str, ...]]:
-        """Return the highest rate that meets the SLO; None and a note if every rate meets it."""
-        draws = len(self.served.workloads)
+        """Return the highest load that meets the SLO; None and a note if every load meets it.
+
+        For a closed loop it is at most the concurrency of the workloads.
+        """
+        draws, most = len(self.served.workloads), self.served.workloads[0].concurrency
         *predicted, at_confidence, low, high = self._run_chains(
             [
-                *(_bisect(guess, None, draw) for draw in range(draws)),
-                *(_bisect(guess, level, 0) for level in (confidence, 0.95, 0.05)),
+                *(_bisect(guess, None, draw, most) for draw in range(draws)),
+                *(_bisect(guess, level, 0, most) for level in (confidence, 0.95, 0.05)),
             ]
         )
         sampling_low, sampling_high = _interval(predicted)
@@ -124,6 +153,8 @@ class RateRuns:
             sampling_low=sampling_low,
             sampling_high=sampling_high,
         )
+        if highest.predicted == most:
+            return highest, (f"A concurrency above {most:,} was not tried.",)
         if not math.isinf(max(highest.predicted, highest.high)):
             return highest, ()
         note = (
@@ -144,8 +175,12 @@ def _interval(values: Sequence[float]) -> tuple[float, float] | tuple[None, None
     return max(mean - reach, 0.0), mean + reach
 
 
-def _bisect(guess: float, level: float | None, draw: int) -> Generator[RatePoint, Evaluation, float]:
+def _bisect(
+    guess: float, level: float | None, draw: int, most: int | None
+) -> Generator[RatePoint, Evaluation, float]:
     asking = highest_rate(guess)
+    if most is not None:
+        asking = highest_rate(guess, most=most, resolution=1.0)
     rate = next(asking)
     while True:
         trial = yield RatePoint(rate, level, draw, give_up=True)
@@ -153,4 +188,4 @@ def _bisect(guess: float, level: float | None, draw: int) -> Generator[RatePoint
             rate = asking.send(trial.met)
         except StopIteration as found:
             highest: float = found.value
-            return highest
+            return highest if most is None else math.floor(highest)

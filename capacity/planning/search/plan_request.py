@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from capacity.answers.deployment_run import NO_SERVICE
 from capacity.base.errors import InvalidInput
 from capacity.base.record import make_from
-from capacity.deployment import Cost, Traffic
+from capacity.deployment import Cost, Service, Traffic
 from capacity.deployment.images import add_encoder_tokens, check_language_model_only
 from capacity.deployment.use_cases import service_levels
 from capacity.hardware import load_profile, profile_names
@@ -67,6 +68,7 @@ class PlanRequest:
     cost: Cost
     profiles: str | Path | None
     steady: SteadyTraffic | None = None
+    service: Service = NO_SERVICE
 
     @classmethod
     def build(

@@ -14,7 +14,6 @@ from capacity.deployment.flag_table import find_published_release
 from capacity.deployment.launch_writers import is_launched, launch_command
 from capacity.model.layers import LatentAttention
 from capacity.planning.evaluation.cost_bounds import Load
-from capacity.planning.evaluation.evaluate import served_load_of
 from capacity.planning.evaluation.evaluation_context import EvaluationContext, EvaluationRequest
 from capacity.planning.evaluation.evaluation_pool import EvaluationPool
 from capacity.planning.evaluation.slo_evaluation import Evaluation
@@ -116,12 +115,7 @@ class Ranking:
     def _cost_and_energy(self, tried: EvaluatedCandidate, trial: Evaluation) -> dict[str, object]:
         """Return the cost, idle time and whole instances included, and the drawn energy at the served load."""
         pools = [(self.context.resolve_pool(pool), pool.replicas) for pool in tried.candidate.pools]
-        workload = self.context.workloads[0]
-        load = served_load_of(pools, trial, workload, offered_per_s=self.load.offered_per_s)
-        if load is not None and self.context.windows:
-            # the trial covers the busiest window, the bill all requests
-            input_tokens, output_tokens = self.context.whole[0].long_run_tokens
-            load = replace(load, input_tokens=input_tokens, output_tokens=output_tokens)
+        load = self.context.served_load(pools, trial, self.load.offered_per_s)
         if load is None:
             return {"cost": None, "drawn": None}
         return {

@@ -8,10 +8,14 @@ stable.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from capacity.answers.costs import ServedLoad, max_requests_per_s
 from capacity.answers.deployment_run import (
+    NO_SERVICE,
+    check_fixed_replicas,
     measured_capacity,
     one_replica,
     run_service,
@@ -44,11 +48,29 @@ MAX_TIMES_STABLE, MAX_EXTRA_REPLICAS = 4, 16
 MORE_REPLICAS = 1.5  # limit on replicas, relative to the busiest window's, if arrivals vary
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizedReplicas:
+    """Answer of `replicas_needed`, and the simulation of its `within_slo` (`best`) with the `context` that ran it."""
+
+    answer: ReplicasNeeded
+    best: EvaluatedCandidate | None
+    context: EvaluationContext | None
+
+
 def replicas_needed(
+    pools: ResolvedPool | Sequence[ResolvedPool], traffic: Traffic, **options: Any
+) -> ReplicasNeeded | None:
+    """Return the answer of `size_replicas`, which has the same keywords."""
+    found = size_replicas(pools, traffic, **options)
+    return None if found is None else found.answer
+
+
+def size_replicas(
     pools: ResolvedPool | Sequence[ResolvedPool],
     traffic: Traffic,
     *,
     slo: Sequence[str] | str = (),
+    service: Service = NO_SERVICE,
     price: Price | None = None,
     workload: Workload | None = None,
     confidence: float = 0.9,
@@ -56,13 +78,15 @@ def replicas_needed(
     replications: int = 3,
     slo_window: str = "15m",
     profiles: str | Path | None = None,
-) -> ReplicasNeeded | None:
+) -> SizedReplicas | None:
     """Return the fewest replicas of an engine that serve `traffic` within `slo` or the SLO of its use case.
 
     If the traffic is longer than `slo_window`, its busiest window must meet the SLO, as for `plan`. For several
-    `pools` (tensor-parallel sizes of one GPU), return the size and replicas with the lowest bill. None for a closed
-    loop without an SLO. Raises InvalidInput, as `plan`, if no SLO limits the waiting time.
+    `pools` (tensor-parallel sizes of one GPU), return the size and replicas with the lowest bill. `service`: router,
+    limits, timeout and failures. None for a closed loop without an SLO. Raises InvalidInput, as `plan`, if no SLO
+    limits the waiting time, and for a service that sets or changes the number of replicas.
     """
+    check_fixed_replicas(service)
     engines = [one_replica(pool) for pool in ([pools] if isinstance(pools, ResolvedPool) else pools)]
     slos = parse_slos(service_levels(slo, traffic))
     asked = add_encoder_tokens(traffic, engines[0].model)
@@ -70,14 +94,13 @@ def replicas_needed(
     workloads = resample_traffic(asked, workload, replications if slos else 1, longest)
     first = workloads[0]
     by_clock = not first.is_closed_loop and math.isfinite(first.offered_per_s)
-    if not slos and not by_clock:
+    rate = first.offered_per_s if by_clock else None
+    if not slos and rate is None:
         return None
     varies = traffic.arrivals != "steady" or traffic.trace is not None or workload is not None
-    stable, busiest_per_s = None, None
-    if by_clock:
-        busiest_per_s = _busiest_per_s(first) if varies else None
-        stable = _stable(_cheapest_when_full(engines, first, price), first, price, busiest_per_s)
-    within, reason, judged_in = None, None, None
+    busiest_per_s = _busiest_per_s(first) if by_clock and varies else None
+    stable = _stable(engines, service, first, price, busiest_per_s) if by_clock else None
+    best, reason, context = None, None, None
     if slos:
         check_goal(slos, first)
         limits = {"confidence": confidence, "goodput_target": goodput_target, "slo_window": slo_window}
@@ -89,19 +112,27 @@ def replicas_needed(
             cost=Cost(),
             profiles=profiles,
             steady=SteadyTraffic.from_traffic(asked, workload, longest, confidence),
+            service=service,
         )
-        rate = first.offered_per_s if by_clock else None
-        within, reason, judged_in = _within_slo(engines, request, rate, price)
-    return ReplicasNeeded(
-        requests_per_s=first.offered_per_s if by_clock else None,
+        context = request.context()
+        best, reason = _fewest(engines, request, context, price)
+    answer = ReplicasNeeded(
+        requests_per_s=rate,
         busiest_requests_per_s=busiest_per_s,
         slos=tuple(map(str, slos)),
         confidence=confidence,
         stable=stable,
-        within_slo=within,
+        within_slo=None if best is None else _count_of(best, engines, price, rate),
         reason=reason,
-        judged_in=judged_in,
+        judged_in=None if context is None else _window_text(context),
     )
+    return SizedReplicas(answer=answer, best=best, context=context)
+
+
+def _window_text(context: EvaluationContext) -> str | None:
+    """Return the window of long traffic in which the SLOs apply, as text; None for short traffic."""
+    window = context.windows[0] if context.windows else None
+    return None if window is None else f"the busiest {window.duration} ({window.text})"
 
 
 def _busiest_per_s(workload: Workload) -> float:
@@ -113,14 +144,19 @@ def _busiest_per_s(workload: Workload) -> float:
 
 
 def _stable(
-    resolved: ResolvedPool, workload: Workload, price: Price | None, busiest_per_s: float | None
+    engines: Sequence[ResolvedPool],
+    service: Service,
+    workload: Workload,
+    price: Price | None,
+    busiest_per_s: float | None,
 ) -> ReplicaCount | None:
     """Return the fewest replicas at which the offered load is at most `STABLE_LOAD` times their capacity.
 
     If the arrival rate varies, this applies to the busiest window; replicas are added while shorter peaks overload
     them. None if the capacity cannot be measured.
     """
-    capacity = measured_capacity([resolved], workload)
+    resolved = _cheapest_when_full(engines, workload, price)
+    capacity = measured_capacity([resolved], workload, service)
     if capacity is None:
         return None
     rate = workload.offered_per_s if busiest_per_s is None else busiest_per_s
@@ -128,7 +164,7 @@ def _stable(
     replicas = least
     while busiest_per_s is not None and replicas < MORE_REPLICAS * least:
         pools = [with_replicas(resolved, replicas)]
-        verdict = verdict_on(run_service(pools, Service(), workload), pools, Service(), workload)
+        verdict = verdict_on(run_service(pools, service, workload), pools, service, workload)
         if verdict is None or verdict.verdict != "overloaded":
             break
         replicas += 1
@@ -153,23 +189,14 @@ def _most_gpus(engines: Sequence[ResolvedPool], stable: ReplicaCount | None) -> 
     return largest * (MAX_TIMES_STABLE * stable.replicas + MAX_EXTRA_REPLICAS)
 
 
-def _within_slo(
-    engines: Sequence[ResolvedPool], request: PlanRequest, rate_per_s: float | None, price: Price | None
-) -> tuple[ReplicaCount | None, str | None, str | None]:
-    """Return the fewest replicas that meet the SLO, the reason if there are none, and the window that was evaluated.
-
-    `rate_per_s` is the offered request rate; None for a closed loop, whose rate is that of the simulation.
-    """
-    context = request.context()
-    best, reason = _fewest(engines, request, context, price)
-    window = context.windows[0] if context.windows else None
-    judged_in = None if window is None else f"the busiest {window.duration} ({window.text})"
-    if best is None:
-        return None, reason, judged_in
+def _count_of(
+    best: EvaluatedCandidate, engines: Sequence[ResolvedPool], price: Price | None, rate_per_s: float | None
+) -> ReplicaCount:
+    """Return the replicas of `best`; `rate_per_s` is None for a closed loop, whose rate is that of the simulation."""
     size = best.option.pool.tensor_parallel_size
     engine = next(each for each in engines if each.pool.tensor_parallel_size == size)
     rate = best.trial.requests_per_s if rate_per_s is None else rate_per_s
-    return _count(engine, best.replicas, price, rate / best.replicas), None, judged_in
+    return _count(engine, best.replicas, price, rate / best.replicas)
 
 
 def _fewest(

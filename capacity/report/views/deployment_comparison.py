@@ -1,20 +1,24 @@
-"""The view of `compare_deployments`: the verdict, a table with sides as columns, and four charts of all sides."""
+"""The view of `compare_deployments`: the verdict, a table with sides as columns, and charts of all sides."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from capacity.base.latency_metrics import METRICS
+from capacity.report.plan import level_text
 from capacity.report.views import units
-from capacity.report.views.units import Unit, value_at
+from capacity.report.views.rising_load import day_blocks
+from capacity.report.views.units import Path, Unit, value_at
 from capacity.report.views.view import Block, Column, Curves, Stack, Table, View
 from capacity.workload import parse_slos
 
 if TYPE_CHECKING:
     from capacity.planning.evaluation.slo_evaluation import Level
-    from capacity.planning.variations.deployment_comparison import ComparedSide, DeploymentComparison
+    from capacity.planning.variations.compared_side import ComparedSide
+    from capacity.planning.variations.deployment_comparison import DeploymentComparison
 
 LOADS = 80  # points of the chart of cost against load
 MAX_LOAD = 2.0  # times the load of the question
@@ -23,19 +27,8 @@ MISSING = "-"
 
 
 THREE_DIGITS = Unit(significant=3)
-ROWS = (  # heading, path in a side and its difference, unit
-    ("deployment", "side.deployment", units.TEXT),
-    ("not compared", "side.reason", units.TEXT),
-    ("replicas", "side.needed.replicas", units.COUNT),
-    ("highest requests/s of these replicas within the SLO", "side.carried_per_s", THREE_DIGITS),
-    ("GPUs", "side.needed.num_gpus", units.COUNT),
-    ("$ an hour", "side.needed.usd_per_hour", units.dollars(2)),
-    ("$ a month", "side.needed.usd_per_month", units.dollars(0)),
-    ("$ per 1,000 requests at full load", "full", units.usd(significant=3)),
-    ("utilization", "side.utilization", units.PERCENT_0),
-    ("break-even below, requests/s", "change.break_even_below_per_s", THREE_DIGITS),
-    ("break-even above, requests/s", "change.break_even_above_per_s", THREE_DIGITS),
-)
+USD_A_MONTH = units.dollars(0)
+KILOWATTS, JOULES = Unit(2, 1e-3), Unit(2)
 
 
 def comparison_view(answer: DeploymentComparison) -> View:
@@ -47,33 +40,72 @@ def _blocks(answer: DeploymentComparison) -> Iterator[Block]:
     yield f"{answer.workload}, within {' and '.join(answer.slos)} at {answer.confidence:.0%} confidence"
     if answer.differences:
         yield "Bills change by whole replicas, so their intervals are wide."
+    full = " at full load" if answer.concurrency is None else ""
     for each in answer.differences:
         yield (
             f"in random draws of the step-time errors, the bill of {each.second} is lower than that of {each.first} in "
-            f"{each.cheaper_probability:.0%}, and the same in {each.equal_probability:.0%}; per request at full load, "
+            f"{each.cheaper_probability:.0%}, and the same in {each.equal_probability:.0%}; per request{full}, "
             f"{each.text(each.per_request)}"
         )
     changes = {each.second: each for each in answer.differences}
-    records = [
-        {"side": side, "change": changes.get(side.name), "full": _usd_per_1000(side)} for side in answer.sides
+    records = [{"side": side, "change": changes.get(side.name)} for side in answer.sides]
+    rows = [
+        (label, *(_text(value_at(each, path), unit) for each in records))
+        for label, path, unit in _rows(answer)
     ]
-    rows = [(label, *(_text(value_at(each, path), unit) for each in records)) for label, path, unit in ROWS]
     columns = [Column(name, str(at)) for at, name in enumerate(("", *(side.name for side in answer.sides)))]
     shown = [row for row in rows if set(row[1:]) != {MISSING}]
-    yield Table("Sides at equal served load", shown, columns, name="sides_at_equal_load")
+    yield Table("Sides at equal load", shown, columns, name="sides_at_equal_load")
     yield _frontier(answer)
     yield from _levels(answer)
     if any(side.needed and side.price for side in answer.sides):
         yield _bills(answer)
+    days = {f"replicas of {side.name}": side.day for side in answer.sides if side.day is not None}
+    yield from day_blocks(days) if days else ()
     yield _memory(answer)
 
 
-def _usd_per_1000(side: ComparedSide) -> float | None:
-    return 1000 * float(side.usd_per_request_at()) if side.needed and side.price else None
+def _rows(answer: DeploymentComparison) -> Iterator[tuple[str, Path, Unit]]:
+    """Yield the rows of the table: heading, path in a side and its difference, and unit."""
+    unit = answer.load_unit
+    at_full_load = " at full load" if answer.concurrency is None else ""
+    yield "deployment", "side.deployment", units.TEXT
+    yield "not compared", "side.reason", units.TEXT
+    yield "replicas", "side.needed.replicas", units.COUNT
+    yield f"highest {unit} of these replicas within the SLO", "side.carried_load", THREE_DIGITS
+    if answer.concurrency is not None:
+        yield "requests/s served", "side.served_per_s", THREE_DIGITS
+    for index, slo in enumerate(answer.slos):
+        yield f"{slo} at {answer.confidence:.0%} confidence", partial(_level, index), units.TEXT
+    yield "worst SLO window", "side.window.text", units.TEXT
+    yield "GPUs", "side.needed.num_gpus", units.COUNT
+    yield "$ an hour", "side.needed.usd_per_hour", units.dollars(2)
+    yield "$ a month", "side.needed.usd_per_month", USD_A_MONTH
+    yield "$ a month with replicas by the hour", "side.day.autoscaled_usd_per_month", USD_A_MONTH
+    yield f"$ per 1,000 requests{at_full_load}", _usd_per_1000, units.usd(significant=3)
+    yield "utilization", "side.utilization", units.PERCENT_0
+    yield "drawn kW, GPUs only", "side.drawn.gpu_watts", KILOWATTS
+    yield "drawn kW, whole facility", "side.drawn.facility_watts", KILOWATTS
+    yield "drawn J per output token, GPUs only", "side.drawn.joules_per_output_token", JOULES
+    yield "drawn J per output token, whole facility", "side.drawn.facility_joules_per_output_token", JOULES
+    yield f"break-even below, {unit}", "change.break_even_below", THREE_DIGITS
+    yield f"break-even above, {unit}", "change.break_even_above", THREE_DIGITS
+
+
+def _level(index: int, record: Mapping[str, Any]) -> str:
+    levels = record["side"].levels
+    return level_text(levels[index]) if levels else ""
+
+
+def _usd_per_1000(record: Mapping[str, Any]) -> float | None:
+    side: ComparedSide = record["side"]
+    if not (side.needed and side.price and side.costed_per_s):
+        return None
+    return 1000 * float(side.usd_per_request_at(side.costed_per_s))
 
 
 def _text(value: object, unit: Unit) -> str:
-    return unit.texts(value)[0] if value else MISSING
+    return unit.text_with_interval(value) if value else MISSING
 
 
 def _series(side: ComparedSide) -> str:
@@ -87,8 +119,7 @@ def _frontier(answer: DeploymentComparison) -> Curves:
         alt="Each side at rising request rates, with predicted step times.",
         data={
             _series(side): {
-                round(point.tokens_per_s_per_user, 2): point.output_tokens_per_s
-                / (side.simulated_replicas * side.gpus_per_replica)
+                round(point.tokens_per_s_per_user, 2): point.output_tokens_per_s_per_gpu
                 for point in side.points
                 if point.tokens_per_s_per_user
             }
@@ -108,13 +139,13 @@ def _levels(answer: DeploymentComparison) -> Iterator[Curves]:
             alt="Each side at rising request rates; the line is the limit.",
             data={
                 _series(side): {
-                    round(point.request_rate_per_s / side.simulated_replicas, 3): 1e3 * value
+                    round(point.load_per_replica, 3): 1e3 * value
                     for point in side.points
                     if (value := _latency_s(point.levels[index])) and math.isfinite(value)
                 }
                 for side in answer.sides
             },
-            labels="requests/s offered to each replica",
+            labels=f"{answer.load_unit} of each replica",
             axis=f"{METRICS[slo.metric].label}, ms",
             reference=(slo.limit_s * 1e3, "limit"),
             linear=True,
@@ -128,10 +159,10 @@ def _latency_s(level: Level) -> float | None:
 
 
 def _bills(answer: DeploymentComparison) -> Curves:
-    loads = [answer.requests_per_s * MAX_LOAD * (step + 1) / LOADS for step in range(LOADS)]
-    marks = {"this load": answer.requests_per_s}
+    loads = [answer.load * MAX_LOAD * (step + 1) / LOADS for step in range(LOADS)]
+    marks = {"this load": answer.load}
     for each in answer.differences:
-        ends = (each.break_even_below_per_s, each.break_even_above_per_s)
+        ends = (each.break_even_below, each.break_even_above)
         found = next((end for end in ends if end is not None and end <= loads[-1]), None)
         if found is not None:
             marks[f"break-even {each.first}, {each.second}"] = found
@@ -141,13 +172,13 @@ def _bills(answer: DeploymentComparison) -> Curves:
         alt="Bill of the replicas that serve each load within the SLO.",
         data={
             _series(side): {
-                round(load, 3): float(side.usd_per_hour_at(load, side.capacity_per_s)) for load in loads
+                round(load, 3): float(side.usd_per_hour_at(load, side.load_per_replica)) for load in loads
             }
             for side in answer.sides
             if side.needed and side.price
         },
         unit=units.USD_2,
-        labels="requests/s",
+        labels=answer.load_unit,
         axis="$ an hour",
         linear=True,
         marks=marks,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from capacity.report.views.view import Block, Column, Curves, Fact, Facts, Panel
 if TYPE_CHECKING:
     from capacity.answers.load_sweep import LoadSweep
     from capacity.planning.load.curve import Curve, CurvePoint
-    from capacity.planning.load.day import Day
+    from capacity.planning.load.day import Day, Hour
 
 LOAD_WORDS = {
     "batch_size": "requests in the batch",
@@ -125,14 +125,7 @@ def _curve_blocks(answer: Curve) -> Iterator[Block]:
         yield _throughput_chart(answer)
     yield Facts("Highest rate within the SLO", _highest_facts(answer))
     if answer.day is not None:
-        hours = [
-            Column("hour", "hour", units.COUNT),
-            Column("requests/s", "request_rate_per_s", Unit(2)),
-            Column("replicas", "replicas", units.COUNT),
-        ]
-        yield Table("Replicas by the hour", answer.day.hours, hours, numbered=True)
-        yield _day_chart(answer.day)
-        yield day_text(answer.day)
+        yield from day_blocks({"replicas": answer.day})
 
 
 def _rate_text(answer: Curve, point: CurvePoint) -> str:
@@ -210,17 +203,36 @@ def _throughput_chart(answer: Curve) -> Curves:
     )
 
 
-def _day_chart(day: Day) -> Panels:
-    """Return the chart of autoscaled replicas by hour of the day, with a line at the fixed number for the peak."""
-    scaled, fixed = day.autoscaled_replica_hours, day.fixed_replica_hours
-    return Panels(
+def day_blocks(days: Mapping[str, Day]) -> Iterator[Block]:
+    """Yield the replicas by hour of one deployment, or of several at the same load: a table, a chart and the bills.
+
+    `days` by heading. The chart of one deployment has a line at the fixed number for the peak.
+    """
+    first = next(iter(days.values()))
+    replicas = (Column(name, partial(_replicas_in_hour, day), units.COUNT) for name, day in days.items())
+    columns = [
+        Column("hour", "hour", units.COUNT),
+        Column("requests/s", "request_rate_per_s", Unit(2)),
+        *replicas,
+    ]
+    yield Table("Replicas by the hour", first.hours, columns, numbered=True)
+    data = {name: {hour.hour: hour.replicas for hour in day.hours} for name, day in days.items()}
+    texts = [day_text(day) for day in days.values()]
+    if len(days) > 1:
+        texts = [f"{name}: {text}" for name, text in zip(days, texts, strict=True)]
+    yield Panels(
         name="replicas_by_hour",
         title="Replicas by the hour",
-        alt=f"Autoscaled {scaled:,} replica-hours a day, fixed {fixed:,}: {fixed - scaled:,} fewer.",
-        data={"replicas": {hour.hour: hour.replicas for hour in day.hours}},
+        alt=f"{'. '.join(texts)}.",
+        data=data,
         labels="hour of the day",
-        reference=(day.peak_replicas, "fixed"),
+        reference=(first.peak_replicas if len(days) == 1 else None, "fixed"),
     )
+    yield from texts
+
+
+def _replicas_in_hour(day: Day, hour: Hour) -> int:
+    return day.hours[hour.hour].replicas
 
 
 def day_text(day: Day) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from capacity.base.errors import InvalidInput
+from capacity.base.mappings import omit
+from capacity.deployment import DeploymentFile, Pool, Service, Traffic
 from capacity.planning.evaluation.bisection import TOLERANCE
 from capacity.planning.load.curve import curve
 
@@ -78,3 +80,30 @@ def test_a_peak_over_the_mean_that_cannot_be_is_refused(value: float, peak: dict
         curve("llama-3.1-8b", peak_to_mean=value, **SMALL, **peak)
     with pytest.raises(InvalidInput, match="peak_rate is"):
         curve("llama-3.1-8b", peak_rate=value if value in (0, -1) else math.nan, **SMALL)
+
+
+def test_the_service_of_a_deployment_file_applies() -> None:
+    """A timeout below the time of a step fails every request at every rate; autoscaling has no fixed replicas."""
+
+    def asked(**service: Any) -> DeploymentFile:
+        pool, traffic = Pool(gpu="h100", replicas=2), Traffic(**omit(SMALL, "gpu"))
+        fields = {
+            "model": "llama-3.1-8b",
+            "pools": (pool,),
+            "traffic": traffic,
+            "service": Service(**service),
+        }
+        return DeploymentFile(schema="capacity/deployment/v1", **fields)
+
+    slo = ("e2el:p90:1s",)
+    plain, routed, hasty = (
+        curve(asked(**service), slo=slo, replications=1).highest
+        for service in ({}, {"router": "least-outstanding"}, {"request_timeout_s": 0.001})
+    )
+    assert plain is not None
+    assert routed is not None
+    assert hasty is not None
+    assert routed != plain
+    assert min(routed.predicted, plain.predicted) > hasty.predicted == 0
+    with pytest.raises(InvalidInput, match="autoscale_max_replicas of the service changes the number"):
+        curve(asked(autoscale_max_replicas=4), slo=slo)

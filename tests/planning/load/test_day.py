@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from capacity.base.errors import InvalidInput
+from capacity.deployment import Traffic
 from capacity.planning.load.curve import curve
-from capacity.planning.load.day import day_of, replicas_by_hour
+from capacity.planning.load.day import day_of, hourly_rates, replicas_by_hour
+from capacity.workload import Workload
 
 SMALL: dict[str, Any] = {"gpu": "h100", "input_len": 300, "output_len": 40, "num_prompts": 400}
 
@@ -42,3 +44,15 @@ def test_what_is_no_day_is_refused() -> None:
         replicas_by_hour([1.0] * 24, None, replicas=1, gpus_per_replica=1, price=None)
     with pytest.raises(InvalidInput, match="23 hourly rates are given: a day needs 24"):
         replicas_by_hour([1.0] * 23, 1.0, replicas=1, gpus_per_replica=1, price=None)
+
+
+def test_hourly_rates_of_a_trace_are_the_mean_over_its_days() -> None:
+    """Two days with a request in the first hour each; the last hour has two on the first day, four on the second."""
+    arrival_s = [100.0, 83_000.0, 83_001.0, 88_200.0, 169_300.0, 169_301.0, 169_302.0, 169_303.0]
+    ones = [1] * len(arrival_s)
+    days = Workload(arrival_s=arrival_s, prompt_tokens=ones, output_tokens=ones)
+    rates = hourly_rates(Traffic(trace="days.csv"), days)
+    assert rates == (1 / 3600, *[0.0] * 22, 3 / 3600)
+    assert hourly_rates(Traffic(trace="days.csv"), days.head(3)) == (1 / 3600, *[0.0] * 22, 2 / 3600)
+    assert hourly_rates(Traffic(trace="days.csv"), days.select_between(0, 80_000)) is None
+    assert hourly_rates(Traffic(input_len=1, output_len=1, request_rate=1.0), days) is None

@@ -1,126 +1,16 @@
-"""Deployments at equal served load within the SLO: closed forms, agreement with `curve`, unlike loads, and a side
-that cannot serve."""
+"""Deployments at equal load within the SLO: unlike loads, sides that cannot serve, and the interactive page."""
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import pytest
+from compared_sides import SLO, TRAFFIC, side
 
-import capacity
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.planning.variations.deployment_comparison import (
-    ComparedSide,
     DeploymentComparison,
     compare_deployments,
 )
 from capacity.report.figures.interactive import interactive_page
-
-MODEL = "llama-3.1-8b"
-TRAFFIC = {"input_len": 1024, "output_len": 256, "random_range_ratio": 0.0}
-SLO = ("ttft:p95:500ms", "tpot:p95:50ms")
-RATE = 60.0
-
-
-def side(gpu: str = "h100", *, price: str = "4", rate: float = RATE, **pool: Any) -> dict[str, Any]:
-    traffic = {**TRAFFIC, "request_rate": rate}
-    return {"model": MODEL, "pools": [{"gpu": gpu, **pool}], "traffic": traffic, "cost": {"price": price}}
-
-
-@pytest.fixture(scope="module")
-def answer() -> DeploymentComparison:
-    return compare_deployments([side(), side(), side(price="2"), side("b200", price="9")], slo=SLO)
-
-
-def test_identical_sides_differ_by_0_with_an_interval_of_width_0(answer: DeploymentComparison) -> None:
-    same = answer.differences[0]
-    for change in (same.bill, same.per_request):
-        assert (change.value, change.low, change.high) == (0, 0, 0)
-    assert (same.cheaper_probability, same.equal_probability) == (0.0, 1.0)
-    assert (same.break_even_below_per_s, same.break_even_above_per_s) == (None, None)
-    assert "B costs the same as A (90 % interval: 0% to 0%)" in answer.verdict
-
-
-def test_half_the_price_is_half_the_cost_in_every_draw(answer: DeploymentComparison) -> None:
-    half = answer.differences[1]
-    for change in (half.bill, half.per_request):
-        assert (change.value, change.low, change.high) == pytest.approx((-0.5, -0.5, -0.5))
-    assert (half.cheaper_probability, half.equal_probability) == (1.0, 0.0)
-    assert "C is 50% cheaper than A (90 % interval: 50% to 50%)" in answer.verdict
-
-
-def test_bill_and_interval_follow_from_replicas_and_capacity(answer: DeploymentComparison) -> None:
-    for each, price in zip(answer.sides, (4, 4, 2, 9), strict=True):
-        assert each.needed is not None
-        assert math.ceil(RATE / each.capacity_per_s) == each.needed.replicas
-        assert each.needed.usd_per_hour == price * each.needed.replicas
-        assert each.usd_per_hour_at(RATE, each.capacity_per_s) == each.needed.usd_per_hour
-    first, last, other = answer.sides[0], answer.sides[3], answer.differences[2]
-    assert other.bill.value == pytest.approx(bill_of(last) / bill_of(first) - 1)
-    assert first.carried_per_s is not None
-    assert last.carried_per_s is not None
-    full = bill_of(last) / last.carried_per_s / (bill_of(first) / first.carried_per_s) - 1
-    assert other.per_request.value == pytest.approx(full)
-    for change in (other.bill, other.per_request):
-        assert change.low is not None
-        assert change.high is not None
-        assert change.low <= change.value <= change.high
-    assert other.cheaper_probability + other.equal_probability <= 1
-
-
-def bill_of(side: ComparedSide) -> float:
-    assert side.needed is not None
-    assert side.needed.usd_per_hour is not None
-    return side.needed.usd_per_hour
-
-
-def test_cheaper_side_changes_across_the_break_even(answer: DeploymentComparison) -> None:
-    first, second = answer.sides[0], answer.sides[3]
-    change = answer.differences[2]
-
-    def difference(rate: float) -> float:
-        bills = [
-            math.ceil(rate / each.capacity_per_s) * price for each, price in ((first, 4.0), (second, 9.0))
-        ]
-        return bills[1] - bills[0]
-
-    here = difference(RATE)
-    ends = {
-        change.break_even_below_per_s: 1 - 1e-6,
-        change.break_even_above_per_s: 1 + 1e-6,
-    }
-    found = {rate: factor for rate, factor in ends.items() if rate is not None}
-    assert found
-    assert all(difference(rate * factor) * here < 0 for rate, factor in found.items())
-
-
-def test_capacity_is_of_the_curve_of_the_replicas(answer: DeploymentComparison) -> None:
-    for each, gpu in ((answer.sides[0], "h100"), (answer.sides[3], "b200")):
-        assert each.needed is not None
-        count = each.simulated_replicas
-        assert count == each.needed.replicas
-        asked: dict[str, Any] = {**TRAFFIC, "num_prompts": max(1000, 500 * count)}
-        curve = capacity.curve(MODEL, gpu=gpu, replicas=count, slo=SLO, replications=1, **asked)
-        assert curve.highest is not None
-        assert curve.highest == each.highest
-        least = RATE / count
-        most = RATE / (count - 1) if count > 1 else math.inf
-        expected = min(max(curve.highest.at_confidence / count, least), most)
-        assert each.capacity_per_s == pytest.approx(expected, rel=1e-6)
-        assert each.carried_per_s == max(curve.highest.at_confidence, RATE)
-
-
-@pytest.mark.ci
-def test_errors_of_the_step_model_are_paired_on_a_gpu_and_independent_between_gpus() -> None:
-    """More memory changes the capacity of an H100 a little, so the paired interval is far narrower than B200's."""
-    found = compare_deployments([side(), side(gpu_memory_utilization=0.85), side("b200")], slo=SLO)
-    paired, apart = (each.per_request for each in found.differences)
-    assert paired.low is not None
-    assert paired.high is not None
-    assert apart.low is not None
-    assert apart.high is not None
-    assert paired.high - paired.low < (apart.high - apart.low) / 3
 
 
 def test_sides_that_cannot_serve_have_the_reason_and_the_others_are_compared() -> None:
@@ -143,9 +33,14 @@ def test_unlike_loads_and_missing_slo_are_rejected() -> None:
         compare_deployments([side(), side()])
     with pytest.raises(InvalidInput, match="2 to 4 deployments, not 1"):
         compare_deployments([side()], slo=SLO)
-    closed = {**side(), "traffic": {**TRAFFIC, "concurrency": 8}}
-    with pytest.raises(InvalidInput, match="needs a request rate: add --request-rate or --users"):
-        compare_deployments([closed, closed], slo=SLO)
+    for loads in (
+        {"users": 8, "user_loop": "closed", "think_time_s": 1.0},
+        {"concurrency": 8, "request_rate": 60.0},
+        {},
+    ):
+        unclear = {**side(), "traffic": {**TRAFFIC, **loads}}
+        with pytest.raises(InvalidInput, match="needs either a request rate or a concurrency"):
+            compare_deployments([unclear, unclear], slo=SLO)
 
 
 def test_interactive_page_has_every_side_and_loads_nothing(answer: DeploymentComparison) -> None:
