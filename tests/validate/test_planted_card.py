@@ -49,7 +49,7 @@ def planted_cases() -> list[Case]:
         for case in order_cases(load_campaign("standard").cuda)
         if case.kernel == "bf16"
         and case.operator in ("gemm", "decode_attention")
-        and is_calibration_case(case, on_gpu=True)
+        and is_calibration_case(case, H200)
     ]
 
 
@@ -109,9 +109,7 @@ def said(card: Planted) -> Review:
 def fits_of(card: Planted) -> dict[str, FamilyFit]:
     from capacity_validate.cases import read_measurements
 
-    fits, _ = fit_families(
-        read_measurements(card.path).timed, H200, source="planted", on_gpu=True, final=True
-    )
+    fits, _ = fit_families(read_measurements(card.path).timed, H200, source="planted", final=True)
     return {fit.target.operator: fit for fit in fits}
 
 

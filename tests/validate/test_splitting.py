@@ -96,6 +96,6 @@ def test_a_shapes_own_efficiency_shows_in_its_error() -> None:
     for case in products:
         truth = timed(case, TRUE_GEMM)
         cases.append(measured(case, truth.seconds * own[shape_key(case)]))
-    (fit,), _ = fit_families(cases, H200, source="test", on_gpu=True)
+    (fit,), _ = fit_families(cases, H200, source="test")
     assert 0.05 < fit.error_after.median < 0.25
     assert fit.after.fit.held_out_by.startswith("whole shapes")

@@ -169,7 +169,6 @@ def calibrate_kernels(
     profile = base_profile(files, gpu=gpu, directories=profiles)
     doubts = require_valid(files, profile)
     cases = combine_cases(files)
-    on_gpu = files[0].environment.get("kind") != "cpu"
     variant = variant_name(profile, name)
     folder = Path(out) if out is not None else user_profiles_directory()
     if not overwrite and profile.name != variant:
@@ -181,7 +180,6 @@ def calibrate_kernels(
         profile,
         name=variant,
         source=source,
-        on_gpu=on_gpu,
         model=find_named_model(files, "model"),
         unseen=find_named_model(files, "unseen"),
     )
@@ -229,23 +227,22 @@ def fit_half(
     profile: HardwareProfile,
     *,
     source: str,
-    on_gpu: bool,
     model: ModelSpec | None,
     unseen: ModelSpec | None,
 ) -> HalfFit:
     """Fit `profile` to half of the cases, including steps of `model` but none of the second model, `unseen`."""
-    fits, refused = fit_families(cases, profile, source=source, on_gpu=on_gpu)
+    fits, refused = fit_families(cases, profile, source=source)
     half = calibrated_profile(profile, fits, family=FAMILY)
     evidence = None
     if model is not None:
-        evidence = step_evidence(cases, model, half, on_gpu=on_gpu, unseen=_held_out_model(unseen, fits))
+        evidence = step_evidence(cases, model, half, unseen=_held_out_model(unseen, fits))
     host = None if evidence is None else evidence.host
     return HalfFit(
         fits=fits,
         refused=refused,
         evidence=evidence,
-        before=Predictor(profile, on_gpu=on_gpu, model=model, unseen=unseen),
-        after=Predictor(half, on_gpu=on_gpu, model=model, host=host, unseen=unseen),
+        before=Predictor(profile, model=model, unseen=unseen),
+        after=Predictor(half, model=model, host=host, unseen=unseen),
     )
 
 
@@ -273,7 +270,6 @@ def fit_profile(
     *,
     name: str,
     source: str,
-    on_gpu: bool,
     model: ModelSpec | None,
     unseen: ModelSpec | None = None,
 ) -> FittedProfile:
@@ -281,13 +277,13 @@ def fit_profile(
 
     `model`: the model whose steps are fitted; `unseen`: a second model, whose steps are all held out.
     """
-    half = fit_half(cases, profile, source=source, on_gpu=on_gpu, model=model, unseen=unseen)
-    fits, refused = fit_families(cases, profile, source=source, on_gpu=on_gpu, final=True)
+    half = fit_half(cases, profile, source=source, model=model, unseen=unseen)
+    fits, refused = fit_families(cases, profile, source=source, final=True)
     residuals, missing = fit_residuals(
         half.evidence, model, source=source, unseen=_held_out_model(unseen, half.fits)
     )
     calibrated = calibrated_profile(profile, fits, family=FAMILY, name=name)
-    ratios = card_ratios(cases, calibrated, on_gpu=on_gpu)
+    ratios = card_ratios(cases, calibrated)
     return FittedProfile(
         half=half,
         profile=calibrated.with_adjustment(kernel_adjustment(ratios, profile, source=source)),

@@ -88,7 +88,6 @@ def fit_families(
     profile: HardwareProfile,
     *,
     source: str,
-    on_gpu: bool,
     final: bool = False,
 ) -> tuple[list[FamilyFit], list[RejectedFit]]:
     """Fit each kernel's constants to half of its cases; the errors are those on the other half.
@@ -97,18 +96,20 @@ def fit_families(
     """
     fits: list[FamilyFit] = []
     refused: list[RejectedFit] = []
-    for target, rows in evidence_by_target(measured, on_gpu=on_gpu).items():
+    for target, rows in evidence_by_target(measured, profile).items():
         usable = [row for row in rows if formula(row.case, profile) is not None]
         if not usable:
             reason = f"profile {profile.name} has no peak FLOP/s for this number format"
             refused.append(RejectedFit(family=target.label, rows=len(rows), reason=reason))
             continue
-        outcome = _fit_family(target, usable, profile, source=source, on_gpu=on_gpu, final=final)
+        outcome = _fit_family(target, usable, profile, source=source, final=final)
         (fits if isinstance(outcome, FamilyFit) else refused).append(outcome)  # type: ignore[arg-type]
     return fits, refused
 
 
-def evidence_by_target(measured: Iterable[MeasuredCase], *, on_gpu: bool) -> dict[Target, list[MeasuredCase]]:
+def evidence_by_target(
+    measured: Iterable[MeasuredCase], profile: HardwareProfile
+) -> dict[Target, list[MeasuredCase]]:
     """Group the timed cases by the constants that they calibrate. Omit kernel variants that engines do not run.
 
     If short cases of a kernel were timed in CUDA graphs, exclude those timed without one, because their times include
@@ -116,9 +117,9 @@ def evidence_by_target(measured: Iterable[MeasuredCase], *, on_gpu: bool) -> dic
     """
     groups: dict[Target, list[MeasuredCase]] = {}
     for case in measured:
-        target = calibration_target(case.case, on_gpu=on_gpu)
+        target = calibration_target(case.case)
         usable = case.status == "ok" and not case.slowed
-        if target is not None and usable and is_calibration_case(case.case, on_gpu=on_gpu):
+        if target is not None and usable and is_calibration_case(case.case, profile):
             groups.setdefault(target, []).append(case)
     for target, rows in groups.items():
         if any(row.timing is not None and row.timing.how == "graph" for row in rows):
@@ -132,16 +133,17 @@ def _fit_family(
     profile: HardwareProfile,
     *,
     source: str,
-    on_gpu: bool,
     final: bool,
 ) -> FamilyFit | RejectedFit:
     fitted_rows, held_out = split_cases(rows)
-    order = [n for n in OPERATORS[target.operator]["constants"] if on_gpu or n not in _GPU_ONLY]
+    order = [
+        n for n in OPERATORS[target.operator]["constants"] if profile.architecture != "cpu" or n not in _GPU_ONLY
+    ]
     if len(fitted_rows) // ROWS_PER_CONSTANT < MIN_CONSTANTS or not held_out:
         needed = 2 * ROWS_PER_CONSTANT * MIN_CONSTANTS
         reason = f"{len(rows)} cases are too few: {needed} are needed"
         return RejectedFit(family=target.label, rows=len(rows), reason=reason)
-    before = case_constants(rows[0].case, profile_lookup(profile), on_gpu=on_gpu)
+    before = case_constants(rows[0].case, profile_lookup(profile))
     names = order[: len(fitted_rows) // ROWS_PER_CONSTANT]
     half = _solve(before, names, fitted_rows, profile)
     error = _errors(half, held_out, profile)

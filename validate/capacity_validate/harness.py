@@ -334,7 +334,7 @@ def _build_report(
     session, results = measured.session, measured.results
     fits, before, after = profile.half.fits, profile.half.before, profile.half.after
     cases = measured_cases(session)
-    rows = case_rows(cases, before, after, case_roles(cases, fits, on_gpu=session.on_gpu))
+    rows = case_rows(cases, before, after, case_roles(cases, fits, session.profile))
     model = None if session.transformer is None else session.transformer.model
     serving = (serving_comparison(loaded, before, after, model) for loaded in results.runs if model)
     return ValidationReport(
@@ -366,7 +366,7 @@ def _build_report(
         remarks=(
             *reach_remarks(cases, session.profile),
             *results.remarks,
-            *outlying_shapes(cases, fits, session.profile, on_gpu=session.on_gpu),
+            *outlying_shapes(cases, fits, session.profile),
             *bound_remarks(fits),
             *_noise_remarks(rows),
         ),

@@ -40,7 +40,6 @@ def _fit_arguments(session: Session) -> dict[str, Any]:
     unseen = session.plan.unseen
     return {
         "source": session.source,
-        "on_gpu": session.on_gpu,
         "model": None if session.whole is None else session.whole.spec,
         "unseen": None if unseen is None else session.find_model(unseen.model),
     }

@@ -135,10 +135,10 @@ def bound_remarks(fits: Sequence[FamilyFit]) -> tuple[str, ...]:
 
 
 def outlying_shapes(
-    measured: Sequence[MeasuredCase], fits: Sequence[FamilyFit], profile: HardwareProfile, *, on_gpu: bool
+    measured: Sequence[MeasuredCase], fits: Sequence[FamilyFit], profile: HardwareProfile
 ) -> tuple[str, ...]:
     """Return remarks on shapes whose times differ much from those that their kernel's fitted constants predict."""
-    evidence = evidence_by_target(measured, on_gpu=on_gpu)
+    evidence = evidence_by_target(measured, profile)
     remarks = []
     for fit in fits:
         ratios: dict[tuple[str, object], list[float]] = {}

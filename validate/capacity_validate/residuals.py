@@ -47,7 +47,6 @@ def step_evidence(
     model: ModelSpec,
     profile: HardwareProfile,
     *,
-    on_gpu: bool,
     unseen: ModelSpec | None = None,
 ) -> StepEvidence | None:
     """Fit the host time to half of the steps of `model`; return it, and (predicted, measured) seconds of the others.
@@ -59,10 +58,12 @@ def step_evidence(
         return None
     fitted, held_out = split_cases(steps)
     depth = steps[0].case["layers"]
-    plain = Predictor(profile, on_gpu=on_gpu, model=model)
-    graphs = on_gpu and not any(m.case.variant for m in steps)  # eager decode steps have a variant
+    plain = Predictor(profile, model=model)
+    graphs = profile.architecture != "cpu" and not any(
+        m.case.variant for m in steps
+    )  # eager decode steps have a variant
     host = fit_host_time(fitted, plain.step_model(depth), window_tokens=model.window_tokens, graphs=graphs)
-    judge = Predictor(profile, on_gpu=on_gpu, model=model, host=host, unseen=unseen)
+    judge = Predictor(profile, model=model, host=host, unseen=unseen)
 
     def pairs(steps: Sequence[MeasuredCase], operator: str) -> tuple[tuple[float, float], ...]:
         own = [m for m in steps if m.case.operator == operator]
