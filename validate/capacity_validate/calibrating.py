@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput, OutsideValidity
-from capacity.base.flags import Flag
+from capacity.base.flags import with_flags
 from capacity.base.record import AnswerRecord
 from capacity.hardware import (
     HardwareProfile,
@@ -103,15 +103,14 @@ class Calibration(AnswerRecord):
 
 
 @validate_arguments
+@with_flags
 def calibrate(
     results: Sequence[str | Path],
     *,
-    name: Annotated[str, Flag("NAME of the new profile variant, which is used as --gpu GPU@NAME.")] = "mine",
+    name: str = "mine",
     model: str | None = None,
-    out: Annotated[
-        str | Path | None, Flag("Output folder; default: your profiles folder.", "--out --output")
-    ] = None,
-    overwrite: Annotated[bool, Flag("Replace an existing variant of the same --name.")] = False,
+    out: str | Path | None = None,
+    overwrite: bool = False,
     profiles: str | Path | Sequence[str] | None = None,
     download: bool = False,
     **options: Any,

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from capacity.answers.deployment_run import verdict_on
 from capacity.answers.engine_setup import engine_frontend
@@ -14,7 +14,7 @@ from capacity.answers.run_intervals import latency_intervals, rate_intervals, ru
 from capacity.base.checked import validate_arguments
 from capacity.base.data_files import read_data
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import Flag
+from capacity.base.flags import with_flags
 from capacity.base.latency_metrics import METRICS
 from capacity.deployment import Service, Traffic
 from capacity.pool.resolve import ResolvedPool
@@ -39,20 +39,13 @@ THROUGHPUTS = ("request_throughput", "output_throughput")
 
 
 @validate_arguments
+@with_flags
 def compare(
     results: Sequence[str | Path],
     *,
     model: str | None = None,
-    server_log: Annotated[
-        str | Path | None, Flag("Engine's start-up log: launch settings and KV cache size.")
-    ] = None,
-    fit_overheads: Annotated[
-        bool,
-        Flag(
-            "Estimate the server's additional time per step and per request from half of the runs (1st, 3rd, ...), and "
-            "add it to all predictions; the other runs show the accuracy."
-        ),
-    ] = False,
+    server_log: str | Path | None = None,
+    fit_overheads: bool = False,
     profiles: str | Path | None = None,
     download: bool = False,
     **options: Any,

@@ -137,7 +137,9 @@ def _fit_family(
 ) -> FamilyFit | RejectedFit:
     fitted_rows, held_out = split_cases(rows)
     order = [
-        n for n in OPERATORS[target.operator]["constants"] if profile.architecture != "cpu" or n not in _GPU_ONLY
+        n
+        for n in OPERATORS[target.operator]["constants"]
+        if profile.architecture != "cpu" or n not in _GPU_ONLY
     ]
     if len(fitted_rows) // ROWS_PER_CONSTANT < MIN_CONSTANTS or not held_out:
         needed = 2 * ROWS_PER_CONSTANT * MIN_CONSTANTS

@@ -19,7 +19,7 @@ from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import CLUSTER, Flag
+from capacity.base.flags import CLUSTER, with_flags
 from capacity.base.record import AnswerRecord, WrittenRecord
 from capacity.deployment import DeploymentFile, Service, Traffic, build, read_deployment
 from capacity.hardware.pricing import Price, find_price_for_cost
@@ -128,6 +128,7 @@ class Diff(AnswerRecord):
 
 
 @validate_arguments
+@with_flags
 def diff(
     first: DeploymentLike,
     second: DeploymentLike,
@@ -135,7 +136,7 @@ def diff(
     slo_window: str = "15m",
     workload: Workload | None = None,
     replications: int = 1,
-    seed: Annotated[int | None, Flag("Seed of the traffic; replaces the file's.", least=0)] = None,
+    seed: int | None = None,
     cluster: Annotated[str | None, CLUSTER] = None,
     progress: Progress | None = None,
     profiles: str | Path | None = None,
