@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from capacity_validate.cases import MeasuredCase, make_case
-from capacity_validate.constant_fits import evidence_by_target, fit_families, fit_host_time
+from capacity_validate.constant_fits import evidence_by_target, fit_families, fit_host_time, split_cases
 from capacity_validate.plausibility import timing_remarks
 from capacity_validate.predictions import Predictor, step_shape
 from capacity_validate.small_models import small_model
-from capacity_validate.splitting import split_cases
 from capacity_validate.timing import How
 from invented_kernels import H200, evidence, measured_case
 

@@ -7,10 +7,9 @@ import pytest
 from capacity_validate import calibrate
 from capacity_validate.calibrating import base_profile
 from capacity_validate.cases import read_measurements
-from capacity_validate.constant_fits import calibrated_profile, fit_families, fit_host_time
+from capacity_validate.constant_fits import calibrated_profile, fit_families, fit_host_time, split_cases
 from capacity_validate.predictions import FAMILY, Predictor
 from capacity_validate.small_models import small_model
-from capacity_validate.splitting import split_cases
 
 from capacity.hardware import load_profile
 

@@ -17,12 +17,15 @@ torch = pytest.importorskip("torch")
 
 from capacity_validate.campaigns import load_campaign, order_cases  # noqa: E402
 from capacity_validate.cases import Case, MeasurementLog  # noqa: E402
-from capacity_validate.constant_fits import FamilyFit, fit_families  # noqa: E402
+from capacity_validate.constant_fits import (  # noqa: E402
+    FamilyFit,
+    fit_families,
+    shape_key,
+)
 from capacity_validate.kernels import KernelContext, PreparedCase  # noqa: E402
 from capacity_validate.predictions import formula, is_calibration_case  # noqa: E402
 from capacity_validate.review import Review, review  # noqa: E402
 from capacity_validate.runner import CaseRunner  # noqa: E402
-from capacity_validate.splitting import shape_key  # noqa: E402
 from capacity_validate.telemetry import Reading, Telemetry  # noqa: E402
 from capacity_validate.timing import CudaStopwatch  # noqa: E402
 from fake_cuda import FakeCuda  # noqa: E402

@@ -9,10 +9,9 @@ import pytest
 from capacity_validate import calibrate
 from capacity_validate.calibrating import fit_profile
 from capacity_validate.cases import Case, MeasuredCase, make_case
-from capacity_validate.constant_fits import calibrated_profile
+from capacity_validate.constant_fits import calibrated_profile, split_cases
 from capacity_validate.predictions import FAMILY, Predictor, case_constants, formula, profile_lookup
 from capacity_validate.residuals import full_depth_steps, prediction_band, step_evidence
-from capacity_validate.splitting import split_cases
 from invented_kernels import H200, measured_case, write_log
 
 import capacity

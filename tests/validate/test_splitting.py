@@ -10,8 +10,7 @@ pytest.importorskip("torch")
 
 from capacity_validate.campaigns import load_campaign, order_cases
 from capacity_validate.cases import Case, MeasuredCase, make_case
-from capacity_validate.constant_fits import fit_families
-from capacity_validate.splitting import case_work, describe_split, shape_key, split_cases
+from capacity_validate.constant_fits import case_work, describe_split, fit_families, shape_key, split_cases
 from capacity_validate.stages.steps import step_cases
 from hypothesis import given
 from hypothesis import strategies as st

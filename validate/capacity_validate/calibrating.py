@@ -29,7 +29,7 @@ from capacity_validate.cases import MeasuredCase, Measurements
 from capacity_validate.constant_fits import FamilyFit, RejectedFit, calibrated_profile, fit_families
 from capacity_validate.evidence import read_evidence
 from capacity_validate.kernel_files import read_kernel_file
-from capacity_validate.measurement_quality import require_valid
+from capacity_validate.plausibility import require_valid
 from capacity_validate.predictions import FAMILY, Predictor
 from capacity_validate.profile_match import find_profile_name
 from capacity_validate.residuals import StepEvidence, fit_residuals, step_evidence

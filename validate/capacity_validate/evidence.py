@@ -23,9 +23,8 @@ from capacity_validate.benchmark_results.metrics_scrape import (
     run_of_metrics,
     split_into_windows,
 )
-from capacity_validate.decode_log import DecodeSteps, decode_steps
 from capacity_validate.kernel_files import is_kernel_file
-from capacity_validate.server_log import ServerLog, parse_server_log
+from capacity_validate.server_log import DecodeSteps, ServerLog, decode_steps, parse_server_log
 from capacity_validate.server_metrics import ServerMetrics
 
 FETCH_SECONDS = 10.0

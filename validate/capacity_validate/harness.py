@@ -22,7 +22,6 @@ from capacity_validate.cases import read_measurements
 from capacity_validate.devices import find_device, require_memory, require_torch
 from capacity_validate.failures import DeviceLost, device_error, error_line, is_out_of_memory
 from capacity_validate.fresh_process import CASE_STAGE, ProcessOutcome, run_in_fresh_processes
-from capacity_validate.measurement_quality import require_valid, run_summary
 from capacity_validate.model_error import (
     extrapolate_depth,
     fitted_constants,
@@ -31,7 +30,13 @@ from capacity_validate.model_error import (
     serving_comparison,
     whole_model_cases,
 )
-from capacity_validate.plausibility import bound_remarks, outlying_shapes, reach_remarks
+from capacity_validate.plausibility import (
+    bound_remarks,
+    outlying_shapes,
+    reach_remarks,
+    require_valid,
+    run_summary,
+)
 from capacity_validate.predictions import Predictor
 from capacity_validate.real_engine import measure_engine, require_engine
 from capacity_validate.report_data import CaseRow, ValidationReport, class_errors, median_error, untimed_cases

@@ -16,7 +16,7 @@ from capacity_validate.session import Session
 from capacity_validate.small_models import extrapolate_seconds
 
 if TYPE_CHECKING:
-    from capacity_validate.stages.stage_result import LoadedRun
+    from capacity_validate.session import LoadedRun
 
 
 def measured_cases(session: Session) -> list[MeasuredCase]:

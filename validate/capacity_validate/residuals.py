@@ -17,10 +17,9 @@ from capacity.hardware.coefficients import Fit, Residuals
 from capacity.model import ModelSpec
 from capacity.step.setting import HostTime
 from capacity_validate.cases import MeasuredCase
-from capacity_validate.constant_fits import fit_host_time
+from capacity_validate.constant_fits import fit_host_time, split_cases
 from capacity_validate.predictions import Predictor
 from capacity_validate.report_data import MIN_HELD_OUT
-from capacity_validate.splitting import split_cases
 
 COVERAGE = 0.90
 _PHASES = {"prefill": "model prefill", "decode": "model decode"}

@@ -27,12 +27,11 @@ from capacity_validate.calibrating import (
     fit_half,
 )
 from capacity_validate.cases import MeasuredCase, read_measurements
-from capacity_validate.constant_fits import FamilyFit, evidence_by_target
+from capacity_validate.constant_fits import FamilyFit, evidence_by_target, split_cases
 from capacity_validate.plausibility import bound_remarks, outlying_shapes, roof_fraction, timing_remarks
 from capacity_validate.predictions import Predictor
 from capacity_validate.report_data import CaseRow, ClassErrors, Role, class_errors
 from capacity_validate.residuals import full_depth_steps
-from capacity_validate.splitting import split_cases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from capacity.base.errors import CapacityError
 from capacity.hardware import HardwareProfile
 from capacity_validate.cases import MAX_ATTEMPTS, Case, MeasuredCase, MeasurementLog, Status
+from capacity_validate.constant_fits import shape_key
 from capacity_validate.failures import (
     DeviceLost,
     device_error,
@@ -26,7 +27,6 @@ from capacity_validate.plausibility import (
     reference_drift,
     time_drift,
 )
-from capacity_validate.splitting import shape_key
 from capacity_validate.telemetry import Conditions, Telemetry, merge_conditions
 from capacity_validate.timing import How, Samples, Stopwatch, Timing, summarise_samples
 

@@ -19,7 +19,7 @@ from capacity.model import ModelSpec
 from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention
 from capacity_validate.capture import GraphCapturer
-from capacity_validate.findings import Finding
+from capacity_validate.cases import Finding
 from capacity_validate.kernels.causal import FLASH
 from capacity_validate.kernels.fused import add_norm, rope_tables
 from capacity_validate.model_blocks import DenseMlp, ExpertMlp, GroupedMixer, LatentMixer

@@ -22,8 +22,7 @@ from capacity.deployment import Cost, Traffic
 from capacity.hardware.power_cap import power_cap_notes
 from capacity.hardware.pricing import SECONDS_PER_HOUR
 from capacity.hardware.server_power import server_power
-from capacity.planning.halls.hall_options import FoundOption, ModelRequest
-from capacity.planning.halls.hall_records import HallModel, HallObjective, HallPlan
+from capacity.planning.halls.hall_options import FoundOption, HallModel, HallObjective, HallPlan, ModelRequest
 from capacity.planning.space import Search
 
 UNITS = {"W": 1.0, "kW": 1e3, "MW": 1e6, "GW": 1e9}

@@ -1,9 +1,11 @@
-"""Latency of a deployment by request rate: the curve, its knee, and the highest rate that meets the SLO.
+"""Latency of a deployment by request rate: the curve, its knee, the highest rate that meets the SLO, and the replicas
+needed in each hour of a day.
 
 Each rate uses the same requests with scaled arrival times (common random numbers), so differences between rates come
 from the deployment and not from chance.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -23,14 +25,20 @@ from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, make
 from capacity.deployment.field_flags import FlagSpec
 from capacity.deployment.use_cases import service_levels
 from capacity.hardware.cost_estimate import CostEstimate
-from capacity.hardware.pricing import Price, find_price_for_cost, price_cautions
+from capacity.hardware.pricing import (
+    HOURS_PER_MONTH,
+    Price,
+    billed_gpus,
+    find_price_for_cost,
+    price_cautions,
+    usd_per_hour,
+)
 from capacity.model import ModelSpec
 from capacity.planning.evaluation.cost_bounds import Load, bound_engine
 from capacity.planning.evaluation.evaluate import deployment_label, served_load_of
 from capacity.planning.evaluation.resampling import resample_traffic
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal, Level
 from capacity.planning.evaluation.step_error import ScaledSteps, factors_at
-from capacity.planning.load.day import Day, day_of, replicas_by_hour
 from capacity.planning.load.highest_rate import HighestRate, RateRuns, Served
 from capacity.planning.workers.worker_pool import open_pool
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -38,6 +46,81 @@ from capacity.simulator.capacity_probe import Capacity
 from capacity.workload import Workload, parse_slos
 from capacity.workload.request_generation import DEFAULT_NUM_PROMPTS
 from capacity.workload.windows import take_busiest_window
+
+HOURS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hour:
+    """One hour of a day: its request rate and the replicas needed to serve it."""
+
+    hour: int
+    request_rate_per_s: float
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Day:
+    """Replicas needed in each hour of a day, compared with the fixed number of replicas that the peak needs."""
+
+    hours: tuple[Hour, ...]
+    peak_replicas: int
+    autoscaled_replica_hours: int
+    fixed_replica_hours: int
+    autoscaled_usd_per_month: float | None
+    fixed_usd_per_month: float | None
+
+
+def day_of(mean_rate_per_s: float, peak_to_mean: float) -> tuple[float, ...]:
+    """Return 24 hourly request rates that follow a sinusoid with its peak at noon."""
+    if not 1 <= peak_to_mean <= 2:
+        raise InvalidInput(f"peak_to_mean must be from 1 (flat) to 2 (idle at night), not {peak_to_mean}")
+    swing = peak_to_mean - 1
+    return tuple(
+        mean_rate_per_s * (1 - swing * math.cos(2 * math.pi * hour / HOURS)) for hour in range(HOURS)
+    )
+
+
+def replicas_by_hour(
+    rates_per_s: Sequence[float],
+    usable_per_s: float | None,
+    *,
+    replicas: int,
+    gpus_per_replica: int,
+    price: Price | None,
+) -> Day:
+    """Return the replicas for each hourly rate, given that `replicas` serve `usable_per_s`. Raises InvalidInput."""
+    if usable_per_s is None or usable_per_s <= 0:
+        raise InvalidInput(
+            "hourly replicas need an SLO that the deployment meets, and enough requests to saturate it: give "
+            "--slo, and increase --num-prompts"
+        )
+    if len(rates_per_s) != HOURS or not all(math.isfinite(rate) and rate >= 0 for rate in rates_per_s):
+        raise InvalidInput(
+            f"{len(rates_per_s)} hourly rates are given: a day needs {HOURS}, each finite and at least 0"
+        )
+    each = usable_per_s / replicas
+    hours = tuple(
+        Hour(hour=hour, request_rate_per_s=rate, replicas=max(1, math.ceil(rate / each - 1e-9)))
+        for hour, rate in enumerate(rates_per_s)
+    )
+    peak = max(hour.replicas for hour in hours)
+
+    def monthly(counts: Sequence[int]) -> float | None:
+        if price is None:
+            return None
+        gpus = sum(billed_gpus(price, count * gpus_per_replica) for count in counts)
+        return usd_per_hour(price, gpus) * HOURS_PER_MONTH / HOURS
+
+    return Day(
+        hours=hours,
+        peak_replicas=peak,
+        autoscaled_replica_hours=sum(hour.replicas for hour in hours),
+        fixed_replica_hours=peak * HOURS,
+        autoscaled_usd_per_month=monthly([hour.replicas for hour in hours]),
+        fixed_usd_per_month=monthly([peak] * HOURS),
+    )
+
 
 SHAPE_RATE = 1.0  # requests/s of traffic whose rate is ignored
 SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15, 1.3)  # fractions of the highest rate, or of the bound

@@ -19,8 +19,7 @@ from capacity.report.views.view import Block, Column, Curves, Fact, Facts, Panel
 
 if TYPE_CHECKING:
     from capacity.answers.load_sweep import LoadSweep
-    from capacity.planning.load.curve import Curve, CurvePoint
-    from capacity.planning.load.day import Day
+    from capacity.planning.load.curve import Curve, CurvePoint, Day
 
 LOAD_WORDS = {
     "batch_size": "requests in the batch",

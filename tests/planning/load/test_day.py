@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from capacity.base.errors import InvalidInput
-from capacity.planning.load.curve import curve
-from capacity.planning.load.day import day_of, replicas_by_hour
+from capacity.planning.load.curve import curve, day_of, replicas_by_hour
 
 SMALL: dict[str, Any] = {"gpu": "h100", "input_len": 300, "output_len": 40, "num_prompts": 400}
 
