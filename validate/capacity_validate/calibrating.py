@@ -3,7 +3,7 @@ fitted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -184,7 +184,12 @@ def calibrate_kernels(
     )
     fits = calibrated.fits
     if not fits:
-        raise _nothing_fitted(len(cases), calibrated.refused)
+        reasons = "; ".join(f"{label}: {reason}" for label, reason in calibrated.refused.items())
+        raise OutsideValidity(
+            f"nothing can be calibrated from {len(cases)} cases: "
+            f"{reasons or 'the step model has no constants for any of these cases'}. Run a larger campaign of "
+            "`capacity validate`."
+        )
     path = write_profile(calibrated.profile, folder)
     return Calibration(
         profile=variant,
@@ -198,14 +203,6 @@ def calibrate_kernels(
         bands={regime: (band.low, band.high) for regime, band in calibrated.residuals.items()},
         ratios=tuple(ratio.line for ratio in calibrated.ratios),
         notices=(*doubts, *(notice for file in files for notice in file.notices)),
-    )
-
-
-def _nothing_fitted(cases: int, refused: Mapping[str, str]) -> OutsideValidity:
-    reasons = "; ".join(f"{label}: {reason}" for label, reason in refused.items())
-    reasons = reasons or "the step model has no constants for any of these cases"
-    return OutsideValidity(
-        f"nothing can be calibrated from {cases} cases: {reasons}. Run a larger campaign of `capacity validate`."
     )
 
 

@@ -172,7 +172,7 @@ class Measurements:
     unseen: str | None = None  # a second model, whose steps are held out
     conditions: Mapping[str, Any] = field(default_factory=dict)  # conditions that a continued run must share
     notices: tuple[str, ...] = ()
-    runs: tuple[Mapping[str, Any], ...] = ()  # the summary of each run that ended, by measurement_quality
+    runs: tuple[Mapping[str, Any], ...] = ()  # the summary of each run that ended, by plausibility
 
     @property
     def timed(self) -> tuple[MeasuredCase, ...]:

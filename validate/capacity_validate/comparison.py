@@ -209,8 +209,7 @@ def run_blocks(run: RunComparison, number: int) -> Iterator[Block]:
 
 def _table(title: str, metrics: Sequence[MetricRow], name: str) -> Table:
     rows = metric_rows(metrics)
-    heads = list(rows[0]) if rows else []
-    columns = [Column(head, itemgetter(head), units.TEXT) for head in heads]
+    columns = [Column(head, itemgetter(head), units.TEXT) for head in (rows[0] if rows else ())]
     return Table(title, rows, columns, name=name, wrap=True)
 
 
@@ -237,15 +236,9 @@ def _metrics_chart(run: RunComparison, number: int) -> Bars:
         note="The measured value lies within the 90 % interval if the whisker crosses zero.",
         ends=(-reach, reach),
         rows=[
-            {
-                "metric": metric_title(row.name),
-                "measured": row.measured,
-                "predicted": row.predicted,
-                "low": row.low,
-                "high": row.high,
-                "error": row.error,
-                "measured is": inside_text(row),
-            }
+            {"metric": metric_title(row.name)}
+            | {name: getattr(row, name) for name in ("measured", "predicted", "low", "high", "error")}
+            | {"measured is": inside_text(row)}
             for row in run.metrics
         ],
     )

@@ -310,14 +310,12 @@ def measure_cpu_profile(torch: Any, facts: DeviceFacts) -> HardwareProfile:
         name: _best_rate(torch, _product_calls(torch, getattr(torch, kind))) for name, kind in _DTYPES.items()
     }
     bandwidth = _best_rate(torch, _bandwidth_calls(torch))
-    today = date.today().isoformat()
-    measured = Provenance(
-        source=f"best of {_REPETITIONS} calls, {facts.compute_units} thread(s), on {facts.name}, plus 10 %",
-        date=today,
-        basis="measured",
+    measured = _provenance(
+        f"best of {_REPETITIONS} calls, {facts.compute_units} thread(s), on {facts.name}, plus 10 %",
+        "measured",
     )
-    read = Provenance(source=f"operating system, on {facts.name}", date=today, basis="measured")
-    assumed = Provenance(source="not used on a CPU; an arbitrary value", date=today, basis="assumed")
+    read = _provenance(f"operating system, on {facts.name}", "measured")
+    assumed = _provenance("not used on a CPU; an arbitrary value", "assumed")
     link = Link(kind="pcie", bytes_per_s=bandwidth / 4, latency_s=20e-6, domain_gpus=1)
     watts = {"tdp_watts": 1.0, "system_watts_per_gpu": 1.0}
     values = profile_values(facts, hbm_bytes_per_s=bandwidth, gpus_per_node=1, **watts)

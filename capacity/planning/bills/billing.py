@@ -6,7 +6,6 @@ All values follow from a price, a request rate and request lengths. Whole instan
 cooling, idle or not. Fields named `drawn` hold the power that the GPUs are predicted to draw at the load instead.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -26,7 +25,16 @@ from capacity.hardware.pricing import (
     find_price_for_cost,
     usd_per_hour,
 )
-from capacity.planning.bills.batch_api import BatchApiCost, IdleJob, batch_api_costs, idle_job
+from capacity.planning.bills.batch_api import (
+    BatchApiCost,
+    BatchJob,
+    IdleJob,
+    SpotCost,
+    batch_api_costs,
+    batch_job,
+    idle_job,
+    spot_cost,
+)
 from capacity.planning.bills.growth import GrowthMonth, growth_months
 from capacity.planning.bills.hosted_prices import ApiPrice
 from capacity.pool.resolve import ResolvedPool
@@ -101,31 +109,6 @@ class BreakEven:
     requests_per_s: float
     tokens_per_month: float
     possible: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpotCost:
-    """Cost of interruptible capacity; a replica serves requests during `useful_fraction` of the paid hours."""
-
-    useful_fraction: float
-    usd_per_useful_hour: float
-    replicas_for_same_capacity: int
-    usd_per_hour_for_same_capacity: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchJob:
-    """Batch job at full load: the fewest replicas that meet the deadline, and their bill in whole instances."""
-
-    documents: int
-    deadline_hours: float
-    replicas: int
-    gpus: int
-    billed_gpus: int
-    hours: float
-    gpu_hours: float
-    usd: float
-    usd_per_document: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,52 +342,4 @@ def break_even(
         requests_per_s=requests / month_s,
         tokens_per_month=requests * (rates.input_tokens + rates.output_tokens),
         possible=requests / month_s <= full.requests_per_s,
-    )
-
-
-def spot_cost(price: Price, billing: Billing, gpus_per_replica: int) -> SpotCost | None:
-    """Return the cost of replicas that restart after each interruption; None if no interruptions are given.
-
-    The useful fraction is 1 / (1 + interruptions per hour x restart hours).
-    """
-    if billing.interruptions_per_hour is None:
-        return None
-    useful = 1 / (1 + billing.interruptions_per_hour * billing.restart_s / SECONDS_PER_HOUR)
-    replicas = math.ceil(billing.replicas / useful - 1e-9)
-    hourly = usd_per_hour(price, billed_gpus(price, gpus_per_replica * billing.replicas))
-    return SpotCost(
-        useful_fraction=useful,
-        usd_per_useful_hour=hourly / useful,
-        replicas_for_same_capacity=replicas,
-        usd_per_hour_for_same_capacity=usd_per_hour(price, billed_gpus(price, gpus_per_replica * replicas)),
-    )
-
-
-def batch_job(price: Price, billing: Billing, gpus_per_replica: int, full: Rates) -> BatchJob | None:
-    """Return the batch job with the fewest replicas that finish `documents` by the deadline; None if no job is given.
-
-    All replicas run at full load. Interruptions, if given, lengthen the job. The bill covers the hours of the job.
-    """
-    if billing.documents is None and billing.deadline_hours is None:
-        return None
-    if billing.documents is None or billing.deadline_hours is None:
-        raise InvalidInput("a batch job needs both --documents and --deadline-hours")
-    spot = spot_cost(price, billing, gpus_per_replica)
-    useful = 1.0 if spot is None else spot.useful_fraction
-    each_per_hour = full.requests_per_s / billing.replicas * SECONDS_PER_HOUR * useful
-    replicas = max(1, math.ceil(billing.documents / each_per_hour / billing.deadline_hours - 1e-9))
-    hours = billing.documents / (each_per_hour * replicas)
-    gpus = gpus_per_replica * replicas
-    billed = billed_gpus(price, gpus)
-    usd = usd_per_hour(price, billed) * hours
-    return BatchJob(
-        documents=billing.documents,
-        deadline_hours=billing.deadline_hours,
-        replicas=replicas,
-        gpus=gpus,
-        billed_gpus=billed,
-        hours=hours,
-        gpu_hours=gpus * hours,
-        usd=usd,
-        usd_per_document=usd / billing.documents,
     )

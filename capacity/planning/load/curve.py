@@ -148,15 +148,6 @@ class RisingLoad(FlagSpec):
             raise ValueError("must contain at least one number, all above 0")
         return rates
 
-    @property
-    def day_rates_per_s(self) -> tuple[float, ...] | None:
-        """Return the 24 hourly request rates, given or computed from `peak_rate`; None if neither is set."""
-        if self.hourly_rates is not None:
-            return self.hourly_rates
-        if self.peak_rate is None:
-            return None
-        return day_of(self.peak_rate / self.peak_to_mean, self.peak_to_mean)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
@@ -324,9 +315,12 @@ def _curve(
 
 
 def _day(load: RisingLoad, served: Served, usable_per_s: float | None, price: Price | None) -> Day | None:
-    rates_per_s = load.day_rates_per_s
+    """Return the replicas for the 24 hourly rates, given or computed from `peak_rate`; None if neither is set."""
+    rates_per_s = load.hourly_rates
     if rates_per_s is None:
-        return None
+        if load.peak_rate is None:
+            return None
+        rates_per_s = day_of(load.peak_rate / load.peak_to_mean, load.peak_to_mean)
     gpus = served.resolved.pool.num_gpus
     return replicas_by_hour(
         rates_per_s, usable_per_s, replicas=served.replicas, gpus_per_replica=gpus, price=price

@@ -63,16 +63,6 @@ class Side:
     price: Price | None = None
     service: Service = NO_SERVICE
 
-    @classmethod
-    def from_deployment(
-        cls, deployment: DeploymentFile, *, profiles: str | Path | None, download: bool
-    ) -> "Side":
-        """Resolve the only pool of a deployment file, and return it as one side of the comparison."""
-        pool = deployment.pools[0]
-        resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
-        price = find_price_for_cost(resolved.profile.name, deployment.cost)
-        return cls(resolved=resolved, price=price, service=deployment.service)
-
     def serve(self, workload: Workload) -> Latencies:
         """Simulate `workload` and return the latencies of its requests. Raises DoesNotFit and InvalidInput."""
         if self.service == NO_SERVICE:
@@ -161,9 +151,12 @@ def diff(
             "trace (`capacity simulate ... --write-deployment FILE` writes both)"
         )
     traffic = left.traffic if seed is None else left.traffic.model_copy(update={"seed": seed})
-    before, after = (
-        Side.from_deployment(each, profiles=profiles, download=download) for each in (left, right)
-    )
+    sides = []
+    for each in (left, right):
+        resolved = resolve(each.model, each.pools[0], profiles=profiles, download=download)
+        price = find_price_for_cost(resolved.profile.name, each.cost)
+        sides.append(Side(resolved=resolved, price=price, service=each.service))
+    before, after = sides
     longest = min(side.resolved.max_model_len for side in (before, after))
     (requests,), windows = take_busiest_window([requests_of(traffic, workload, longest)], slo_window)
     busiest = windows[0] if windows else None
@@ -259,7 +252,14 @@ def compare_pair(first: Side, second: Side, workload: Workload, window: Window |
     notes = (
         *(note for side in sides for note in side.resolved.notes),
         *(note for side in sides for note in side.resolved.split_notes(tokens)),
-        *datasheet_notes([_timed_side(*each) for each in zip(sides, outcomes, strict=True)]),
+        *datasheet_notes(
+            [
+                TimedLoad(
+                    resolved=side.resolved, seconds={"TTFT p95": s.ttft_p95_s, "TPOT p95": s.tpot_p95_s}
+                )
+                for side, s in zip(sides, outcomes, strict=True)
+            ]
+        ),
         *workload.notices,
     )
     return Diff(
@@ -275,12 +275,6 @@ def compare_pair(first: Side, second: Side, workload: Workload, window: Window |
         cost_change=relative_change(outcomes[0].usd_per_hour, outcomes[1].usd_per_hour),
         warnings=tuple(dict.fromkeys(notes)),
     )
-
-
-def _timed_side(side: Side, outcome: Outcome) -> TimedLoad:
-    p95_s = {"TTFT p95": outcome.ttft_p95_s, "TPOT p95": outcome.tpot_p95_s}
-    seconds = {name: value for name, value in p95_s.items() if value}
-    return TimedLoad(resolved=side.resolved, seconds=seconds)
 
 
 def _difference(metric: str, first: Latencies, second: Latencies) -> Difference | None:
