@@ -76,15 +76,13 @@ def step_evidence(
     )
 
 
-def prediction_band(
-    pairs: Sequence[tuple[float, float]], *, coverage: float = COVERAGE
-) -> tuple[float, float]:
+def prediction_band(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Return the interval of the next step's measured / predicted - 1 from at least two pairs, widened to include 0."""
     from scipy.stats import t
 
     logs = np.log([measured / predicted for predicted, measured in pairs])
     count = len(logs)
-    reach = float(t.ppf(0.5 + coverage / 2, count - 1)) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / count)
+    reach = float(t.ppf(0.5 + COVERAGE / 2, count - 1)) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / count)
     centre = float(logs.mean())
     low, high = math.expm1(centre - reach), math.expm1(centre + reach)
     return min(0.0, round(low, 4)), max(0.0, round(high, 4))

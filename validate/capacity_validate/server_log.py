@@ -281,8 +281,10 @@ def parse_server_log(path: str | Path, text: str) -> ServerLog | None:
         if name.endswith("_backend"):
             fields[name] = value
             continue
-        if (number := _to_number(value)) is None:
+        digits = value.replace(",", "")
+        if not 0 < len(digits) <= MAX_DIGITS:
             continue
+        number = float(digits)
         if name.endswith("_gib"):
             fields[name.removesuffix("_gib") + "_bytes"] = int(number * _GIB)
         else:
@@ -290,11 +292,6 @@ def parse_server_log(path: str | Path, text: str) -> ServerLog | None:
     return ServerLog(
         path=str(path), **fields, prefix_hit_rate=_prefix_hit_rate(text), launch=launch or LoggedSettings()
     )
-
-
-def _to_number(text: str) -> float | None:
-    digits = text.replace(",", "")
-    return float(digits) if 0 < len(digits) <= MAX_DIGITS else None
 
 
 def _prefix_hit_rate(text: str) -> float | None:

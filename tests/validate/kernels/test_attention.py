@@ -26,8 +26,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def test_causal_reference_masks_the_future() -> None:
     q, k, v = (torch.randn(1, 2, 6, 8, dtype=torch.float64) for _ in range(3))
-    whole = reference_attention(torch, q, k, v, first_position=0)
-    first_three = reference_attention(torch, q[:, :, :3], k[:, :, :3], v[:, :, :3], first_position=0)
+    whole = reference_attention(torch, q, k, v, positions=range(q.shape[2]))
+    first_three = reference_attention(torch, q[:, :, :3], k[:, :, :3], v[:, :, :3], positions=range(3))
     assert torch.allclose(whole[:, :, :3], first_three, atol=1e-14)
 
 

@@ -26,7 +26,7 @@ def some(
 @pytest.mark.parametrize("shape", SHAPES)
 def test_new_tokens_see_the_context_and_each_other_up_to_themselves(shape: tuple[int, ...]) -> None:
     q, k, v = some(*shape)
-    expected = reference_attention(torch, q, k, v, first_position=k.shape[2] - q.shape[2])
+    expected = reference_attention(torch, q, k, v, positions=range(k.shape[2] - q.shape[2], k.shape[2]))
     assert torch.allclose(causal.causal_attention(q, k, v).double(), expected, atol=1e-5)
 
 
@@ -34,7 +34,7 @@ def test_new_tokens_see_the_context_and_each_other_up_to_themselves(shape: tuple
 def test_the_form_for_flash_attention_means_the_same(shape: tuple[int, ...]) -> None:
     """Aligned to the lower right: upper-left alignment, a common slip, would hide most of the context."""
     q, k, v = some(*shape)
-    expected = reference_attention(torch, q, k, v, first_position=k.shape[2] - q.shape[2])
+    expected = reference_attention(torch, q, k, v, positions=range(k.shape[2] - q.shape[2], k.shape[2]))
     assert torch.allclose(causal._flash_attention(q, k, v, scale=None).double(), expected, atol=1e-5)
 
 
@@ -53,7 +53,7 @@ def as_if_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
         called.append(tuple(q.shape))
         first = k.shape[2] - q.shape[2]
         q = q * (scale * q.shape[-1] ** 0.5)
-        return (reference_attention(torch, q, k, v, first_position=first).to(q.dtype),)
+        return (reference_attention(torch, q, k, v, positions=range(first, first + q.shape[2])).to(q.dtype),)
 
     monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
     monkeypatch.setattr(causal, "supports_flash", lambda *_: True)
@@ -71,7 +71,7 @@ def test_chunks_and_verification_call_flash_attention_and_nothing_else(
     used: Counter[str] = Counter()
     out = causal.causal_attention(q, k, v, scale=0.2, used=used)
     expected = reference_attention(
-        torch, q * 0.2 * q.shape[-1] ** 0.5, k, v, first_position=k.shape[2] - q.shape[2]
+        torch, q * 0.2 * q.shape[-1] ** 0.5, k, v, positions=range(k.shape[2] - q.shape[2], k.shape[2])
     )
     assert torch.allclose(out.double(), expected, atol=1e-5)
     assert used == {"flash": 1}

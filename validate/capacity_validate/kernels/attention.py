@@ -95,21 +95,16 @@ def _sdpa_call(bench: KernelContext, backend: Any, q: Any, k: Any, v: Any) -> Ca
     return by_backend
 
 
-def reference_attention(
-    torch: Any, q: Any, k: Any, v: Any, *, first_position: int | None = None, positions: Any = None
-) -> Any:
+def reference_attention(torch: Any, q: Any, k: Any, v: Any, *, positions: Any = None) -> Any:
     """Return softmax attention in float64 on the inputs' device. Tensors are [batch, heads, tokens, d]; `k` and `v`
     may have fewer heads (GQA).
 
-    The causal mask uses `first_position` (the first query's position in the context) or the `positions` of all
-    queries; with neither, every query attends to every key.
+    The causal mask uses the `positions` of the queries in the context; without, every query attends to every key.
     """
     q, k, v = (x.detach().double() for x in (q, k, v))
     groups = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(groups, dim=1) for x in (k, v))
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
-    if first_position is not None:
-        positions = range(first_position, first_position + q.shape[2])
     if positions is not None:
         places = torch.tensor(list(positions), device=q.device)
         seen = torch.arange(k.shape[2], device=q.device)
