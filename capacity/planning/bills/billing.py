@@ -6,6 +6,7 @@ All values follow from a price, a request rate and request lengths. Whole instan
 cooling, idle or not. Fields named `drawn` hold the power that the GPUs are predicted to draw at the load instead.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -35,7 +36,6 @@ from capacity.planning.bills.batch_api import (
     idle_job,
     spot_cost,
 )
-from capacity.planning.bills.growth import GrowthMonth, growth_months
 from capacity.planning.bills.hosted_prices import ApiPrice
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator.levels import SloLevel
@@ -43,6 +43,10 @@ from capacity.simulator.verdict import Judgement
 from capacity.workload.windows import Window
 
 HOURS_PER_DAY = 24
+GROWTH_RULE = (
+    "the number of replicas grows with the load, so the load per replica stays at most that of today; "
+    "a month has 730 h at today's price"
+)
 NO_PRICE = (
     "no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), --price-mix, --price 2.50 (US dollars "
     "per GPU-hour), or --owned-cost"
@@ -109,6 +113,18 @@ class BreakEven:
     requests_per_s: float
     tokens_per_month: float
     possible: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowthMonth:
+    """One month of a growing load; month 1 is the load of today."""
+
+    month: int
+    requests_per_s: float
+    replicas: int
+    billed_gpus: int
+    usd: float
+    total_usd: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,3 +359,37 @@ def break_even(
         tokens_per_month=requests * (rates.input_tokens + rates.output_tokens),
         possible=requests / month_s <= full.requests_per_s,
     )
+
+
+def growth_months(
+    price: Price, billing: Billing, needed: ReplicasNeeded | None, gpus_per_replica: int
+) -> tuple[GrowthMonth, ...]:
+    """Return the bill of each month while the load grows by `billing.growth` percent a month; empty if it is None.
+
+    Replicas of month m: ceil(replicas needed now x (1 + growth)^(m - 1)); see `GROWTH_RULE`. Raises InvalidInput if the
+    load has no request rate, or no number of replicas serves it.
+    """
+    if billing.growth is None:
+        return ()
+    if needed is None or needed.requests_per_s is None:
+        raise InvalidInput("--growth needs a load with a request rate: give --request-rate or a trace")
+    now = needed.needed
+    if now is None:
+        raise InvalidInput(f"--growth: no number of replicas serves the load of today: {needed.reason}")
+    months: list[GrowthMonth] = []
+    for month in range(1, billing.months + 1):
+        factor = (1 + billing.growth / 100) ** (month - 1)
+        replicas = max(1, math.ceil(now.replicas * factor - 1e-9))
+        gpus = billed_gpus(price, gpus_per_replica * replicas)
+        usd = usd_per_hour(price, gpus) * HOURS_PER_MONTH
+        months.append(
+            GrowthMonth(
+                month=month,
+                requests_per_s=needed.requests_per_s * factor,
+                replicas=replicas,
+                billed_gpus=gpus,
+                usd=usd,
+                total_usd=usd + (months[-1].total_usd if months else 0.0),
+            )
+        )
+    return tuple(months)

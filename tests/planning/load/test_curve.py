@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from capacity.base.errors import InvalidInput
-from capacity.planning.evaluation.bisection import TOLERANCE
+from capacity.planning.evaluation.evaluate import TOLERANCE
 from capacity.planning.load.curve import curve
 
 SMALL: dict[str, Any] = {"gpu": "h100", "input_len": 300, "output_len": 40, "num_prompts": 400}

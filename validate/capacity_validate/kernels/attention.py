@@ -223,7 +223,7 @@ def _paged_decode_error(
 
 def mla_prefill(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare causal MLA attention of whole prompts, with expanded keys and (narrower) values."""
-    from capacity_validate.kernels.causal import causal_attention
+    from capacity_validate.kernels.paged import causal_attention
 
     batch, heads, tokens, dtype = case["batch"], case["heads"], case["tokens"], bench.dtype(case.kernel)
     keys, width = case["nope"] + case["rope"], case["value"]
