@@ -36,7 +36,7 @@ from capacity_validate.evidence import Evidence
 from capacity_validate.posterior import EvaluatedFigure, Posterior, infer
 from capacity_validate.rebuilt_load import UNKNOWN_LOAD, split_options
 from capacity_validate.replaying import Replay, calibration_prior, replay_metrics, replayed_run
-from capacity_validate.server_settings import resolve_server, served_model, weights_contradiction
+from capacity_validate.server_settings import resolve_server
 
 if TYPE_CHECKING:
     from capacity_validate.calibrating import Calibration
@@ -199,16 +199,10 @@ def build_replay(
 ) -> Replay:
     """Return the `Replay`, which predicts the runs' measured values. Raises InvalidInput if a setting is missing."""
     pool_fields, traffic_fields = split_options("calibrate", options)
-    named = pool_fields.get("engine")
-    engine = evidence.engine(None if named is None else str(named))
-    if engine is not None:
-        pool_fields["engine"] = engine
     server = evidence.server
-    quantization = pool_fields.get("quantization")
-    asked = served_model(model, evidence.runs, server, quantization=quantization, download=download)
-    planned, settled = resolve_server(asked, pool_fields, server, profiles=profiles, download=download)
-    if (other_weights := weights_contradiction(planned, server)) is not None:
-        raise InvalidInput(other_weights)
+    planned, settled = resolve_server(
+        evidence, model, pool_fields, server, profiles=profiles, download=download
+    )
     blocks = None if server is None else server.kv_blocks
     printed = None if server is None else server.kv_tokens
     if printed is None and blocks is not None:

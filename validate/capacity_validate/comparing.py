@@ -32,7 +32,7 @@ from capacity_validate.rebuilt_load import (
 )
 from capacity_validate.replaying import replay, replay_metrics, run_frontend
 from capacity_validate.server_log import ServerLog, read_server_log
-from capacity_validate.server_settings import resolve_server, served_model, weights_contradiction
+from capacity_validate.server_settings import resolve_server
 
 BISECTIONS = 12
 THROUGHPUTS = ("request_throughput", "output_throughput")
@@ -62,16 +62,13 @@ def compare(
     evidence = _read_runs(results)
     runs = evidence.runs
     pool_fields, traffic_fields = split_options("compare", options)
-    if (engine := evidence.engine(pool_fields.get("engine"))) is not None:
-        pool_fields["engine"] = engine
     log = evidence.server
     if server_log is not None:
         given = read_server_log(server_log)
         log = given if log is None else given.completed_by(log)
-    named = served_model(model, runs, log, quantization=pool_fields.get("quantization"), download=download)
-    planned, resolved = resolve_server(named, pool_fields, log, profiles=profiles, download=download)
-    if (other_weights := weights_contradiction(planned, log)) is not None:
-        raise InvalidInput(other_weights)
+    planned, resolved = resolve_server(
+        evidence, model, pool_fields, log, profiles=profiles, download=download
+    )
     workloads = [rebuild_workload(run, traffic_fields) for run in runs]
     overheads = _fit_overheads(resolved, runs, workloads) if fit_overheads else None
     return Comparison(
