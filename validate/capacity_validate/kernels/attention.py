@@ -60,7 +60,6 @@ def prefill_attention(case: Case, bench: KernelContext) -> PreparedCase:
     return PreparedCase(
         calls=calls,
         check=partial(_prefill_error, bench.torch, *sets[0], calls[0]),
-        tolerance=case.of_format("attention_tolerance"),
         flops=4.0 * batch * heads * d * tokens * (tokens + 1) / 2,
         bytes=float(moved),
         extra_bytes=lambda: peak_bytes(bench, calls[0]),
@@ -143,7 +142,6 @@ def decode_attention(case: Case, bench: KernelContext) -> PreparedCase:
     return PreparedCase(
         calls=calls,
         check=check,
-        tolerance=case.of_format("attention_tolerance"),
         flops=4.0 * values * case["context"],
         bytes=cache_bytes + 2.0 * values * bench.dtype(case.kernel).itemsize,
     )
@@ -240,7 +238,6 @@ def mla_prefill(case: Case, bench: KernelContext) -> PreparedCase:
     return PreparedCase(
         calls=calls,
         check=partial(_prefill_error, bench.torch, *sets[0], calls[0]),
-        tolerance=case.of_format("attention_tolerance"),
         flops=2.0 * batch * heads * (keys + width) * tokens * (tokens + 1) / 2,
         bytes=float(dtype.itemsize * batch * tokens * heads * (2 * keys + 2 * width)),
         note=f"ran as {', '.join(used)}" if used else "",
@@ -269,7 +266,6 @@ def mla_decode(case: Case, bench: KernelContext) -> PreparedCase:
     return PreparedCase(
         calls=calls,
         check=check,
-        tolerance=case.of_format("attention_tolerance"),
         flops=2.0 * batch * heads * context * (2 * latent + rope),
         bytes=cache_bytes + batch * heads * (2 * latent + rope) * float(dtype.itemsize),
     )
