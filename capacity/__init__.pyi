@@ -30,7 +30,7 @@ from capacity.model.presets import add_model as add_model
 from capacity.planning.bills.billing import Bill as Bill
 from capacity.planning.cascades.cascade_answer import CascadeAnswer
 from capacity.planning.fleets.fleet_records import FleetPlan as FleetPlan
-from capacity.planning.halls.hall_records import HallPlan as HallPlan
+from capacity.planning.halls.hall_options import HallPlan as HallPlan
 from capacity.planning.load.curve import Curve as Curve
 from capacity.planning.load.curve import Progress as ProgressOfCurve
 from capacity.planning.records import Plan as Plan

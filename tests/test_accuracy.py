@@ -290,15 +290,14 @@ def replayed(path: Path) -> tuple[float, ...]:
 
     found = read_measurements(path)
     profile = base_profile([found], gpu=None, directories=())
-    on_gpu = found.environment["kind"] != "cpu"
-    fits, _ = fit_families(found.timed, profile, source="replay", on_gpu=on_gpu)
+    fits, _ = fit_families(found.timed, profile, source="replay")
     pooled = [
         np.median([abs(np.expm1(-ratio)) for fit in fits for ratio in getattr(fit, which).log_ratios])
         for which in ("error_before", "error_after")
     ]
     calibrated = calibrated_profile(profile, fits, family=FAMILY)
     model = find_model(found.model or "tiny")  # the first file does not name it
-    evidence = step_evidence(found.timed, model, calibrated, on_gpu=on_gpu)
+    evidence = step_evidence(found.timed, model, calibrated)
     assert evidence is not None
     steps = [
         np.median([abs(predicted / seconds - 1) for predicted, seconds in evidence.held_out[phase]])

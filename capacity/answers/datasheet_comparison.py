@@ -13,10 +13,10 @@ NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedLoad:
-    """The latencies (s) of a load on a pool of equal engines, by metric name."""
+    """The latencies (s) of a load on a pool of equal engines, by metric name; None for a metric without a value."""
 
     resolved: ResolvedPool
-    seconds: dict[str, float]
+    seconds: dict[str, float | None]
 
     @property
     def settings_except_gpu(self) -> tuple[object, ...]:
@@ -33,8 +33,9 @@ def datasheet_notes(sides: Sequence[TimedLoad]) -> tuple[str, ...]:
             continue
         if own.adjustment is not None or other.adjustment is not None:
             continue  # a calibrated machine: its difference is measured
-        for name in sorted(better.seconds.keys() & less.seconds.keys()):
-            if (ratio := better.seconds[name] / less.seconds[name]) > SLOWER:
+        for name in sorted(better.seconds):
+            before, after = less.seconds.get(name), better.seconds[name]
+            if before and after and (ratio := after / before) > SLOWER:
                 text = (
                     f"{own.name} has a {ratio - 1:.1%} longer {name} than {other.name}, although its "
                     "datasheet is at least as good in every figure. The two profiles were fitted on different "

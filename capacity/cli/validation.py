@@ -251,7 +251,7 @@ def _follow(
 
     `until_s`: value of `time.monotonic` at which to stop. Returns None if there are too few scrapes for a report.
     """
-    from capacity_validate.watching_page import status_line
+    from capacity_validate.watch_report import status_line
 
     watcher.scrape(state)
     while True:

@@ -236,7 +236,11 @@ def _with_flags(
     function with a flag --gpu also accepts --change, which changes that GPU.
     """
     declared = inspect.signature(function, eval_str=True).parameters
-    own = _own_flags(declared)
+    own = {  # the function's parameters with parser settings
+        name: p.replace(kind=Parameter.KEYWORD_ONLY)
+        for name, p in declared.items()
+        if get_origin(p.annotation) is Annotated
+    }
     question_fields = [name for name in entry.shared if name in QUESTION_FIELDS and name not in declared]
     keywords = _flagged_keywords(entry, own)
     shared = [own.get(name) or _shared_option(name, keywords) for name in entry.shared]
@@ -272,15 +276,6 @@ def _with_flags(
     if stored:
         parameters.append(Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context))
     return _declare(command, [*parameters, *generated])
-
-
-def _own_flags(declared: Mapping[str, Parameter]) -> dict[str, Parameter]:
-    """Return the parameters of a verb's function that have parser settings, as keyword-only parameters."""
-    return {
-        name: p.replace(kind=Parameter.KEYWORD_ONLY)
-        for name, p in declared.items()
-        if get_origin(p.annotation) is Annotated
-    }
 
 
 def _change_gpus(values: MutableMapping[str, Any], name: str, change: Sequence[str]) -> None:

@@ -217,12 +217,6 @@ def wrap_command(command: str) -> list[str]:
     return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
-def gpus_text(answer: Ranked) -> str:
-    """Return the number of GPUs in use, and of billed GPUs if more are billed."""
-    whole = f" of {answer.billed_gpus}" if answer.billed_gpus > answer.num_gpus else ""
-    return f"{answer.num_gpus}{whole}"
-
-
 def confidence_text(answer: Ranked) -> str:
     """Return the highest confidence at which the SLO is met; `(1 replica)` if only one replica was simulated."""
     return f"{answer.confidence:.0%}" + ("" if answer.trial.seen == "all" else " (1 replica)")

@@ -15,7 +15,6 @@ from capacity.report.plan import (
     conditional_texts,
     confidence_text,
     describe_saving,
-    gpus_text,
     launch_lines,
     level_lines,
     level_name,
@@ -33,6 +32,13 @@ from capacity.report.plan import (
 from capacity.report.views.drawn_energy import drawn_facts
 from capacity.report.views.units import COUNT, PERCENT_0, TEXT, USD_2, WORDS, Unit, dollars, value_at
 from capacity.report.views.view import Block, Column, Fact, Table, View
+
+
+def gpus_text(answer: Ranked) -> str:
+    """Return the number of GPUs in use, and of billed GPUs if more are billed."""
+    whole = f" of {answer.billed_gpus}" if answer.billed_gpus > answer.num_gpus else ""
+    return f"{answer.num_gpus}{whole}"
+
 
 ALTERNATIVES = 5
 REASONS = 4  # kinds of rejection shown

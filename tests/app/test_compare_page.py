@@ -13,7 +13,7 @@ from capacity_app.sessions import runner
 from capacity_app.variants import SessionVariants, Variant
 from capacity_validate import calibrate, compare
 from capacity_validate.calibrating_runs import make_variant
-from capacity_validate.comparison_page import error_text, metric_rows, metric_title, predicted_texts
+from capacity_validate.comparison import error_text, metric_rows, metric_title, predicted_texts
 from copied_commands import printed
 
 import capacity

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from capacity import curve
-from capacity.planning.load.day import replicas_by_hour
+from capacity.planning.load.curve import replicas_by_hour
 from capacity.report.tables import render
 from capacity.report.views.rising_load import day_text
 

@@ -41,11 +41,11 @@ def measurements(
     rng, lookup, found = np.random.default_rng(0), short_run_lookup(profile, "vllm"), []
     for case in order_cases(load_campaign("standard").cuda):
         function = formula(case, profile)
-        if function is None or not is_calibration_case(case, on_gpu=True):
+        if function is None or not is_calibration_case(case, profile):
             continue
-        target = calibration_target(case, on_gpu=True)
+        target = calibration_target(case)
         assert target is not None
-        seconds = function(case_constants(case, lookup, on_gpu=True)) * factors.get(target.operator, 1.0)
+        seconds = function(case_constants(case, lookup)) * factors.get(target.operator, 1.0)
         found.append(measured_case(case, seconds * math.exp(noise * rng.normal()), flops=1.0, bytes=1.0))
     return found
 

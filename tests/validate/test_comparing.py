@@ -10,8 +10,7 @@ import jsonschema
 import pytest
 from capacity_validate import compare
 from capacity_validate.benchmark_results import read_results
-from capacity_validate.comparison import RunComparison
-from capacity_validate.comparison_page import inside_text
+from capacity_validate.comparison import RunComparison, inside_text
 from capacity_validate.rebuilt_load import rebuild_workload
 from capacity_validate.replaying import replay_metrics
 

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate import technique_checks  # noqa: E402
-from capacity_validate.findings import ON_HOST, Finding  # noqa: E402
+from capacity_validate.cases import ON_HOST, Finding  # noqa: E402
 from capacity_validate.small_models import small_model_names  # noqa: E402
 from capacity_validate.stages import StageResults  # noqa: E402
 from capacity_validate.stages import checks as stage  # noqa: E402

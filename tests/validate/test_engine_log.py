@@ -1,7 +1,7 @@
 """Windows of engines' logs in which nothing but decode ran."""
 
 import pytest
-from capacity_validate.decode_log import decode_steps
+from capacity_validate.server_log import decode_steps
 
 
 def vllm(

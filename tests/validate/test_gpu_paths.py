@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 from capacity_validate import model_blocks  # noqa: E402
 from capacity_validate.campaigns import load_campaign  # noqa: E402
 from capacity_validate.cases import Case  # noqa: E402
-from capacity_validate.kernels import KernelContext, Unsupported, causal, prepare  # noqa: E402
+from capacity_validate.kernels import KernelContext, Unsupported, paged, prepare  # noqa: E402
 from capacity_validate.kernels.attention import PACKAGES  # noqa: E402
 from capacity_validate.small_models import small_model, small_model_names  # noqa: E402
 from capacity_validate.step_inputs import InputRow  # noqa: E402
@@ -91,15 +91,15 @@ def rows_of_each_kind() -> list[InputRow]:
 def test_a_whole_model_steps_in_shapes_of_a_gpu(
     name: str, capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(causal, "supports_flash", lambda q, k, _: q.shape[2] == k.shape[2])
+    monkeypatch.setattr(paged, "supports_flash", lambda q, k, _: q.shape[2] == k.shape[2])
     experts: list[str] = []
     monkeypatch.setattr(model_blocks, "looped_experts", lambda _, __, x, *___: (experts.append("loop"), x)[1])
     with gpu_shapes(monkeypatch, capability=capability) as launches:
         model = Transformer(in_half(name), device="cuda:0", num_blocks=64)
         logits = model.logits(model.inputs(rows_of_each_kind()))
         assert (tuple(logits.shape), logits.device.type) == ((2 + 1 + 0 + 4, 4096), "cuda")
-        paged = [grid for grid, constants in launches.taken if "SPLITS_PADDED" in constants]
-        assert len(paged) == (0 if name == "tiny-mla" else model.model.num_layers)
+        decodes = [grid for grid, constants in launches.taken if "SPLITS_PADDED" in constants]
+        assert len(decodes) == (0 if name == "tiny-mla" else model.model.num_layers)
         if model.model.is_moe:
             assert model.capturable is (capability == (9, 0) and GROUPED)
             assert bool(experts) is not model.capturable

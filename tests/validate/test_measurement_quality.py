@@ -9,8 +9,7 @@ import pytest
 from capacity_validate import calibrate
 from capacity_validate.cases import MeasurementLog, read_measurements
 from capacity_validate.devices import DeviceFacts
-from capacity_validate.measurement_quality import require_valid, run_summary
-from capacity_validate.plausibility import ReferenceReading
+from capacity_validate.plausibility import ReferenceReading, require_valid, run_summary
 from capacity_validate.runner import RunOutcome
 from invented_kernels import H200, evidence, write_log
 from validation_reports import bare_report

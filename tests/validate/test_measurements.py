@@ -7,10 +7,9 @@ import pytest
 from capacity_validate import calibrate
 from capacity_validate.calibrating import base_profile
 from capacity_validate.cases import read_measurements
-from capacity_validate.constant_fits import calibrated_profile, fit_families, fit_host_time
+from capacity_validate.constant_fits import calibrated_profile, fit_families, fit_host_time, split_cases
 from capacity_validate.predictions import FAMILY, Predictor
 from capacity_validate.small_models import small_model
-from capacity_validate.splitting import split_cases
 
 from capacity.hardware import load_profile
 
@@ -35,7 +34,7 @@ def test_half_of_the_cpus_cases_predict_the_other_half() -> None:
     """Operators within 20 %, prefill and decode steps of the transformer within 25 %, at the median."""
     found = read_measurements(CPU)
     profile = base_profile([found], gpu=None, directories=())
-    fits, _ = fit_families(found.timed, profile, source="replay", on_gpu=False)
+    fits, _ = fit_families(found.timed, profile, source="replay")
     assert {fit.target.operator for fit in fits} == {
         "gemm",
         "prefill_attention",
@@ -49,8 +48,8 @@ def test_half_of_the_cpus_cases_predict_the_other_half() -> None:
     model = small_model("tiny")
     steps = [m for m in found.timed if m.case.operator.startswith("model ")]
     fitted, held_out = split_cases(steps)
-    host = fit_host_time(fitted, Predictor(calibrated, on_gpu=False, model=model).step_model())
-    predictor = Predictor(calibrated, on_gpu=False, model=model, host=host)
+    host = fit_host_time(fitted, Predictor(calibrated, model=model).step_model())
+    predictor = Predictor(calibrated, model=model, host=host)
     for operator in ("model prefill", "model decode"):
         own = [m for m in held_out if m.case.operator == operator]
         errors = [abs((predictor.seconds(m.case) or 0.0) / m.seconds - 1) for m in own]

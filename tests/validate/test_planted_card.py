@@ -17,12 +17,15 @@ torch = pytest.importorskip("torch")
 
 from capacity_validate.campaigns import load_campaign, order_cases  # noqa: E402
 from capacity_validate.cases import Case, MeasurementLog  # noqa: E402
-from capacity_validate.constant_fits import FamilyFit, fit_families  # noqa: E402
+from capacity_validate.constant_fits import (  # noqa: E402
+    FamilyFit,
+    fit_families,
+    shape_key,
+)
 from capacity_validate.kernels import KernelContext, PreparedCase  # noqa: E402
 from capacity_validate.predictions import formula, is_calibration_case  # noqa: E402
 from capacity_validate.review import Review, review  # noqa: E402
 from capacity_validate.runner import CaseRunner  # noqa: E402
-from capacity_validate.splitting import shape_key  # noqa: E402
 from capacity_validate.telemetry import Reading, Telemetry  # noqa: E402
 from capacity_validate.timing import CudaStopwatch  # noqa: E402
 from fake_cuda import FakeCuda  # noqa: E402
@@ -49,7 +52,7 @@ def planted_cases() -> list[Case]:
         for case in order_cases(load_campaign("standard").cuda)
         if case.kernel == "bf16"
         and case.operator in ("gemm", "decode_attention")
-        and is_calibration_case(case, on_gpu=True)
+        and is_calibration_case(case, H200)
     ]
 
 
@@ -109,9 +112,7 @@ def said(card: Planted) -> Review:
 def fits_of(card: Planted) -> dict[str, FamilyFit]:
     from capacity_validate.cases import read_measurements
 
-    fits, _ = fit_families(
-        read_measurements(card.path).timed, H200, source="planted", on_gpu=True, final=True
-    )
+    fits, _ = fit_families(read_measurements(card.path).timed, H200, source="planted", final=True)
     return {fit.target.operator: fit for fit in fits}
 
 

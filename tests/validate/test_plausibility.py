@@ -184,14 +184,14 @@ def test_a_kernel_unlike_its_family_is_named_with_its_shape() -> None:
     shapes = [(n, k) for n in (2048, 8192, 57344) for k in (2048, 8192)]
     more = [make_case("gemm", "bf16", m=m, n=n, k=k) for n, k in shapes for m in (1, 64, 1024)]
     cases = [timed(case, TRUE_GEMM) for case in (*gemm_cases(), *more)]
-    fits, _ = fit_families(cases, H200, source="test", on_gpu=True)
-    assert outlying_shapes(cases, fits, H200, on_gpu=True) == ()
+    fits, _ = fit_families(cases, H200, source="test")
+    assert outlying_shapes(cases, fits, H200) == ()
     spoiled = [
         measured_case(m.case, 2.2 * m.seconds) if (m.case["n"], m.case["k"]) == (8192, 2048) else m
         for m in cases
     ]
-    fits, _ = fit_families(spoiled, H200, source="test", on_gpu=True)
-    (named,) = outlying_shapes(spoiled, fits, H200, on_gpu=True)
+    fits, _ = fit_families(spoiled, H200, source="test")
+    (named,) = outlying_shapes(spoiled, fits, H200)
     assert named.startswith("gemm/bf16 with k=2048, n=8192 is 2.")
     assert "times as slow as the other shapes" in named
 
@@ -209,8 +209,8 @@ def test_samples_that_agree_are_enough_and_scattered_ones_are_not() -> None:
 def test_a_roof_that_is_too_low_shows_as_a_constant_on_its_bound() -> None:
     """Products that take 90 % of what the roof allows: no fraction up to 1 explains them."""
     cases = [timed(case, TRUE_GEMM) for case in gemm_cases()]
-    fits, _ = fit_families(cases, H200, source="test", on_gpu=True)
+    fits, _ = fit_families(cases, H200, source="test")
     assert bound_remarks(fits) == ()
     low = {"dense_flops_per_s": {**H200.dense_flops_per_s, "bf16": 0.5 * H200.dense_flops_per_s["bf16"]}}
-    fits, _ = fit_families(cases, H200.model_copy(update=low), source="test", on_gpu=True)
+    fits, _ = fit_families(cases, H200.model_copy(update=low), source="test")
     assert any("gemm bf16: compute_fraction reached its limit" in remark for remark in bound_remarks(fits))

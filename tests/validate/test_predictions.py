@@ -19,7 +19,7 @@ from capacity.step import decode_shape, prefill_shape
 
 def one_layer_steps(name: str) -> dict[str, float]:
     """Operators of a decode step of 8 sequences at 300 tokens, and of a prefill of 200, in one layer."""
-    steps = Predictor(H200, on_gpu=True, model=cut_layers(small_model(name), 1)).step_model()
+    steps = Predictor(H200, model=cut_layers(small_model(name), 1)).step_model()
     costs = (steps.step_cost(decode_shape(8, 300)), steps.step_cost(prefill_shape(1, 200)))
     return {
         f"{op.name}, {phase}": op.seconds
@@ -30,7 +30,7 @@ def one_layer_steps(name: str) -> dict[str, float]:
 
 def predicted(operator: str, *, variant: str = "", kernel: str = "fp32", **sizes: int) -> float:
     case = make_case(operator, kernel, variant=variant, **sizes)
-    constants, function = case_constants(case, profile_lookup(H200), on_gpu=True), formula(case, H200)
+    constants, function = case_constants(case, profile_lookup(H200)), formula(case, H200)
     assert function is not None
     return function(sustained_constants(constants, H200))  # as steps take them
 
@@ -69,8 +69,6 @@ def test_a_layers_elementwise_case_is_that_of_a_step() -> None:
 
 def test_experimental_variants_are_compared_but_not_fitted() -> None:
     sizes = {"batch": 1, "heads": 32, "kv_heads": 32, "head_dim": 128, "tokens": 512}
-    assert is_calibration_case(make_case("prefill_attention", "bf16", variant="flash", **sizes), on_gpu=True)
-    assert not is_calibration_case(
-        make_case("prefill_attention", "bf16", variant="math", **sizes), on_gpu=True
-    )
-    assert calibration_target(make_case("gemm", "tf32", m=1, n=1, k=1), on_gpu=True) is None
+    assert is_calibration_case(make_case("prefill_attention", "bf16", variant="flash", **sizes), H200)
+    assert not is_calibration_case(make_case("prefill_attention", "bf16", variant="math", **sizes), H200)
+    assert calibration_target(make_case("gemm", "tf32", m=1, n=1, k=1)) is None

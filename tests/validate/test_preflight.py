@@ -119,7 +119,7 @@ def test_a_card_without_bf16_leaves_its_cases_out_before_they_touch_it() -> None
     assert card.compute_type_16_bit == "fp16"
     (gemm, *_) = (case for case in cases if case.operator == "gemm" and case.kernel == "fp16")
     assert formula(gemm, card) is not None
-    assert calibration_target(gemm, on_gpu=True) == Target("gemm", "bf16")  # as the step model looks it up
+    assert calibration_target(gemm) == Target("gemm", "bf16")  # as the step model looks it up
 
 
 @pytest.mark.usefixtures("answers")

@@ -9,10 +9,9 @@ import pytest
 from capacity_validate import calibrate
 from capacity_validate.calibrating import fit_profile
 from capacity_validate.cases import Case, MeasuredCase, make_case
-from capacity_validate.constant_fits import calibrated_profile
+from capacity_validate.constant_fits import calibrated_profile, split_cases
 from capacity_validate.predictions import FAMILY, Predictor, case_constants, formula, profile_lookup
 from capacity_validate.residuals import full_depth_steps, prediction_band, step_evidence
-from capacity_validate.splitting import split_cases
 from invented_kernels import H200, measured_case, write_log
 
 import capacity
@@ -37,7 +36,7 @@ def gemms(profile: HardwareProfile, *, kernel: str = "bf16", slower: float = 1.2
             case = make_case("gemm", kernel, m=m, n=n, k=k)
             function = formula(case, profile)
             assert function is not None
-            constants = case_constants(case, profile_lookup(profile), on_gpu=True)
+            constants = case_constants(case, profile_lookup(profile))
             found.append(measured(case, slower * function(constants)))
     return found
 
@@ -47,7 +46,7 @@ def steps(
 ) -> list[MeasuredCase]:
     """Steps of a whole model with `host_s` of host time and log-normal noise."""
     rng = np.random.default_rng(seed)
-    true = Predictor(profile, on_gpu=True, model=MODEL, host=HostTime(step_s=host_s, overlapped=False))
+    true = Predictor(profile, model=MODEL, host=HostTime(step_s=host_s, overlapped=False))
     cases = [make_case("model prefill", "bf16", tokens=n, layers=32) for n in range(256, 4096, 256)]
     cases += [
         make_case("model decode", "bf16", batch=b, context=c, layers=32)
@@ -74,10 +73,10 @@ def test_held_out_steps_see_neither_kernel_fit_nor_host_fit() -> None:
     evidence = steps(H200, noise=0.0)
     held_out = {m.case.id for m in split_cases(full_depth_steps(evidence))[1]}
     spoiled = [measured(m.case, 3 * m.seconds) if m.case.id in held_out else m for m in evidence]
-    clean = step_evidence(evidence, MODEL, H200, on_gpu=True)
+    clean = step_evidence(evidence, MODEL, H200)
     assert clean is not None
     assert clean.host.step_s == pytest.approx(2e-3, rel=1e-3)
-    again = step_evidence(spoiled, MODEL, H200, on_gpu=True)
+    again = step_evidence(spoiled, MODEL, H200)
     assert again is not None
     assert again.host == clean.host
     for phase, pairs in again.held_out.items():
@@ -88,7 +87,7 @@ def test_held_out_steps_see_neither_kernel_fit_nor_host_fit() -> None:
 
 def test_bands_of_the_harness_s_own_loop_leave_an_engine_s_alone() -> None:
     cases = [*gemms(H200), *steps(H200, noise=0.04)]
-    options: dict[str, Any] = {"name": "x@mine", "source": "test", "on_gpu": True, "model": MODEL}
+    options: dict[str, Any] = {"name": "x@mine", "source": "test", "model": MODEL}
     assert H200.step_time is not None
     for base in (H200, H200.model_copy(update={"step_time": None})):
         found = fit_profile(cases, base, **options)
@@ -100,7 +99,7 @@ def test_bands_of_the_harness_s_own_loop_leave_an_engine_s_alone() -> None:
 
 
 def test_too_few_steps_or_no_model_leave_the_bands_and_say_so() -> None:
-    options: dict[str, Any] = {"name": "x@mine", "source": "test", "on_gpu": True}
+    options: dict[str, Any] = {"name": "x@mine", "source": "test"}
     few = fit_profile([*gemms(H200), *steps(H200, noise=0.0)[:4]], H200, model=MODEL, **options)
     assert few.residuals == {}
     assert "0 held-out steps are too few" in few.refused["error band of decode"]
@@ -143,7 +142,7 @@ def test_an_estimate_follows_slow_products_and_its_interval_is_that_of_engines(
 def test_the_variant_works_wherever_a_gpu_is_named(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options: dict[str, Any] = {"name": "h200-sxm-141gb@mine", "source": "test", "on_gpu": True, "model": None}
+    options: dict[str, Any] = {"name": "h200-sxm-141gb@mine", "source": "test", "model": None}
     write_profile(fit_profile(gemms(H200), H200, **options).profile, tmp_path)
     monkeypatch.setenv("CAPACITY_PROFILES", str(tmp_path))
     monkeypatch.setattr("sys.argv", ["capacity", *verb.split()])
@@ -158,7 +157,6 @@ def test_an_engine_keeps_its_constants_and_takes_the_measured_factor(profile: Ha
     options: dict[str, Any] = {
         "name": f"{profile.name}@mine",
         "source": "test",
-        "on_gpu": True,
         "model": None,
     }
     cases = [*gemms(profile, slower=1.25), *gemms(profile, kernel="fp8", slower=1.5)]
@@ -175,7 +173,7 @@ def test_the_kernels_between_products_stay_the_harness_s_own() -> None:
     sizes = {"hidden": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128, "intermediate": 14336}
     rows = [make_case("elementwise", "bf16", variant="layer", rows=2**i, **sizes) for i in range(16)]
     cases = [measured(case, 60e-6 + 1e-7 * case["rows"]) for case in rows]
-    options: dict[str, Any] = {"name": "h200-sxm-141gb@mine", "source": "test", "on_gpu": True, "model": None}
+    options: dict[str, Any] = {"name": "h200-sxm-141gb@mine", "source": "test", "model": None}
     profile = fit_profile(cases, H200, **options).profile
     own = profile.step_time
     assert own is not None
@@ -197,7 +195,7 @@ def test_collectives_are_fitted_from_a_dozen_sizes() -> None:
         function = formula(case, H200)
         assert function is not None
         cases.append(measured(case, function(true)))
-    found = fit_profile(cases, H200, name="h200-sxm-141gb@mine", source="test", on_gpu=True, model=None)
+    found = fit_profile(cases, H200, name="h200-sxm-141gb@mine", source="test", model=None)
     fitted = profile_lookup(found.profile).nccl("all_reduce")
     assert fitted.bandwidth_fraction == pytest.approx(0.4, rel=0.05)
     assert fitted.fixed_s + 3 * fitted.per_rank_s == pytest.approx(3e-5 + 3 * true.per_rank_s, rel=0.1)
@@ -209,7 +207,7 @@ MOE = load_model("qwen3-30b-a3b")
 
 def unseen_steps(*, slower: float) -> list[MeasuredCase]:
     """Steps of a second model that take `slower` times what the profile and 2 ms of host time say."""
-    true = Predictor(H200, on_gpu=True, unseen=MOE, host=HostTime(step_s=2e-3, overlapped=False))
+    true = Predictor(H200, unseen=MOE, host=HostTime(step_s=2e-3, overlapped=False))
     cases = [make_case("unseen prefill", "bf16", tokens=n, layers=48) for n in (512, 1024, 2048)]
     cases += [make_case("unseen decode", "bf16", batch=b, context=1024, layers=48) for b in (1, 8, 32, 64)]
     return [measured(c, slower * (true.seconds(c) or 0.0)) for c in cases]
@@ -227,8 +225,8 @@ def test_a_second_model_widens_the_band_and_earns_one_of_its_own_kind() -> None:
             )  # fmt: skip
             function = formula(case, bare)
             assert function is not None
-            experts.append(measured(case, function(case_constants(case, profile_lookup(bare), on_gpu=True))))
-    options: dict[str, Any] = {"name": "x@mine", "source": "test", "on_gpu": True, "model": MODEL}
+            experts.append(measured(case, function(case_constants(case, profile_lookup(bare)))))
+    options: dict[str, Any] = {"name": "x@mine", "source": "test", "model": MODEL}
     cases = [*gemms(H200, slower=1.0), *steps(H200, noise=0.02)]
     alone = fit_profile(cases, bare, **options).residuals
     unfitted = fit_profile([*cases, *unseen_steps(slower=1.3)], bare, unseen=MOE, **options).residuals

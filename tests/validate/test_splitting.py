@@ -10,8 +10,7 @@ pytest.importorskip("torch")
 
 from capacity_validate.campaigns import load_campaign, order_cases
 from capacity_validate.cases import Case, MeasuredCase, make_case
-from capacity_validate.constant_fits import fit_families
-from capacity_validate.splitting import case_work, describe_split, shape_key, split_cases
+from capacity_validate.constant_fits import case_work, describe_split, fit_families, shape_key, split_cases
 from capacity_validate.stages.steps import step_cases
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,6 +95,6 @@ def test_a_shapes_own_efficiency_shows_in_its_error() -> None:
     for case in products:
         truth = timed(case, TRUE_GEMM)
         cases.append(measured(case, truth.seconds * own[shape_key(case)]))
-    (fit,), _ = fit_families(cases, H200, source="test", on_gpu=True)
+    (fit,), _ = fit_families(cases, H200, source="test")
     assert 0.05 < fit.error_after.median < 0.25
     assert fit.after.fit.held_out_by.startswith("whole shapes")

@@ -92,12 +92,12 @@ import torch
 
 torch.Tensor.is_cuda = True  # the paths of a GPU, on tensors that the interpreter can read
 from dataclasses import replace
-from capacity_validate.kernels import causal, paged
+from capacity_validate.kernels import paged
 from capacity_validate.small_models import cut_layers, small_model
 from capacity_validate.technique_checks import cache_difference
 from capacity_validate.transformer import Transformer
 
-causal.supports_flash = lambda *_: False
+paged.supports_flash = lambda *_: False
 paged._split_count = lambda *_: 2
 spec = replace(cut_layers(small_model("tiny-mqa"), 1), vocab_size=64)
 print(cache_difference(Transformer(spec, device="cpu", num_blocks=32)))

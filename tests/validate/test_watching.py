@@ -36,9 +36,8 @@ from capacity_validate.watch_metrics import (
     grafana_dashboard,
     prometheus_text,
 )
-from capacity_validate.watch_report import WatchReport
+from capacity_validate.watch_report import WatchReport, status_line
 from capacity_validate.watching import Watcher
-from capacity_validate.watching_page import status_line
 from long_forms import mostly_slow
 
 from capacity.base.errors import CapacityError, InvalidInput, MalformedFile

@@ -3,14 +3,14 @@ fitted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput, OutsideValidity
-from capacity.base.flags import Flag
+from capacity.base.flags import with_flags
 from capacity.base.record import AnswerRecord
 from capacity.hardware import (
     HardwareProfile,
@@ -29,7 +29,7 @@ from capacity_validate.cases import MeasuredCase, Measurements
 from capacity_validate.constant_fits import FamilyFit, RejectedFit, calibrated_profile, fit_families
 from capacity_validate.evidence import read_evidence
 from capacity_validate.kernel_files import read_kernel_file
-from capacity_validate.measurement_quality import require_valid
+from capacity_validate.plausibility import require_valid
 from capacity_validate.predictions import FAMILY, Predictor
 from capacity_validate.profile_match import find_profile_name
 from capacity_validate.residuals import StepEvidence, fit_residuals, step_evidence
@@ -103,15 +103,14 @@ class Calibration(AnswerRecord):
 
 
 @validate_arguments
+@with_flags
 def calibrate(
     results: Sequence[str | Path],
     *,
-    name: Annotated[str, Flag("NAME of the new profile variant, which is used as --gpu GPU@NAME.")] = "mine",
+    name: str = "mine",
     model: str | None = None,
-    out: Annotated[
-        str | Path | None, Flag("Output folder; default: your profiles folder.", "--out --output")
-    ] = None,
-    overwrite: Annotated[bool, Flag("Replace an existing variant of the same --name.")] = False,
+    out: str | Path | None = None,
+    overwrite: bool = False,
     profiles: str | Path | Sequence[str] | None = None,
     download: bool = False,
     **options: Any,
@@ -169,7 +168,6 @@ def calibrate_kernels(
     profile = base_profile(files, gpu=gpu, directories=profiles)
     doubts = require_valid(files, profile)
     cases = combine_cases(files)
-    on_gpu = files[0].environment.get("kind") != "cpu"
     variant = variant_name(profile, name)
     folder = Path(out) if out is not None else user_profiles_directory()
     if not overwrite and profile.name != variant:
@@ -181,13 +179,17 @@ def calibrate_kernels(
         profile,
         name=variant,
         source=source,
-        on_gpu=on_gpu,
         model=find_named_model(files, "model"),
         unseen=find_named_model(files, "unseen"),
     )
     fits = calibrated.fits
     if not fits:
-        raise _nothing_fitted(len(cases), calibrated.refused)
+        reasons = "; ".join(f"{label}: {reason}" for label, reason in calibrated.refused.items())
+        raise OutsideValidity(
+            f"nothing can be calibrated from {len(cases)} cases: "
+            f"{reasons or 'the step model has no constants for any of these cases'}. Run a larger campaign of "
+            "`capacity validate`."
+        )
     path = write_profile(calibrated.profile, folder)
     return Calibration(
         profile=variant,
@@ -201,14 +203,6 @@ def calibrate_kernels(
         bands={regime: (band.low, band.high) for regime, band in calibrated.residuals.items()},
         ratios=tuple(ratio.line for ratio in calibrated.ratios),
         notices=(*doubts, *(notice for file in files for notice in file.notices)),
-    )
-
-
-def _nothing_fitted(cases: int, refused: Mapping[str, str]) -> OutsideValidity:
-    reasons = "; ".join(f"{label}: {reason}" for label, reason in refused.items())
-    reasons = reasons or "the step model has no constants for any of these cases"
-    return OutsideValidity(
-        f"nothing can be calibrated from {cases} cases: {reasons}. Run a larger campaign of `capacity validate`."
     )
 
 
@@ -229,23 +223,22 @@ def fit_half(
     profile: HardwareProfile,
     *,
     source: str,
-    on_gpu: bool,
     model: ModelSpec | None,
     unseen: ModelSpec | None,
 ) -> HalfFit:
     """Fit `profile` to half of the cases, including steps of `model` but none of the second model, `unseen`."""
-    fits, refused = fit_families(cases, profile, source=source, on_gpu=on_gpu)
+    fits, refused = fit_families(cases, profile, source=source)
     half = calibrated_profile(profile, fits, family=FAMILY)
     evidence = None
     if model is not None:
-        evidence = step_evidence(cases, model, half, on_gpu=on_gpu, unseen=_held_out_model(unseen, fits))
+        evidence = step_evidence(cases, model, half, unseen=_held_out_model(unseen, fits))
     host = None if evidence is None else evidence.host
     return HalfFit(
         fits=fits,
         refused=refused,
         evidence=evidence,
-        before=Predictor(profile, on_gpu=on_gpu, model=model, unseen=unseen),
-        after=Predictor(half, on_gpu=on_gpu, model=model, host=host, unseen=unseen),
+        before=Predictor(profile, model=model, unseen=unseen),
+        after=Predictor(half, model=model, host=host, unseen=unseen),
     )
 
 
@@ -273,7 +266,6 @@ def fit_profile(
     *,
     name: str,
     source: str,
-    on_gpu: bool,
     model: ModelSpec | None,
     unseen: ModelSpec | None = None,
 ) -> FittedProfile:
@@ -281,13 +273,13 @@ def fit_profile(
 
     `model`: the model whose steps are fitted; `unseen`: a second model, whose steps are all held out.
     """
-    half = fit_half(cases, profile, source=source, on_gpu=on_gpu, model=model, unseen=unseen)
-    fits, refused = fit_families(cases, profile, source=source, on_gpu=on_gpu, final=True)
+    half = fit_half(cases, profile, source=source, model=model, unseen=unseen)
+    fits, refused = fit_families(cases, profile, source=source, final=True)
     residuals, missing = fit_residuals(
         half.evidence, model, source=source, unseen=_held_out_model(unseen, half.fits)
     )
     calibrated = calibrated_profile(profile, fits, family=FAMILY, name=name)
-    ratios = card_ratios(cases, calibrated, on_gpu=on_gpu)
+    ratios = card_ratios(cases, calibrated)
     return FittedProfile(
         half=half,
         profile=calibrated.with_adjustment(kernel_adjustment(ratios, profile, source=source)),

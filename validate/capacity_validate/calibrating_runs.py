@@ -1,11 +1,14 @@
-"""`capacity calibrate` on the user's own runs: fit step-model parameters to results, logs and scrapes of /metrics."""
+"""`capacity calibrate` on the user's own runs: fit step-model parameters to results, logs and scrapes of /metrics; and
+the page that shows metrics and parameters before and after the fit.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -26,11 +29,17 @@ from capacity.hardware.measured_loads import MeasuredLoad
 from capacity.pool.resolve import ResolvedPool
 from capacity.report.layout import render_text
 from capacity.report.views.layout import view_parts
+from capacity.report.views.units import TEXT
+from capacity.report.views.view import Block, Column, Table, View
+from capacity_validate.comparison import error_text, metric_title
 from capacity_validate.evidence import Evidence
 from capacity_validate.posterior import EvaluatedFigure, Posterior, infer
 from capacity_validate.rebuilt_load import UNKNOWN_LOAD, split_options
 from capacity_validate.replaying import Replay, calibration_prior, replay_metrics, replayed_run
-from capacity_validate.server_settings import resolve_server, served_model, weights_contradiction
+from capacity_validate.server_settings import resolve_server
+
+if TYPE_CHECKING:
+    from capacity_validate.calibrating import Calibration
 
 MIN_RELATIVE_CHANGE = 1e-6  # relative to the prior's standard deviation
 EIGHTFOLD = 8.0  # a token exponent is shown as the slowdown at 8 times the tokens
@@ -89,8 +98,6 @@ class RunCalibration(AnswerRecord):
     notices: tuple[str, ...]
 
     def lines(self) -> list[str]:
-        from capacity_validate.calibration_page import calibration_view
-
         text = render_text(view_parts(calibration_view(self), self))
         return [*text.splitlines(), use_text(self.profile, self.path)]
 
@@ -192,16 +199,10 @@ def build_replay(
 ) -> Replay:
     """Return the `Replay`, which predicts the runs' measured values. Raises InvalidInput if a setting is missing."""
     pool_fields, traffic_fields = split_options("calibrate", options)
-    named = pool_fields.get("engine")
-    engine = evidence.engine(None if named is None else str(named))
-    if engine is not None:
-        pool_fields["engine"] = engine
     server = evidence.server
-    quantization = pool_fields.get("quantization")
-    asked = served_model(model, evidence.runs, server, quantization=quantization, download=download)
-    planned, settled = resolve_server(asked, pool_fields, server, profiles=profiles, download=download)
-    if (other_weights := weights_contradiction(planned, server)) is not None:
-        raise InvalidInput(other_weights)
+    planned, settled = resolve_server(
+        evidence, model, pool_fields, server, profiles=profiles, download=download
+    )
     blocks = None if server is None else server.kv_blocks
     printed = None if server is None else server.kv_tokens
     if printed is None and blocks is not None:
@@ -311,3 +312,41 @@ def _describe_exceeded_roofs(capped: Sequence[tuple[str, str]]) -> list[str]:
         "Check whether the server used another GPU, another number of GPUs, or a prefix cache"
         for name, operators in by_name.items()
     ]
+
+
+def calibration_view(answer: "RunCalibration | Calibration") -> View:
+    """Return the view of a calibration: metrics and parameters before and after it, or its text lines for kernels."""
+    if not isinstance(answer, RunCalibration):
+        return View("", answer.lines()[:-1])
+
+    def error(moment: str, figure: EvaluatedFigure) -> str:
+        return error_text(getattr(figure, moment) / figure.measured - 1)
+
+    def title(figure: EvaluatedFigure) -> str:
+        name, of, run = figure.name.partition(" of ")
+        return metric_title(name) + of + run
+
+    figures = [
+        *(Column("metric", title), Column("measured", lambda figure: f"{figure.measured:,.5g}", TEXT)),
+        *(Column(f"error {moment}", partial(error, moment), TEXT) for moment in ("before", "after")),
+    ]
+    parameters = [
+        Column("parameter", "title"),
+        *(Column(moment, f"interval_texts.{side}", TEXT) for side, moment in enumerate(("before", "after"))),
+    ]
+    informed = [each for each in answer.parameters if each.is_informed]
+    unseen = [each.title for each in answer.parameters if not each.is_informed]
+    blocks: list[Block] = [
+        f"{answer.profile}: fitted to {len(answer.figures)} metrics of {len(answer.sources)} file(s), {answer.model} "
+        f"on {answer.engine}, based on {answer.base}",
+        *(f"[yellow]Contradiction: {text}" for text in answer.contradictions),
+        Table("Errors before and after calibration", answer.figures, figures, name="calibrated_metrics"),
+        Table(
+            "Parameters before and after (90 % intervals; x: factor on a time)",
+            informed,
+            parameters,
+            name="calibrated_parameters",
+        ),
+        *([f"No information about: {'; '.join(unseen)}"] if unseen else []),
+    ]
+    return View("", blocks, notes=answer.notices)

@@ -79,21 +79,19 @@ class CardRatio:
         return f"{self.target.label}: engines' kernel times {factors} ({self.cases} cases)"
 
 
-def card_ratios(
-    cases: Sequence[MeasuredCase], profile: HardwareProfile, *, on_gpu: bool
-) -> tuple[CardRatio, ...]:
+def card_ratios(cases: Sequence[MeasuredCase], profile: HardwareProfile) -> tuple[CardRatio, ...]:
     """Return the ratio of each measured kernel that is similar to an engine's kernel (`ENGINE_DIFFERENCE`).
 
     `profile`: the profile whose constants engines use. Kernels with fewer than `MIN_CASES` cases are left out.
     """
     found = []
-    for target, rows in evidence_by_target(cases, on_gpu=on_gpu).items():
+    for target, rows in evidence_by_target(cases, profile).items():
         difference = ENGINE_DIFFERENCE.get((target.operator, target.key))
         if target.operator == "prefill_attention" and profile.architecture in NEWER_ATTENTION:
             difference = None
         usable = [row for row in rows if formula(row.case, profile) is not None]
         if difference is not None and len(usable) >= MIN_CASES:
-            found.append(_card_ratio(target, usable, profile, difference, on_gpu=on_gpu))
+            found.append(_card_ratio(target, usable, profile, difference))
     slower = _sustained_correction(cases, profile)
     for place, each in enumerate(found):
         if slower and each.target.operator == "gemm":
@@ -103,10 +101,10 @@ def card_ratios(
 
 
 def _card_ratio(
-    target: Target, rows: Sequence[MeasuredCase], profile: HardwareProfile, difference: float, *, on_gpu: bool
+    target: Target, rows: Sequence[MeasuredCase], profile: HardwareProfile, difference: float
 ) -> CardRatio:
     names = kernel_parameters(target.operator)
-    constants = case_constants(rows[0].case, short_run_lookup(profile, ENGINE), on_gpu=on_gpu)
+    constants = case_constants(rows[0].case, short_run_lookup(profile, ENGINE))
     formulas = [formula(row.case, profile) for row in rows]
 
     def predict(theta: Vector) -> Vector:

@@ -1,16 +1,39 @@
-"""Measurement cases and their results: one JSON object per line, so that an interrupted run keeps its results."""
+"""Measurement cases and checks with their results: one JSON object per case, so that an interrupted run keeps its
+results."""
 
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from capacity.base.data_files import read_data
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.external_files import parse_json, read_text
+from capacity.base.record import WrittenRecord
 from capacity_validate.timing import GRAPH_BELOW_S, Timing
+
+ON_HOST = "host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding(WrittenRecord):
+    """One check: `value` must be at most `limit` (or equal to it, if `exact`)."""
+
+    LAST: ClassVar[tuple[str, ...]] = ("passed",)
+
+    name: str
+    value: float
+    limit: float
+    detail: str
+    exact: bool = False
+    device: str = ""  # the checked device: the measured one, or ON_HOST if checked on the CPU only
+
+    @property
+    def passed(self) -> bool:
+        return self.value == self.limit if self.exact else self.value <= self.limit
+
 
 SCHEMA = "capacity/measurements/v1"
 UNKNOWN_GPU = "an unknown GPU"  # the device of kernel times of other tools that do not name it
@@ -149,7 +172,7 @@ class Measurements:
     unseen: str | None = None  # a second model, whose steps are held out
     conditions: Mapping[str, Any] = field(default_factory=dict)  # conditions that a continued run must share
     notices: tuple[str, ...] = ()
-    runs: tuple[Mapping[str, Any], ...] = ()  # the summary of each run that ended, by measurement_quality
+    runs: tuple[Mapping[str, Any], ...] = ()  # the summary of each run that ended, by plausibility
 
     @property
     def timed(self) -> tuple[MeasuredCase, ...]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from capacity.answers.deployment_run import verdict_on
 from capacity.answers.engine_setup import engine_frontend
@@ -14,7 +14,7 @@ from capacity.answers.run_intervals import latency_intervals, rate_intervals, ru
 from capacity.base.checked import validate_arguments
 from capacity.base.data_files import read_data
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import Flag
+from capacity.base.flags import with_flags
 from capacity.base.latency_metrics import METRICS
 from capacity.deployment import Service, Traffic
 from capacity.pool.resolve import ResolvedPool
@@ -32,27 +32,20 @@ from capacity_validate.rebuilt_load import (
 )
 from capacity_validate.replaying import replay, replay_metrics, run_frontend
 from capacity_validate.server_log import ServerLog, read_server_log
-from capacity_validate.server_settings import resolve_server, served_model, weights_contradiction
+from capacity_validate.server_settings import resolve_server
 
 BISECTIONS = 12
 THROUGHPUTS = ("request_throughput", "output_throughput")
 
 
 @validate_arguments
+@with_flags
 def compare(
     results: Sequence[str | Path],
     *,
     model: str | None = None,
-    server_log: Annotated[
-        str | Path | None, Flag("Engine's start-up log: launch settings and KV cache size.")
-    ] = None,
-    fit_overheads: Annotated[
-        bool,
-        Flag(
-            "Estimate the server's additional time per step and per request from half of the runs (1st, 3rd, ...), and "
-            "add it to all predictions; the other runs show the accuracy."
-        ),
-    ] = False,
+    server_log: str | Path | None = None,
+    fit_overheads: bool = False,
     profiles: str | Path | None = None,
     download: bool = False,
     **options: Any,
@@ -69,16 +62,13 @@ def compare(
     evidence = _read_runs(results)
     runs = evidence.runs
     pool_fields, traffic_fields = split_options("compare", options)
-    if (engine := evidence.engine(pool_fields.get("engine"))) is not None:
-        pool_fields["engine"] = engine
     log = evidence.server
     if server_log is not None:
         given = read_server_log(server_log)
         log = given if log is None else given.completed_by(log)
-    named = served_model(model, runs, log, quantization=pool_fields.get("quantization"), download=download)
-    planned, resolved = resolve_server(named, pool_fields, log, profiles=profiles, download=download)
-    if (other_weights := weights_contradiction(planned, log)) is not None:
-        raise InvalidInput(other_weights)
+    planned, resolved = resolve_server(
+        evidence, model, pool_fields, log, profiles=profiles, download=download
+    )
     workloads = [rebuild_workload(run, traffic_fields) for run in runs]
     overheads = _fit_overheads(resolved, runs, workloads) if fit_overheads else None
     return Comparison(

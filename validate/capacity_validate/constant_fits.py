@@ -1,8 +1,15 @@
-"""Fit the step-model constants of each kernel to its measured cases; few cases allow only few constants."""
+"""Fit the step-model constants of each kernel to its measured cases; few cases allow only few constants.
 
-from collections.abc import Iterable, Mapping, Sequence
+Cases are split into fitted and held-out ones by whole shapes, because cases of a fitted shape would be easy to predict:
+a multiplication [m, k] x [k, n] with another m runs the same kernels on the same weights. If only some m were held out,
+the error would measure interpolation, not the prediction of a new matrix.
+"""
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from hashlib import md5
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +28,7 @@ from capacity.step import StepShape
 from capacity.step.model import StepModel
 from capacity.step.operators import p_norm
 from capacity.step.setting import HostTime, graph_sizes
-from capacity_validate.cases import OPERATORS, MeasuredCase
+from capacity_validate.cases import OPERATORS, Case, MeasuredCase
 from capacity_validate.predictions import (
     Target,
     calibration_target,
@@ -31,7 +38,81 @@ from capacity_validate.predictions import (
     profile_lookup,
     step_shape,
 )
-from capacity_validate.splitting import describe_split, split_cases
+
+MIN_SHAPES = 3  # largest and smallest are fitted, so at least one is between them
+MIN_HELD_OUT = 0.2  # minimum fraction of cases in held-out shapes
+ENOUGH_HELD_OUT = 0.3  # sufficient fraction of cases, so that no two neighbours by size are held out
+MIN_HELD_OUT_CASES = 3  # minimum number of held-out cases
+MIN_CASES_FOR_ENDS = 4  # minimum number of cases of a shape to fit both ends
+
+
+def split_cases(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[MeasuredCase]]:
+    """Split each operator's cases into fitted and held-out ones, chosen by size and case id, never by time.
+
+    Every second shape in order of size is held out, up to half of the cases, but never the smallest or largest,
+    because a fit should interpolate. With too few shapes, half of the cases are held out, without the
+    smallest and largest if there are enough.
+    """
+    fitted: list[MeasuredCase] = []
+    held_out: list[MeasuredCase] = []
+    for operator in dict.fromkeys(m.case.operator for m in measured):
+        members = [m for m in measured if m.case.operator == operator]
+        chosen = _choose_shapes(members) or _choose_cases(members)
+        held_out += (m for m in members if m.case.id in chosen)
+        fitted += (m for m in members if m.case.id not in chosen)
+    return fitted, held_out
+
+
+def describe_split(measured: Sequence[MeasuredCase]) -> str:
+    """Return a description of the cases that `split_cases` holds out."""
+    seen, held = ({shape_key(m.case) for m in half} for half in split_cases(measured))
+    if held and not held & seen:
+        return f"whole shapes: {len(held)} of {len(held | seen)}, every second one by size"
+    return f"half of the cases of {len(held | seen)} shape(s), chosen by a hash of the case id"
+
+
+def shape_key(case: Case) -> Hashable:
+    """Return the shape of a case without its load (tokens, batch): a matrix, attention heads, an expert layer."""
+    loads = OPERATORS.get(case.operator, {}).get("loads", ())
+    return case.operator, tuple(entry for entry in case.sizes if entry[0] not in loads)
+
+
+def case_work(measured: MeasuredCase) -> float:
+    """Return a size to sort cases by: FLOP + bytes, or the product of the case's dimensions if both are unknown."""
+    return (measured.flops + measured.bytes) or float(math.prod(size for _, size in measured.case.sizes))
+
+
+def digest(text: str) -> str:
+    return md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def _choose_shapes(members: Sequence[MeasuredCase]) -> set[str]:
+    """Return the ids of all cases of the held-out shapes; empty if there are too few shapes."""
+    shapes: dict[Any, list[MeasuredCase]] = {}
+    for member in members:
+        shapes.setdefault(shape_key(member.case), []).append(member)
+    if len(shapes) < MIN_SHAPES:
+        return set()
+    ordered = sorted(shapes, key=lambda key: (math.prod(size for _, size in key[1]), str(key)))
+    inner = ordered[1:-1]
+    chosen: set[str] = set()
+    for turn in (inner[::2], inner[1::2]):
+        if len(chosen) >= max(MIN_HELD_OUT_CASES, ENOUGH_HELD_OUT * len(members)):
+            break
+        for key in turn:
+            if len(chosen) + len(shapes[key]) <= len(members) // 2:
+                chosen |= {m.case.id for m in shapes[key]}
+    chosen = chosen or {m.case.id for m in min((shapes[key] for key in inner), key=len)}
+    return chosen if len(chosen) >= MIN_HELD_OUT * len(members) else set()
+
+
+def _choose_cases(members: Sequence[MeasuredCase]) -> set[str]:
+    """Return the ids of half of the cases, without the smallest and largest case if there are enough."""
+    ordered = sorted(members, key=lambda m: (case_work(m), m.case.id))
+    inner = ordered[1:-1] if len(ordered) >= MIN_CASES_FOR_ENDS else ordered
+    by_digest = sorted(inner, key=lambda m: digest(m.case.id))
+    return {m.case.id for m in by_digest[: len(members) // 2]}
+
 
 ROWS_PER_CONSTANT = 3
 MIN_CONSTANTS = 2
@@ -88,7 +169,6 @@ def fit_families(
     profile: HardwareProfile,
     *,
     source: str,
-    on_gpu: bool,
     final: bool = False,
 ) -> tuple[list[FamilyFit], list[RejectedFit]]:
     """Fit each kernel's constants to half of its cases; the errors are those on the other half.
@@ -97,18 +177,20 @@ def fit_families(
     """
     fits: list[FamilyFit] = []
     refused: list[RejectedFit] = []
-    for target, rows in evidence_by_target(measured, on_gpu=on_gpu).items():
+    for target, rows in evidence_by_target(measured, profile).items():
         usable = [row for row in rows if formula(row.case, profile) is not None]
         if not usable:
             reason = f"profile {profile.name} has no peak FLOP/s for this number format"
             refused.append(RejectedFit(family=target.label, rows=len(rows), reason=reason))
             continue
-        outcome = _fit_family(target, usable, profile, source=source, on_gpu=on_gpu, final=final)
+        outcome = _fit_family(target, usable, profile, source=source, final=final)
         (fits if isinstance(outcome, FamilyFit) else refused).append(outcome)  # type: ignore[arg-type]
     return fits, refused
 
 
-def evidence_by_target(measured: Iterable[MeasuredCase], *, on_gpu: bool) -> dict[Target, list[MeasuredCase]]:
+def evidence_by_target(
+    measured: Iterable[MeasuredCase], profile: HardwareProfile
+) -> dict[Target, list[MeasuredCase]]:
     """Group the timed cases by the constants that they calibrate. Omit kernel variants that engines do not run.
 
     If short cases of a kernel were timed in CUDA graphs, exclude those timed without one, because their times include
@@ -116,9 +198,9 @@ def evidence_by_target(measured: Iterable[MeasuredCase], *, on_gpu: bool) -> dic
     """
     groups: dict[Target, list[MeasuredCase]] = {}
     for case in measured:
-        target = calibration_target(case.case, on_gpu=on_gpu)
+        target = calibration_target(case.case)
         usable = case.status == "ok" and not case.slowed
-        if target is not None and usable and is_calibration_case(case.case, on_gpu=on_gpu):
+        if target is not None and usable and is_calibration_case(case.case, profile):
             groups.setdefault(target, []).append(case)
     for target, rows in groups.items():
         if any(row.timing is not None and row.timing.how == "graph" for row in rows):
@@ -132,16 +214,19 @@ def _fit_family(
     profile: HardwareProfile,
     *,
     source: str,
-    on_gpu: bool,
     final: bool,
 ) -> FamilyFit | RejectedFit:
     fitted_rows, held_out = split_cases(rows)
-    order = [n for n in OPERATORS[target.operator]["constants"] if on_gpu or n not in _GPU_ONLY]
+    order = [
+        n
+        for n in OPERATORS[target.operator]["constants"]
+        if profile.architecture != "cpu" or n not in _GPU_ONLY
+    ]
     if len(fitted_rows) // ROWS_PER_CONSTANT < MIN_CONSTANTS or not held_out:
         needed = 2 * ROWS_PER_CONSTANT * MIN_CONSTANTS
         reason = f"{len(rows)} cases are too few: {needed} are needed"
         return RejectedFit(family=target.label, rows=len(rows), reason=reason)
-    before = case_constants(rows[0].case, profile_lookup(profile), on_gpu=on_gpu)
+    before = case_constants(rows[0].case, profile_lookup(profile))
     names = order[: len(fitted_rows) // ROWS_PER_CONSTANT]
     half = _solve(before, names, fitted_rows, profile)
     error = _errors(half, held_out, profile)

@@ -28,7 +28,7 @@ FALSE_ALARMS = {0.0: FALSE_ALARM_WINDOWS, 0.3: 5400, 0.6: 1700, 0.8: 440}
 """Mean number of windows to a false alarm of `watch` by the correlation of neighbouring windows. Measured on 60,000
 windows of simulated autoregressions of order 1 with the scatter of repeated runs, each time testing the last 64
 windows, 2026-11-29. Without correlation there was no false alarm, so that entry is the lower bound of the CUSUM."""
-SIDED_TESTS = 4  # two metrics, two directions
+SIDED_TESTS = 4  # of a server together: two metrics, two directions
 MIN_ERRORS = 4
 
 
@@ -54,15 +54,12 @@ def cusum_limit(windows: float) -> float:
     return high / (2 * ALLOWANCE) - 1.166
 
 
-def find_drift(
-    errors: Sequence[float], loads: Sequence[float], *, windows: float = FALSE_ALARM_WINDOWS
-) -> Drift | None:
+def find_drift(errors: Sequence[float], loads: Sequence[float]) -> Drift | None:
     """Return the first change of `errors`, in either direction; None if there is none.
 
-    `loads`: the x values of the fitted line, one per error. `windows`: mean number of windows to a false alarm of all
-    tests of a server together (two metrics, two directions).
+    `loads`: the x values of the fitted line, one per error.
     """
-    limit = cusum_limit(windows * SIDED_TESTS)
+    limit = cusum_limit(FALSE_ALARM_WINDOWS * SIDED_TESTS)
     quantiles = recursive_quantiles(errors, loads)
     found = first_change(quantiles, limit)
     if found is None:

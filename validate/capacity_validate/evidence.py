@@ -23,13 +23,13 @@ from capacity_validate.benchmark_results.metrics_scrape import (
     run_of_metrics,
     split_into_windows,
 )
-from capacity_validate.decode_log import DecodeSteps, decode_steps
 from capacity_validate.kernel_files import is_kernel_file
-from capacity_validate.server_log import ServerLog, parse_server_log
+from capacity_validate.server_log import DecodeSteps, ServerLog, decode_steps, parse_server_log
 from capacity_validate.server_metrics import ServerMetrics
 
 FETCH_SECONDS = 10.0
 FETCH_BYTES = 16 * 2**20
+_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _JSON = re.compile(r"\s*(?:\{|\[\s*[\[\]{])")  # a log line may start with [2026-11-22 ...
 
 
@@ -123,14 +123,11 @@ class _EvidenceReader:
             self.rejected[source] = str(error).removeprefix(f"{source}: ")
 
     def read(self, source: str) -> None:
-        is_address = re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*://", source) is not None
-        raw = b"" if is_address else read_bytes(source, "a benchmark result")
-        text = fetch_text(source) if is_address else str(raw, "utf-8-sig", errors="replace")
+        text, at_s = read_source(source)
         _refuse_copy(source, text, self.seen)
-        if is_address or is_metrics(text):
+        if _ADDRESS.match(source) or is_metrics(text):
             self.kinds[source] = SCRAPE
-            scraped_s = time.time() if is_address else modified_s(source)
-            self.scrapes.append(read_scrape(source, text, scraped_s=scraped_s))
+            self.scrapes.append(read_scrape(source, text, scraped_s=at_s))
         elif is_kernel_file(text):
             self.kinds[source] = KERNELS
             self.measurements.append(source)
@@ -161,6 +158,14 @@ class _EvidenceReader:
                 with self.record_rejection(window.path):
                     runs.append(run_of_metrics(window).require_measured())
         return runs
+
+
+def read_source(source: str) -> tuple[str, float | None]:
+    """Return the text at an http(s) address or in a file, and when it was read or written (seconds since 1970)."""
+    if _ADDRESS.match(source):
+        return fetch_text(source), time.time()
+    raw = read_bytes(source, "a benchmark result")
+    return str(raw, "utf-8-sig", errors="replace"), modified_s(source)
 
 
 def _refuse_copy(source: str, text: str, seen: dict[bytes, str]) -> None:

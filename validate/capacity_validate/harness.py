@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from capacity.base.errors import CapacityError, InvalidInput
-from capacity.base.flags import Flag
+from capacity.base.flags import with_flags
 from capacity.hardware import write_profile
 from capacity.model import ModelSpec
 from capacity_validate.calibrating import FittedProfile, calibrate
@@ -22,7 +22,6 @@ from capacity_validate.cases import read_measurements
 from capacity_validate.devices import find_device, require_memory, require_torch
 from capacity_validate.failures import DeviceLost, device_error, error_line, is_out_of_memory
 from capacity_validate.fresh_process import CASE_STAGE, ProcessOutcome, run_in_fresh_processes
-from capacity_validate.measurement_quality import require_valid, run_summary
 from capacity_validate.model_error import (
     extrapolate_depth,
     fitted_constants,
@@ -31,7 +30,13 @@ from capacity_validate.model_error import (
     serving_comparison,
     whole_model_cases,
 )
-from capacity_validate.plausibility import bound_remarks, outlying_shapes, reach_remarks
+from capacity_validate.plausibility import (
+    bound_remarks,
+    outlying_shapes,
+    reach_remarks,
+    require_valid,
+    run_summary,
+)
 from capacity_validate.predictions import Predictor
 from capacity_validate.real_engine import measure_engine, require_engine
 from capacity_validate.report_data import CaseRow, ValidationReport, class_errors, median_error, untimed_cases
@@ -54,52 +59,24 @@ NOISE_LIMIT = 0.5
 INTERRUPTED = "interrupted: this report contains the results up to the interruption"
 
 
+@with_flags
 def validate(
-    device: Annotated[
-        str,
-        Flag(
-            "Device to measure: auto (the first GPU), cuda:N, cuda:N,M (collectives use both), or cpu.",
-            "--device",
-        ),
-    ] = "auto",
-    campaign: Annotated[
-        str,
-        Flag("Cases to measure: quick, standard or full, or your own in a TOML file.", "--campaign"),
-    ] = "quick",
+    device: str = "auto",
+    campaign: str = "quick",
     *,
     budget_s: float | None = None,
-    out: Annotated[
-        str | Path, Flag("Folder for measurements, report and profile.", "--out --output")
-    ] = DEFAULT_OUT,
+    out: str | Path = DEFAULT_OUT,
     gpu: str | None = None,
     profiles: Sequence[str] = (),
-    tolerance_ttft: Annotated[
-        float, Flag("Maximum median TTFT error on held-out cases to pass.")
-    ] = TOLERANCE_TTFT,
-    tolerance_tpot: Annotated[
-        float | None,
-        Flag(
-            "Maximum median TPOT error on held-out cases to pass; default 0.15, on a CPU 0.25.",
-            "--tolerance --tolerance-tpot",
-        ),
-    ] = None,
-    threads: Annotated[int, Flag("Number of CPU threads for --device cpu.", least=1)] = 1,
-    seed: Annotated[int, Flag("")] = 0,
-    engine: Annotated[
-        str | None,
-        Flag("Also benchmark an installed engine: vllm, sglang, or one with a version, vllm@0.33."),
-    ] = None,
+    tolerance_ttft: float = TOLERANCE_TTFT,
+    tolerance_tpot: float | None = None,
+    threads: int = 1,
+    seed: int = 0,
+    engine: str | None = None,
     model: str = ENGINE_MODEL,
-    tensor_parallel_size: Annotated[
-        int | None, Flag("Number of tensor-parallel GPUs of --engine.", "-tp --tensor-parallel-size", least=1)
-    ] = None,
-    quantization: Annotated[
-        str | None, Flag("Weight format that the engine of --engine loads.", "-q --quantization")
-    ] = None,
-    dummy_weights: Annotated[
-        bool,
-        Flag("Let --engine use random weights, so that only configuration and tokenizer are downloaded."),
-    ] = False,
+    tensor_parallel_size: int | None = None,
+    quantization: str | None = None,
+    dummy_weights: bool = False,
     engine_settings: Mapping[str, Any] = NO_SETTINGS,
     progress: Progress | None = None,
 ) -> ValidationReport:
@@ -334,7 +311,7 @@ def _build_report(
     session, results = measured.session, measured.results
     fits, before, after = profile.half.fits, profile.half.before, profile.half.after
     cases = measured_cases(session)
-    rows = case_rows(cases, before, after, case_roles(cases, fits, on_gpu=session.on_gpu))
+    rows = case_rows(cases, before, after, case_roles(cases, fits, session.profile))
     model = None if session.transformer is None else session.transformer.model
     serving = (serving_comparison(loaded, before, after, model) for loaded in results.runs if model)
     return ValidationReport(
@@ -366,7 +343,7 @@ def _build_report(
         remarks=(
             *reach_remarks(cases, session.profile),
             *results.remarks,
-            *outlying_shapes(cases, fits, session.profile, on_gpu=session.on_gpu),
+            *outlying_shapes(cases, fits, session.profile),
             *bound_remarks(fits),
             *_noise_remarks(rows),
         ),

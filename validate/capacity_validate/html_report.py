@@ -14,8 +14,8 @@ from capacity.report.views.layout import draw_table
 from capacity.report.views.layout import view_parts as view_parts
 from capacity.report.views.units import COUNT, TEXT, Unit
 from capacity.report.views.view import Block, Column, Table, View
-from capacity_validate.comparison_page import comparison_view
-from capacity_validate.findings import ON_HOST
+from capacity_validate.cases import ON_HOST
+from capacity_validate.comparison import comparison_view
 from capacity_validate.report_data import ServingComparison, ValidationReport
 from capacity_validate.review import CLASSES, parity_chart
 

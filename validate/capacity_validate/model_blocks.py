@@ -10,7 +10,6 @@ from torch.nn import functional
 from capacity.model.feed_forward import MoEFeedForward
 from capacity.model.layers import Attention, LatentAttention
 from capacity_validate.kernels.attention import absorbed_decode
-from capacity_validate.kernels.causal import causal_attention
 from capacity_validate.kernels.experts import (
     ExpertWeights,
     grouped_experts,
@@ -18,7 +17,12 @@ from capacity_validate.kernels.experts import (
     looped_experts,
 )
 from capacity_validate.kernels.fused import rope_and_cache, rotate, silu_and_mul
-from capacity_validate.kernels.paged import append_sink, gather_context, paged_decode_attention
+from capacity_validate.kernels.paged import (
+    append_sink,
+    causal_attention,
+    gather_context,
+    paged_decode_attention,
+)
 from capacity_validate.step_inputs import EPSILON, StepInputs
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from capacity.base.record import make_from
 from capacity.model import ModelSpec
 from capacity.step import decode_shape
 from capacity_validate.calibrating import FittedProfile, HalfFit, fit_half, fit_profile
@@ -16,7 +17,7 @@ from capacity_validate.session import Session
 from capacity_validate.small_models import extrapolate_seconds
 
 if TYPE_CHECKING:
-    from capacity_validate.stages.stage_result import LoadedRun
+    from capacity_validate.session import LoadedRun
 
 
 def measured_cases(session: Session) -> list[MeasuredCase]:
@@ -40,7 +41,6 @@ def _fit_arguments(session: Session) -> dict[str, Any]:
     unseen = session.plan.unseen
     return {
         "source": session.source,
-        "on_gpu": session.on_gpu,
         "model": None if session.whole is None else session.whole.spec,
         "unseen": None if unseen is None else session.find_model(unseen.model),
     }
@@ -57,22 +57,21 @@ def serving_comparison(
     """Compare a run of the harness's serving loop with simulations by the calibrated and uncalibrated step model."""
     run, layers, window = loaded.run, model.num_layers, model.window_tokens
     steps = after.step_model(layers)
-    simulated = simulate(run, steps, window_tokens=window).summary.to_dict()
-    uncalibrated = simulate(run, before.step_model(layers), window_tokens=window).summary.to_dict()
-    measured = run.summary
+    measured, summaries = run.summary, {"measured": run.summary}
+    for of, times in (("simulated", steps), ("uncalibrated", before.step_model(layers))):
+        summaries[of] = simulate(run, times, window_tokens=window).summary.to_dict()
     return ServingComparison(
         requests=len(run.workload),
         rate_per_s=loaded.rate_per_s,
         steps=len(run.steps),
         equal_steps=count_equal_steps(run, window_tokens=window),
         step_error_median=statistics.median(abs(p / m - 1) for p, m in step_errors(run, steps)),
-        measured_ttft_s=measured["mean_ttft_ms"] / 1e3,
-        measured_tpot_s=measured["mean_tpot_ms"] / 1e3,
-        simulated_ttft_s=simulated["mean_ttft_ms"] / 1e3,
-        simulated_tpot_s=simulated["mean_tpot_ms"] / 1e3,
-        uncalibrated_ttft_s=uncalibrated["mean_ttft_ms"] / 1e3,
-        uncalibrated_tpot_s=uncalibrated["mean_tpot_ms"] / 1e3,
         busy_fraction=run.busy_s / measured["duration"],
+        **{
+            f"{of}_{metric}_s": summary[f"mean_{metric}_ms"] / 1e3
+            for of, summary in summaries.items()
+            for metric in ("ttft", "tpot")
+        },
     )
 
 
@@ -107,10 +106,10 @@ def extrapolate_depth(session: Session, after: Predictor) -> Extrapolation | Non
 
 
 def fitted_constants(fit: FamilyFit) -> FittedConstants:
-    return FittedConstants(
+    return make_from(
+        FittedConstants,
+        fit,
         family=fit.target.label,
-        rows=fit.rows,
-        moved=fit.moved,
         held_out_before=fit.error_before.median,
         held_out_after=fit.error_after.median,
         held_out_after_p90=fit.error_after.p90,

@@ -6,14 +6,14 @@ prediction replays whole runs, so predictions are evaluated at about a dozen val
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from capacity.base.errors import InvalidInput
-from capacity.base.record import NOT_WRITTEN, WrittenRecord
+from capacity.base.record import WrittenRecord
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
@@ -49,8 +49,7 @@ SHARED_VARIANCE = 0.7
 class EvaluatedFigure(WrittenRecord):
     """A measurement in its own unit, its prediction before and after the fit, and its weight in the fit.
 
-    `surprise`: distance from the prediction before the fit, in standard deviations; `off`: distance from the
-    prediction after the fit; `weight`: 1, or less if `off` is large.
+    `off`: distance from the prediction after the fit, in standard deviations; `weight`: 1, or less if `off` is large.
     """
 
     LAST: ClassVar[tuple[str, ...]] = ("contradicts",)
@@ -59,7 +58,6 @@ class EvaluatedFigure(WrittenRecord):
     measured: float
     before: float
     after: float
-    surprise: float = field(metadata=NOT_WRITTEN)
     off: float
     weight: float
 
@@ -105,10 +103,7 @@ def infer(
         prior_precision=symmetric_inverse(prior_covariance / np.outer(units, units)),
         active=tuple(range(len(prior_mean)) if active is None else active),
     )
-    start = problem.jacobian(problem.prior_mean, before[kept])
-    known = start @ symmetric_inverse(problem.prior_precision) @ start.T + problem.noise
-    surprise = (problem.measured - before[kept]) / np.sqrt(np.diag(known))
-    theta, predicted, jacobian = problem.mode(before[kept], start)
+    theta, predicted, jacobian = problem.mode(before[kept])
     off = (problem.measured - predicted) / np.sqrt(np.diag(problem.noise))
     weights = student_weights(off)
     covariance = problem.covariance(predicted, jacobian) * np.outer(units, units)
@@ -118,12 +113,11 @@ def infer(
             measured=figure.value,
             before=float(np.exp(first)),
             after=float(np.exp(last)),
-            surprise=float(beforehand),
             off=float(away),
             weight=float(weight),
         )
-        for figure, first, last, beforehand, away, weight in zip(
-            chosen, before[kept], predicted, surprise, off, weights, strict=True
+        for figure, first, last, away, weight in zip(
+            chosen, before[kept], predicted, off, weights, strict=True
         )
     )
     return Posterior(mean=theta * units, covariance=covariance, judged=judged, jacobian=jacobian / units)
@@ -203,9 +197,13 @@ class _Problem:
         away = theta - self.prior_mean
         return float(DEGREES / 2 * np.log1p(squares / DEGREES).sum() + away @ self.prior_precision @ away / 2)
 
-    def mode(self, predicted: Vector, jacobian: Matrix) -> tuple[Vector, Vector, Matrix]:
-        """Return the theta with the highest posterior density, its prediction, and the derivatives at theta."""
+    def mode(self, predicted: Vector) -> tuple[Vector, Vector, Matrix]:
+        """Return the theta with the highest posterior density, its prediction, and the derivatives at theta.
+
+        `predicted` is the prediction at the prior's mean.
+        """
         theta = self.prior_mean.copy()
+        jacobian = self.jacobian(theta, predicted)
         for _ in range(STEPS):
             off, slopes = self.whiten(self.measured - predicted), self.whiten(jacobian)
             weighted = slopes.T * student_weights(off)

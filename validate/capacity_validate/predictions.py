@@ -41,7 +41,7 @@ class Target:
         return f"{self.operator} {self.key}".strip()
 
 
-def calibration_target(case: Case, *, on_gpu: bool) -> Target | None:
+def calibration_target(case: Case) -> Target | None:
     """Return the step-model constants that a case can calibrate; None if the step model has none for it."""
     if case.operator == "gemm":
         key = case.of_format("calibrates", case.kernel)
@@ -52,16 +52,18 @@ def calibration_target(case: Case, *, on_gpu: bool) -> Target | None:
         return Target("moe", case.kernel)
     if case.operator == "elementwise":
         return Target("elementwise", "")
-    if case.operator == "collective" and case.kernel == ("nccl" if on_gpu else "gloo"):
+    if case.operator == "collective" and case.kernel in ("nccl", "gloo"):
         return Target("nccl", case.variant)
     return None
 
 
-def is_calibration_case(case: Case, *, on_gpu: bool) -> bool:
-    """Return whether a case is used to fit constants, because engines run its kernel variant."""
+def is_calibration_case(case: Case, profile: HardwareProfile) -> bool:
+    """Return whether a case is used to fit constants of `profile`, because engines run its kernel variant."""
     engines_run = OPERATORS.get(case.operator, {}).get("engines_run")
-    follows = engines_run is None or case.variant == engines_run["cuda" if on_gpu else "cpu"]
-    return follows and calibration_target(case, on_gpu=on_gpu) is not None
+    follows = (
+        engines_run is None or case.variant == engines_run["cuda" if profile.architecture != "cpu" else "cpu"]
+    )
+    return follows and calibration_target(case) is not None
 
 
 Formula = Callable[[Any], float]  # constants of one family -> seconds
@@ -231,9 +233,9 @@ def profile_lookup(profile: HardwareProfile) -> KernelLookup:
     return KernelLookup(coefficient_sources(profile), FAMILY)
 
 
-def case_constants(case: Case, lookup: KernelLookup, *, on_gpu: bool) -> Any:
+def case_constants(case: Case, lookup: KernelLookup) -> Any:
     """Return the constants that the step model uses for a case; None if it has none."""
-    target = calibration_target(case, on_gpu=on_gpu)
+    target = calibration_target(case)
     if target is None:
         return None
     if target.operator == "elementwise":
@@ -249,7 +251,6 @@ class Predictor:
 
     profile: HardwareProfile
     _: KW_ONLY
-    on_gpu: bool
     model: ModelSpec | None = None
     host: HostTime | None = None
     unseen: ModelSpec | None = None
@@ -292,6 +293,6 @@ class Predictor:
             return moved / self.profile.hbm_bytes_per_s
         if case.operator == "transfer":
             return case["bytes"] / self.profile.pcie.bytes_per_s
-        constants = case_constants(case, self._lookup, on_gpu=self.on_gpu)
+        constants = case_constants(case, self._lookup)
         function = formula(case, self.profile)
         return None if constants is None or function is None else function(constants)

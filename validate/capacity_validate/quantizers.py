@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from capacity.model.quantization import find_format
-from capacity_validate.findings import Finding
+from capacity_validate.cases import Finding
 
 # Quantiles of a normal distribution, normalised to [-1, 1]. Source: Dettmers et al., arXiv 2305.14314, appendix E.
 NF4_LEVELS = (

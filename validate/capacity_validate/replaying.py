@@ -20,9 +20,9 @@ from capacity.step.export import DelayedData
 from capacity.step.shape import decode_shape
 from capacity.workload import Workload
 from capacity_validate.benchmark_results import MeasuredRun
-from capacity_validate.decode_log import DecodeSteps
 from capacity_validate.posterior import MeasuredFigure, Vector
 from capacity_validate.rebuilt_load import alternative_workload, rebuild_workload
+from capacity_validate.server_log import DecodeSteps
 
 
 class _WithOverhead:

@@ -10,10 +10,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from capacity.base.record import AnswerRecord, WrittenRecord
-from capacity_validate.cases import MeasuredCase, Status
+from capacity_validate.cases import ON_HOST, Finding, MeasuredCase, Status
 from capacity_validate.comparison import Comparison
 from capacity_validate.constant_fits import RejectedFit
-from capacity_validate.findings import ON_HOST, Finding
 from capacity_validate.speculative_decoding import SpeculativeRun
 
 MIN_HELD_OUT = 3  # minimum number of steps for a verdict

@@ -17,10 +17,9 @@ from capacity.hardware.coefficients import Fit, Residuals
 from capacity.model import ModelSpec
 from capacity.step.setting import HostTime
 from capacity_validate.cases import MeasuredCase
-from capacity_validate.constant_fits import fit_host_time
+from capacity_validate.constant_fits import fit_host_time, split_cases
 from capacity_validate.predictions import Predictor
 from capacity_validate.report_data import MIN_HELD_OUT
-from capacity_validate.splitting import split_cases
 
 COVERAGE = 0.90
 _PHASES = {"prefill": "model prefill", "decode": "model decode"}
@@ -47,7 +46,6 @@ def step_evidence(
     model: ModelSpec,
     profile: HardwareProfile,
     *,
-    on_gpu: bool,
     unseen: ModelSpec | None = None,
 ) -> StepEvidence | None:
     """Fit the host time to half of the steps of `model`; return it, and (predicted, measured) seconds of the others.
@@ -59,10 +57,12 @@ def step_evidence(
         return None
     fitted, held_out = split_cases(steps)
     depth = steps[0].case["layers"]
-    plain = Predictor(profile, on_gpu=on_gpu, model=model)
-    graphs = on_gpu and not any(m.case.variant for m in steps)  # eager decode steps have a variant
+    plain = Predictor(profile, model=model)
+    graphs = profile.architecture != "cpu" and not any(
+        m.case.variant for m in steps
+    )  # eager decode steps have a variant
     host = fit_host_time(fitted, plain.step_model(depth), window_tokens=model.window_tokens, graphs=graphs)
-    judge = Predictor(profile, on_gpu=on_gpu, model=model, host=host, unseen=unseen)
+    judge = Predictor(profile, model=model, host=host, unseen=unseen)
 
     def pairs(steps: Sequence[MeasuredCase], operator: str) -> tuple[tuple[float, float], ...]:
         own = [m for m in steps if m.case.operator == operator]
@@ -76,15 +76,13 @@ def step_evidence(
     )
 
 
-def prediction_band(
-    pairs: Sequence[tuple[float, float]], *, coverage: float = COVERAGE
-) -> tuple[float, float]:
+def prediction_band(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Return the interval of the next step's measured / predicted - 1 from at least two pairs, widened to include 0."""
     from scipy.stats import t
 
     logs = np.log([measured / predicted for predicted, measured in pairs])
     count = len(logs)
-    reach = float(t.ppf(0.5 + coverage / 2, count - 1)) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / count)
+    reach = float(t.ppf(0.5 + COVERAGE / 2, count - 1)) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / count)
     centre = float(logs.mean())
     low, high = math.expm1(centre - reach), math.expm1(centre + reach)
     return min(0.0, round(low, 4)), max(0.0, round(high, 4))

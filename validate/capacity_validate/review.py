@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from capacity.base.html import table_html
 from capacity.base.record import AnswerRecord, make_from
+from capacity.hardware import HardwareProfile
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import Chart, listed
 from capacity.report.figures.drawing import draw_chart
@@ -26,12 +27,11 @@ from capacity_validate.calibrating import (
     fit_half,
 )
 from capacity_validate.cases import MeasuredCase, read_measurements
-from capacity_validate.constant_fits import FamilyFit, evidence_by_target
+from capacity_validate.constant_fits import FamilyFit, evidence_by_target, split_cases
 from capacity_validate.plausibility import bound_remarks, outlying_shapes, roof_fraction, timing_remarks
 from capacity_validate.predictions import Predictor
 from capacity_validate.report_data import CaseRow, ClassErrors, Role, class_errors
 from capacity_validate.residuals import full_depth_steps
-from capacity_validate.splitting import split_cases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +64,11 @@ def review(
     profile = base_profile(files, gpu=gpu, directories=tuple(profiles))
     cases = combine_cases(files)
     model = find_named_model(files, "model")
-    on_gpu = files[0].environment.get("kind") != "cpu"
     unseen = find_named_model(files, "unseen")
-    half = fit_half(cases, profile, source="review", on_gpu=on_gpu, model=model, unseen=unseen)
+    half = fit_half(cases, profile, source="review", model=model, unseen=unseen)
     fits = half.fits
     after = half.after if fits else half.before
-    rows = case_rows(cases, half.before, after, case_roles(cases, fits, on_gpu=on_gpu))
+    rows = case_rows(cases, half.before, after, case_roles(cases, fits, profile))
     return Review(
         device=str(files[0].environment.get("device")),
         profile=profile.name,
@@ -81,7 +80,7 @@ def review(
         refused={entry.family: entry.reason for entry in half.refused},
         remarks=(
             *timing_remarks(cases),
-            *outlying_shapes(cases, fits, profile, on_gpu=on_gpu),
+            *outlying_shapes(cases, fits, profile),
             *bound_remarks(fits),
         ),
     )
@@ -112,10 +111,12 @@ def case_rows(
     )
 
 
-def case_roles(cases: Sequence[MeasuredCase], fits: Sequence[FamilyFit], *, on_gpu: bool) -> dict[str, Role]:
+def case_roles(
+    cases: Sequence[MeasuredCase], fits: Sequence[FamilyFit], profile: HardwareProfile
+) -> dict[str, Role]:
     """Return each case's role in the fits, "fitted" or "held out", by case id; omit cases that no fit uses."""
     targets = {fit.target for fit in fits}
-    evidence = evidence_by_target(cases, on_gpu=on_gpu)
+    evidence = evidence_by_target(cases, profile)
     groups: dict[Any, list[MeasuredCase]] = {t: rows for t, rows in evidence.items() if t in targets}
     groups["steps"] = full_depth_steps(list(cases))
     roles: dict[str, Role] = {m.case.id: "held out" for m in cases if m.case.operator.startswith("unseen ")}

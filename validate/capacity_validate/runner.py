@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from capacity.base.errors import CapacityError
+from capacity.base.record import make_from
 from capacity.hardware import HardwareProfile
 from capacity_validate.cases import MAX_ATTEMPTS, Case, MeasuredCase, MeasurementLog, Status
+from capacity_validate.constant_fits import shape_key
 from capacity_validate.failures import (
     DeviceLost,
     device_error,
@@ -26,7 +28,6 @@ from capacity_validate.plausibility import (
     reference_drift,
     time_drift,
 )
-from capacity_validate.splitting import shape_key
 from capacity_validate.telemetry import Conditions, Telemetry, merge_conditions
 from capacity_validate.timing import How, Samples, Stopwatch, Timing, summarise_samples
 
@@ -282,18 +283,16 @@ class CaseRunner:
         pooled.add(samples, self.telemetry)
         own_s = summarise_samples(samples.seconds, samples.how).seconds
         (self._last_s if case.id in self._first_s else self._first_s)[case.id] = own_s
-        measured = MeasuredCase(
+        measured = make_from(
+            MeasuredCase,
+            pooled,
+            prepared,
             case=case,
             status="ok",
             timing=_second_half(pooled) if prepared.sustained_s else pooled.timing(),
-            flops=prepared.flops,
-            bytes=prepared.bytes,
             reference_error=pooled.error,
-            extra_bytes=pooled.extra_bytes,
             burst_s=_burst_s(samples) if prepared.sustained_s else None,
             conditions=merge_conditions(pooled.conditions),
-            passes=pooled.passes,
-            note=prepared.note,
         )
         self.log.add(measured)
         return self._plausible(measured)

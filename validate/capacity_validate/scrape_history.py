@@ -19,8 +19,8 @@ from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.external_files import parse_json, read_bytes
 from capacity.base.latency_metrics import HISTOGRAMS
 from capacity.base.output_files import write_file
-from capacity_validate.benchmark_results.metrics_scrape import LENGTHS, is_metrics, modified_s, read_scrape
-from capacity_validate.evidence import fetch_text
+from capacity_validate.benchmark_results.metrics_scrape import LENGTHS, is_metrics, read_scrape
+from capacity_validate.evidence import read_source
 from capacity_validate.server_metrics import ServerMetrics
 
 MAX_SCRAPES = 300
@@ -61,12 +61,7 @@ def read_scrapes(source: str) -> tuple[ServerMetrics, ...]:
     The content is one scrape of /metrics, a Prometheus range, or a state file. Raises InvalidInput if the address does
     not answer in time; MalformedFile for other content.
     """
-    at_s: float | None
-    if "://" in source:
-        text, at_s = fetch_text(_range_address(source)), time.time()
-    else:
-        raw = read_bytes(source, "a benchmark result")
-        text, at_s = str(raw, "utf-8-sig", errors="replace"), modified_s(source)
+    text, at_s = read_source(_range_address(source) if "://" in source else source)
     if is_metrics(text):
         return (_trim(read_scrape(source, text, scraped_s=at_s)),)
     if STATE in text[:100]:

@@ -4,14 +4,22 @@ vLLM 0.6 to 0.33 prints its release (api_server.py, api_utils.py), the arguments
 the engine's configuration (v1/engine/core.py). SGLang prints all of its arguments (engine.py). TensorRT-LLM 1.0 and
 later prints its release, its PyTorch settings (pyexecutor/config.py), and its memory, first for a trial run and then
 the final values.
+
+Decode step times from an engine's log, from periods (windows) in which the engine only decoded.
+
+vLLM logs means over ten seconds, SGLang over a number of decode steps. A window counts if no prompt ran in it, its
+number of running sequences is the same at start and end, and no request waits; a step then took `sequences / tokens
+per second`. Logs of speculative decoding are skipped because they lack the number of tokens per step. Sources of the
+log lines: vLLM 0.8 to 0.33, v1/metrics/loggers.py; SGLang 0.4 to 0.5, managers/scheduler_metrics_mixin.py.
 """
 
 import ast
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from capacity.base.data_files import read_data
@@ -273,8 +281,10 @@ def parse_server_log(path: str | Path, text: str) -> ServerLog | None:
         if name.endswith("_backend"):
             fields[name] = value
             continue
-        if (number := _to_number(value)) is None:
+        digits = value.replace(",", "")
+        if not 0 < len(digits) <= MAX_DIGITS:
             continue
+        number = float(digits)
         if name.endswith("_gib"):
             fields[name.removesuffix("_gib") + "_bytes"] = int(number * _GIB)
         else:
@@ -282,11 +292,6 @@ def parse_server_log(path: str | Path, text: str) -> ServerLog | None:
     return ServerLog(
         path=str(path), **fields, prefix_hit_rate=_prefix_hit_rate(text), launch=launch or LoggedSettings()
     )
-
-
-def _to_number(text: str) -> float | None:
-    digits = text.replace(",", "")
-    return float(digits) if 0 < len(digits) <= MAX_DIGITS else None
 
 
 def _prefix_hit_rate(text: str) -> float | None:
@@ -304,3 +309,79 @@ def _find_value(forms: Sequence[str], text: str, *, last: bool) -> str | None:
     matches = re.finditer("|".join(forms), text)
     match = next(iter([*matches][-1:] if last else matches), None)
     return next((group for group in match.groups() if group), None) if match else None
+
+
+MAX_FIGURES = 8
+MIN_WINDOWS = 2  # per number of sequences, because a single window may contain a stall
+
+_DECODE_LINES = {name: re.compile(pattern) for name, pattern in TABLES["decode_lines"].items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeSteps:
+    """Median seconds of a decode step for one batch size. The log gives either the mean context (SGLang) or the used
+    fraction of the KV cache (vLLM)."""
+
+    sequences: int
+    seconds: float
+    windows: int
+    context_tokens: float | None = None
+    kv_fraction: float | None = None
+
+
+def decode_steps(text: str) -> list[DecodeSteps]:
+    """Return the median step time for each batch size, starting with the batch size that has the most log windows."""
+    if _DECODE_LINES["drafts"].search(text):
+        return []
+    by_sequences: dict[int, list[DecodeSteps]] = {}
+    for window in (*_vllm_windows(text), *_sglang_windows(text)):
+        by_sequences.setdefault(window.sequences, []).append(window)
+    merged = [_merge_windows(group) for group in by_sequences.values() if len(group) >= MIN_WINDOWS]
+    return sorted(merged, key=lambda steps: -steps.windows)[:MAX_FIGURES]
+
+
+def _merge_windows(group: list[DecodeSteps]) -> DecodeSteps:
+    contexts = [window.context_tokens for window in group if window.context_tokens is not None]
+    fractions = [window.kv_fraction for window in group if window.kv_fraction is not None]
+    return DecodeSteps(
+        sequences=group[0].sequences,
+        seconds=median(window.seconds for window in group),
+        windows=len(group),
+        context_tokens=median(contexts) if contexts else None,
+        kv_fraction=median(fractions) if fractions else None,
+    )
+
+
+def _vllm_windows(text: str) -> Iterator[DecodeSteps]:
+    before: dict[str | None, tuple[int, float]] = {}
+    for line in _DECODE_LINES["vllm"].finditer(text):
+        engine, running = line["engine"], int(line["running"])
+        generated, usage = float(line["generated"]), float(line["usage"]) / 100
+        last = before.get(engine)
+        before[engine] = (running, usage)
+        alone = float(line["prompt"]) == 0 and int(line["waiting"]) == 0
+        if alone and running and generated > 0 and usage > 0 and last is not None and last[0] == running:
+            yield DecodeSteps(
+                sequences=running, seconds=running / generated, windows=1, kv_fraction=(usage + last[1]) / 2
+            )
+
+
+def _sglang_windows(text: str) -> Iterator[DecodeSteps]:
+    lines = [*_DECODE_LINES["sglang"].finditer(text), *_DECODE_LINES["sglang_prefill"].finditer(text)]
+    before: dict[str | None, tuple[int, int]] = {}
+    for line in sorted(lines, key=lambda found: found.start()):
+        rank = line["rank"]
+        if line.re is _DECODE_LINES["sglang_prefill"]:
+            before.pop(rank, None)
+            continue
+        running, tokens, generated = int(line["running"]), int(line["tokens"]), float(line["generated"])
+        last = before.get(rank)
+        before[rank] = (running, tokens)
+        alone = int(line["waiting"]) == 0 and "cuda graph: False" not in line["rest"]
+        if alone and running and generated > 0 and last is not None and last[0] == running:
+            yield DecodeSteps(
+                sequences=running,
+                seconds=running / generated,
+                windows=1,
+                context_tokens=(tokens + last[1]) / 2 / running,
+            )

@@ -12,6 +12,7 @@ from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import bits_per_weight, find_kv_cache_format, scheme_for
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity_validate.benchmark_results import MeasuredRun
+from capacity_validate.evidence import Evidence
 from capacity_validate.server_log import TABLES, ServerLog
 
 SAME_SIZE = 0.02  # relative parameter count; vocabularies of fine-tuned models differ by this much
@@ -83,10 +84,23 @@ def _same_model(one: ModelSpec, other: ModelSpec) -> bool:
 
 
 def resolve_server(
-    model: str, fields: dict[str, Any], log: ServerLog | None, *, profiles: str | Path | None, download: bool
+    evidence: Evidence,
+    model: str | None,
+    fields: dict[str, Any],
+    log: ServerLog | None,
+    *,
+    profiles: str | Path | None,
+    download: bool,
 ) -> tuple[ResolvedPool, ResolvedPool]:
-    """Return the deployment completed from the log, twice: with an estimated and with the logged KV cache size. Raises
-    InvalidInput if the user's settings contradict the log."""
+    """Return the deployment completed from files and log, twice: with an estimated and with the logged KV cache size.
+
+    Raises InvalidInput if the user's settings, the files and the log contradict each other.
+    """
+    if (engine := evidence.engine(fields.get("engine"))) is not None:
+        fields = {**fields, "engine": engine}
+    model = served_model(
+        model, evidence.runs, log, quantization=fields.get("quantization"), download=download
+    )
     if "gpu" not in fields:
         raise InvalidInput("no GPU: result files do not name it; add --gpu NAME (`capacity gpus` lists them)")
     if log is not None:
@@ -98,21 +112,14 @@ def resolve_server(
     printed = log.kv_fields(planned.memory.kv_block_tokens) | fields
     settled = resolve(model, build(Pool, printed), profiles=profiles, download=download)
     settled.memory.require_fit()
-    return planned, settled
-
-
-def weights_contradiction(planned: ResolvedPool, log: ServerLog | None) -> str | None:
-    """Return a sentence if the logged size of the weights does not match the simulated model; otherwise None."""
-    if log is None or log.weights_bytes is None:
-        return None
     expected = planned.memory.weights_bytes
-    if abs(expected / log.weights_bytes - 1) <= SAME_WEIGHTS:
-        return None
-    return (
-        f"{log.path} states {log.weights_bytes / 2**30:.2f} GiB of weights per GPU, but "
-        f"{planned.model.name} in {planned.scheme.name} takes {expected / 2**30:.2f} GiB: give --quantization, "
-        "--tensor-parallel-size and --model as the server was started"
-    )
+    if log.weights_bytes is not None and abs(expected / log.weights_bytes - 1) > SAME_WEIGHTS:
+        raise InvalidInput(
+            f"{log.path} states {log.weights_bytes / 2**30:.2f} GiB of weights per GPU, but "
+            f"{planned.model.name} in {planned.scheme.name} takes {expected / 2**30:.2f} GiB: give --quantization, "
+            "--tensor-parallel-size and --model as the server was started"
+        )
+    return planned, settled
 
 
 def _complete_fields(

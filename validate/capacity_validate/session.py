@@ -1,4 +1,5 @@
-"""Device, campaign, measurement file and budget of one validation run; stages read the session and never change it.
+"""Device, campaign, measurement file and budget of one validation run, which stages read and never change, and the
+results, to which each stage adds.
 
 Before any timing on a GPU, a preflight checks whether a kernel, a matrix multiplication, a Triton kernel and a CUDA
 graph run, and which formats the card supports. It takes a moment and avoids hundreds of failed cases.
@@ -13,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capacity.base.errors import InvalidInput
 from capacity.hardware import HardwareProfile, dump_profile, parse_profile
 from capacity.model import ModelSpec
 from capacity_validate.campaigns import Campaign, DevicePlan, use_fp16
 from capacity_validate.capture import GraphCapturer
-from capacity_validate.cases import FORMATS, MeasurementLog, read_measurements
+from capacity_validate.cases import FORMATS, Finding, MeasurementLog, read_measurements
 from capacity_validate.devices import DeviceFacts
 from capacity_validate.environment import host_facts, measurement_conditions
 from capacity_validate.failures import (
@@ -32,8 +33,10 @@ from capacity_validate.failures import (
 )
 from capacity_validate.kernels import TRITON
 from capacity_validate.profile_match import is_provisional, match_profile, provisional_remark
-from capacity_validate.runner import Progress
+from capacity_validate.runner import Progress, RunOutcome
+from capacity_validate.serving_loop import EngineRun
 from capacity_validate.small_models import change_dtype, find_model
+from capacity_validate.speculative_decoding import SpeculativeRun
 from capacity_validate.timing import RunClock, make_run_clock, make_stopwatch
 
 if TYPE_CHECKING:
@@ -185,7 +188,7 @@ def _profile(
     torch.set_num_threads(facts.compute_units)
     if begun is not None:
         return begun, ()
-    from capacity_validate.cpu_profile import measure_cpu_profile
+    from capacity_validate.profile_match import measure_cpu_profile
 
     return measure_cpu_profile(torch, facts), ()
 
@@ -319,3 +322,26 @@ def check_triton(torch: Any, device: str) -> None:
     off = float((fused_gated(both) - torch.nn.functional.silu(gate) * up).abs().max())
     if not off < 1e-4:
         raise RuntimeError(f"a Triton kernel has an error of {off:.1e}, above the limit of 1e-4")
+
+
+class LoadedRun(NamedTuple):
+    """A serving run and its request rate."""
+
+    rate_per_s: float
+    run: EngineRun
+
+
+@dataclass(slots=True, kw_only=True)
+class StageResults:
+    """The results of all stages so far. Each stage adds to them, so that a run keeps its results if a stage fails."""
+
+    whole: WholeModel | None = None
+    outcome: RunOutcome | None = None
+    slowdown: float | None = None
+    throttled_fraction: float = 0.0  # of the readings during the cases, due to heat or a power brake
+    findings: list[Finding] = field(default_factory=list)
+    runs: list[LoadedRun] = field(default_factory=list)
+    speculation: list[SpeculativeRun] = field(default_factory=list)
+    memory: dict[str, float] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)  # failed stages, with the reason

@@ -14,7 +14,7 @@ import numpy as np
 from capacity.base.record import NOT_WRITTEN, WrittenRecord
 from capacity.pool.drafting import expected_tokens
 from capacity.step import StepShape
-from capacity_validate.findings import Finding
+from capacity_validate.cases import Finding
 from capacity_validate.step_inputs import InputRow
 from capacity_validate.timing import RunClock
 

@@ -29,8 +29,7 @@ from capacity.hardware import HardwareProfile, load_profile, parse_profile
 from capacity_validate.calibrating import base_profile, calibrate_kernels, combine_cases
 from capacity_validate.cases import Measurements, read_measurements
 from capacity_validate.environment import package_version
-from capacity_validate.measurement_quality import require_valid
-from capacity_validate.plausibility import explain_impossible_speed
+from capacity_validate.plausibility import explain_impossible_speed, require_valid
 from capacity_validate.profile_match import is_provisional
 from capacity_validate.report_data import median_error
 from capacity_validate.review import review

@@ -20,7 +20,7 @@ from capacity.model.quantization import weight_bytes
 from capacity.pool.activations import activation_bytes
 from capacity.pool.resolve import with_defaults
 from capacity_validate.capture import GraphCapturer
-from capacity_validate.findings import Finding
+from capacity_validate.cases import Finding
 from capacity_validate.kernels.attention import reference_attention
 from capacity_validate.kernels.paged import paged_decode_attention
 from capacity_validate.small_models import change_dtype, small_model, small_model_names

@@ -19,9 +19,9 @@ from capacity.model import ModelSpec
 from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
 from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention
 from capacity_validate.capture import GraphCapturer
-from capacity_validate.findings import Finding
-from capacity_validate.kernels.causal import FLASH
+from capacity_validate.cases import Finding
 from capacity_validate.kernels.fused import add_norm, rope_tables
+from capacity_validate.kernels.paged import FLASH
 from capacity_validate.model_blocks import DenseMlp, ExpertMlp, GroupedMixer, LatentMixer
 from capacity_validate.step_inputs import EPSILON, InputRow, StepInputs
 

@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from capacity.answers.records import Quantity
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import Flag
+from capacity.base.flags import with_flags
 from capacity.deployment import Pool, build
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.load.highest_rate import RatePoint, RateRuns, Served
@@ -54,27 +54,17 @@ ENDS = (0.05, 0.95)  # quantiles of step times
 
 
 @validate_arguments
+@with_flags
 def watch(
     source: str,
     *,
-    slo: Annotated[Sequence[str] | str, Flag("SLO, such as ttft:p95:1s or tpot:p95:40ms.", "--slo")] = (),
+    slo: Sequence[str] | str = (),
     model: str | None = None,
-    state: Annotated[
-        str | Path | None,
-        Flag("File that keeps the scrapes of /metrics; written after each scrape.", "--state"),
-    ] = None,
-    changed: Annotated[
-        Sequence[str], Flag("Launch setting whose effect to predict, such as max-num-seqs=512.", "--try")
-    ] = (),
+    state: str | Path | None = None,
+    changed: Sequence[str] = (),
     profiles: str | Path | None = None,
     download: bool = False,
-    window: Annotated[
-        str,
-        Flag(
-            "Minimum time between two compared scrapes (a window), such as 3h; the report covers the last 64 windows.",
-            "--window",
-        ),
-    ] = "1s",
+    window: str = "1s",
     **options: Any,
 ) -> WatchReport:
     """Read a server's metrics once, and report its headroom, limits and growth, and whether it has changed.

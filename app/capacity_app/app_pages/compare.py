@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import streamlit as st
-from capacity_validate.calibration_page import calibration_view
-from capacity_validate.comparison import MAIN_METRICS, Comparison, MetricRow, RunComparison
-from capacity_validate.comparison_page import (
+from capacity_validate.calibrating_runs import calibration_view
+from capacity_validate.comparison import (
+    MAIN_METRICS,
+    Comparison,
+    MetricRow,
+    RunComparison,
     error_text,
     inside_text,
     predicted_texts,

@@ -1,4 +1,5 @@
-"""Cost of a job that can wait, on a batch API, on GPUs rented for the job, or in idle hours of your own GPUs.
+"""Cost of a job that can wait, on a batch API, on GPUs rented for the job, or in idle hours of your own GPUs; and the
+cost of GPUs that may be interrupted.
 
 A batch API is cheaper because its answers may arrive hours later, so the provider can use idle GPUs. Rented GPUs run at
 full load until the job is done. Your own GPUs are already paid for, so the job adds only energy.
@@ -18,12 +19,14 @@ from pydantic import Field
 from capacity.answers.records import Quantity
 from capacity.base.data_files import read_rows
 from capacity.base.errors import InvalidInput, UnknownName
+from capacity.base.record import make_from
 from capacity.base.spec import Spec
 from capacity.deployment import Billing
+from capacity.hardware.pricing import SECONDS_PER_HOUR, Price, billed_gpus, usd_per_hour
 from capacity.planning.bills.hosted_prices import ApiPrice
 
 if TYPE_CHECKING:
-    from capacity.planning.bills.billing import BatchJob, Rates
+    from capacity.planning.bills.billing import Rates
 
 TABLE = Path(__file__).with_name("batch_prices.toml")
 USER_PROVIDER = "user"  # provider of a price given by the user
@@ -40,6 +43,31 @@ class BatchPrice(Spec):
     source: str
     date: str
     basis: Literal["datasheet", "measured", "fitted", "assumed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpotCost:
+    """Cost of interruptible capacity; a replica serves requests during `useful_fraction` of the paid hours."""
+
+    useful_fraction: float
+    usd_per_useful_hour: float
+    replicas_for_same_capacity: int
+    usd_per_hour_for_same_capacity: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchJob:
+    """Batch job at full load: the fewest replicas that meet the deadline, and their bill in whole instances."""
+
+    documents: int
+    deadline_hours: float
+    replicas: int
+    gpus: int
+    billed_gpus: int
+    hours: float
+    gpu_hours: float
+    usd: float
+    usd_per_document: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,4 +188,52 @@ def idle_job(billing: Billing, full: Rates, *, watts: float, usd_per_hour: float
         in_time=days * 24 <= billing.deadline_hours,
         kwh=watts * hours / 1e3,
         usd_paid_anyway=usd_per_hour * hours,
+    )
+
+
+def spot_cost(price: Price, billing: Billing, gpus_per_replica: int) -> SpotCost | None:
+    """Return the cost of replicas that restart after each interruption; None if no interruptions are given.
+
+    The useful fraction is 1 / (1 + interruptions per hour x restart hours).
+    """
+    if billing.interruptions_per_hour is None:
+        return None
+    useful = 1 / (1 + billing.interruptions_per_hour * billing.restart_s / SECONDS_PER_HOUR)
+    replicas = math.ceil(billing.replicas / useful - 1e-9)
+    hourly = usd_per_hour(price, billed_gpus(price, gpus_per_replica * billing.replicas))
+    return SpotCost(
+        useful_fraction=useful,
+        usd_per_useful_hour=hourly / useful,
+        replicas_for_same_capacity=replicas,
+        usd_per_hour_for_same_capacity=usd_per_hour(price, billed_gpus(price, gpus_per_replica * replicas)),
+    )
+
+
+def batch_job(price: Price, billing: Billing, gpus_per_replica: int, full: Rates) -> BatchJob | None:
+    """Return the batch job with the fewest replicas that finish `documents` by the deadline; None if no job is given.
+
+    All replicas run at full load. Interruptions, if given, lengthen the job. The bill covers the hours of the job.
+    """
+    if billing.documents is None and billing.deadline_hours is None:
+        return None
+    if billing.documents is None or billing.deadline_hours is None:
+        raise InvalidInput("a batch job needs both --documents and --deadline-hours")
+    spot = spot_cost(price, billing, gpus_per_replica)
+    useful = 1.0 if spot is None else spot.useful_fraction
+    each_per_hour = full.requests_per_s / billing.replicas * SECONDS_PER_HOUR * useful
+    replicas = max(1, math.ceil(billing.documents / each_per_hour / billing.deadline_hours - 1e-9))
+    hours = billing.documents / (each_per_hour * replicas)
+    gpus = gpus_per_replica * replicas
+    billed = billed_gpus(price, gpus)
+    usd = usd_per_hour(price, billed) * hours
+    return make_from(
+        BatchJob,
+        billing,
+        replicas=replicas,
+        gpus=gpus,
+        billed_gpus=billed,
+        hours=hours,
+        gpu_hours=gpus * hours,
+        usd=usd,
+        usd_per_document=usd / billing.documents,
     )

@@ -26,8 +26,16 @@ from capacity.hardware.pricing import (
     find_price_for_cost,
     usd_per_hour,
 )
-from capacity.planning.bills.batch_api import BatchApiCost, IdleJob, batch_api_costs, idle_job
-from capacity.planning.bills.growth import GrowthMonth, growth_months
+from capacity.planning.bills.batch_api import (
+    BatchApiCost,
+    BatchJob,
+    IdleJob,
+    SpotCost,
+    batch_api_costs,
+    batch_job,
+    idle_job,
+    spot_cost,
+)
 from capacity.planning.bills.hosted_prices import ApiPrice
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator.levels import SloLevel
@@ -35,6 +43,10 @@ from capacity.simulator.verdict import Judgement
 from capacity.workload.windows import Window
 
 HOURS_PER_DAY = 24
+GROWTH_RULE = (
+    "the number of replicas grows with the load, so the load per replica stays at most that of today; "
+    "a month has 730 h at today's price"
+)
 NO_PRICE = (
     "no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), --price-mix, --price 2.50 (US dollars "
     "per GPU-hour), or --owned-cost"
@@ -104,28 +116,15 @@ class BreakEven:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpotCost:
-    """Cost of interruptible capacity; a replica serves requests during `useful_fraction` of the paid hours."""
+class GrowthMonth:
+    """One month of a growing load; month 1 is the load of today."""
 
-    useful_fraction: float
-    usd_per_useful_hour: float
-    replicas_for_same_capacity: int
-    usd_per_hour_for_same_capacity: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchJob:
-    """Batch job at full load: the fewest replicas that meet the deadline, and their bill in whole instances."""
-
-    documents: int
-    deadline_hours: float
+    month: int
+    requests_per_s: float
     replicas: int
-    gpus: int
     billed_gpus: int
-    hours: float
-    gpu_hours: float
     usd: float
-    usd_per_document: float
+    total_usd: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,49 +361,35 @@ def break_even(
     )
 
 
-def spot_cost(price: Price, billing: Billing, gpus_per_replica: int) -> SpotCost | None:
-    """Return the cost of replicas that restart after each interruption; None if no interruptions are given.
+def growth_months(
+    price: Price, billing: Billing, needed: ReplicasNeeded | None, gpus_per_replica: int
+) -> tuple[GrowthMonth, ...]:
+    """Return the bill of each month while the load grows by `billing.growth` percent a month; empty if it is None.
 
-    The useful fraction is 1 / (1 + interruptions per hour x restart hours).
+    Replicas of month m: ceil(replicas needed now x (1 + growth)^(m - 1)); see `GROWTH_RULE`. Raises InvalidInput if the
+    load has no request rate, or no number of replicas serves it.
     """
-    if billing.interruptions_per_hour is None:
-        return None
-    useful = 1 / (1 + billing.interruptions_per_hour * billing.restart_s / SECONDS_PER_HOUR)
-    replicas = math.ceil(billing.replicas / useful - 1e-9)
-    hourly = usd_per_hour(price, billed_gpus(price, gpus_per_replica * billing.replicas))
-    return SpotCost(
-        useful_fraction=useful,
-        usd_per_useful_hour=hourly / useful,
-        replicas_for_same_capacity=replicas,
-        usd_per_hour_for_same_capacity=usd_per_hour(price, billed_gpus(price, gpus_per_replica * replicas)),
-    )
-
-
-def batch_job(price: Price, billing: Billing, gpus_per_replica: int, full: Rates) -> BatchJob | None:
-    """Return the batch job with the fewest replicas that finish `documents` by the deadline; None if no job is given.
-
-    All replicas run at full load. Interruptions, if given, lengthen the job. The bill covers the hours of the job.
-    """
-    if billing.documents is None and billing.deadline_hours is None:
-        return None
-    if billing.documents is None or billing.deadline_hours is None:
-        raise InvalidInput("a batch job needs both --documents and --deadline-hours")
-    spot = spot_cost(price, billing, gpus_per_replica)
-    useful = 1.0 if spot is None else spot.useful_fraction
-    each_per_hour = full.requests_per_s / billing.replicas * SECONDS_PER_HOUR * useful
-    replicas = max(1, math.ceil(billing.documents / each_per_hour / billing.deadline_hours - 1e-9))
-    hours = billing.documents / (each_per_hour * replicas)
-    gpus = gpus_per_replica * replicas
-    billed = billed_gpus(price, gpus)
-    usd = usd_per_hour(price, billed) * hours
-    return BatchJob(
-        documents=billing.documents,
-        deadline_hours=billing.deadline_hours,
-        replicas=replicas,
-        gpus=gpus,
-        billed_gpus=billed,
-        hours=hours,
-        gpu_hours=gpus * hours,
-        usd=usd,
-        usd_per_document=usd / billing.documents,
-    )
+    if billing.growth is None:
+        return ()
+    if needed is None or needed.requests_per_s is None:
+        raise InvalidInput("--growth needs a load with a request rate: give --request-rate or a trace")
+    now = needed.needed
+    if now is None:
+        raise InvalidInput(f"--growth: no number of replicas serves the load of today: {needed.reason}")
+    months: list[GrowthMonth] = []
+    for month in range(1, billing.months + 1):
+        factor = (1 + billing.growth / 100) ** (month - 1)
+        replicas = max(1, math.ceil(now.replicas * factor - 1e-9))
+        gpus = billed_gpus(price, gpus_per_replica * replicas)
+        usd = usd_per_hour(price, gpus) * HOURS_PER_MONTH
+        months.append(
+            GrowthMonth(
+                month=month,
+                requests_per_s=needed.requests_per_s * factor,
+                replicas=replicas,
+                billed_gpus=gpus,
+                usd=usd,
+                total_usd=usd + (months[-1].total_usd if months else 0.0),
+            )
+        )
+    return tuple(months)

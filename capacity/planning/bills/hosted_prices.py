@@ -3,29 +3,24 @@
 An empty `cached_multiple` means that the provider publishes no cache discount: cached input costs the full price.
 """
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from pydantic import Field
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.spec import Spec
+from capacity.deployment import build
 from capacity.hardware.pricing import read_price_rows
 
 TABLE = Path(__file__).with_name("hosted_prices.csv")
 REQUIRED_COLUMNS = ("provider", "model", "usd_per_million_input", "usd_per_million_output", "date", "source")
-
-NUMBERS = {  # columns with the value of an empty cell
-    "usd_per_million_input": "",
-    "usd_per_million_output": "",
-    "cached_multiple": "1",
-    "cache_write_multiple": "1",
-}
+Amount = Annotated[float, Field(ge=0)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiPrice:
+class ApiPrice(Spec):
     """API price in $ per 1M tokens.
 
     A prompt token read from the API's prompt cache costs `cached_multiple` times the regular price. If part of the
@@ -34,10 +29,10 @@ class ApiPrice:
 
     provider: str = "user"
     model: str
-    usd_per_million_input: float
-    usd_per_million_output: float
-    cached_multiple: float = 1.0
-    cache_write_multiple: float = 1.0
+    usd_per_million_input: Amount
+    usd_per_million_output: Amount
+    cached_multiple: Amount = 1.0
+    cache_write_multiple: Amount = 1.0
     date: str = ""
     source: str
 
@@ -66,20 +61,13 @@ def read_api_prices(path: str | Path) -> tuple[ApiPrice, ...]:
 
 
 def _price(row: Mapping[str, str | None], path: str | Path, where: str) -> ApiPrice:
-    texts = {key: row.get(key) or "" for key in ("provider", "model", "date", "source")}
-    empty = next((key for key, value in texts.items() if not value), None)
-    if empty is not None:
+    fields = {name: text for name in ApiPrice.model_fields if (text := (row.get(name) or "").strip())}
+    if empty := next((name for name in REQUIRED_COLUMNS if name not in fields), None):
         raise MalformedFile(path, f"{empty} is missing", where=where)
-    fields: Any = texts
-    for name, default in NUMBERS.items():
-        text = (row.get(name) or "").strip() or default
-        try:
-            fields[name] = value = float(text)
-        except ValueError:
-            raise MalformedFile(path, f"{name} is {text!r}: must be a number", where=where) from None
-        if not (math.isfinite(value) and value >= 0):
-            raise MalformedFile(path, f"{name} is {value}: must be finite and at least 0", where=where)
-    return ApiPrice(**fields)
+    try:
+        return build(ApiPrice, fields)
+    except InvalidInput as error:
+        raise MalformedFile(path, str(error), where=where) from None
 
 
 def find_api_prices(

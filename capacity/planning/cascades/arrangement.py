@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from capacity.answers.records import Quantity
 from capacity.base.quantity import sum_if_known
 from capacity.hardware.pricing import HOURS_PER_MONTH, SECONDS_PER_HOUR
-from capacity.planning.cascades.mixture import RequestPath, Stage
-from capacity.planning.cascades.tiers import AnswerTimes, Side
+from capacity.planning.cascades.tiers import AnswerTimes, RequestPath, Side, Stage
 
 STEPS = 1000  # of a rate from 0 to 1, because whole engines make the bill jump
 EQUAL_COST_TOLERANCE = 1e-9  # relative difference within which two bills are equal

@@ -21,8 +21,15 @@ from capacity.deployment.cascade_fields import EMBEDDING_USD_PER_MILLION, LOOKUP
 from capacity.deployment.use_cases import filled_notes
 from capacity.hardware.pricing import SECONDS_PER_HOUR
 from capacity.planning.cascades.arrangement import Arrangement, Cache, per_month
-from capacity.planning.cascades.mixture import RequestPath, Stage, mixture_latency
-from capacity.planning.cascades.tiers import AnswerTimes, HostedSide, OwnSide, Side
+from capacity.planning.cascades.tiers import (
+    AnswerTimes,
+    HostedSide,
+    OwnSide,
+    RequestPath,
+    Side,
+    Stage,
+    mixture_latency,
+)
 from capacity.pool.resolve import ResolvedPool
 
 SHOWN_RATES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)

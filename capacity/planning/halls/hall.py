@@ -22,8 +22,7 @@ from capacity.deployment import Cost, Traffic
 from capacity.hardware.power_cap import power_cap_notes
 from capacity.hardware.pricing import SECONDS_PER_HOUR
 from capacity.hardware.server_power import server_power
-from capacity.planning.halls.hall_options import FoundOption, ModelRequest
-from capacity.planning.halls.hall_records import HallModel, HallObjective, HallPlan
+from capacity.planning.halls.hall_options import FoundOption, HallModel, HallObjective, HallPlan, ModelRequest
 from capacity.planning.space import Search
 
 UNITS = {"W": 1.0, "kW": 1e3, "MW": 1e6, "GW": 1e9}
@@ -61,7 +60,9 @@ def plan_hall(
     total, found = sum(request.num_options for request in requests), list[list[FoundOption]]()
     for request in requests:
         before = sum(map(len, found))
-        report = None if progress is None else partial(_report, progress, before, total)
+        report = (
+            None if progress is None else partial(lambda start, done: progress(start + done, total), before)
+        )
         found.append(request.options(prune=objective == "power", report=report))
     for request, each in zip(requests, found, strict=True):
         if not any(option.cell for option in each):
@@ -70,10 +71,6 @@ def plan_hall(
     counts = _replicas_within(chosen, share, budget)
     served = [_model_record(*each) for each in zip(requests, chosen, counts, found, strict=True)]
     return _answer(requests, chosen, served, budget, objective)
-
-
-def _report(progress: Callable[[int, int], None], before: int, total: int, done: int) -> None:
-    progress(before + done, total)
 
 
 def parse_power(value: float | str) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from capacity.answers.costs import Pools, cost_of
 from capacity.answers.deployment_run import check_fixed_replicas, measured_capacity, with_replicas
@@ -19,8 +19,8 @@ from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER
 from capacity.base.keywords import document_options, split
 from capacity.base.record import AnswerRecord, make_from
-from capacity.base.spec import Spec
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, make_deployment
+from capacity.deployment.field_flags import FlagSpec
 from capacity.deployment.use_cases import service_levels
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.hardware.pricing import Price, find_price_for_cost, price_cautions
@@ -45,40 +45,18 @@ Number = int | float
 Progress = Callable[[int, int], None]
 
 
-class RisingLoad(Spec):
+class RisingLoad(FlagSpec):
     """Settings of `curve`: request rates, SLO, users and hours of a day; rates in requests per second."""
 
     goodput_target: float = 0.99
     slo_window: str = "15m"
-    confidence: float = Field(
-        default=0.9,
-        ge=0.5,
-        lt=1,
-        description="Required probability that the SLO is met, given the prediction error of step times.",
-    )
-    rates: tuple[Number, ...] | None = Field(
-        default=None, description="Request rates to evaluate, such as 1,2,5,10."
-    )
-    requests_per_user_hour: Number | None = Field(
-        default=None, gt=0, description="Requests per user and hour, to compute the number of users."
-    )
-    peak_rate: Number | None = Field(
-        default=None, gt=0, description="Peak request rate (at noon, requests/s), to compute hourly replicas."
-    )
-    peak_to_mean: Number = Field(
-        default=1.6,
-        ge=1,
-        le=2,
-        description="Ratio of the day's peak to its mean: 1 (flat) to 2 (no requests at night).",
-    )
-    hourly_rates: tuple[Number, ...] | None = Field(
-        default=None, description="24 hourly request rates instead of --peak-rate."
-    )
-    replications: int = Field(
-        default=3,
-        ge=1,
-        description="Number of samples of generated traffic, to compute the 90 % interval of the highest rate.",
-    )
+    confidence: float = 0.9
+    rates: tuple[Number, ...] | None = None
+    requests_per_user_hour: Number | None = None
+    peak_rate: Number | None = None
+    peak_to_mean: Number = 1.6
+    hourly_rates: tuple[Number, ...] | None = None
+    replications: int = 3
 
     @field_validator("rates")
     @classmethod
@@ -86,15 +64,6 @@ class RisingLoad(Spec):
         if rates is not None and not (rates and min(rates) > 0):
             raise ValueError("must contain at least one number, all above 0")
         return rates
-
-    @property
-    def day_rates_per_s(self) -> tuple[float, ...] | None:
-        """Return the 24 hourly request rates, given or computed from `peak_rate`; None if neither is set."""
-        if self.hourly_rates is not None:
-            return self.hourly_rates
-        if self.peak_rate is None:
-            return None
-        return day_of(self.peak_rate / self.peak_to_mean, self.peak_to_mean)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,9 +236,12 @@ def _curve(
 
 
 def _day(load: RisingLoad, served: Served, usable_per_s: float | None, price: Price | None) -> Day | None:
-    rates_per_s = load.day_rates_per_s
+    """Return the replicas for the 24 hourly rates, given or computed from `peak_rate`; None if neither is set."""
+    rates_per_s = load.hourly_rates
     if rates_per_s is None:
-        return None
+        if load.peak_rate is None:
+            return None
+        rates_per_s = day_of(load.peak_rate / load.peak_to_mean, load.peak_to_mean)
     gpus = served.resolved.pool.num_gpus
     return replicas_by_hour(
         rates_per_s, usable_per_s, replicas=served.replicas, gpus_per_replica=gpus, price=price

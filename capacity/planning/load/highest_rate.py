@@ -12,8 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from capacity.answers.deployment_run import NO_SERVICE
 from capacity.deployment import Service
-from capacity.planning.evaluation.bisection import highest_rate
-from capacity.planning.evaluation.evaluate import EngineGroup, evaluate_engines
+from capacity.planning.evaluation.evaluate import EngineGroup, evaluate_engines, highest_rate
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal
 from capacity.planning.evaluation.step_error import factors_at
 from capacity.planning.workers.worker_pool import (

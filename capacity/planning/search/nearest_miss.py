@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from capacity.base.record import make_from
-from capacity.planning.evaluation.bisection import TOLERANCE, highest_rate
+from capacity.planning.evaluation.evaluate import TOLERANCE, highest_rate
 from capacity.planning.evaluation.evaluation_context import EvaluationRequest, OutOfTime
 from capacity.planning.evaluation.slo_evaluation import FAILED_LATENCY_S, Evaluation, Level
 from capacity.planning.evaluation.step_error import LEVELS

@@ -14,7 +14,6 @@ from capacity.planning.records import Ranked
 from capacity.planning.search.candidate_family import CandidateRecord, EvaluatedCandidate
 from capacity.planning.space import TUNING, Search, disaggregated_axes, speculators
 from capacity.pool.drafting import find_speculator
-from capacity.pool.memory import MemoryPlan
 from capacity.workload.windows import MIN_WORK_FRACTION
 
 ROUTER_NOTE = (
@@ -75,10 +74,10 @@ def require_options(survey: CandidateRecord, context: EvaluationContext) -> None
 
 def _does_not_fit(text: str, pools: Sequence[Pool], context: EvaluationContext) -> DoesNotFit:
     """Return the error with the engine that lacks the least memory, and GPUs on which this engine fits."""
-    resolved = min(
-        map(context.resolve_pool, pools), key=lambda each: missing_bytes(each.memory_without_advice)
+    plan, resolved = min(
+        ((each.memory_without_advice, each) for each in map(context.resolve_pool, pools)),
+        key=lambda each: each[0].needed_bytes - each[0].usable_bytes,
     )
-    plan = resolved.memory_without_advice
     others = [load_profile(name) for name in profile_names() if "@" not in name]
     larger = [
         each.name
@@ -94,11 +93,6 @@ def _does_not_fit(text: str, pools: Sequence[Pool], context: EvaluationContext) 
         needed_bytes=plan.needed_bytes,
         usable_bytes=plan.usable_bytes,
     )
-
-
-def missing_bytes(plan: MemoryPlan) -> float:
-    """Return the bytes per GPU that a model lacks; negative if its weights fit."""
-    return plan.needed_bytes - plan.usable_bytes
 
 
 def _fits_on(gpu: str, pool: Pool, context: EvaluationContext) -> bool:

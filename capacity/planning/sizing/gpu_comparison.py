@@ -176,5 +176,6 @@ def _scale(quantity: Quantity | None, factor: float) -> Quantity | None:
 
 def _timed_point(pool: ResolvedPool, point: LoadPoint) -> TimedLoad:
     each = {"TTFT": point.ttft_s, "TPOT": point.tpot_s}
-    seconds = {name: quantity.value for name, quantity in each.items() if quantity is not None}
-    return TimedLoad(resolved=pool, seconds=seconds)
+    return TimedLoad(
+        resolved=pool, seconds={name: None if value is None else value.value for name, value in each.items()}
+    )

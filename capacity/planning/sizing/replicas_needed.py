@@ -36,7 +36,7 @@ from capacity.planning.search.candidate_family import EvaluatedCandidate, Exclus
 from capacity.planning.search.candidate_generator import CandidateGenerator
 from capacity.planning.search.few_requests import check_neighbours
 from capacity.planning.search.plan_request import Market, PlanRequest, check_goal
-from capacity.planning.space import Search
+from capacity.planning.space import Objective, Search
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator.verdict import STABLE_LOAD
 from capacity.workload import Workload, parse_slos
@@ -74,7 +74,6 @@ def size_replicas(
     price: Price | None = None,
     workload: Workload | None = None,
     confidence: float = 0.9,
-    goodput_target: float = 0.99,
     replications: int = 3,
     slo_window: str = "15m",
     profiles: str | Path | None = None,
@@ -103,11 +102,11 @@ def size_replicas(
     best, reason, context = None, None, None
     if slos:
         check_goal(slos, first)
-        limits = {"confidence": confidence, "goodput_target": goodput_target, "slo_window": slo_window}
+        limits = {"confidence": confidence, "slo_window": slo_window}
         request = PlanRequest(
             model=engines[0].model,
             workloads=workloads,
-            goal=Goal(slos=slos, goodput_target=goodput_target),
+            goal=Goal(slos=slos),
             search=_search_space(engines, stable, price).model_copy(update=limits),
             cost=Cost(),
             profiles=profiles,
@@ -174,19 +173,12 @@ def _stable(
 def _search_space(
     engines: Sequence[ResolvedPool], stable: ReplicaCount | None, price: Price | None
 ) -> Search:
-    return Search(
-        gpus=(engines[0].pool.gpu,),
-        max_gpus=_most_gpus(engines, stable),
-        objective="gpus" if price is None else "cost",
-    )
-
-
-def _most_gpus(engines: Sequence[ResolvedPool], stable: ReplicaCount | None) -> int:
-    """Return the most GPUs to try: several times those of the stable deployment, so that engines are nearly idle."""
-    if stable is None:
-        return ANY_GPUS
-    largest = max(engine.pool.num_gpus for engine in engines)
-    return largest * (MAX_TIMES_STABLE * stable.replicas + MAX_EXTRA_REPLICAS)
+    most_gpus = ANY_GPUS
+    if stable is not None:  # several times the stable deployment, so that engines are nearly idle
+        largest = max(engine.pool.num_gpus for engine in engines)
+        most_gpus = largest * (MAX_TIMES_STABLE * stable.replicas + MAX_EXTRA_REPLICAS)
+    objective: Objective = "gpus" if price is None else "cost"
+    return Search(gpus=(engines[0].pool.gpu,), max_gpus=most_gpus, objective=objective)
 
 
 def _count_of(

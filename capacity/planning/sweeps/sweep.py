@@ -1,4 +1,9 @@
-"""Run a sweep: compute each point in this process or on workers; a point that fails is recorded, and others run."""
+"""Run a sweep: compute each point in this process or on workers; a point that fails is recorded, and others run.
+
+`grid` runs one over every combination of values, and returns a pandas DataFrame.
+"""
+
+from __future__ import annotations
 
 import json
 import time
@@ -8,15 +13,17 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, 
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated, ClassVar
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
 
 from capacity.base.checked import validate_arguments
-from capacity.base.errors import CapacityError, InvalidInput
+from capacity.base.errors import CapacityError, InvalidInput, UnknownName
 from capacity.base.flags import CLUSTER
-from capacity.base.keywords import split
+from capacity.base.keywords import document_options, split
 from capacity.base.processes import check_workers
+from capacity.base.progress import progress_bar
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Cost, Pool, Traffic, build
+from capacity.deployment import Cost, Pool, Service, Traffic, build
 from capacity.hardware.pricing import Price, find_price_for_cost
 from capacity.model import ModelSpec, load_model
 from capacity.planning.sweeps.store import Answer, Store, open_store, status_of
@@ -24,6 +31,9 @@ from capacity.planning.sweeps.sweep_results import check_export, export, flat_ro
 from capacity.planning.sweeps.sweep_spec import Point, SweepSpec, named_in, points, read_sweep
 from capacity.planning.workers.worker_pool import PoolFactory, WorkerPool, open_pool, stop_if_recalled
 from capacity.pool.resolve import ResolvedPool, resolve
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 CHUNK = {"fit": 50, "estimate": 50, "simulate": 1}  # points per task: analytic ones are fast
 TASKS_PER_WORKER = 3  # tasks submitted per worker, so that none is idle
@@ -286,3 +296,45 @@ def _price(gpu: str, /, **cost: object) -> Price | None:
 @lru_cache(maxsize=64)
 def _model(name: str) -> ModelSpec:
     return load_model(name)
+
+
+@document_options(Pool, Traffic, Service, Cost)
+@validate_arguments
+def grid(
+    verb: str,
+    vary: Mapping[str, Any],
+    *,
+    model: str | Path | None = None,
+    goodput: Sequence[str] = (),
+    workers: int = 1,
+    **fixed: Any,
+) -> DataFrame:
+    """Return the answers of `verb` (fit, estimate or simulate) at every combination of the values in `vary`.
+
+    `vary` has a list of values for each varied keyword of the verb, or for `model`; `fixed` are keywords of every
+    combination. The DataFrame has the columns of `sweep_results`, one row per combination: `option.KEYWORD`, `status`,
+    `reason` (of a failure), and the numbers of the answer. On a terminal, stderr shows a progress bar after a second.
+    `workers`: parallel processes; a script with several must guard its own code with `if __name__ == "__main__"`.
+    Raises InvalidInput for invalid keywords, or if every combination fails.
+    """
+    verbs = get_args(SweepSpec.model_fields["question"].annotation)
+    if verb not in verbs:
+        raise UnknownName("verb that a grid evaluates", verb, verbs)
+    for name, values in vary.items():
+        if isinstance(values, str) or not hasattr(values, "__iter__"):
+            raise InvalidInput(f"vary has {values!r} for {name}: it must be a list of values")
+    fields = {
+        "schema": "capacity/sweep/v1",
+        "question": verb,
+        "goodput": tuple(goodput),
+        "fixed": {**({} if model is None else {"model": str(model)}), **fixed},
+        "vary": {
+            name: each.tolist() if hasattr(each, "tolist") else tuple(each) for name, each in vary.items()
+        },
+    }
+    with TemporaryDirectory() as folder, progress_bar("points") as progress:
+        store = Path(folder) / "points.sqlite"
+        swept = sweep(build(SweepSpec, fields), store, workers=workers, progress=progress)
+    if swept.failed == swept.points:
+        raise InvalidInput(f"no combination of values could be computed: {(swept.first_failure or '')[:500]}")
+    return swept.to_frame()

@@ -19,7 +19,7 @@ from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import CLUSTER, Flag
+from capacity.base.flags import CLUSTER, with_flags
 from capacity.base.record import AnswerRecord, WrittenRecord
 from capacity.deployment import DeploymentFile, Service, Traffic, build, read_deployment
 from capacity.hardware.pricing import Price, find_price_for_cost
@@ -62,16 +62,6 @@ class Side:
     resolved: ResolvedPool
     price: Price | None = None
     service: Service = NO_SERVICE
-
-    @classmethod
-    def from_deployment(
-        cls, deployment: DeploymentFile, *, profiles: str | Path | None, download: bool
-    ) -> "Side":
-        """Resolve the only pool of a deployment file, and return it as one side of the comparison."""
-        pool = deployment.pools[0]
-        resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
-        price = find_price_for_cost(resolved.profile.name, deployment.cost)
-        return cls(resolved=resolved, price=price, service=deployment.service)
 
     def serve(self, workload: Workload) -> Latencies:
         """Simulate `workload` and return the latencies of its requests. Raises DoesNotFit and InvalidInput."""
@@ -128,6 +118,7 @@ class Diff(AnswerRecord):
 
 
 @validate_arguments
+@with_flags
 def diff(
     first: DeploymentLike,
     second: DeploymentLike,
@@ -135,7 +126,7 @@ def diff(
     slo_window: str = "15m",
     workload: Workload | None = None,
     replications: int = 1,
-    seed: Annotated[int | None, Flag("Seed of the traffic; replaces the file's.", least=0)] = None,
+    seed: int | None = None,
     cluster: Annotated[str | None, CLUSTER] = None,
     progress: Progress | None = None,
     profiles: str | Path | None = None,
@@ -160,9 +151,12 @@ def diff(
             "trace (`capacity simulate ... --write-deployment FILE` writes both)"
         )
     traffic = left.traffic if seed is None else left.traffic.model_copy(update={"seed": seed})
-    before, after = (
-        Side.from_deployment(each, profiles=profiles, download=download) for each in (left, right)
-    )
+    sides = []
+    for each in (left, right):
+        resolved = resolve(each.model, each.pools[0], profiles=profiles, download=download)
+        price = find_price_for_cost(resolved.profile.name, each.cost)
+        sides.append(Side(resolved=resolved, price=price, service=each.service))
+    before, after = sides
     longest = min(side.resolved.max_model_len for side in (before, after))
     (requests,), windows = take_busiest_window([requests_of(traffic, workload, longest)], slo_window)
     busiest = windows[0] if windows else None
@@ -258,7 +252,14 @@ def compare_pair(first: Side, second: Side, workload: Workload, window: Window |
     notes = (
         *(note for side in sides for note in side.resolved.notes),
         *(note for side in sides for note in side.resolved.split_notes(tokens)),
-        *datasheet_notes([_timed_side(*each) for each in zip(sides, outcomes, strict=True)]),
+        *datasheet_notes(
+            [
+                TimedLoad(
+                    resolved=side.resolved, seconds={"TTFT p95": s.ttft_p95_s, "TPOT p95": s.tpot_p95_s}
+                )
+                for side, s in zip(sides, outcomes, strict=True)
+            ]
+        ),
         *workload.notices,
     )
     return Diff(
@@ -274,12 +275,6 @@ def compare_pair(first: Side, second: Side, workload: Workload, window: Window |
         cost_change=relative_change(outcomes[0].usd_per_hour, outcomes[1].usd_per_hour),
         warnings=tuple(dict.fromkeys(notes)),
     )
-
-
-def _timed_side(side: Side, outcome: Outcome) -> TimedLoad:
-    p95_s = {"TTFT p95": outcome.ttft_p95_s, "TPOT p95": outcome.tpot_p95_s}
-    seconds = {name: value for name, value in p95_s.items() if value}
-    return TimedLoad(resolved=side.resolved, seconds=seconds)
 
 
 def _difference(metric: str, first: Latencies, second: Latencies) -> Difference | None:

@@ -8,11 +8,11 @@ techniques so far) and `alone` (on a deployment with only the techniques that it
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import Flag
+from capacity.base.flags import with_flags
 from capacity.base.keywords import document_options
 from capacity.base.record import AnswerRecord, make_from
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic
@@ -70,13 +70,11 @@ class Stack(AnswerRecord):
 
 @document_options(Pool, Traffic, Cost)
 @validate_arguments
+@with_flags
 def stack(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
-    order: Annotated[
-        Sequence[str] | None,
-        Flag("Techniques to add, in order, separated by commas; others are left out.", by_commas=True),
-    ] = None,
+    order: Sequence[str] | None = None,
     slo_window: str = "15m",
     workload: Workload | None = None,
     profiles: str | Path | None = None,

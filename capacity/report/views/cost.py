@@ -5,8 +5,7 @@ from operator import itemgetter
 
 from capacity.base.money import money_text
 from capacity.base.quantity import Quantity
-from capacity.planning.bills.billing import Bill, BreakEven, LoadCost
-from capacity.planning.bills.growth import GROWTH_RULE
+from capacity.planning.bills.billing import GROWTH_RULE, Bill, BreakEven, LoadCost
 from capacity.report.display import join_words, offers_text, verdict_text
 from capacity.report.replicas import replicas_text
 from capacity.report.views import units

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from capacity.base.money import money_text
-from capacity.planning.halls.hall_records import HallModel, HallOption, HallPlan
+from capacity.planning.halls.hall_options import HallModel, HallOption, HallPlan
 from capacity.report.views.units import COUNT, TEXT, USD_2, Unit
 from capacity.report.views.view import Block, Column, Table, View
 

@@ -350,9 +350,8 @@ class OpenScheduler:
 def explain(error: BaseException) -> str:
     """Return an error as one line, with the last place in vLLM's code in its traceback."""
     message = " ".join(str(error).split())[:300]
-    places = [
-        at for at in traceback.extract_tb(error.__traceback__) if f"{os.sep}vllm{os.sep}" in at.filename
-    ]
+    folder = f"{os.sep}vllm{os.sep}"
+    places = [at for at in traceback.extract_tb(error.__traceback__) if folder in at.filename]
     where = f" ({Path(places[-1].filename).name}, line {places[-1].lineno})" if places else ""
     return f"{type(error).__name__}{': ' if message else ''}{message}{where}"
 
@@ -363,8 +362,7 @@ def main() -> None:
     os.dup2(2, 1)  # whatever vLLM prints must not mix with the answers
 
     def answer(found: Json) -> None:
-        answers.write(json.dumps(found) + "\n")
-        answers.flush()
+        print(json.dumps(found), file=answers, flush=True)
 
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [*sys.argv[1:2], *(path for path in sys.path if path != here)]

@@ -12,7 +12,8 @@ from capacity import estimate
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Billing
 from capacity.hardware.pricing import Price
-from capacity.planning.bills.billing import Rates, ServedRun, batch_job, make_bill, spot_cost
+from capacity.planning.bills.batch_api import batch_job, spot_cost
+from capacity.planning.bills.billing import Rates, ServedRun, make_bill
 
 CENT = 0.005
 

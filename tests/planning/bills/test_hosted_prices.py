@@ -88,7 +88,7 @@ def test_a_published_discount_on_cached_input() -> None:
     ("row", "problem"),
     [
         ("A,m,x,1,,,2026,s", "usd_per_million_input is 'x'"),
-        ("A,m,-1,1,,,2026,s", "at least 0"),
+        ("A,m,-1,1,,,2026,s", "greater than or equal to 0"),
         ("A,m,1,inf,,,2026,s", "finite"),
         ("A,m,1,1,,,,s", "date is missing"),
         ("", "contains no price"),

@@ -9,8 +9,7 @@ import pytest
 
 from capacity.answers.records import Quantity
 from capacity.planning.cascades.arrangement import Arrangement, Cache
-from capacity.planning.cascades.mixture import Stage, mixture_latency
-from capacity.planning.cascades.tiers import AnswerTimes
+from capacity.planning.cascades.tiers import AnswerTimes, Stage, mixture_latency
 
 HOUR = 3600.0
 SECOND = Stage.constant(1.0)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from capacity.planning.cascades.mixture import EXACT, MAX_POINTS, RequestPath, Stage, mixture_latency
+from capacity.planning.cascades.tiers import EXACT, MAX_POINTS, RequestPath, Stage, mixture_latency
 
 POINTS = (np.arange(4000) + 0.5) / 4000
 EXPONENTIAL = -np.log1p(-POINTS)  # of mean 1, by its quantiles

@@ -10,7 +10,7 @@ import pytest
 import capacity
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.planning.halls.hall import parse_power, plan_hall
-from capacity.planning.halls.hall_records import HallPlan
+from capacity.planning.halls.hall_options import HallPlan
 
 SMALL = {
     "model": "llama-3.1-8b", "slo": ["ttft:p95:2s"],

@@ -10,7 +10,7 @@ import pytest
 from capacity.base.errors import InvalidInput
 from capacity.base.mappings import omit
 from capacity.deployment import DeploymentFile, Pool, Service, Traffic
-from capacity.planning.evaluation.bisection import TOLERANCE
+from capacity.planning.evaluation.evaluate import TOLERANCE
 from capacity.planning.load.curve import curve
 
 SMALL: dict[str, Any] = {"gpu": "h100", "input_len": 300, "output_len": 40, "num_prompts": 400}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from capacity.deployment import Pool
 from capacity.model import load_model
-from capacity.planning.evaluation.bisection import TOLERANCE, highest_rate
+from capacity.planning.evaluation.evaluate import TOLERANCE, highest_rate
 from capacity.planning.evaluation.slo_evaluation import Goal
 from capacity.planning.load.highest_rate import RateRuns, Served
 from capacity.planning.workers.worker_pool import WorkerPool, run_in_parallel

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from capacity.planning.halls.hall import plan_hall
-from capacity.planning.halls.hall_records import HallPlan
+from capacity.planning.halls.hall_options import HallPlan
 from capacity.report.layout import render_text
 from capacity.report.views.hall import hall_view
 from capacity.report.views.layout import view_parts

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def test_causal_reference_masks_the_future() -> None:
     q, k, v = (torch.randn(1, 2, 6, 8, dtype=torch.float64) for _ in range(3))
-    whole = reference_attention(torch, q, k, v, first_position=0)
-    first_three = reference_attention(torch, q[:, :, :3], k[:, :, :3], v[:, :, :3], first_position=0)
+    whole = reference_attention(torch, q, k, v, positions=range(q.shape[2]))
+    first_three = reference_attention(torch, q[:, :, :3], k[:, :, :3], v[:, :, :3], positions=range(3))
     assert torch.allclose(whole[:, :, :3], first_three, atol=1e-14)
 
 
@@ -63,7 +63,7 @@ def test_a_cache_in_fp8_is_read_as_what_it_holds() -> None:
     assert error_of(eight) < eight.tolerance
     assert eight.bytes < 0.6 * half.bytes
     case = make_case("decode_attention", "fp8", variant="paged", **sizes)
-    assert calibration_target(case, on_gpu=True) == Target("decode_attention", "8bit")
+    assert calibration_target(case) == Target("decode_attention", "8bit")
 
 
 def test_prefill_under_mla_is_right_and_priced_as_the_step_model_prices_it() -> None:
@@ -75,10 +75,10 @@ def test_prefill_under_mla_is_right_and_priced_as_the_step_model_prices_it() -> 
     function = formula(case, H200)
     assert function is not None
     constants = sustained_constants(
-        case_constants(case, profile_lookup(H200), on_gpu=True), H200
+        case_constants(case, profile_lookup(H200)), H200
     )  # steps hold lower clocks
     model = load_model("deepseek-v2-lite")
-    steps = Predictor(H200, on_gpu=True, model=model).step_model()
+    steps = Predictor(H200, model=model).step_model()
     (operator,) = (
         op for op in steps.step_cost(prefill_shape(1, 1024)).operators if op.name == "attention prefill"
     )

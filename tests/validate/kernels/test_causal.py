@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from capacity_validate.kernels import causal  # noqa: E402
+from capacity_validate.kernels import paged  # noqa: E402
 from capacity_validate.kernels.attention import reference_attention  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -26,16 +26,16 @@ def some(
 @pytest.mark.parametrize("shape", SHAPES)
 def test_new_tokens_see_the_context_and_each_other_up_to_themselves(shape: tuple[int, ...]) -> None:
     q, k, v = some(*shape)
-    expected = reference_attention(torch, q, k, v, first_position=k.shape[2] - q.shape[2])
-    assert torch.allclose(causal.causal_attention(q, k, v).double(), expected, atol=1e-5)
+    expected = reference_attention(torch, q, k, v, positions=range(k.shape[2] - q.shape[2], k.shape[2]))
+    assert torch.allclose(paged.causal_attention(q, k, v).double(), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [s for s in SHAPES if s[2] == s[3]])
 def test_the_form_for_flash_attention_means_the_same(shape: tuple[int, ...]) -> None:
     """Aligned to the lower right: upper-left alignment, a common slip, would hide most of the context."""
     q, k, v = some(*shape)
-    expected = reference_attention(torch, q, k, v, first_position=k.shape[2] - q.shape[2])
-    assert torch.allclose(causal._flash_attention(q, k, v, scale=None).double(), expected, atol=1e-5)
+    expected = reference_attention(torch, q, k, v, positions=range(k.shape[2] - q.shape[2], k.shape[2]))
+    assert torch.allclose(paged._flash_attention(q, k, v, scale=None).double(), expected, atol=1e-5)
 
 
 @pytest.fixture
@@ -53,10 +53,10 @@ def as_if_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
         called.append(tuple(q.shape))
         first = k.shape[2] - q.shape[2]
         q = q * (scale * q.shape[-1] ** 0.5)
-        return (reference_attention(torch, q, k, v, first_position=first).to(q.dtype),)
+        return (reference_attention(torch, q, k, v, positions=range(first, first + q.shape[2])).to(q.dtype),)
 
     monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
-    monkeypatch.setattr(causal, "supports_flash", lambda *_: True)
+    monkeypatch.setattr(paged, "supports_flash", lambda *_: True)
     monkeypatch.setattr(bias, "can_use_flash_attention", lambda _: True)
     monkeypatch.setattr(torch.ops.aten, "_scaled_dot_product_flash_attention", flash)
     return called
@@ -69,9 +69,9 @@ def test_chunks_and_verification_call_flash_attention_and_nothing_else(
 ) -> None:
     q, k, v = some(*shape, dv=dv)
     used: Counter[str] = Counter()
-    out = causal.causal_attention(q, k, v, scale=0.2, used=used)
+    out = paged.causal_attention(q, k, v, scale=0.2, used=used)
     expected = reference_attention(
-        torch, q * 0.2 * q.shape[-1] ** 0.5, k, v, first_position=k.shape[2] - q.shape[2]
+        torch, q * 0.2 * q.shape[-1] ** 0.5, k, v, positions=range(k.shape[2] - q.shape[2], k.shape[2])
     )
     assert torch.allclose(out.double(), expected, atol=1e-5)
     assert used == {"flash": 1}
@@ -80,12 +80,12 @@ def test_chunks_and_verification_call_flash_attention_and_nothing_else(
 
 @pytest.mark.usefixtures("as_if_on_a_gpu")
 def test_what_flash_does_not_take_is_counted_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(causal, "supports_flash", lambda *_: False)
+    monkeypatch.setattr(paged, "supports_flash", lambda *_: False)
     used: Counter[str] = Counter()
-    causal.causal_attention(*some(5, 12, 8, 2), used=used)
+    paged.causal_attention(*some(5, 12, 8, 2), used=used)
     assert used == {"masked": 1}
 
 
 def test_torch_is_asked_in_the_words_that_it_knows() -> None:
     """Arguments of SDPAParams and the answer's type, in this torch; a CPU's tensors are refused."""
-    assert causal.supports_flash(*some(5, 12, 8, 2)) is False
+    assert paged.supports_flash(*some(5, 12, 8, 2)) is False

@@ -21,7 +21,7 @@ PREFILL = {"batch": 1, "tokens": 40, **HEADS}
 def causal(q: Any, k: Any, v: Any) -> Any:
     """[batch, tokens, heads, d], as FlashAttention has them."""
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    return reference_attention(torch, q, k, v, first_position=0).to(q.dtype).transpose(1, 2)
+    return reference_attention(torch, q, k, v, positions=range(q.shape[2])).to(q.dtype).transpose(1, 2)
 
 
 class Wrapper:

@@ -61,7 +61,7 @@ def test_its_steps_are_measured_and_no_fit_takes_them(tmp_path: Path) -> None:
     assert {m.case.operator for m in found.timed} == {"unseen prefill", "unseen decode"}
     assert {m.case["layers"] for m in found.timed} == {2}
     assert len(found.timed) == 6
-    assert fit_families(found.timed, session.profile, source="test", on_gpu=False) == ([], [])
+    assert fit_families(found.timed, session.profile, source="test") == ([], [])
     assert full_depth_steps(found.timed) == []
     said = review([session.log.path])
     assert {row.role for row in said.cases} == {"held out"}
@@ -92,7 +92,7 @@ def test_the_bundled_second_model_is_a_mixture_that_the_harness_can_run() -> Non
 def test_another_models_errors_are_in_the_verdict(tmp_path: Path) -> None:
     """Its steps made 10 % slower than the first model's constants say: that is what the verdict reports."""
     moe = find_model("qwen3-30b-a3b")
-    true = Predictor(H200, on_gpu=True, unseen=moe)
+    true = Predictor(H200, unseen=moe)
     cases = [make_case("unseen prefill", "bf16", tokens=n, layers=16) for n in (256, 1024, 4096)]
     cases += [make_case("unseen decode", "bf16", batch=b, context=1024, layers=16) for b in (1, 8, 32)]
     slower = [measured_case(case, (true.seconds(case) or 0.0) / 0.9, "events") for case in cases]
@@ -103,4 +103,4 @@ def test_another_models_errors_are_in_the_verdict(tmp_path: Path) -> None:
     assert report.unseen_errors == pytest.approx((0.1, 0.1), rel=1e-3)
     assert "for qwen3-30b-a3b, a held-out model, prefills within 10%" in report.verdict
     assert "decode steps within 10%" in report.verdict
-    assert Predictor(H200, on_gpu=True, model=moe).seconds(cases[0]) is None
+    assert Predictor(H200, model=moe).seconds(cases[0]) is None

@@ -224,9 +224,6 @@ def _read_aiperf_requests(path: Path, documents: Sequence[Document]) -> Measured
             for metric in ("ttft", "tpot", "e2el")
         },
         failed=len(documents) - len(good),
-        notices=(
-            "the file does not record whether the load was a closed loop: if it was, give --concurrency",
-        ),
     )
 
 
@@ -247,12 +244,9 @@ AIPERF = (
 )
 
 
-_QUANTILES = ("p50", "p90", "p95", "p99")
-
-
 def _read_llmperf(path: Path, document: Document) -> MeasuredRun:
     def statistics(name: str) -> dict[str, float]:
-        quantiles = {p: document.get(f"results_{name}_quantiles_{p}") for p in _QUANTILES}
+        quantiles = {f"p{p}": document.get(f"results_{name}_quantiles_p{p}") for p in (50, 90, 95, 99)}
         return percentiles({"mean": document.get(f"results_{name}_mean"), **quantiles}, 1e3)
 
     per_minute = to_number(document.get("results_num_completed_requests_per_min"))
@@ -274,18 +268,17 @@ def _read_llmperf_requests(path: Path, entries: Sequence[Any]) -> MeasuredRun:
         metric: [float(entry[name]) for entry in good if to_number(entry.get(name))]
         for metric, name in TOOLS["LLMPerf"]["latencies"].items()
     }
-    return MeasuredRun(
-        tool="LLMPerf",
-        path=str(path),
+    return measured_run(
+        "LLMPerf",
+        path,
+        {},
+        latencies={metric: summarise_ms(values) for metric, values in samples.items()},
         completed=len(good),
         failed=len(entries) - len(good),
-        latencies_ms={metric: summarise_ms(values) for metric, values in samples.items() if values},
         requests=RequestColumns(
             prompt_tokens=[int(entry["number_input_tokens"]) for entry in good],
             output_tokens=[int(entry["number_output_tokens"]) for entry in good],
         ),
-        num_requests=len(good),
-        notices=tuple(TOOLS["LLMPerf"]["notices"]),
     )
 
 
@@ -319,8 +312,7 @@ def _read_inferencex(path: Path, document: Document) -> MeasuredRun:
         document,
         latencies=flat_latencies(values, {metric: metric for metric in METRICS}, "", 1e3),
         output_throughput=None if per_gpu is None else per_gpu * gpus,
-        num_requests=10 * (to_count(document.get("conc")) or 1),  # as its scripts send
-        completed=10 * (to_count(document.get("conc")) or 1),
+        completed=10 * (to_count(document.get("conc")) or 1),  # as its scripts send
         mean_prompt_tokens=means[0],
         mean_output_tokens=means[1],
         range_ratio=None if None in means else _LABEL_RANGE,

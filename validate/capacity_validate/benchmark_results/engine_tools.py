@@ -11,6 +11,7 @@ vLLM 0.33, vllm/benchmarks/throughput.py and latency.py; neither file contains t
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -236,13 +237,6 @@ def _read_trtllm_bench(path: Path, document: Document) -> MeasuredRun:
     )
 
 
-def _read_throughput(path: Path, document: Document) -> MeasuredRun:
-    """Read `vllm bench throughput`: all requests start at the same time; `total_num_tokens` includes prompt tokens."""
-    return measured_run(
-        "vllm bench throughput", path, document, latencies={}, request_rate=math.inf, in_process=True
-    )
-
-
 def _read_latency(path: Path, document: Document) -> MeasuredRun:
     """Read the latency of one batch. The file lacks the batch size, so the user gives it as `--concurrency`."""
     values = {"mean": document["avg_latency"]} | {
@@ -271,6 +265,11 @@ TRTLLM_BENCH = ResultFormat.of_objects(
     ),
 )
 VLLM_OFFLINE = (
-    ResultFormat.of_objects("vllm bench throughput", read=_read_throughput),
+    ResultFormat.of_objects(  # all requests start at the same time; `total_num_tokens` includes prompt tokens
+        "vllm bench throughput",
+        read=partial(
+            measured_run, "vllm bench throughput", latencies={}, request_rate=math.inf, in_process=True
+        ),
+    ),
     ResultFormat.of_objects("vllm bench latency", read=_read_latency),
 )

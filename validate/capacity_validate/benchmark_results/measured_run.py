@@ -303,7 +303,6 @@ def run_of_requests(
     samples: Mapping[str, Sequence[float]],
     *,
     failed: int,
-    notices: tuple[str, ...] = (),
 ) -> MeasuredRun:
     """Build a run from a tuple per request (start s, end s, prompt tokens, output tokens), sorted by start time.
 
@@ -327,5 +326,5 @@ def run_of_requests(
         if complete
         else None,
         num_requests=len(rows),
-        notices=notices,
+        notices=tuple(TOOLS[tool].get("request_notices", ())),
     )

@@ -4,7 +4,7 @@ import importlib
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -123,7 +123,9 @@ def prepare(case: Case, bench: KernelContext) -> PreparedCase:
         raise Unsupported(reason)
     module = importlib.import_module(f"{__name__}.{MODULES[case.operator]}")
     builder: Callable[[Case, KernelContext], PreparedCase] = getattr(module, case.operator)
-    return builder(case, bench)
+    prepared = builder(case, bench)
+    tolerance = OPERATORS[case.operator].get("tolerance")
+    return prepared if tolerance is None else replace(prepared, tolerance=case.of_format(tolerance))
 
 
 def relative_error(torch: Any, out: Any, reference: Any) -> float:

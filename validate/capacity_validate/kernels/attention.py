@@ -60,7 +60,6 @@ def prefill_attention(case: Case, bench: KernelContext) -> PreparedCase:
     return PreparedCase(
         calls=calls,
         check=partial(_prefill_error, bench.torch, *sets[0], calls[0]),
-        tolerance=case.of_format("attention_tolerance"),
         flops=4.0 * batch * heads * d * tokens * (tokens + 1) / 2,
         bytes=float(moved),
         extra_bytes=lambda: peak_bytes(bench, calls[0]),
@@ -95,21 +94,16 @@ def _sdpa_call(bench: KernelContext, backend: Any, q: Any, k: Any, v: Any) -> Ca
     return by_backend
 
 
-def reference_attention(
-    torch: Any, q: Any, k: Any, v: Any, *, first_position: int | None = None, positions: Any = None
-) -> Any:
+def reference_attention(torch: Any, q: Any, k: Any, v: Any, *, positions: Any = None) -> Any:
     """Return softmax attention in float64 on the inputs' device. Tensors are [batch, heads, tokens, d]; `k` and `v`
     may have fewer heads (GQA).
 
-    The causal mask uses `first_position` (the first query's position in the context) or the `positions` of all
-    queries; with neither, every query attends to every key.
+    The causal mask uses the `positions` of the queries in the context; without, every query attends to every key.
     """
     q, k, v = (x.detach().double() for x in (q, k, v))
     groups = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(groups, dim=1) for x in (k, v))
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
-    if first_position is not None:
-        positions = range(first_position, first_position + q.shape[2])
     if positions is not None:
         places = torch.tensor(list(positions), device=q.device)
         seen = torch.arange(k.shape[2], device=q.device)
@@ -148,7 +142,6 @@ def decode_attention(case: Case, bench: KernelContext) -> PreparedCase:
     return PreparedCase(
         calls=calls,
         check=check,
-        tolerance=case.of_format("attention_tolerance"),
         flops=4.0 * values * case["context"],
         bytes=cache_bytes + 2.0 * values * bench.dtype(case.kernel).itemsize,
     )
@@ -228,7 +221,7 @@ def _paged_decode_error(
 
 def mla_prefill(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare causal MLA attention of whole prompts, with expanded keys and (narrower) values."""
-    from capacity_validate.kernels.causal import causal_attention
+    from capacity_validate.kernels.paged import causal_attention
 
     batch, heads, tokens, dtype = case["batch"], case["heads"], case["tokens"], bench.dtype(case.kernel)
     keys, width = case["nope"] + case["rope"], case["value"]
@@ -245,7 +238,6 @@ def mla_prefill(case: Case, bench: KernelContext) -> PreparedCase:
     return PreparedCase(
         calls=calls,
         check=partial(_prefill_error, bench.torch, *sets[0], calls[0]),
-        tolerance=case.of_format("attention_tolerance"),
         flops=2.0 * batch * heads * (keys + width) * tokens * (tokens + 1) / 2,
         bytes=float(dtype.itemsize * batch * tokens * heads * (2 * keys + 2 * width)),
         note=f"ran as {', '.join(used)}" if used else "",
@@ -274,7 +266,6 @@ def mla_decode(case: Case, bench: KernelContext) -> PreparedCase:
     return PreparedCase(
         calls=calls,
         check=check,
-        tolerance=case.of_format("attention_tolerance"),
         flops=2.0 * batch * heads * context * (2 * latent + rope),
         bytes=cache_bytes + batch * heads * (2 * latent + rope) * float(dtype.itemsize),
     )

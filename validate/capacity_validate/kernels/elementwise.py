@@ -1,6 +1,6 @@
 """Memory-bound kernels: copies and reductions by size, norms, rope with cache write, gated activation, launches."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -60,7 +60,7 @@ def _norm(case: Case, bench: KernelContext) -> PreparedCase:
         reference = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight.double()
         return relative_error(torch, calls[0]()[0][:CHECK_ROWS], reference)
 
-    return _prepare_traffic(case, calls, check, moved, flops=6.0 * rows * hidden)
+    return PreparedCase(calls=calls, check=check, flops=6.0 * rows * hidden, bytes=float(moved))
 
 
 def _rope(case: Case, bench: KernelContext) -> PreparedCase:
@@ -101,7 +101,9 @@ def _rope(case: Case, bench: KernelContext) -> PreparedCase:
         rotated_q, rotated_k = (_reference_rope(torch, x, positions[:CHECK_ROWS]) for x in (q, k))
         return max(relative_error(torch, out, rotated_q), relative_error(torch, stored, rotated_k))
 
-    return _prepare_traffic(case, calls, check, moved, flops=6.0 * rows * (heads + kv_heads) * d)
+    return PreparedCase(
+        calls=calls, check=check, flops=6.0 * rows * (heads + kv_heads) * d, bytes=float(moved)
+    )
 
 
 def _reference_rope(torch: Any, x: Any, positions: Any) -> Any:
@@ -122,14 +124,13 @@ def _activation(case: Case, bench: KernelContext) -> PreparedCase:
     moved = 3 * rows * width * dtype.itemsize
     sets = [bench.random(rows, 2 * width, dtype=dtype) for _ in range(2)]
     calls = [partial(silu_and_mul, one) for one in sets]
-    return _prepare_traffic(
-        case,
-        calls,
-        lambda: relative_error(
+    return PreparedCase(
+        calls=calls,
+        check=lambda: relative_error(
             torch, calls[0]()[:CHECK_ROWS], silu_and_mul(sets[0][:CHECK_ROWS].double().cpu())
         ),
-        moved,
         flops=4.0 * rows * width,
+        bytes=float(moved),
     )
 
 
@@ -147,17 +148,8 @@ def _layer(case: Case, bench: KernelContext) -> PreparedCase:
     return PreparedCase(
         calls=[call],
         check=lambda: max(check() for check in checks),
-        tolerance=norm.tolerance,
         flops=2 * norm.flops + rope.flops + activation.flops,
         bytes=2 * norm.bytes + rope.bytes + activation.bytes,
-    )
-
-
-def _prepare_traffic(
-    case: Case, calls: Sequence[Callable[[], Any]], check: Callable[[], float], moved: float, *, flops: float
-) -> PreparedCase:
-    return PreparedCase(
-        calls=calls, check=check, tolerance=case.of_format("tolerance"), flops=flops, bytes=float(moved)
     )
 
 

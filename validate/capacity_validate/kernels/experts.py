@@ -47,7 +47,6 @@ def moe(case: Case, bench: KernelContext) -> PreparedCase:
     return PreparedCase(
         calls=calls,
         check=check,
-        tolerance=case.of_format("tolerance"),
         flops=6.0 * tokens * top_k * hidden * width,
         bytes=distinct * 3.0 * matrix_bytes + tokens * top_k * (hidden + 3 * width) * 2.0,
         capturable=case.variant == "grouped" and grouped_in_one_kernel(torch, bench.device, dtype),

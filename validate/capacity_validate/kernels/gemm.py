@@ -48,7 +48,6 @@ def gemm(case: Case, bench: KernelContext) -> PreparedCase:
     return PreparedCase(
         calls=[call for call, _ in products],
         check=lambda: products[0][1](),
-        tolerance=case.of_format("tolerance"),
         flops=2.0 * m * n * k,
         bytes=float(weight_bytes + activation_bytes + m * n * case.of_format("output_bytes", 2)),
         sustained_s=SUSTAINED_S if case.variant == "sustained" else None,

@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from capacity_validate.fresh_process import CASE_STAGE
-from capacity_validate.session import Session
+from capacity_validate.session import Session, StageResults
 from capacity_validate.stages.checks import collective_stage, memory_stage, technique_stage
 from capacity_validate.stages.model_runs import serving_stage, speculation_stage
-from capacity_validate.stages.stage_result import StageResults
 from capacity_validate.stages.steps import step_stage, unseen_stage
 
 __all__ = ["STAGES", "StageResults", "ValidationStage"]

@@ -9,12 +9,11 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from capacity_validate.capture import GraphCapturer
+from capacity_validate.cases import ON_HOST
 from capacity_validate.collective_times import collective_cases, measure_collectives, rank_counts
-from capacity_validate.findings import ON_HOST
 from capacity_validate.kernels import TRITON
 from capacity_validate.quantizers import quantizer_findings
-from capacity_validate.session import Session
-from capacity_validate.stages.stage_result import StageResults
+from capacity_validate.session import Session, StageResults
 from capacity_validate.stages.steps import make_telemetry
 from capacity_validate.technique_checks import (
     activation_findings,

@@ -15,10 +15,10 @@ from capacity.step.model import StepModel
 from capacity.step.setting import graph_sizes
 from capacity_validate.campaigns import ServingStage, SpeculationStage
 from capacity_validate.capture import GraphCapturer
-from capacity_validate.findings import ON_HOST, Finding
+from capacity_validate.cases import ON_HOST, Finding
 from capacity_validate.model_error import fitted_half
 from capacity_validate.serving_loop import poisson_workload, run_engine
-from capacity_validate.session import Session
+from capacity_validate.session import LoadedRun, Session, StageResults
 from capacity_validate.small_models import cut_layers
 from capacity_validate.speculative_decoding import (
     PROMPT_TOKENS,
@@ -27,7 +27,6 @@ from capacity_validate.speculative_decoding import (
     predicted_speedup,
     run_models,
 )
-from capacity_validate.stages.stage_result import LoadedRun, StageResults
 from capacity_validate.technique_checks import pool_bytes
 from capacity_validate.transformer import GraphedTransformer, Transformer, attention_findings
 

@@ -24,9 +24,8 @@ from capacity_validate.model_error import measured_cases
 from capacity_validate.plausibility import DRIFT, DRIFT_CPU, timing_remarks
 from capacity_validate.profile_match import is_provisional
 from capacity_validate.runner import CaseRunner
-from capacity_validate.session import Session, WholeModel
+from capacity_validate.session import Session, StageResults, WholeModel
 from capacity_validate.small_models import cut_layers, layers_that_fit
-from capacity_validate.stages.stage_result import StageResults
 from capacity_validate.step_inputs import InputRow
 from capacity_validate.telemetry import Telemetry, telemetry_remarks
 from capacity_validate.timing import make_stopwatch
