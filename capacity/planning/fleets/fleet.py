@@ -34,7 +34,7 @@ from capacity.planning.fleets.fleet_records import (
     Layout,
 )
 from capacity.planning.fleets.fleet_space import Split
-from capacity.planning.load.curve import HOURS, day_of
+from capacity.planning.load.day import HOURS, day_of
 from capacity.planning.search.plan_request import PlanRequest
 from capacity.planning.search.snapshot import Progress
 from capacity.planning.space import Candidate, Search
