@@ -1,7 +1,7 @@
 """Components of pages: key metrics, charts and tables with exports, code snippets, and background jobs."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -85,10 +85,12 @@ def draw_replicas(task: Task) -> None:
         st.info(escape_except_code(replace_flags(replicas_text(needed))), icon=":material/dns:")
 
 
-def draw_notes(warnings: Sequence[str]) -> None:
-    for warning in warnings:
+def draw_notes(warnings: Iterable[str]) -> None:
+    """Draw the notes that are not empty."""
+    shown = list(filter(None, warnings))
+    for warning in shown:
         st.caption(f":material/info: {escape_except_code(replace_flags(warning))}")
-    draw_advice(warnings)
+    draw_advice(shown)
 
 
 def draw_chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:

@@ -11,9 +11,10 @@ from capacity.base.output_files import write_file
 from capacity.deployment import Pool
 from capacity.pool.drafting import Speculation, find_speculator
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.report.figures.chart import apply_layout, colour, coordinates, log_axis, new_figure, symbol
+from capacity.report.figures.chart import apply_layout, colour, log_axis, new_figure, symbol
 from capacity.report.figures.picture import draw_picture
 from capacity.report.layout import GIB, token_count_text
+from capacity.report.views.units import read_columns
 from capacity.step import decode_shape
 from capacity.techniques.attention_io import naive_attention, shared_memory_bytes, tiled_attention
 from capacity.techniques.batch_waste import exponential_slot_gain, slot_gain
@@ -47,7 +48,9 @@ def line_chart(
     figure = new_figure()
     for index, (name, line) in enumerate(lines.items()):
         look = {"marker": {"symbol": symbol(index), "size": 6}, "line": {"color": colour(index)}}
-        figure.add_scatter(**coordinates(line), name=name, mode="lines+markers" if log_x else "lines", **look)
+        figure.add_scatter(
+            **read_columns(line, x="0", y="1"), name=name, mode="lines+markers" if log_x else "lines", **look
+        )
     apply_layout(figure, x=x_label, y=y_label)
     if log_x:
         powers = range(math.floor(math.log2(min(points)[0])), math.ceil(math.log2(max(points)[0])) + 1)

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from textwrap import wrap
 
 from capacity.base.latency_metrics import METRICS
-from capacity.base.money import money_text
 from capacity.base.quantity import Quantity
 from capacity.planning.variations.advice import Advice, AdviceList
-from capacity.report.display import STANDARD, round_like
+from capacity.report.display import STANDARD, money_phrase, phrase, round_like
 from capacity.report.views import units
 from capacity.report.views.tornado import CHANGE
 from capacity.report.views.units import Unit, value_at
@@ -41,7 +40,7 @@ def advice_facts(answer: AdviceList, predicted_ms: Mapping[str, Quantity]) -> It
     base, full = answer.base, answer.base.usd_per_request_full
     for metric, seconds in (("ttft", base.ttft_p95_s), ("tpot", base.tpot_p95_s), ("e2el", base.e2e_p95_s)):
         known = predicted_ms.get(f"p95_{metric}_ms")
-        alone = None if seconds is None else round_like(seconds)
+        alone = seconds and round_like(seconds)
         label = f"p95 {METRICS[metric].label}"
         yield Fact(label, alone if known is None else known.scale(1e-3), units.LATENCY)
     yield Fact("Requests/s", base.requests_per_s, units.TIMES, f"{base.failed:,} failed")
@@ -51,7 +50,7 @@ def advice_facts(answer: AdviceList, predicted_ms: Mapping[str, Quantity]) -> It
 def advice_view(answer: AdviceList, *, reasons: bool = False) -> View:
     """Return the view of `advise`; with `reasons`, a table states why changes are not possible."""
     base, full = answer.base, answer.base.usd_per_request_full
-    paid = "" if full is None else f", {money_text(1e3 * full, ',.4f')} per 1,000 requests at full load"
+    paid = money_phrase(", {} per 1,000 requests at full load", full and 1e3 * full, ",.4f")
     return View(
         f"[bold]{answer.deployment}[/bold], {answer.workload}: p95 TTFT {base.ttft_p95_s * 1e3:,.0f} ms, "
         f"p95 E2E {base.e2e_p95_s * 1e3:,.0f} ms{paid}{busiest_window_text(answer.busiest_window)}",
@@ -95,8 +94,10 @@ def _change_names(lines: Iterable[Advice]) -> str:
 
 
 def _change_text(line: Advice) -> str:
-    flags = f"\n[dim]{line.flags}[/dim]" if line.flags else ""
-    failed = f"\n[red]{line.failed:,} requests fail[/red]" if line.failed else ""
+    flags, failed = (
+        phrase("\n[dim]{}[/dim]", line.flags),
+        phrase("\n[red]{:,} requests fail[/red]", line.failed),
+    )
     return f"{line.change}{flags}{failed}"
 
 
@@ -132,10 +133,9 @@ def _chart(answer: AdviceList) -> Bars:
         name="advice",
         title="Effect of changes",
         alt=f"{len(answer.advice)} changes simulated on the same arrivals: {words}.",
-        data={
-            name: {text: getattr(line.effects, path) for text, line in best.items()}
-            for name, path in CHART_CHANGES.items()
-        },
+        data=units.read_series(
+            best.items(), "0", {name: f"1.effects.{path}" for name, path in CHART_CHANGES.items()}
+        ),
         unit=CHANGE,
         axis="change, % (negative is better)",
         note=NO_WHISKERS_NOTE,
@@ -165,4 +165,4 @@ def _records(answer: AdviceList) -> list[dict[str, object]]:
 
 def _three_digits(line: Advice, path: str, scale: float = 1.0) -> float | None:
     value = value_at(line, f"effects.{path}")
-    return None if value is None else round_like(scale * value)
+    return value and round_like(scale * value)

@@ -1,18 +1,27 @@
 """The view of `cost`: the bill, the cost per token, and the comparison with APIs, spot capacity and batch jobs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Iterator, Mapping, Sequence
 
 from capacity.base.money import money_text
 from capacity.base.quantity import Quantity
-from capacity.planning.bills.billing import Bill, BreakEven, LoadCost
+from capacity.planning.bills.billing import Bill, BreakEven
 from capacity.planning.bills.growth import GROWTH_RULE
-from capacity.report.display import join_words, offers_text, verdict_text
+from capacity.report.display import counted, join_words, offers_text, phrase, verdict_text
 from capacity.report.replicas import replicas_text
 from capacity.report.views import units
 from capacity.report.views.drawn_energy import drawn_facts
-from capacity.report.views.units import Unit, dollars, value_at
-from capacity.report.views.view import Bars, Block, Column, Fact, Facts, Table, View
+from capacity.report.views.units import Unit, dollars, mark_unless
+from capacity.report.views.view import (
+    Bars,
+    Block,
+    Column,
+    Fact,
+    Facts,
+    Table,
+    View,
+    known_facts,
+    side_by_side_table,
+)
 from capacity.simulator.verdict import UNSETTLED
 
 Offers = (
@@ -54,7 +63,7 @@ def bill_facts(bill: Bill, offers: Offers = None) -> Iterator[Fact]:
     unsteady = bill.verdict or "" if bill.verdict in UNSETTLED else ""
     why = "cannot serve this load" if unsteady == "overloaded" else unsteady
     month = offers_text(bill.usd_per_month, bill.usd_per_gpu_hour, offers) or "730 h"
-    gpus = f"{bill.billed_gpus} GPU{'s' * (bill.billed_gpus > 1)} at {money_text(bill.usd_per_gpu_hour)}"
+    gpus = f"{counted(bill.billed_gpus, 'GPU')} at {money_text(bill.usd_per_gpu_hour)}"
     for label, value, digits, note in (
         ("Per hour", bill.usd_per_hour, 2, gpus),
         ("Per day", bill.usd_per_day, 2, f"{load.requests_per_day:,.0f} requests {at}"),
@@ -83,14 +92,12 @@ def bill_facts(bill: Bill, offers: Offers = None) -> Iterator[Fact]:
 
 def reason_text(bill: Bill) -> str:
     """Return why the load is served or not, with the simulated value of each missed service level."""
-    window = "" if bill.slo_window is None else f" in the worst window, {bill.slo_window.text}"
+    window = phrase(" in the worst window, {.text}", bill.slo_window)
     missed = ""
-    for level in bill.levels:
-        if not level.met:
-            value = f"{level.attained_fraction:.1%} of requests meet the limit"
-            if level.value_ms is not None:
-                value = f"{level.value_ms:,.0f} ms"
-            missed += f"; {level.slo} is missed ({value}){window}"
+    for level in (level for level in bill.levels if not level.met):
+        value = phrase("{:,.0f} ms", level.value_ms)
+        value = value or f"{level.attained_fraction:.1%} of requests meet the limit"
+        missed += f"; {level.slo} is missed ({value}){window}"
     return f"{bill.verdict_reason or ''}{missed}"
 
 
@@ -136,29 +143,23 @@ def _bill_facts(bill: Bill) -> Iterator[Fact]:
     price = f"{money_text(bill.usd_per_gpu_hour)} per GPU-hour"
     whole = f"{bill.billed_gpus} billed (whole instances), {bill.num_gpus} used"
     yield Fact("price", price, note=f"{bill.tier}: {bill.source}")
-    yield Fact("GPUs", bill.billed_gpus, note="" if bill.billed_gpus == bill.num_gpus else whole)
+    yield Fact("GPUs", bill.billed_gpus, note=whole * (bill.billed_gpus != bill.num_gpus))
     yield Fact("hour", bill.usd_per_hour, dollars(2))
     yield Fact("day", bill.usd_per_day, dollars(2), "24 h, busy or idle")
     yield Fact("month", bill.usd_per_month, dollars(2), "730 h")
     power = "GPU, host and cooling at full use"
     yield Fact("provisioned power", f"{bill.watts / 1e3:,.2f} kW", note=power)
     yield from drawn_facts((bill.served or bill.full).drawn)
-    if bill.co2_g_per_kwh is not None:
-        yield Fact("carbon", f"{bill.co2_g_per_kwh:,.4g} g CO2 per kWh", note="of the electricity")
-    if bill.utilization is not None:
-        yield Fact("utilization", bill.utilization, units.PERCENT, "served load / full load")
+    grid = Unit(after=" g CO2 per kWh", show=lambda number, _: (f"{number.value:,.4g} g CO2 per kWh", ""))
+    carbon = Fact("carbon", bill.co2_g_per_kwh, grid, "of the electricity")
+    used = Fact("utilization", bill.utilization, units.PERCENT, "served load / full load")
+    yield from known_facts([carbon, used])
 
 
 def _load_table(bill: Bill) -> Table:
     loads = {"at this load": bill.served} if bill.served not in (None, bill.full) else {}
     loads["at full load"] = bill.full
-    rows = [row for row in LOAD_ROWS if any(value_at(load, row[1]) is not None for load in loads.values())]
-
-    def figure(load: LoadCost) -> Callable[[tuple[str, str, Unit]], str]:
-        return lambda row: row[2].texts(value_at(load, row[1]))[0]
-
-    columns = [Column(name, figure(load), units.TEXT) for name, load in loads.items()]
-    return Table("Cost per token and request", rows, [Column("", itemgetter(0)), *columns])
+    return side_by_side_table("Cost per token and request", LOAD_ROWS, loads)
 
 
 def _api_table(bill: Bill, compared: Sequence[BreakEven]) -> Table:
@@ -177,7 +178,7 @@ def _api_table(bill: Bill, compared: Sequence[BreakEven]) -> Table:
             Column(f"$ a month {load}", "api_usd_per_month", units.USD_2),
             Column(
                 "break-even, requests/s",
-                lambda api: f"{api.requests_per_s:,.3f}" + " (above capacity)" * (not api.possible),
+                mark_unless("{0.requests_per_s:,.3f}".format, "possible", " (above capacity)"),
                 units.TEXT,
             ),
             Column("requests a month", "requests_per_month", units.COUNT),
@@ -226,9 +227,8 @@ def _batch_api_blocks(bill: Bill) -> Iterator[Block]:
         return
     own = bill.batch_apis[0].own_usd_per_document.scale(1000)
     rented = units.usd(significant=4).texts(own.value)[0]
-    if own.low is not None and own.high is not None:
-        low, high = (Unit(follows="money", significant=3).texts(end)[0] for end in (own.low, own.high))
-        rented += f" ({low} to {high})"
+    ends = [Unit(follows="money", significant=3).texts(end)[0] for end in own.interval or ()]
+    rented += phrase(" ({})", " to ".join(ends))
     yield Table(
         f"Batch APIs; GPUs rented for the job cost {rented} per 1k documents at full load",
         bill.batch_apis,
@@ -236,9 +236,7 @@ def _batch_api_blocks(bill: Bill) -> Iterator[Block]:
             Column("API", "api"),
             Column("discount", "discount"),
             Column("% of list price", "multiple", units.PERCENT_0),
-            Column(
-                "within", lambda api: f"{api.window_hours:g} h" + ", too late" * (not api.in_time), units.TEXT
-            ),
+            Column("within", mark_unless("{0.window_hours:g} h".format, "in_time", ", too late"), units.TEXT),
             Column("$", "usd", units.USD_2),
             Column("$ per 1k", "usd_per_document", Unit(scale=1000, follows="money", significant=4)),
             Column("own cheaper from", "break_even_utilization", Unit(0, 100, "% busy", none="never")),

@@ -8,6 +8,7 @@ from capacity.answers.records import Simulation
 from capacity.base.quantity import Quantity
 from capacity.report.display import join_words
 from capacity.report.views import units
+from capacity.report.views.run_latencies import predicted_facts
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Column, Fact, Panels, Table, View
 
@@ -48,13 +49,11 @@ def splits_view(runs: Mapping[str, Simulation]) -> View:
 def split_facts(run: Simulation) -> list[Fact]:
     """Return the latencies and rates of a split."""
     values = run.to_dict()
-    latencies = {"p95 TTFT": "p95_ttft_ms", "p95 TPOT": "p95_tpot_ms", "p95 E2E": "p95_e2el_ms"}
-    known = {label: run.predicted_ms.get(name) for label, name in latencies.items()}
     completed = f"{values['completed']:,} completed, {values['failed']:,} failed"
     return [
-        *(Fact(label, each and each.scale(1e-3), units.LATENCY) for label, each in known.items()),
-        Fact("Requests/s", values["request_throughput"], units.TIMES, completed),
-        Fact("Output tokens/s", values["output_throughput"]),
+        *predicted_facts(run.predicted_ms, ("p95 TTFT", "p95 TPOT", "p95 E2E")),
+        Fact("Requests/s", values["request_throughput"], units.TIMES, completed, first="Requests/s"),
+        Fact("Output tokens/s", values["output_throughput"], first="Output tokens/s"),
     ]
 
 

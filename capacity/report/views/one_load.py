@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from capacity.answers.attribution import BOUNDS, largest_bound
 from capacity.answers.interval_parts import ExplainedInterval, IntervalPart
 from capacity.answers.records import Attribution, Estimate
+from capacity.base.mappings import omit
 from capacity.base.money import money_text
 from capacity.base.quantity import Quantity
 from capacity.hardware import has_profile
@@ -16,6 +18,7 @@ from capacity.report.display import (
     basis_text,
     join_words,
     offers_text,
+    phrase,
     price_text,
     verdict_text,
     with_relative_interval,
@@ -38,6 +41,8 @@ from capacity.report.views.view import (
     Stack,
     Table,
     View,
+    headline,
+    known_facts,
 )
 
 NO_STATE = "no steady state"
@@ -68,8 +73,7 @@ def estimate_view(answer: Estimate) -> View:
         f"latency {launch.client_latency_s * 1e3:.3g} ms"
     )
     steps = f"prefill is {answer.bound.prefill} bound"
-    if answer.bound.decode is not None:
-        steps += f", decode {answer.bound.decode} bound"
+    steps += phrase(", decode {} bound", answer.bound.decode)
     brief = f"{steps}; --detail shows both steps by operator"
     return View(title, _estimate_blocks(answer), detail=_step_blocks(answer), brief=brief)
 
@@ -79,7 +83,7 @@ def _estimate_blocks(answer: Estimate) -> Iterator[Block]:
         yield verdict_text(answer.verdict, answer.verdict_reason)
         if answer.replicas_needed is not None:
             yield f"needed: {replicas_text(answer.replicas_needed)}"
-    interval = " (90 % interval)" if answer.ttft_s and answer.ttft_s.low is not None else ""
+    interval = " (90 % interval)" * (units.value_at(answer, "ttft_s.interval") is not None)
     yield Facts(f"Prediction{interval}", estimate_facts(answer))
     yield from estimate_charts(answer)
 
@@ -104,9 +108,8 @@ def _step_blocks(answer: Estimate) -> Iterator[Block]:
             title = f"A {phase} step{words}: {attained:,.0f} {ridge}"
             yield step_table(title, getattr(answer.breakdown, phase))
     names = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E latency"}
-    known = {title: (answer.as_found or {}).get(name) for name, title in names.items()}
-    rows = [Fact(title, each, units.LATENCY) for title, each in known.items() if each is not None]
-    yield Facts("If the server's settings and client are unknown (90 % interval)", rows)
+    rows = [Fact(title, (answer.as_found or {}).get(name), units.LATENCY) for name, title in names.items()]
+    yield Facts("If the server's settings and client are unknown (90 % interval)", known_facts(rows))
 
 
 def estimate_facts(answer: Estimate, offers: tuple[float, float] | None = None) -> list[Fact]:
@@ -209,9 +212,9 @@ def _ttft_chart(answer: Estimate, parts: Mapping[str, float]) -> Stack:
 
 
 def explain_headline(answer: Attribution) -> str:
+    """Return model, GPUs, engine, load and lengths in one line."""
     return (
-        f"[bold]{answer.model.name}[/bold] on [bold]{answer.gpu.count} x {answer.gpu.name}[/bold], {answer.engine}, "
-        f"{load_text(answer)}, {answer.input_len:,} tokens in, {answer.output_len:,} out"
+        f"{headline(answer)}, {load_text(answer)}, {answer.input_len:,} tokens in, {answer.output_len:,} out"
     )
 
 
@@ -223,8 +226,8 @@ def explain_view(answer: Attribution) -> View:
 def _explain_tables(answer: Attribution) -> Iterator[Table]:
     bounds = [
         Column("", ""),
-        Column("prefill step", lambda bound: getattr(answer.prefill, bound), units.PERCENT_0),
-        Column("decode step", lambda bound: getattr(answer.decode, bound, None), units.PERCENT_0),
+        Column("prefill step", partial(units.value_at, answer.prefill), units.PERCENT_0),
+        Column("decode step", partial(units.value_at, answer.decode), units.PERCENT_0),
     ]
     yield Table("Where the time goes", BOUNDS, bounds)
     helped = [Column("", "label"), *(Column(name, path, CHANGE) for name, path in MEASURES.items())]
@@ -242,23 +245,21 @@ def explain_charts(answer: Attribution) -> tuple[Drawing, Drawing]:
         name="bounds",
         title="Bottlenecks",
         alt=f"By share of time, {join_words(phrases)}.",
-        data={bound: {name: getattr(shares, bound) for name, shares in phases.items()} for bound in BOUNDS},
+        data=units.read_series(phases.items(), "0", {bound: f"1.{bound}" for bound in BOUNDS}),
         unit=units.PERCENT_0,
         labels="phase",
         axis="% of the step",
     )
     metric = "TTFT" if answer.decode is None else "TPOT"
-    changes = {response.label: getattr(response, metric.lower()) for response in answer.responses}
+    measures = omit(MEASURES, *([] if answer.decode else ["TPOT"]))
+    data = units.read_series(answer.responses, "label", measures)
+    changes = data[metric]
     best = min(changes, key=changes.__getitem__)
     helped = Bars(
         name="what_would_help",
         title="Effect of faster hardware",
         alt=f"Largest effect on {metric}: {best}, {CHANGE.texts(changes[best])[0]}.",
-        data={
-            name: {response.label: getattr(response, path) for response in answer.responses}
-            for name, path in MEASURES.items()
-            if name != "TPOT" or answer.decode is not None
-        },
+        data=data,
         unit=CHANGE,
         labels="resource",
         axis="change, %",

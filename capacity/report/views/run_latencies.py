@@ -1,14 +1,14 @@
 """Latencies of a simulated run with intervals and time breakdown, and the service levels that the run meets."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from capacity.answers.records import Quantity, Simulation
 from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
 from capacity.base.record import make_from
-from capacity.report.display import last_supported_place, number_text, text_and_interval
+from capacity.report.display import last_supported_place, number_text, phrase, text_and_interval
 from capacity.report.views import units
 from capacity.report.views.units import Unit
-from capacity.report.views.view import Block, Column, Table
+from capacity.report.views.view import Block, Column, Fact, Table
 from capacity.simulator.distribution import flatten_latencies
 from capacity.simulator.intervals import Interval
 from capacity.simulator.levels import Goodput, SloLevel
@@ -46,15 +46,24 @@ def latency_text(answer: Simulation, name: str, value_ms: float | None) -> str:
     return number_text(value_ms, places[min(places)] if places else None)
 
 
+def predicted_facts(predicted_ms: Mapping[str, Quantity], labels: Iterable[str]) -> list[Fact]:
+    """Return predicted latencies with their intervals as facts; a label is `Mean TTFT`, or a percentile: `p95 TPOT`."""
+    keys = {metric.label: key for key, metric in METRICS.items()}
+    words = {label: label.lower().split(" ")[0] + f"_{keys[label.split(' ')[1]]}_ms" for label in labels}
+    known = {label: predicted_ms.get(name) for label, name in words.items()}
+    return [
+        Fact(label, each and each.scale(1e-3), units.LATENCY, first=label) for label, each in known.items()
+    ]
+
+
 def mean_intervals(known: Mapping[str, Quantity], what: str) -> Iterator[str]:
     """Return a line with the 90 % intervals of mean TTFT and mean TPOT, if they are known."""
-    shown = [
+    shown = (
         f"mean {label} {text_and_interval(known[name], unit=' ms')[1]}"
         for label, name in MEANS.items()
         if name in known
-    ]
-    if shown:
-        yield f"90 % interval {what}: {', '.join(shown)}"
+    )
+    yield phrase("90 % interval {}: {}", what, ", ".join(shown))
 
 
 def priority_table(answer: Simulation) -> Table:
@@ -154,7 +163,7 @@ def level_table(answer: Simulation) -> Table:
         metric, *percentile, _ = level.slo.split(":")
         return latency_text(answer, f"{[*percentile, 'max'][0]}_{metric}_ms", level.value_ms)
 
-    when = "" if answer.slo_window is None else f" in the worst window: {answer.slo_window.text}"
+    when = phrase(" in the worst window: {.text}", answer.slo_window)
     met = Column("", lambda level: "[green]met[/green]" if level.met else "[red]missed[/red]")
     columns = [Column("", "slo"), Column("value, ms", value, units.TEXT), *ATTAINED_COLUMNS, met]
     return Table(f"Service levels{when}", answer.slos, columns)
