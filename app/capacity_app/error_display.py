@@ -23,11 +23,18 @@ INTERNAL_ERROR = "Internal error of the dashboard. See the server's log for deta
 _LOG = logging.getLogger("capacity_app")
 
 
+class NotReady(Exception):
+    """Ends a section of a page whose answer does not exist yet."""
+
+
 @contextmanager
 def show_errors() -> Iterator[None]:
-    """Show a CapacityError in one line; log every other error and show a generic message."""
+    """Draw a section of a page, which ends at NotReady. Show a CapacityError in one line; log every other error and
+    show a generic message."""
     try:
         yield
+    except NotReady:
+        pass
     except CapacityError as error:
         show_refusal(error)
     except Exception:

@@ -13,10 +13,12 @@ from capacity.answers.records import Quantity
 from capacity.base.command_text import command_line, python_call
 from capacity.base.money import convert_amounts, display_currency, set_display_currency
 from capacity.base.rows import to_csv
-from capacity.report.display import VERDICT_COLOURS
+from capacity.report.display import VERDICT_COLOURS, phrase
 from capacity.report.figures import Chart
+from capacity.report.views.units import value_at
 from capacity.service.jobs import Job, Task
 from capacity_app.error_display import (
+    NotReady,
     draw_advice,
     escape_except_code,
     escape_markdown,
@@ -44,6 +46,11 @@ class Kpi:
     below: str = ""
     number: Quantity | None = None
     help: str | None = None
+
+    @property
+    def value_with_interval(self) -> str:
+        """Return the value; if it has an interval, with the text below it."""
+        return self.value + phrase(" ({})", self.below * (value_at(self.number, "low") is not None))
 
 
 def draw_kpis(row: Sequence[Kpi], *, place: str = "main") -> None:
@@ -114,8 +121,8 @@ def draw_chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
         ) as files:
             if files.open:
                 _chart_files(drawn)
-    points = event["selection"]["points"] if clickable else []
-    return tuple(points[0].get("customdata") or ()) if points else ()
+    clicked = value_at(event, "selection.points.0") if clickable else None
+    return tuple(value_at(clicked, "customdata") or ())
 
 
 def _chart_files(drawn: Chart) -> None:
@@ -210,6 +217,13 @@ class Answer:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     stale: bool = False
     partial: tuple[Any, ...] | None = None
+
+    @property
+    def ready_value(self) -> Any:
+        """Return the value. Raises NotReady without one, which ends this section of the page."""
+        if self.value is None:
+            raise NotReady
+        return self.value
 
     @property
     def current(self) -> Any:

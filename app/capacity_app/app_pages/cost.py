@@ -36,9 +36,7 @@ def draw_day_and_curve(options: dict[str, Any]) -> None:
     }
     curve = ask_in_background(
         "curve", inputs, load, doing="Searching for the highest rate", button="Draw the curve"
-    ).value
-    if curve is None:
-        return
+    ).ready_value
     if curve.highest is not None:
         text = (
             f"Up to {curve.highest.at_confidence:,.2f} requests/s within the SLO at "
@@ -90,6 +88,5 @@ else:
         st.subheader("Sensitivity analysis")
         tornado = ask_in_background(
             "tornado", inputs, options, doing="Varying inputs", button="Draw the tornado"
-        ).value
-        if tornado is not None:
-            views.draw_view(tornado_view(tornado), tornado)
+        ).ready_value
+        views.draw_view(tornado_view(tornado), tornado)

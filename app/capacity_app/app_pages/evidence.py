@@ -29,11 +29,12 @@ st.caption(
 )
 with show_errors():
     asked = {**options, "evidence": True}
-    found = ask_in_background("explain", inputs, asked, doing="Predicting the nearest runs").value
-    if isinstance(found, Attribution):
-        views.show_table(nearest_table(found.evidence))
-        links = dict.fromkeys(f"[{run.source}]({run.url}), {run.date}" for run in found.evidence)
-        st.caption("Sources: " + "; ".join(links))
+    found: Attribution = ask_in_background(
+        "explain", inputs, asked, doing="Predicting the nearest runs"
+    ).ready_value
+    views.show_table(nearest_table(found.evidence))
+    links = dict.fromkeys(f"[{run.source}]({run.url}), {run.date}" for run in found.evidence)
+    st.caption("Sources: " + "; ".join(links))
 st.subheader("All published runs")
 st.caption(
     "This version predicts every run of the built-in list now. The list includes runs that were used to choose "
@@ -41,6 +42,5 @@ st.caption(
 )
 with show_errors():
     task = Task(function="capacity.answers.published_runs:predict_published_runs", reports=True)
-    runs = parts.run_in_background("published", task, doing="Predicting published runs").value
-    if runs is not None:
-        views.draw_view(published_view(runs), runs)
+    runs = parts.run_in_background("published", task, doing="Predicting published runs").ready_value
+    views.draw_view(published_view(runs), runs)

@@ -37,9 +37,8 @@ options = {
 found = ask_in_background(
     "stack", inputs, options, doing="Simulating techniques", button="Try every technique"
 )
-answer: Stack | None = found.value
-if answer is not None:
-    show_figures("stack", inputs, found, stack_facts)
-    st.caption(escape_markdown(f"{answer.deployment}. Naive: {answer.naive_flags}"))
-    titles = charted_figures(answer)
-    views.draw_view(stack_view(answer, state.segments("Chart", "stack_of", titles, titles[0])), answer)
+answer: Stack = found.ready_value
+show_figures("stack", inputs, found, stack_facts)
+st.caption(escape_markdown(f"{answer.deployment}. Naive: {answer.naive_flags}"))
+titles = charted_figures(answer)
+views.draw_view(stack_view(answer, state.segments("Chart", "stack_of", titles, titles[0])), answer)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from capacity.base.latency_metrics import METRICS
 from capacity.report.views import units
-from capacity.report.views.units import Unit, value_at
-from capacity.report.views.view import Block, Column, Curves, Stack, Table, View
+from capacity.report.views.units import Unit
+from capacity.report.views.view import Block, Curves, Stack, View, side_by_side_table
 from capacity.workload import parse_slos
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 LOADS = 80  # points of the chart of cost against load
 MAX_LOAD = 2.0  # times the load of the question
 LIMITS_SHOWN = 2.0  # times the limit, at the top of the charts of latency
-MISSING = "-"
 
 
 THREE_DIGITS = Unit(significant=3)
@@ -54,13 +53,11 @@ def _blocks(answer: DeploymentComparison) -> Iterator[Block]:
             f"{each.text(each.per_request)}"
         )
     changes = {each.second: each for each in answer.differences}
-    records = [
-        {"side": side, "change": changes.get(side.name), "full": _usd_per_1000(side)} for side in answer.sides
-    ]
-    rows = [(label, *(_text(value_at(each, path), unit) for each in records)) for label, path, unit in ROWS]
-    columns = [Column(name, str(at)) for at, name in enumerate(("", *(side.name for side in answer.sides)))]
-    shown = [row for row in rows if set(row[1:]) != {MISSING}]
-    yield Table("Sides at equal served load", shown, columns, name="sides_at_equal_load")
+    records = {
+        side.name: {"side": side, "change": changes.get(side.name), "full": _usd_per_1000(side)}
+        for side in answer.sides
+    }
+    yield side_by_side_table("Sides at equal served load", ROWS, records, units.WORDS, "sides_at_equal_load")
     yield _frontier(answer)
     yield from _levels(answer)
     if any(side.needed and side.price for side in answer.sides):
@@ -70,10 +67,6 @@ def _blocks(answer: DeploymentComparison) -> Iterator[Block]:
 
 def _usd_per_1000(side: ComparedSide) -> float | None:
     return 1000 * float(side.usd_per_request_at()) if side.needed and side.price else None
-
-
-def _text(value: object, unit: Unit) -> str:
-    return unit.texts(value)[0] if value else MISSING
 
 
 def _series(side: ComparedSide) -> str:
@@ -160,10 +153,9 @@ def _memory(answer: DeploymentComparison) -> Stack:
         name="sides_memory",
         title="Memory of one GPU",
         alt="Bytes of one GPU by use, for each side.",
-        data={
-            name.replace("_", " "): {side.name: side.memory_bytes.get(name, 0) for side in answer.sides}
-            for name in parts
-        },
+        data=units.read_series(
+            answer.sides, "name", {name.replace("_", " "): f"memory_bytes.{name}" for name in parts}
+        ),
         unit=units.GIB,
         labels="side",
         axis="{memory} on one GPU",
