@@ -76,8 +76,11 @@ _SHOWN = {  # by verdict colour
 }
 
 
-def draw_verdict(judgement: str, text: str) -> None:
-    """Draw `text` in a box with the colour and icon of a steady-state verdict `judgement`, such as `stable`."""
+def draw_verdict(judgement: str | None, text: str) -> None:
+    """Draw `text` in a box with the colour and icon of a steady-state verdict `judgement`, such as `stable`; draw
+    nothing without a verdict."""
+    if judgement is None:
+        return
     show, icon = _SHOWN[VERDICT_COLOURS[judgement]]
     show(escape_except_code(replace_flags(text)), icon=icon)
     draw_advice([text])

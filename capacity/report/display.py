@@ -95,8 +95,10 @@ VERDICT_COLOURS: dict[str, VerdictColour] = {
 }
 
 
-def verdict_text(judgement: str, reason: str | None) -> str:
-    """Return a verdict with markup for its colour, followed by its reason."""
+def verdict_text(judgement: str | None, reason: str | None) -> str:
+    """Return a verdict with markup for its colour, followed by its reason; empty without a verdict."""
+    if judgement is None:
+        return ""
     colour = VERDICT_COLOURS[judgement]
     return f"[{colour}]{judgement}[/{colour}]: {reason or ''}"
 

@@ -1,7 +1,6 @@
 """Tables of `plan`: the ranking, its service levels, the Pareto fronts, and the rejected candidates with reasons."""
 
 import math
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
@@ -10,6 +9,7 @@ from typing import NamedTuple
 
 from capacity.answers.records import Quantity
 from capacity.base.latency_metrics import METRICS
+from capacity.deployment.command_words import wrap_command
 from capacity.planning.evaluation.slo_evaluation import FAILED_LATENCY_S, Evaluation, Level, WindowLevels
 from capacity.planning.fleets.fleet_records import FleetPlan
 from capacity.planning.records import KINDS, Conditional, LaunchLine, Plan, Ranked, Remedy
@@ -26,7 +26,6 @@ CONDITIONAL_HEADING = (
     "Cheaper, but only under the conditions shown (name an option explicitly to search with it)"
 )
 REMEDIES_HEADING = "Changes that suffice"
-COMMAND_WIDTH = 96
 OBJECTIVE_FORMATS: Mapping[str, Callable[[float], str]] = {
     "cost": partial(money_phrase, "{}/h"),
     "gpus": "{:g} GPUs".format,
@@ -206,22 +205,6 @@ def launch_scope_text(line: LaunchLine) -> str:
     """Return which replicas start with this command: `each of 4 decode replicas`."""
     replicas = counted(line.replicas, replica_noun(line.role))
     return f"each of {replicas}" if line.replicas > 1 else replicas
-
-
-def wrap_command(command: str) -> list[str]:
-    """Wrap a shell command to lines of `COMMAND_WIDTH`; a flag and its value stay on one line."""
-    groups: list[str] = []
-    for word in shlex.split(command):
-        text = shlex.quote(word)
-        alone = not groups or word.startswith("-") or not groups[-1].startswith("-") or " " in groups[-1]
-        groups = [*groups, text] if alone else [*groups[:-1], f"{groups[-1]} {text}"]
-    lines: list[str] = []
-    for group in groups:
-        if lines and len(lines[-1]) + len(group) + 3 <= COMMAND_WIDTH:
-            lines[-1] += f" {group}"
-        else:
-            lines.append(f"  {group}" if not lines else f"    {group}")
-    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
 def gpus_text(answer: Ranked) -> str:

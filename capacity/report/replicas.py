@@ -29,6 +29,11 @@ def replicas_text(answer: ReplicasNeeded) -> str:
     return f"no number of replicas meets {levels} ({answer.reason}){phrase('; without these limits: {}', stable)}"
 
 
+def needed_text(answer: ReplicasNeeded | None) -> str:
+    """Return a line on the replicas that serve the load; empty if they were not computed."""
+    return "" if answer is None else f"needed: {replicas_text(answer)}"
+
+
 def count_text(count: ReplicaCount) -> str:
     """Return replicas, GPUs and $ per month as text."""
     gpus = counted(count.num_gpus, "GPU")

@@ -11,6 +11,7 @@ import streamlit as st
 
 from capacity.base.mappings import select
 from capacity.deployment import Traffic
+from capacity.deployment.command_words import wrap_command
 from capacity.planning.records import Plan
 from capacity.planning.search.snapshot import Snapshot
 from capacity.report.display import money_phrase
@@ -25,7 +26,6 @@ from capacity.report.plan import (
     ranked_table,
     rejected_table,
     remedy_text,
-    wrap_command,
 )
 from capacity.report.plan_files import write_plan_files
 from capacity.report.plan_summary import plan_facts

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from capacity.base.money import money_text
 from capacity.base.quantity import Quantity
-from capacity.planning.bills.billing import Bill, BreakEven
+from capacity.planning.bills.batch_api import IdleJob
+from capacity.planning.bills.billing import BatchJob, Bill, BreakEven, SpotCost
 from capacity.planning.bills.growth import GROWTH_RULE
-from capacity.report.display import counted, join_words, offers_text, phrase, verdict_text
-from capacity.report.replicas import replicas_text
+from capacity.report.display import counted, join_phrases, join_words, offers_text, phrase, verdict_text
+from capacity.report.replicas import needed_text
 from capacity.report.views import units
 from capacity.report.views.drawn_energy import drawn_facts
 from capacity.report.views.units import Unit, dollars, mark_unless
@@ -19,6 +20,7 @@ from capacity.report.views.view import (
     Facts,
     Table,
     View,
+    blocks_if_known,
     known_facts,
     side_by_side_table,
 )
@@ -104,13 +106,10 @@ def reason_text(bill: Bill) -> str:
 def bill_view(bill: Bill, offers: Offers = None) -> View:
     """Return the view of `cost`; whiskers in its charts span the cheapest to the most expensive of `offers`."""
     title = f"[bold]{bill.deployment}[/bold]"
-    if bill.verdict is not None:
-        title += f"\n{verdict_text(bill.verdict, reason_text(bill))}"
-        if bill.needed is not None:
-            title += f"\nneeded: {replicas_text(bill.needed)}"
+    lines = (title, verdict_text(bill.verdict, reason_text(bill)), needed_text(bill.needed))
     facts = {fact.label: fact for fact in bill_facts(bill, offers)}
     main = [facts[label] for label in ("Per month", "$ per 1M output", "Utilization")]
-    return View(title, _blocks(bill, offers), main=main)
+    return View(join_phrases(*lines, separator="\n"), _blocks(bill, offers), main=main)
 
 
 def _blocks(bill: Bill, offers: Offers) -> Iterator[Block]:
@@ -122,17 +121,10 @@ def _blocks(bill: Bill, offers: Offers) -> Iterator[Block]:
     yield _load_table(bill)
     if compared:
         yield _api_table(bill, compared)
-    yield from _spot_and_job_facts(bill)
+    yield Facts("On spot capacity", list(blocks_if_known(_spot_facts, bill.spot)))
+    yield Facts("Batch job at full load", list(blocks_if_known(_job_facts, bill.job)))
     yield from _batch_api_blocks(bill)
-    if bill.idle is not None:
-        idle = bill.idle
-        rows = [
-            Fact("idle hours", f"{idle.hours_per_day:g} a day", note=f"{idle.hours:,.2f} h of work"),
-            Fact("finished after", f"{idle.days:,.2f} days", note="in time" if idle.in_time else "too late"),
-            Fact("energy", f"{idle.kwh:,.1f} kWh", note="additional"),
-            Fact("bill for these hours", idle.usd_paid_anyway, dollars(2), "already paid for"),
-        ]
-        yield Facts("Batch job in the idle hours of these GPUs", rows)
+    yield Facts("Batch job in the idle hours of these GPUs", list(blocks_if_known(_idle_facts, bill.idle)))
     if bill.growth:
         yield _growth_table(bill)
         yield f"growth: {GROWTH_RULE}"
@@ -200,26 +192,31 @@ def _growth_table(bill: Bill) -> Table:
     return Table(f"Growing load, {len(months)} months: {money_text(months[-1].total_usd)}", months, columns)
 
 
-def _spot_and_job_facts(bill: Bill) -> Iterator[Facts]:
-    """Return facts of the cost on spot capacity and of the cost of a batch job, if they were requested."""
-    if bill.spot is not None:
-        spot = bill.spot
-        hourly = f"{money_text(spot.usd_per_hour_for_same_capacity)} an hour"
-        rows = [
-            Fact("useful time", spot.useful_fraction, units.PERCENT, "the rest is lost to restarts"),
-            Fact("useful hour", spot.usd_per_useful_hour, dollars(2)),
-            Fact("same capacity", f"{spot.replicas_for_same_capacity} replicas", note=hourly),
-        ]
-        yield Facts("On spot capacity", rows)
-    if bill.job is not None:
-        job = bill.job
-        rows = [
-            Fact("documents", job.documents, note=f"in {job.deadline_hours:g} h"),
-            Fact("replicas", job.replicas, note=f"{job.gpus} GPUs, {job.billed_gpus} billed"),
-            Fact("time", f"{job.hours:,.2f} h", note=f"{job.gpu_hours:,.2f} GPU-hours"),
-            Fact("bill", job.usd, dollars(2), f"{money_text(job.usd_per_document, '.6f')} a document"),
-        ]
-        yield Facts("Batch job at full load", rows)
+def _spot_facts(spot: SpotCost) -> list[Fact]:
+    hourly = f"{money_text(spot.usd_per_hour_for_same_capacity)} an hour"
+    return [
+        Fact("useful time", spot.useful_fraction, units.PERCENT, "the rest is lost to restarts"),
+        Fact("useful hour", spot.usd_per_useful_hour, dollars(2)),
+        Fact("same capacity", f"{spot.replicas_for_same_capacity} replicas", note=hourly),
+    ]
+
+
+def _job_facts(job: BatchJob) -> list[Fact]:
+    return [
+        Fact("documents", job.documents, note=f"in {job.deadline_hours:g} h"),
+        Fact("replicas", job.replicas, note=f"{job.gpus} GPUs, {job.billed_gpus} billed"),
+        Fact("time", f"{job.hours:,.2f} h", note=f"{job.gpu_hours:,.2f} GPU-hours"),
+        Fact("bill", job.usd, dollars(2), f"{money_text(job.usd_per_document, '.6f')} a document"),
+    ]
+
+
+def _idle_facts(idle: IdleJob) -> list[Fact]:
+    return [
+        Fact("idle hours", f"{idle.hours_per_day:g} a day", note=f"{idle.hours:,.2f} h of work"),
+        Fact("finished after", f"{idle.days:,.2f} days", note="in time" if idle.in_time else "too late"),
+        Fact("energy", f"{idle.kwh:,.1f} kWh", note="additional"),
+        Fact("bill for these hours", idle.usd_paid_anyway, dollars(2), "already paid for"),
+    ]
 
 
 def _batch_api_blocks(bill: Bill) -> Iterator[Block]:

@@ -50,6 +50,8 @@ def fleet_facts(plan: FleetPlan) -> list[Fact]:
     )
     spare = [pool.spare_replicas for pool in best.pools]
     reserve = f"{' + '.join(map(str, spare))} replicas in reserve" if any(spare) else "no reserve"
+    spent = units.value_at(day, "scaled_usd_per_day")
+    note = money_phrase("{} with the peak fleet around the clock", units.value_at(day, "fixed_usd_per_day"))
     facts = [
         Fact("To use", layout_text(best), units.TEXT, f"{plan.confidence:.0%} confidence"),
         Fact("Threshold", threshold_text(best), units.TEXT, which),
@@ -57,10 +59,8 @@ def fleet_facts(plan: FleetPlan) -> list[Fact]:
         Fact("Per hour", best.usd_per_hour, units.usd(2), "reserve included"),
         Fact("$ per 1k requests", best.usd_per_request, units.USD_PER_1K, "at this traffic"),
         Fact("Saved", plan.saved, units.PERCENT, "compared with one pool"),
+        Fact("A day", spent if note else None, units.usd(2), note),
     ]
-    if day is not None and day.fixed_usd_per_day is not None:
-        note = f"{money_text(day.fixed_usd_per_day)} with the peak fleet around the clock"
-        facts.append(Fact("A day", day.scaled_usd_per_day, units.usd(2), note))
     return known_facts(facts)
 
 
@@ -71,8 +71,8 @@ def fleet_view(plan: FleetPlan, *, detail: bool = True) -> View:
 
 def _blocks(plan: FleetPlan, detail: bool) -> Iterator[Block]:
     best = plan.best
-    if not plan.proved:
-        yield "[yellow]not proved:[/yellow] the search ended early; cheaper fleets may exist"
+    early = "[yellow]not proved:[/yellow] the search ended early; cheaper fleets may exist"
+    yield early * (not plan.proved)
     if best is None:
         yield f"no fleet meets the SLO (--max-pools {plan.max_pools}):"
     else:
@@ -87,8 +87,8 @@ def _blocks(plan: FleetPlan, detail: bool) -> Iterator[Block]:
 def _best_blocks(plan: FleetPlan, best: Layout, detail: bool) -> Iterator[Block]:
     """Return the blocks on the best fleet: what to rent, routing, effect of more pools, simulation of all pools."""
     bill = money_phrase(": {}/h", best.usd_per_hour)
-    if best.usd_per_request is not None:
-        bill += f", {units.USD_PER_1K.texts(best.usd_per_request)[0]} per 1k requests"
+    per_request = best.usd_per_request
+    bill += phrase(", {} per 1k requests", per_request and units.USD_PER_1K.texts(per_request)[0])
     yield f"[bold]Use {layout_text(best)}[/bold]{bill}"
     yield from _routing_lines(plan, best)
     yield from _more_pools_lines(plan, best)

@@ -16,6 +16,7 @@ from capacity.report.display import (
     STANDARD,
     Units,
     basis_text,
+    join_phrases,
     join_words,
     offers_text,
     phrase,
@@ -24,7 +25,7 @@ from capacity.report.display import (
     with_relative_interval,
 )
 from capacity.report.figures.estimates import PHASES, Phase, roofline_chart, step_chart, step_table
-from capacity.report.replicas import replicas_text
+from capacity.report.replicas import needed_text
 from capacity.report.subject import load_text
 from capacity.report.views import units
 from capacity.report.views.drawn_energy import drawn_facts
@@ -41,6 +42,7 @@ from capacity.report.views.view import (
     Stack,
     Table,
     View,
+    blocks_if_known,
     headline,
     known_facts,
 )
@@ -79,10 +81,8 @@ def estimate_view(answer: Estimate) -> View:
 
 
 def _estimate_blocks(answer: Estimate) -> Iterator[Block]:
-    if answer.verdict is not None:
-        yield verdict_text(answer.verdict, answer.verdict_reason)
-        if answer.replicas_needed is not None:
-            yield f"needed: {replicas_text(answer.replicas_needed)}"
+    yield verdict_text(answer.verdict, answer.verdict_reason)
+    yield needed_text(answer.replicas_needed)
     interval = " (90 % interval)" * (units.value_at(answer, "ttft_s.interval") is not None)
     yield Facts(f"Prediction{interval}", estimate_facts(answer))
     yield from estimate_charts(answer)
@@ -123,10 +123,8 @@ def estimate_facts(answer: Estimate, offers: tuple[float, float] | None = None) 
         *([Fact("  parts", "", note=", ".join(parts))] if parts else []),
         Fact("TPOT", answer.tpot_s, units.LATENCY, missing=single, first="TPOT"),
         Fact("E2E latency", answer.e2e_s, units.DURATION, missing=NO_STATE, first="E2E latency"),
-        *(
-            Fact(title, each, units.LATENCY, first=title)
-            for title, each in answer.further_latencies.items()
-            if each
+        *known_facts(
+            Fact(title, each, units.LATENCY, first=title) for title, each in answer.further_latencies.items()
         ),
         Fact("output tokens/s", answer.output_tokens_per_s, units.RATE, first="Output tokens/s"),
         Fact("  per GPU", per_gpu, units.RATE, first="per GPU"),
@@ -134,7 +132,7 @@ def estimate_facts(answer: Estimate, offers: tuple[float, float] | None = None) 
         _request_rate_fact(answer),
         *_in_flight_facts(answer),
         Fact("KV capacity", answer.kv_capacity_tokens, units.NUM_TOKENS, answer.kv_cache_dtype),
-        *([] if answer.cost is None else _cost_facts(answer, answer.cost, offers)),
+        *blocks_if_known(partial(_cost_facts, answer, offers), answer.cost),
         Fact(
             "provisioned energy",
             with_relative_interval(joules, answer.output_tokens_per_s),
@@ -174,10 +172,10 @@ def _in_flight_facts(answer: Estimate) -> list[Fact]:
     return rows
 
 
-def _cost_facts(answer: Estimate, cost: CostEstimate, offers: tuple[float, float] | None) -> list[Fact]:
+def _cost_facts(answer: Estimate, offers: tuple[float, float] | None, cost: CostEstimate) -> list[Fact]:
     """Return the facts of the cost; without a steady state, the reason replaces the price per token."""
     by_offers = offers_text(cost.usd_per_month, cost.usd_per_gpu_hour, offers)
-    month_note = "; ".join(filter(None, ("730 h", by_offers)))
+    month_note = join_phrases("730 h", by_offers)
     output, input_unit, full = answer.usd_per_million_output_tokens, USD_BY_SHARE, ""
     unserved = unpriced = None
     if answer.ttft_s is None:
@@ -239,7 +237,8 @@ def _explain_tables(answer: Attribution) -> Iterator[Table]:
 
 def explain_charts(answer: Attribution) -> tuple[Drawing, Drawing]:
     """Return two charts: the bottlenecks of a prefill and a decode step, and the effect of more of each resource."""
-    phases = {"prefill": answer.prefill} | ({"decode": answer.decode} if answer.decode else {})
+    known = {"prefill": answer.prefill, "decode": answer.decode}
+    phases = {name: shares for name, shares in known.items() if shares is not None}
     phrases = [f"{name} is {largest_bound(shares)}-bound" for name, shares in phases.items()]
     bounds = Stack(
         name="bounds",
@@ -291,4 +290,4 @@ def _parts_table(title: str, within: str, parts: Sequence[IntervalPart]) -> Tabl
         Column("explanation", "what"),
         Column("narrowed by", "narrowed_by", Unit(left=True, none="")),
     ]
-    return Table(f"{title}, 90 % interval {within}" if within else title, parts, columns)
+    return Table(title + phrase(", 90 % interval {}", within), parts, columns)

@@ -49,6 +49,7 @@ from capacity.report.views.view import (
     Stack,
     Table,
     View,
+    blocks_if_known,
     known_facts,
 )
 from capacity.simulator.verdict import UNSETTLED
@@ -88,10 +89,8 @@ def simulation_view(answer: Simulation) -> View:
 
 def _blocks(answer: Simulation) -> Iterator[Block]:
     values, run, verdict = answer.to_dict(), answer.run, answer.verdict
-    if run.status != "complete":
-        yield f"[red]{run.status}:[/red] {run.reason}"
-    if verdict is not None:
-        yield verdict_text(verdict.verdict, verdict.reason)
+    yield f"[red]{run.status}:[/red] {run.reason}" * (run.status != "complete")
+    yield verdict_text(units.value_at(verdict, "verdict"), units.value_at(verdict, "reason"))
     yield Facts("Served", served_facts(answer))
     yield from _pool_blocks(answer)
     yield latency_table("Latency, ms", lambda name: latency_text(answer, name, values[name]))
@@ -101,16 +100,14 @@ def _blocks(answer: Simulation) -> Iterator[Block]:
         means = answer.replications.metrics
         title = f"Mean of {len(answer.replications.seeds)} runs, ms (95 % interval)"
         yield latency_table(title, lambda name: plus_minus_text(means[name]))
-    if answer.goodput is not None:
-        yield goodput_table(answer.goodput)
+    yield goodput_table(answer.goodput)
     yield level_table(answer)
     yield from run_charts({"this run": answer})
 
 
 def _detail_blocks(answer: Simulation) -> Iterator[Block]:
     yield from mean_intervals(answer.as_found_ms, "if the server's settings and client are unknown")
-    if answer.time_parts is not None:
-        yield time_parts_table(answer, answer.time_parts)
+    yield time_parts_table(answer)
     bounds = [
         each
         for each in answer.step_bounds
@@ -168,7 +165,7 @@ def served_facts(answer: Simulation) -> list[Fact]:
         Fact("preemptions", values["preemptions"], note=again),
         Fact("prefix cache hits", hits, HIT_RATE, "of prompt tokens", missing="of prompt tokens"),
         *_tier_facts(answer),
-        *([] if answer.cost is None else _cost_facts(answer, answer.cost)),
+        *blocks_if_known(partial(_cost_facts, answer), answer.cost),
         *drawn_facts(answer.drawn_energy),
     ]
     if ranks:

@@ -37,7 +37,7 @@ LOGARITHMIC = ("ttft", "price")
 
 def load_sweep_view(answer: LoadSweep, chosen: float | None = None) -> View:
     """Return the view of a load sweep: table by load, saturation point, and charts that mark the load `chosen`."""
-    place = f"{answer.num_gpus} x {answer.gpu}" if answer.num_gpus > 1 else answer.gpu
+    place = f"{answer.num_gpus} x {answer.gpu}".removeprefix("1 x ")
     title = (
         f"[bold]{answer.model}[/bold] on [bold]{place}[/bold], {answer.engine}, {answer.input_len:,} tokens in, "
         f"{answer.output_len:,} out, over {LOAD_WORDS[answer.over]}"
@@ -167,7 +167,7 @@ def _highest_facts(answer: Curve) -> list[Fact]:
         interval = f"{highest.sampling_low:,.3g} to {highest.sampling_high:,.3g}"
         note = f"90 % interval of the predicted rate, over {highest.replications} resampled arrival traces"
         rows.append(Fact("resampled traffic", interval, note=note))
-    note = f"{answer.requests_per_user_hour:g} requests per hour and user"
+    note = phrase("{:g} requests per hour and user", answer.requests_per_user_hour)
     return [*rows, *known_facts([Fact("users", answer.users, note=note)])]
 
 

@@ -91,16 +91,14 @@ def priority_table(answer: Simulation) -> Table:
     return Table("By priority, ms", rows, [Column("", "class"), *counts, *latencies])
 
 
-def time_parts_table(answer: Simulation, parts: Mapping[str, Mapping[str, float]]) -> Table:
+def time_parts_table(answer: Simulation) -> Table:
     """Return a table of the components of mean latency, for all requests and for the slowest 5 %."""
     unit = Unit(show=lambda number, _: (number_text(number.value, answer.mean_ttft_ms), ""))
-    names = [name for name in parts["mean_ms"] if any(part[name] for part in parts.values())]
-    rows = [
-        {"requests": "all requests", **parts["mean_ms"]},
-        {"requests": "slowest 5 %", **parts["slowest_mean_ms"]},
-    ]
-    columns = [Column("", "requests"), *(Column(name, name, unit) for name in names)]
-    return Table("Where the time goes, ms", rows, columns)
+    parts = answer.time_parts or {}
+    groups = {"all requests": parts.get("mean_ms", {}), "slowest 5 %": parts.get("slowest_mean_ms", {})}
+    names = [name for name in groups["all requests"] if any(part[name] for part in groups.values())]
+    columns = [Column("", "0"), *(Column(name, f"1.{name}", unit) for name in names)]
+    return Table("Where the time goes, ms", list(groups.items()) if names else [], columns)
 
 
 def steady_state_blocks(answer: Simulation) -> Iterator[Block]:
@@ -149,11 +147,11 @@ def _ends_text(spread: Quantity, digits: int, after: str = "") -> str:
     return " to ".join("?" if end is None else number_text(end, spread, digits) + after for end in ends)
 
 
-def goodput_table(goodput: Goodput) -> Table:
+def goodput_table(goodput: Goodput | None) -> Table:
     """Return a table of the requests per second within all limits, and the share of requests within each limit."""
     rate = Column("requests/s", lambda level: getattr(level, "requests_per_s", None), Unit(2, none=""))
     columns = [Column("", lambda level: getattr(level, "slo", "all")), rate, *ATTAINED_COLUMNS]
-    return Table("Goodput", [*goodput.limits, goodput], columns)
+    return Table("Goodput", [] if goodput is None else [*goodput.limits, goodput], columns)
 
 
 def level_table(answer: Simulation) -> Table:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from capacity.base.quantity import Quantity
 from capacity.report.display import STANDARD, Units, phrase
@@ -11,6 +11,10 @@ from capacity.report.views.units import COUNT, TEXT, WORDS, Path, Unit, value_at
 if TYPE_CHECKING:
     from capacity.report.figures.chart import Chart
     from capacity.workload.windows import Window
+
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 class Fact(NamedTuple):
@@ -203,6 +207,11 @@ class View(NamedTuple):
     notes: Sequence[str] = ()
     screen: Iterable[Block] = ()
     main: Sequence[Fact] = ()
+
+
+def blocks_if_known(make: Callable[[T], Iterable[S]], value: T | None) -> Iterable[S]:
+    """Return the blocks or facts that `make` returns for a value; none if the value is None."""
+    return () if value is None else make(value)
 
 
 def list_with_heading(heading: str, lines: Iterable[str], indent: str = "  ") -> list[str]:
