@@ -1,6 +1,5 @@
 """Frontier view of the Estimate page: several deployments in one chart, with a link to each."""
 
-from html import escape
 from typing import Any
 
 import streamlit as st
@@ -14,6 +13,7 @@ from capacity.report.views.frontier import frontier_facts, frontier_tables
 from capacity.report.views.units import value_at
 from capacity.report.views.view import View
 from capacity_app import parts, state, views
+from capacity_app.error_display import link_html
 from capacity_app.pages import LOOP, THIS_LOAD
 from capacity_app.questions import ask_in_background
 from capacity_app.state import AS_PUBLISHED, Inputs
@@ -69,7 +69,7 @@ def _draw_best_points(found: Frontier, tpot_s: float) -> None:
 
 
 def _point_link(line: FrontierLine, point: LoadPoint) -> str:
-    """Return an HTML link to the deployment at this load; streamlit's own links do not set URL-bound widgets."""
+    """Return an HTML link to the deployment at this load."""
     href = state.link_to(
         "estimate",
         gpu=line.gpu,
@@ -80,5 +80,4 @@ def _point_link(line: FrontierLine, point: LoadPoint) -> str:
         concurrency=int(point.load),
         view=THIS_LOAD,
     )
-    words = f"Open {line.label}, {point.load:,.0f} in flight"
-    return f'<a style="color: inherit" href="{escape(href)}">{escape(words)}</a>'
+    return link_html(href, f"Open {line.label}, {point.load:,.0f} in flight")

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
-from html import escape
 from typing import Any
 
 import streamlit as st
@@ -19,7 +18,7 @@ from capacity.report.display import join_phrases, phrase
 from capacity.report.views.diff import diff_view
 from capacity.service.jobs import Task
 from capacity_app import parts, views
-from capacity_app.error_display import NotReady, escape_markdown, show_errors
+from capacity_app.error_display import NotReady, escape_markdown, link_html, show_errors
 from capacity_app.side import Side as Side
 from capacity_app.side import read_side
 from capacity_app.state import OWN_MODEL, SIDES, WIDGETS, Inputs, link_to
@@ -139,7 +138,7 @@ def _draw_verdict(asked: Sequence[Side], current: Side, ask: Ask, slo: tuple[str
     answer = compare_in_background(compared, current.traffic, slo)
     served = all(side.needed for side in answer.sides)
     parts.draw_verdict("stable" if served else "saturated", answer.verdict)
-    st.html(f'<a style="color: inherit" href="{escape(link_to("deployments"))}">Charts of all sides</a>')
+    st.html(link_html(link_to("deployments"), "Charts of all sides"))
 
 
 def compare_in_background(
@@ -247,9 +246,8 @@ def settings_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
 
 
 def _setting_text(value: Any) -> str:
-    if value is None:
-        return "the default"
-    return " + ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    values = value if isinstance(value, (list, tuple)) else (value,)
+    return " + ".join("the default" if each is None else str(each) for each in values)
 
 
 def _show_all_sides(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[parts.Kpi]]) -> None:

@@ -7,6 +7,7 @@ from capacity.report.display import phrase
 from capacity.workload import trace_titles
 from capacity_app import dropped_files, example_files, state
 from capacity_app.example_files import read_files
+from capacity_app.pages import LOOP, RATE
 from capacity_app.state import Inputs
 from capacity_app.widgets import draw_fields, widget_row
 
@@ -45,6 +46,15 @@ def draw_service_levels(page: str) -> tuple[str, ...]:
         e2e_s = state.number("E2E limit, s", f"{page}_e2e", None, 0.001, 1e6, width=150, **e2e)
     whole = phrase("e2el:{}:{:.15g}s", at, e2e_s)
     return tuple(filter(None, (f"ttft:{at}:{ttft_ms:.15g}ms", f"tpot:{at}:{tpot_ms:.15g}ms", whole)))
+
+
+def draw_loop_or_rate(inputs: Inputs, key: str, help: str) -> Keywords:
+    """Draw the choice between a closed loop and arrivals at a rate, and return the load as a keyword argument."""
+    loads: dict[str, Keywords] = {
+        LOOP: {"concurrency": inputs.concurrency},
+        RATE: {"request_rate": inputs.request_rate},
+    }
+    return loads[state.segments("Load type", key, tuple(loads), LOOP, help=help)]
 
 
 def draw_traffic(inputs: Inputs) -> Keywords:

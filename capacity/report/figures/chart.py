@@ -14,6 +14,7 @@ from capacity.report.display import join_words
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 PATTERNS = ("", "/", "x", ".", "-", "|")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 MODE_BAR = 40  # pixels above the plot, for the tools
 listed = join_words
 NEUTRAL = "#8a8a8a"  # visible on black and on white

@@ -10,7 +10,9 @@ from capacity.answers.load_point import LoadPoint
 from capacity.answers.published_runs import measured_runs
 from capacity.answers.records import Quantity
 from capacity.base.money import convert_amounts
+from capacity.report.display import phrase
 from capacity.report.figures.chart import (
+    DASHES,
     NEUTRAL,
     Chart,
     apply_layout,
@@ -27,7 +29,6 @@ from capacity.report.views.units import group_by, read_columns, value_at
 from capacity.report.views.view import Column, Table
 
 MARK = "*"
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 COLOURS = "Cividis"  # scale of prices, readable for colour-blind users
 
 
@@ -92,20 +93,15 @@ class PlottedPoint(NamedTuple):
     price: float | None
 
     @property
-    def prices(self) -> list[float]:
-        """Return the price in a list; an empty list without a price."""
-        return [] if self.price is None else [self.price]
-
-    @property
     def hover_text(self) -> str:
         """Return the text that appears when the pointer is over the point."""
         lines = [
             f"<b>{self.place.line.label}</b>, {self.place.point.load:,.0f} in flight",
             f"{text_with_interval(self.speed)} tokens/s per user",
             f"{text_with_interval(self.rate)} tokens/s per GPU",
-            *(f"{units.usd(significant=4).texts(usd)[0]} per 1M output tokens" for usd in self.prices),
         ]
-        return "<br>".join(lines)
+        price = self.price and units.usd(significant=4).texts(self.price)[0]
+        return "<br>".join(lines) + phrase("<br>{} per 1M output tokens", price)
 
 
 def frontier_chart(answer: Frontier, *, tpot_limit_s: float | None = None) -> Chart:

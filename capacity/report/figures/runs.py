@@ -9,6 +9,7 @@ from capacity.answers.records import Quantity, Simulation
 from capacity.base.latency_metrics import METRICS
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import (
+    DASHES,
     MODE_BAR,
     NEUTRAL,
     Chart,
@@ -25,7 +26,6 @@ from capacity.report.subject import describe_answer
 from capacity.report.views.units import group_by, read_columns, read_rows
 from capacity.simulator.distribution import PERCENTILES
 
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 CURVE_POINTS = 400
 SERIES_POINTS = 600
 STATES = {"running": "requests running", "waiting": "requests waiting", "kv_fraction": "KV cache in use"}

@@ -6,9 +6,9 @@ from textwrap import wrap
 from capacity.base.latency_metrics import METRICS
 from capacity.base.quantity import Quantity
 from capacity.planning.variations.advice import Advice, AdviceList
-from capacity.report.display import STANDARD, money_phrase, phrase, round_like
+from capacity.report.display import money_phrase, phrase, round_like
 from capacity.report.views import units
-from capacity.report.views.tornado import CHANGE
+from capacity.report.views.layout import table_records
 from capacity.report.views.units import Unit, value_at
 from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, busiest_window_text
 
@@ -22,6 +22,15 @@ CHANGES = {
     "$ per request at full load": "cost_change",
 }
 CHART_CHANGES = {name: path for name, path in CHANGES.items() if name != "p95 E2E"}
+RECORD_COLUMNS = (  # for sortable tables
+    *(Column("needs", "needs"), Column("change", "change"), Column("flags", "flags")),
+    *(Column(f"{name}, %", f"effects.{path}", Unit(0, 100, significant=3)) for name, path in CHANGES.items()),
+    Column("p95 TTFT, ms", "effects.ttft_p95_s", Unit(0, 1e3, significant=3)),
+    Column("p95 TPOT, ms", "effects.tpot_p95_s", Unit(0, 1e3, significant=3)),
+    Column("$/h", "effects.usd_per_hour", Unit(follows="money", significant=3)),
+    Column("requests that fail", "failed", units.COUNT),
+    *(Column("quality", "quality"), Column("note", "note")),
+)
 NO_WHISKERS_NOTE = (
     "Bars have no whiskers because both simulations use the same arrivals and step model, so most of the error "
     "cancels. A change of GPU, engine or format is less certain. The latencies above have intervals."
@@ -76,7 +85,7 @@ def _blocks(answer: AdviceList, reasons: bool) -> Iterator[Block]:
             Column("quality", _loss_text),
         ],
         wrap=True,
-        records=_records(answer),
+        records=table_records(Table("", answer.advice, RECORD_COLUMNS)),
     )
     yield from (f"{line.change}: {line.note}" for line in answer.advice if line.note)
     yield from answer.observations
@@ -136,33 +145,9 @@ def _chart(answer: AdviceList) -> Bars:
         data=units.read_series(
             best.items(), "0", {name: f"1.effects.{path}" for name, path in CHART_CHANGES.items()}
         ),
-        unit=CHANGE,
+        unit=units.CHANGE,
         axis="change, % (negative is better)",
         note=NO_WHISKERS_NOTE,
-        rows=_records(answer),
+        rows=table_records(Table("", answer.advice, RECORD_COLUMNS)),
         ends=(-100.0, 100.0),
     )
-
-
-def _records(answer: AdviceList) -> list[dict[str, object]]:
-    """Return one row for each change that helps, with its effects; numbers have three significant digits."""
-    return [
-        {
-            "needs": line.needs,
-            "change": line.change,
-            "flags": line.flags,
-            **{f"{name}, %": _three_digits(line, path, 100) for name, path in CHANGES.items()},
-            "p95 TTFT, ms": _three_digits(line, "ttft_p95_s", 1e3),
-            "p95 TPOT, ms": _three_digits(line, "tpot_p95_s", 1e3),
-            "$/h": _three_digits(line, "usd_per_hour", units.USD_2.scale_for(STANDARD)),
-            "requests that fail": line.failed,
-            "quality": line.quality,
-            "note": line.note,
-        }
-        for line in answer.advice
-    ]
-
-
-def _three_digits(line: Advice, path: str, scale: float = 1.0) -> float | None:
-    value = value_at(line, f"effects.{path}")
-    return value and round_like(scale * value)

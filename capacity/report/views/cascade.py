@@ -103,8 +103,7 @@ def cascade_view(answer: CascadeAnswer) -> View:
 def _blocks(answer: CascadeAnswer) -> Iterator[Block]:
     yield _bill_chart(answer)
     yield _latency_chart(answer)
-    if answer.rates:
-        yield escalation_chart(answer)
+    yield escalation_chart(answer)
     yield Table("Where requests are answered", answer.tiers, ANSWERED_COLUMNS)
     yield Table("Cost and latency of each tier", answer.tiers, BILLED_COLUMNS)
     title = "Cascade compared with the large model alone (90 % intervals)"

@@ -37,12 +37,16 @@ def nearest_table(runs: Sequence[PublishedRun]) -> Table:
         Column("load", lambda run: f"{run.concurrency}" if run.concurrency else f"{run.request_rate:g}/s"),
         Column("TPOT {time}", "tpot_measured_s", TIME),
         Column("predicted", "tpot_s.value", TIME),
-        Column("error", lambda run: relative_error(run.tpot_measured_s, run.tpot_s), error),
+        Column("error", partial(_error, "tpot"), error),
         Column("TTFT {time}", "ttft_measured_s", replace(TIME, digits=0)),
         Column("predicted", "ttft_s.value", replace(TIME, digits=0)),
-        Column("error", lambda run: relative_error(run.ttft_measured_s, run.ttft_s), error),
+        Column("error", partial(_error, "ttft"), error),
     ]
     return Table("Nearest published runs", runs, columns)
+
+
+def _error(metric: str, run: PublishedRun) -> float | None:
+    return relative_error(getattr(run, f"{metric}_measured_s"), getattr(run, f"{metric}_s"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,6 @@ from capacity.report.views.view import (
 ONE_POOL = "one pool"
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 RATE = Unit(2)
-CHANGE = Unit(1, 100, "%", sign="+")
 NO_INTERVAL_NOTE = "Bars have no interval: replicas are whole numbers and prices come from the price table."
 
 
@@ -225,7 +224,9 @@ def _layout_blocks(plan: FleetPlan) -> Iterator[Block]:
         Column("GPUs", lambda each: each.num_gpus if each.pools else None, units.COUNT),
         Column("$/h", "usd_per_hour", units.USD_2),
         Column(
-            "vs one pool", lambda each: each.objective / base - 1 if each.objective and base else None, CHANGE
+            "vs one pool",
+            lambda each: each.objective / base - 1 if each.objective and base else None,
+            units.CHANGE,
         ),
     ]
     table = Table("Tested thresholds", plan.layouts, columns)

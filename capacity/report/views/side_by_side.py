@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from capacity.answers.load_point import ORDERS, LoadPoint
 from capacity.base.money import money_text
+from capacity.base.quantity import Quantity
 from capacity.report.display import counted, join_phrases, phrase
 from capacity.report.figures.drawing import to_quantity
 from capacity.report.figures.loads import BARS, FIGURES, Figure
@@ -121,17 +122,26 @@ def _gpu_chart(answer: GpuComparison) -> Bars:
     figure = BARS[answer.order]
     steady = {pool_text(point): figure.value_of(point) for point in answer.rows if point.steady}
     bars = {name: to_quantity(value) for name, value in steady.items() if value is not None}
-    ends = [f"{name} {figure.text(bars[name])}" for name in (*list(bars)[:1], *list(bars)[-1:])]
+    ends = ", to ".join(f"{name} {figure.text(bars[name])}" for name in (*list(bars)[:1], *list(bars)[-1:]))
+    alt = phrase("{}, best first: {}.", figure.label, ends) or "No GPU serves this load in a steady state."
+    return _figure_bars(
+        figure, bars, "gpu_comparison", f"{figure.title} on each GPU at this load", "GPUs", alt
+    )
+
+
+def _figure_bars(
+    figure: Figure,
+    bars: Mapping[str, Quantity],
+    name: str,
+    title: str,
+    labels: str,
+    alt: str,
+    log: bool = False,
+) -> Bars:
+    """Return the chart of one metric, with a bar for each label."""
+    data = {figure.title: bars}
     return Bars(
-        name="gpu_comparison",
-        title=f"{figure.title} on each GPU at this load",
-        alt=f"{figure.label}, best first: {', to '.join(ends)}."
-        if bars
-        else "No GPU serves this load in a steady state.",
-        data={figure.title: bars},
-        unit=figure.unit,
-        labels="GPUs",
-        axis=figure.axis,
+        name=name, title=title, alt=alt, data=data, unit=figure.unit, labels=labels, axis=figure.axis, log=log
     )
 
 
@@ -181,13 +191,9 @@ def _engine_chart(answer: EngineComparison, figure: Figure) -> Bars:
     known = {row.engine: value for row in answer.rows if (value := figure.value_of(row.point)) is not None}
     texts = "; ".join(f"{engine} {figure.text(value)}" for engine, value in known.items())
     middles = [value.value for value in known.values()]
-    return Bars(
-        name=f"engines_{figure.name}",
-        title=f"{figure.title} with each engine",
-        alt=f"{figure.label}: {texts}." if known else "No engine serves this load.",
-        data={figure.title: known},
-        unit=figure.unit,
-        labels="engine",
-        axis=figure.axis,
-        log=bool(known) and max(middles) > LOG_AXIS_FROM * min(middles) > 0,
+    alt = phrase("{}: {}.", figure.label, texts) or "No engine serves this load."
+    title, log = (
+        f"{figure.title} with each engine",
+        max(middles, default=0) > LOG_AXIS_FROM * min(middles, default=0) > 0,
     )
+    return _figure_bars(figure, known, f"engines_{figure.name}", title, "engine", alt, log)

@@ -5,10 +5,8 @@ from collections.abc import Callable, Iterator
 from capacity.planning.variations.tornado import Swing, Tornado
 from capacity.report.display import phrase
 from capacity.report.views import units
-from capacity.report.views.units import Unit
 from capacity.report.views.view import Bars, Block, Column, Table, View, busiest_window_text
 
-CHANGE = Unit(1, 100, "%", sign="+")
 MEASURES = (("p95 E2E", "e2e_p95_change"), ("p95 TTFT", "ttft_p95_change"), ("$ per request", "cost_change"))
 
 
@@ -34,7 +32,7 @@ def _blocks(answer: Tornado) -> Iterator[Block]:
 
 
 def _both_ends(path: str) -> Callable[[Swing], str]:
-    return lambda swing: " / ".join(CHANGE.texts(end)[0] for end in getattr(swing, path))
+    return lambda swing: " / ".join(units.CHANGE.texts(end)[0] for end in getattr(swing, path))
 
 
 def _chart(answer: Tornado) -> Bars:
@@ -59,7 +57,7 @@ def _chart(answer: Tornado) -> Bars:
             "input",
             {f"input {-answer.swing:+.0%}": f"{path}.0", f"input {answer.swing:+.0%}": f"{path}.1"},
         ),
-        unit=CHANGE,
+        unit=units.CHANGE,
         axis=f"change of {what}, %",
         rows=units.read_rows(swings, {"input": "input", **ends}),
     )

@@ -184,7 +184,7 @@ NUM_TOKENS = Unit(after=" tokens")
 KIB = Unit(1, 1 / 1024)
 SECONDS = Unit(2)
 TENTHS = Unit(1)
-PERCENT, PERCENT_0 = Unit(1, 100, "%"), Unit(0, 100, "%")
+PERCENT, PERCENT_0, CHANGE = Unit(1, 100, "%"), Unit(0, 100, "%"), Unit(1, 100, "%", sign="+")
 USD_0, USD_2, USD_3, USD_6 = (
     Unit(digits, follows="money") for digits in (0, 2, 3, 6)
 )  # below a $ in the heading
