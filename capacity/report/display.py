@@ -224,7 +224,7 @@ def join_phrases(*phrases: str | None, separator: str = "; ") -> str:
     return separator.join(filter(None, phrases))
 
 
-def counted(count: int, noun: str) -> str:
+def count_noun(count: int, noun: str) -> str:
     """Return a number with its noun: `1 replica` or `3 replicas`."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 

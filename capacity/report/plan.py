@@ -14,7 +14,7 @@ from capacity.planning.evaluation.slo_evaluation import FAILED_LATENCY_S, Evalua
 from capacity.planning.fleets.fleet_records import FleetPlan
 from capacity.planning.records import KINDS, Conditional, LaunchLine, Plan, Ranked, Remedy
 from capacity.planning.space import Objective
-from capacity.report.display import counted, money_phrase, phrase, text_and_interval
+from capacity.report.display import count_noun, money_phrase, phrase, text_and_interval
 from capacity.report.replicas import replica_noun
 from capacity.report.subject import describe_answer
 from capacity.report.views import units
@@ -203,7 +203,7 @@ def launch_lines(best: Ranked) -> Iterator[str]:
 
 def launch_scope_text(line: LaunchLine) -> str:
     """Return which replicas start with this command: `each of 4 decode replicas`."""
-    replicas = counted(line.replicas, replica_noun(line.role))
+    replicas = count_noun(line.replicas, replica_noun(line.role))
     return f"each of {replicas}" if line.replicas > 1 else replicas
 
 

@@ -1,7 +1,7 @@
 """The number of replicas that serve a load, in one line."""
 
 from capacity.answers.records import ReplicaCount, ReplicasNeeded
-from capacity.report.display import counted, money_phrase, phrase
+from capacity.report.display import count_noun, money_phrase, phrase
 
 PEAK_SHOWN_FROM = 1.05  # times the mean rate from which the busiest rate is shown
 
@@ -36,9 +36,9 @@ def needed_text(answer: ReplicasNeeded | None) -> str:
 
 def count_text(count: ReplicaCount) -> str:
     """Return replicas, GPUs and $ per month as text."""
-    gpus = counted(count.num_gpus, "GPU")
+    gpus = count_noun(count.num_gpus, "GPU")
     bill = money_phrase(", {} a month", count.usd_per_month, ",.0f")
-    return f"{counted(count.replicas, 'replica')} ({gpus}){bill}"
+    return f"{count_noun(count.replicas, 'replica')} ({gpus}){bill}"
 
 
 def replica_noun(role: str) -> str:

@@ -21,10 +21,7 @@ paths = read_files(
     type=("csv", "json", "sqlite", "db"),
     help="The database of `capacity sweep`, or its output with `--export FILE.csv` or `--format json`.",
 )
-task = Task(
-    function="capacity.planning.sweeps.sweep_results:sweep_results",
-    arguments={"path": paths[0]},
-)
+task = Task(function="capacity.planning.sweeps.sweep_results:sweep_results", arguments={"path": paths[0]})
 found = parts.run_in_background("sweep", task, doing="Reading")
 parts.draw_code_snippets(None, Path(paths[0]).name, {}, None, function="sweep_results")
 rows = found.ready_value

@@ -11,15 +11,7 @@ from capacity.answers.published_runs import measured_runs
 from capacity.answers.records import Quantity
 from capacity.base.money import convert_amounts
 from capacity.report.display import phrase
-from capacity.report.figures.chart import (
-    DASHES,
-    NEUTRAL,
-    Chart,
-    apply_layout,
-    colour,
-    new_figure,
-    symbol,
-)
+from capacity.report.figures.chart import DASHES, NEUTRAL, Chart, apply_layout, colour, new_figure, symbol
 from capacity.report.figures.drawing import text_with_interval
 from capacity.report.figures.loads import translucent_colour
 from capacity.report.subject import describe_answer

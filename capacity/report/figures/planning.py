@@ -10,14 +10,7 @@ from capacity.base.quantity import Quantity
 from capacity.planning.evaluation.slo_evaluation import WindowLevels
 from capacity.planning.records import Plan, Point
 from capacity.report.display import phrase
-from capacity.report.figures.chart import (
-    NEUTRAL,
-    Chart,
-    apply_layout,
-    colour,
-    new_figure,
-    symbol,
-)
+from capacity.report.figures.chart import NEUTRAL, Chart, apply_layout, colour, new_figure, symbol
 from capacity.report.figures.drawing import whiskers
 from capacity.report.plan import level_name, level_text, share_of_limit, window_rows
 from capacity.report.subject import describe_answer

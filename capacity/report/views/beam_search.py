@@ -3,7 +3,7 @@
 from dataclasses import replace
 from operator import attrgetter
 
-from capacity.report.display import counted
+from capacity.report.display import count_noun
 from capacity.report.views import units
 from capacity.report.views.units import Unit, mark_unless
 from capacity.report.views.view import Column, Curves, Fact, Table, View, headline
@@ -28,7 +28,7 @@ def beam_search_view(answer: BeamSearch) -> View:
         Column("KV tokens", "kv_tokens", units.COUNT),
         Column("requests held", mark_unless("{0.most_requests:,}".format, "fits", " (too few)"), units.TEXT),
     ]
-    at_once = counted(answer.batch_size, "request")
+    at_once = count_noun(answer.batch_size, "request")
     title = (
         f"{at_once} at a time, {answer.input_len:,} tokens in, {answer.output_len:,} out; "
         f"*: method of {answer.engine}"

@@ -78,9 +78,7 @@ def _chart(answer: CacheCurve) -> Curves:
             f"saturates at {answer.knee_tokens:,} tokens."
         ),
         data=units.read_series(
-            sized,
-            "capacity_tokens",
-            {"tokens hit": "token_hit_fraction", "blocks hit": "block_hit_fraction"},
+            sized, "capacity_tokens", {"tokens hit": "token_hit_fraction", "blocks hit": "block_hit_fraction"}
         ),
         unit=units.PERCENT,
         labels="cache, tokens",

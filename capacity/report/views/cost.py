@@ -7,7 +7,7 @@ from capacity.base.quantity import Quantity
 from capacity.planning.bills.batch_api import IdleJob
 from capacity.planning.bills.billing import BatchJob, Bill, BreakEven, SpotCost
 from capacity.planning.bills.growth import GROWTH_RULE
-from capacity.report.display import counted, join_phrases, join_words, offers_text, phrase, verdict_text
+from capacity.report.display import count_noun, join_phrases, join_words, offers_text, phrase, verdict_text
 from capacity.report.replicas import needed_text
 from capacity.report.views import units
 from capacity.report.views.drawn_energy import drawn_facts
@@ -65,7 +65,7 @@ def bill_facts(bill: Bill, offers: Offers = None) -> Iterator[Fact]:
     unsteady = bill.verdict or "" if bill.verdict in UNSETTLED else ""
     why = "cannot serve this load" if unsteady == "overloaded" else unsteady
     month = offers_text(bill.usd_per_month, bill.usd_per_gpu_hour, offers) or "730 h"
-    gpus = f"{counted(bill.billed_gpus, 'GPU')} at {money_text(bill.usd_per_gpu_hour)}"
+    gpus = f"{count_noun(bill.billed_gpus, 'GPU')} at {money_text(bill.usd_per_gpu_hour)}"
     for label, value, digits, note in (
         ("Per hour", bill.usd_per_hour, 2, gpus),
         ("Per day", bill.usd_per_day, 2, f"{load.requests_per_day:,.0f} requests {at}"),

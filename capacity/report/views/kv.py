@@ -82,7 +82,8 @@ def _blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
         Column("prefill attention dominates from", "prefill_crossover_tokens", units.COUNT),
     ]
     yield Table("KiB per token with other attention types", rows, kinds)
-    yield _limited_table(answer)
+    if answer.limited:
+        yield _limited_table(answer)
     if answer.evictions:
         yield from _eviction_blocks(answer, drawn)
     if answer.long_contexts:
@@ -113,7 +114,7 @@ def _tokens_that_fit(gpu: str, row: KvAnswerRow) -> int | str:
 
 
 def _limited_table(answer: KvAnswer) -> Table:
-    ways = [(i, way.name) for row in answer.limited[:1] for i, way in enumerate(row.ways)]
+    ways = list(enumerate(way.name for way in answer.limited[0].ways))
     columns = [
         MODEL,
         CONTEXT,

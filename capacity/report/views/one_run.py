@@ -14,7 +14,7 @@ from capacity.base.money import money_text
 from capacity.base.quantity import Quantity
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.report.display import (
-    counted,
+    count_noun,
     join_phrases,
     join_words,
     number_text,
@@ -73,7 +73,7 @@ def simulation_view(answer: Simulation) -> View:
     replicas = answer.run.replicas if answer.run.router is not None else ()
     at_start = Counter((each.role, each.label) for each in replicas if not each.from_s)
     gpus = " + ".join(
-        f"{counted(count, replica_noun(role))} of {label}" for (role, label), count in at_start.items()
+        f"{count_noun(count, replica_noun(role))} of {label}" for (role, label), count in at_start.items()
     )
     if at_start.total() < 2:
         gpus = f"{answer.gpu.count} x {answer.gpu.name}"
@@ -132,7 +132,7 @@ def first_facts(answer: Simulation) -> list[Fact]:
     }
     if cost is not None:
         prices = ("$ per 1M output", "$ per 1M input", "$ per 1k requests")
-        notes["$ per hour"] = f"{counted(cost.billed_gpus, 'GPU')} at {money_text(cost.usd_per_gpu_hour)}"
+        notes["$ per hour"] = f"{count_noun(cost.billed_gpus, 'GPU')} at {money_text(cost.usd_per_gpu_hour)}"
         notes |= dict.fromkeys(prices, f"at {cost.requests_per_s:,.2f} requests/s")
     served = (
         fact._replace(note=notes.get(fact.first, fact.note)) for fact in served_facts(answer) if fact.first

@@ -192,10 +192,7 @@ def _latency_chart(answer: Curve, load: Table) -> Curves:
         labels="requests/s offered",
         axis="level / limit",
         reference=(1.0, "limit"),
-        marks={
-            "knee": knee,
-            "highest rate within the SLO": units.value_at(highest, "at_confidence"),
-        },
+        marks={"knee": knee, "highest rate within the SLO": units.value_at(highest, "at_confidence")},
         linear=True,
         top=3.0,
         rows=table_records(load),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from capacity.answers.load_point import ORDERS, LoadPoint
 from capacity.base.money import money_text
 from capacity.base.quantity import Quantity
-from capacity.report.display import counted, join_phrases, phrase
+from capacity.report.display import count_noun, join_phrases, phrase
 from capacity.report.figures.drawing import to_quantity
 from capacity.report.figures.loads import BARS, FIGURES, Figure
 from capacity.report.subject import load_text
@@ -106,7 +106,7 @@ def _cheapest_text(answer: GpuComparison) -> str:
     if answer.load_field != "request_rate" or not bills:
         return ""
     best = min(bills, key=lambda point: point.usd_per_month or 0.0)
-    replicas = f"{counted(best.replicas or 1, 'replica')} of TP{best.tensor_parallel_size}"
+    replicas = f"{count_noun(best.replicas or 1, 'replica')} of TP{best.tensor_parallel_size}"
     return (
         f"\ncheapest:  {replicas}, {pool_text(best)}, {money_text(best.usd_per_month or 0.0, ',.0f')} a month"
     )

@@ -52,7 +52,12 @@ def _blocks(rows: Sequence[Row]) -> Iterator[Block]:
     columns = [
         *(Column(name.removeprefix(OPTION), partial(_option_text, name)) for name in varied_options(shown)),
         *(Column(heading, partial(_figure, name), replace(unit, bare=True)) for name, heading, unit in found),
-        Column("", _problem, units.Unit(left=True, none=""), optional=True),
+        Column(
+            "",
+            lambda row: None if row["status"] == "done" else row["status"],
+            units.Unit(left=True, none=""),
+            optional=True,
+        ),
     ]
     yield Table("", shown, columns)
     yield phrase(
@@ -61,11 +66,6 @@ def _blocks(rows: Sequence[Row]) -> Iterator[Block]:
         len(rows),
         len(rows) > MAX_ROWS,
     )
-
-
-def _problem(row: Row) -> object:
-    """Return the status of a point without an answer."""
-    return None if row["status"] == "done" else row["status"]
 
 
 def _option_text(name: str, row: Row) -> str:

@@ -40,7 +40,7 @@ def value_at(record: Any, path: Path) -> Any:
     return record
 
 
-def read_rows(records: Iterable[Any], paths: Mapping[str, Path]) -> list[dict[str, Any]]:
+def read_rows(records: Iterable[Any], paths: Mapping[str, Path]) -> list[Mapping[str, Any]]:
     """Return one dict for each record: the value at each path, by the name of the path."""
     return [{name: value_at(record, path) for name, path in paths.items()} for record in records]
 
