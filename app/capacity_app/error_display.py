@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from html import escape
 
 import streamlit as st
 
@@ -23,11 +24,18 @@ INTERNAL_ERROR = "Internal error of the dashboard. See the server's log for deta
 _LOG = logging.getLogger("capacity_app")
 
 
+class NotReady(Exception):
+    """Ends a section of a page whose answer does not exist yet."""
+
+
 @contextmanager
 def show_errors() -> Iterator[None]:
-    """Show a CapacityError in one line; log every other error and show a generic message."""
+    """Draw a section of a page, which ends at NotReady. Show a CapacityError in one line; log every other error and
+    show a generic message."""
     try:
         yield
+    except NotReady:
+        pass
     except CapacityError as error:
         show_refusal(error)
     except Exception:
@@ -58,6 +66,11 @@ def page_message(error: CapacityError) -> str:
 def replace_flags(text: str) -> str:
     """Replace flags in the library's text with the labels of widgets."""
     return FLAG.sub(lambda found: NAMES_OF_FLAGS.get(found[1], found[1].replace("-", " ")), text)
+
+
+def link_html(address: str, words: str) -> str:
+    """Return a link as HTML; streamlit's own links do not set widgets that are bound to the URL."""
+    return f'<a style="color: inherit" href="{escape(address)}">{escape(words)}</a>'
 
 
 def escape_markdown(text: str) -> str:

@@ -72,7 +72,7 @@ def read_files(
     """Draw an uploader, and return the paths of the uploaded files, which are stored.
 
     Without an upload, returns the files of the kind `dropped` from the Start page, or else an example from `EXAMPLES`.
-    The example is made in the background; the result is empty until then.
+    The example is made in the background; raises NotReady until then.
     """
     uploaded: Any = st.file_uploader(label, key=key, accept_multiple_files=several, **options)
     files = uploaded if several else [uploaded] if uploaded else []
@@ -85,9 +85,7 @@ def read_files(
     if paths := [path for path in dropped_paths(dropped) if Path(path).exists()]:
         return tuple(paths)
     task = Task(function=f"capacity_app.example_files:{example}", profiles=())
-    made = parts.run_in_background(example, task, doing="Making an example").value
-    if made is None:
-        return ()
+    made = parts.run_in_background(example, task, doing="Making an example").ready_value
     text = f"Example: {EXAMPLES[example]}. Upload your own files to replace it."
     st.info(text, icon=":material/lightbulb:")
     return tuple(str(uploads.store_file(*each)) for each in made.items())

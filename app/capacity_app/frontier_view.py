@@ -1,6 +1,5 @@
 """Frontier view of the Estimate page: several deployments in one chart, with a link to each."""
 
-from html import escape
 from typing import Any
 
 import streamlit as st
@@ -11,8 +10,10 @@ from capacity.base.mappings import omit
 from capacity.model.quantization import known_quantizations
 from capacity.report.figures.frontiers import frontier_chart
 from capacity.report.views.frontier import frontier_facts, frontier_tables
+from capacity.report.views.units import value_at
 from capacity.report.views.view import View
 from capacity_app import parts, state, views
+from capacity_app.error_display import link_html
 from capacity_app.pages import LOOP, THIS_LOAD
 from capacity_app.questions import ask_in_background
 from capacity_app.state import AS_PUBLISHED, Inputs
@@ -43,11 +44,10 @@ def draw_frontier(inputs: Inputs) -> None:
     }
     sizes = tuple(SIZES[size] for size in asked.get("tensor_parallel_sizes", (None,)))
     typed = {**options, "tensor_parallel_sizes": sizes, "tpot": tpot_ms}
-    found: Frontier | None = ask_in_background(
+    found: Frontier = ask_in_background(
         "frontier", inputs, options, doing="Estimating every deployment", typed=typed
-    ).value
-    if found is not None:
-        _draw_best_points(found, tpot_ms / 1e3)
+    ).ready_value
+    _draw_best_points(found, tpot_ms / 1e3)
 
 
 def _draw_best_points(found: Frontier, tpot_s: float) -> None:
@@ -58,9 +58,10 @@ def _draw_best_points(found: Frontier, tpot_s: float) -> None:
     parts.draw_kpis(views.figures_of_merit(frontier_facts(found, tpot_s)), place="frontier")
     clicked = parts.draw_chart(frontier_chart(found, tpot_limit_s=tpot_s), clickable=True)
     if len(clicked) == 2:
-        line = found.lines[int(clicked[0])] if int(clicked[0]) < len(found.lines) else None
-        if line is not None and int(clicked[1]) < len(line.points):
-            st.html(_point_link(line, line.points[int(clicked[1])]))
+        line = value_at(found.lines, f"{int(clicked[0])}")
+        point = value_at(line, f"points.{int(clicked[1])}")
+        if point is not None:  # of this answer
+            st.html(_point_link(line, point))
     else:
         st.caption(":material/ads_click: Click a point to open its deployment.")
     views.draw_view(View("", frontier_tables(found, tpot_s)), found)
@@ -68,7 +69,7 @@ def _draw_best_points(found: Frontier, tpot_s: float) -> None:
 
 
 def _point_link(line: FrontierLine, point: LoadPoint) -> str:
-    """Return an HTML link to the deployment at this load; streamlit's own links do not set URL-bound widgets."""
+    """Return an HTML link to the deployment at this load."""
     href = state.link_to(
         "estimate",
         gpu=line.gpu,
@@ -79,5 +80,4 @@ def _point_link(line: FrontierLine, point: LoadPoint) -> str:
         concurrency=int(point.load),
         view=THIS_LOAD,
     )
-    words = f"Open {line.label}, {point.load:,.0f} in flight"
-    return f'<a style="color: inherit" href="{escape(href)}">{escape(words)}</a>'
+    return link_html(href, f"Open {line.label}, {point.load:,.0f} in flight")

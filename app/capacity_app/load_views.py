@@ -9,6 +9,7 @@ import streamlit as st
 from capacity.answers.engine_comparison import DEFAULT_ENGINES
 from capacity.answers.load_point import ORDERS, LoadPoint
 from capacity.base.mappings import omit
+from capacity.report.display import phrase
 from capacity.report.figures.loads import FIGURES
 from capacity.report.views.rising_load import load_sweep_view, saturation_sentence
 from capacity.report.views.side_by_side import engine_comparison_view, gpu_comparison_view, pool_text
@@ -31,14 +32,14 @@ def draw_load_sweep(inputs: Inputs, load: Mapping[str, Any]) -> None:
     """Draw TTFT, TPOT, throughput and price against the load, with the chosen load and saturation marked."""
     over, chosen = next(iter(load.items()))
     options = {"over": over, **inputs.pool, **_load_options(inputs, omit(load, over))}
-    sweep = ask_in_background("load_sweep", inputs, options, doing="Computing loads", command=None).value
-    if sweep is not None:
-        st.caption(escape_markdown(saturation_sentence(sweep)))
-        blocks = load_sweep_view(sweep, chosen).blocks
-        charts = [block for block in blocks if isinstance(block, Drawing) and block.data]
-        for column, chart in zip(cycle(st.columns(2)), charts):
-            with column:
-                views.show_chart(chart, sweep)
+    found = ask_in_background("load_sweep", inputs, options, doing="Computing loads", command=None)
+    sweep = found.ready_value
+    st.caption(escape_markdown(saturation_sentence(sweep)))
+    blocks = load_sweep_view(sweep, chosen).blocks
+    charts = [block for block in blocks if isinstance(block, Drawing) and block.data]
+    for column, chart in zip(cycle(st.columns(2)), charts):
+        with column:
+            views.show_chart(chart, sweep)
 
 
 def draw_every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
@@ -50,15 +51,14 @@ def draw_every_gpu(inputs: Inputs, load: Mapping[str, Any]) -> None:
     options = {"gpu": "all", "order": order, **levels, **pool, **_load_options(inputs, load)}
     compared = ask_in_background(
         "compare_gpus", inputs, options, doing="Estimating every GPU", command="estimate"
-    ).value
-    if compared is not None:
-        st.caption(
-            "Each GPU uses the cheapest tensor-parallel size, and at a request rate the cheapest number of replicas, "
-            "that serve this load within the SLO. Other settings are from the sidebar. Whiskers are 90 % intervals. "
-            "GPUs that miss the SLO or are saturated follow, then GPUs on which the model does not fit."
-        )
-        views.draw_view(gpu_comparison_view(compared), compared)
-        _draw_reasons({pool_text(point): point for point in compared.rows})
+    ).ready_value
+    st.caption(
+        "Each GPU uses the cheapest tensor-parallel size, and at a request rate the cheapest number of replicas, "
+        "that serve this load within the SLO. Other settings are from the sidebar. Whiskers are 90 % intervals. "
+        "GPUs that miss the SLO or are saturated follow, then GPUs on which the model does not fit."
+    )
+    views.draw_view(gpu_comparison_view(compared), compared)
+    _draw_reasons({pool_text(point): point for point in compared.rows})
 
 
 def draw_every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
@@ -69,18 +69,17 @@ def draw_every_engine(inputs: Inputs, load: Mapping[str, Any]) -> None:
     options = {**chosen, **omit(inputs.pool, "engine"), **_load_options(inputs, load)}
     compared = ask_in_background(
         "compare_engines", inputs, options, doing="Estimating every engine", command="engines --compare"
-    ).value
-    if compared is not None:
-        st.caption(
-            "Each engine uses its defaults and newest release, on the fewest GPUs that serve this load unless the "
-            "sidebar sets more. Whiskers are 90 % intervals. Engines with overlapping intervals do not differ clearly."
-        )
-        views.draw_view(engine_comparison_view(compared, [titles[title]]), compared)
-        _draw_reasons({row.engine: row.point for row in compared.rows})
+    ).ready_value
+    st.caption(
+        "Each engine uses its defaults and newest release, on the fewest GPUs that serve this load unless the "
+        "sidebar sets more. Whiskers are 90 % intervals. Engines with overlapping intervals do not differ clearly."
+    )
+    views.draw_view(engine_comparison_view(compared, [titles[title]]), compared)
+    _draw_reasons({row.engine: row.point for row in compared.rows})
 
 
 def _draw_reasons(points: Mapping[str, LoadPoint]) -> None:
     """Show the reason for each verdict: the missed service levels, or why the load is not stable."""
     for name, point in points.items():
         reason = point.misses or (None if point.steady else point.verdict_reason)
-        parts.draw_notes([f"{name}: {reason}"] if reason else [])
+        parts.draw_notes([phrase("{}: {}", name, reason)])

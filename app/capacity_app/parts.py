@@ -1,7 +1,7 @@
 """Components of pages: key metrics, charts and tables with exports, code snippets, and background jobs."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,10 +13,12 @@ from capacity.answers.records import Quantity
 from capacity.base.command_text import command_line, python_call
 from capacity.base.money import convert_amounts, display_currency, set_display_currency
 from capacity.base.rows import to_csv
-from capacity.report.display import VERDICT_COLOURS
+from capacity.report.display import VERDICT_COLOURS, phrase
 from capacity.report.figures import Chart
+from capacity.report.views.units import value_at
 from capacity.service.jobs import Job, Task
 from capacity_app.error_display import (
+    NotReady,
     draw_advice,
     escape_except_code,
     escape_markdown,
@@ -46,6 +48,11 @@ class Kpi:
     number: Quantity | None = None
     help: str | None = None
 
+    @property
+    def value_with_interval(self) -> str:
+        """Return the value; if it has an interval, with the text below it."""
+        return self.value + phrase(" ({})", self.below * (value_at(self.number, "low") is not None))
+
 
 def draw_kpis(row: Sequence[Kpi], *, place: str = "main") -> None:
     """Draw key metrics in a grid; `place` is the grid's unique name on the page."""
@@ -70,8 +77,11 @@ _SHOWN = {  # by verdict colour
 }
 
 
-def draw_verdict(judgement: str, text: str) -> None:
-    """Draw `text` in a box with the colour and icon of a steady-state verdict `judgement`, such as `stable`."""
+def draw_verdict(judgement: str | None, text: str) -> None:
+    """Draw `text` in a box with the colour and icon of a steady-state verdict `judgement`, such as `stable`; draw
+    nothing without a verdict."""
+    if judgement is None:
+        return
     show, icon = _SHOWN[VERDICT_COLOURS[judgement]]
     show(escape_except_code(replace_flags(text)), icon=icon)
     draw_advice([text])
@@ -86,10 +96,12 @@ def draw_replicas(task: Task) -> None:
         st.info(escape_except_code(replace_flags(replicas_text(needed))), icon=":material/dns:")
 
 
-def draw_notes(warnings: Sequence[str]) -> None:
-    for warning in warnings:
+def draw_notes(warnings: Iterable[str]) -> None:
+    """Draw the notes that are not empty."""
+    shown = list(filter(None, warnings))
+    for warning in shown:
         st.caption(f":material/info: {escape_except_code(replace_flags(warning))}")
-    draw_advice(warnings)
+    draw_advice(shown)
 
 
 def draw_chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
@@ -113,8 +125,8 @@ def draw_chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
         ) as files:
             if files.open:
                 _chart_files(drawn)
-    points = event["selection"]["points"] if clickable else []
-    return tuple(points[0].get("customdata") or ()) if points else ()
+    clicked = value_at(event, "selection.points.0") if clickable else None
+    return tuple(value_at(clicked, "customdata") or ())
 
 
 def _chart_files(drawn: Chart) -> None:
@@ -210,6 +222,13 @@ class Answer:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     stale: bool = False
     partial: tuple[Any, ...] | None = None
+
+    @property
+    def ready_value(self) -> Any:
+        """Return the value. Raises NotReady without one, which ends this section of the page."""
+        if self.value is None:
+            raise NotReady
+        return self.value
 
     @property
     def current(self) -> Any:

@@ -137,15 +137,14 @@ def _keep_selected() -> None:
 
 def _draw_links(fields: Mapping[str, Any]) -> None:
     """Draw a link to each page that answers the question; `_fill_pages` has set the inputs of these pages."""
-    links = {"compare": "Compare your server with the prediction"} if dropped_paths(SERVER) else {}
-    links |= (
-        {"simulate": "Simulate the trace", "cache": "Prefix cache of the trace"}
-        if dropped_paths(TRACE)
-        else {}
+    offers = (  # what the question contains, and links to the pages that read it
+        (dropped_paths(SERVER), {"compare": "Compare your server with the prediction"}),
+        (dropped_paths(TRACE), {"simulate": "Simulate the trace", "cache": "Prefix cache of the trace"}),
+        (fields, {"estimate": "Estimate", "plan": "Plan", "fit": "Does it fit?"}),
     )
-    links |= {"estimate": "Estimate", "plan": "Plan", "fit": "Does it fit?"} if fields else {}
+    links = [link for content, pages in offers if content for link in pages.items()]
     with st.container(horizontal=True, key="question_links"):
-        for page, label in links.items():
+        for page, label in links:
             entry = PAGE_BY_NAME[page]
             st.page_link(
                 entry.menu_entry, label=f"**{label}**", icon=f":material/{entry.icon}:", help=entry.help

@@ -73,7 +73,7 @@ def show_answer(
     facts: Callable[..., Iterable[Fact]],
     view: Callable[[Any], View],
 ) -> None:
-    """Draw the key metrics and the view of an answer; draw nothing until the answer exists."""
-    if found.value is not None:
-        show_figures(verb, inputs, found, facts)
-        views.draw_view(view(found.value), found.value)
+    """Draw the key metrics and the view of an answer. Raises NotReady until it exists."""
+    answer = found.ready_value
+    show_figures(verb, inputs, found, facts)
+    views.draw_view(view(answer), answer)

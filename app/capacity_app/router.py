@@ -5,7 +5,6 @@ if pandas is loaded but another thread is still importing it.
 """
 
 from functools import partial
-from html import escape
 from pathlib import Path
 
 import pandas  # noqa: F401
@@ -15,7 +14,7 @@ import streamlit as st
 
 from capacity.base.mappings import omit
 from capacity_app import what_if
-from capacity_app.error_display import escape_markdown, show_errors
+from capacity_app.error_display import escape_markdown, link_html, show_errors
 from capacity_app.fitting import show_ways_to_fit
 from capacity_app.more_settings import draw_more_settings
 from capacity_app.pages import PAGES, PRESETS
@@ -65,9 +64,7 @@ def run() -> None:
     with st.sidebar:
         _draw_link()
     if entry.name in WITH_EVIDENCE:
-        notice.html(
-            f'<a style="color: inherit" href="{escape(link_to("evidence"))}">Measured runs like this</a>'
-        )
+        notice.html(link_html(link_to("evidence"), "Measured runs like this"))
     with notice:
         _draw_link_problems(entry.name, link)
     st.session_state[_LINK] = {}
@@ -114,11 +111,8 @@ def _link() -> dict[str, list[str]]:
 
 
 def _draw_examples() -> None:
-    """Draw links to the page's examples as HTML, because streamlit's own links do not set widgets bound to the URL."""
-    links = (
-        f'<p><a style="color: inherit" href="{escape(link)}">{escape(title)}</a></p>'
-        for title, link in PRESETS.items()
-    )
+    """Draw links to the page's examples."""
+    links = (f"<p>{link_html(link, title)}</p>" for title, link in PRESETS.items())
     with st.sidebar.popover("Examples", icon=":material/lightbulb:", width="stretch"):
         st.html("".join(links))
 

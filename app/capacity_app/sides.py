@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
-from html import escape
 from typing import Any
 
 import streamlit as st
@@ -15,10 +14,11 @@ from capacity.model import model_names
 from capacity.planning.variations.deployment_comparison import LETTERS as LETTERS
 from capacity.planning.variations.deployment_comparison import DeploymentComparison
 from capacity.planning.variations.diff import Diff
+from capacity.report.display import join_phrases, phrase
 from capacity.report.views.diff import diff_view
 from capacity.service.jobs import Task
 from capacity_app import parts, views
-from capacity_app.error_display import escape_markdown, show_errors
+from capacity_app.error_display import NotReady, escape_markdown, link_html, show_errors
 from capacity_app.side import Side as Side
 from capacity_app.side import read_side
 from capacity_app.state import OWN_MODEL, SIDES, WIDGETS, Inputs, link_to
@@ -131,26 +131,29 @@ def _draw_verdict(asked: Sequence[Side], current: Side, ask: Ask, slo: tuple[str
     same_load = [side.under_load_of(current) for side in asked]
     compared = [{**side.deployment, "model": ask(side).arguments["model"]} for side in same_load]
     answer = compare_in_background(compared, current.traffic, slo)
-    if answer is not None:
-        served = all(side.needed for side in answer.sides)
-        parts.draw_verdict("stable" if served else "saturated", answer.verdict)
-        st.html(f'<a style="color: inherit" href="{escape(link_to("deployments"))}">Charts of all sides</a>')
+    served = all(side.needed for side in answer.sides)
+    parts.draw_verdict("stable" if served else "saturated", answer.verdict)
+    st.html(link_html(link_to("deployments"), "Charts of all sides"))
 
 
 def compare_in_background(
     deployments: Sequence[Mapping[str, Any]], traffic: Mapping[str, Any], slo: Sequence[str]
-) -> DeploymentComparison | None:
-    """Compare deployments under one load in the background; the run length and seed of a page are not used."""
+) -> DeploymentComparison:
+    """Compare deployments under one load in the background; the run length and seed of a page are not used.
+
+    Raises NotReady until the comparison exists.
+    """
     shared = {"traffic": omit(traffic, "num_prompts", "seed")}
     arguments = {
         "deployments": [{**each, **shared} for each in deployments],
         "slo": list(slo),
     }
     task = Task(function="capacity:compare_deployments", arguments=arguments, reports=True)
-    found: DeploymentComparison | None = parts.run_in_background(
-        "deployments", task, doing="Searching the maximum load of each side"
-    ).current
-    return found
+    found = parts.run_in_background("deployments", task, doing="Searching the maximum load of each side")
+    if found.stale:
+        raise NotReady
+    answer: DeploymentComparison = found.ready_value
+    return answer
 
 
 def replicas_task(model: Any, side: Side, slo: Sequence[str]) -> Task:
@@ -184,10 +187,9 @@ def _unpin(text: str) -> None:
 def compare_with_first(row: Sequence[parts.Kpi], first: Sequence[parts.Kpi]) -> list[parts.Kpi]:
     """Return the metrics of `row`, each with its change from the same metric of the first pinned side (A)."""
     before = {kpi.label: kpi.number for kpi in first}
-    changes = [change_text(before.get(kpi.label), kpi.number, of="A") for kpi in row]
     return [
-        replace(kpi, below="; ".join(filter(None, (kpi.below, change))))
-        for kpi, change in zip(row, changes, strict=True)
+        replace(kpi, below=join_phrases(kpi.below, change_text(before.get(kpi.label), kpi.number, of="A")))
+        for kpi in row
     ]
 
 
@@ -199,17 +201,16 @@ def comparison_rows(
     Sides in `unlike` have a different load from the first side, so the table shows no change for them.
     """
     shown = {name: {kpi.label: kpi for kpi in row} for name, row in sides.items()}
-    first = next(iter(shown))
+    first, missing = next(iter(shown)), parts.Kpi("", parts.MISSING)
     table = []
     for label in dict.fromkeys(kpi.label for row in sides.values() for kpi in row):
         line = {"": convert_amounts(label)}
         for name, found in shown.items():
-            kpi, before = found.get(label), shown[first].get(label)
-            within = kpi is not None and kpi.number is not None and kpi.number.low is not None and kpi.below
-            line[name] = "-" if kpi is None else f"{kpi.value} ({kpi.below})" if within else kpi.value
+            kpi, before = (side.get(label, missing) for side in (found, shown[first]))
+            line[name] = kpi.value_with_interval
             if name != first:
-                change = "" if kpi is None or before is None else change_text(before.number, kpi.number)
-                line[f"{name} vs. {first}"] = DIFFERENT_LOADS if name in unlike else change or "-"
+                change = change_text(before.number, kpi.number) or parts.MISSING
+                line[f"{name} vs. {first}"] = DIFFERENT_LOADS if name in unlike else change
         table.append(line)
     return table
 
@@ -223,16 +224,12 @@ def change_text(first: Quantity | None, second: Quantity | None, *, of: str = ""
     if first is None or second is None or not first.value:
         return ""
     ratio, words = second.value / first.value, ""
-    if (
-        first.low is not None
-        and first.high is not None
-        and second.low is not None
-        and second.high is not None
-    ):
-        words = ", outside" if first.high < second.low or second.high < first.low else ", within"
+    if first.interval and second.interval:
+        apart = max(first.interval[0], second.interval[0]) > min(first.interval[1], second.interval[1])
+        words = ", outside" if apart else ", within"
     if ratio >= FACTOR_LIMIT:
-        return f"{ratio:,.0f} times{of and f' {of}'}{words}"
-    return f"{100 * (ratio - 1):+z.0f} %{of and f' vs. {of}'}{words}"
+        return f"{ratio:,.0f} times{phrase(' {}', of)}{words}"
+    return f"{100 * (ratio - 1):+z.0f} %{phrase(' vs. {}', of)}{words}"
 
 
 def settings_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
@@ -245,9 +242,8 @@ def settings_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
 
 
 def _setting_text(value: Any) -> str:
-    if value is None:
-        return "the default"
-    return " + ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    values = value if isinstance(value, (list, tuple)) else (value,)
+    return " + ".join("the default" if each is None else str(each) for each in values)
 
 
 def _show_all_sides(asked: Mapping[str, Side], here: str, shown: Mapping[str, Sequence[parts.Kpi]]) -> None:
@@ -284,13 +280,12 @@ def _show_all_sides(asked: Mapping[str, Side], here: str, shown: Mapping[str, Se
 def _show_paired_diff(first: Side, current: Side, here: str) -> None:
     """Compare both sides request by request on the same arrivals, like `capacity diff`."""
     task = Task(function="capacity:diff", arguments={"first": first.deployment, "second": current.deployment})
-    found: Diff | None = parts.run_in_background(
-        "diff", task, doing="Simulating both", button="Compare on the same arrivals"
-    ).value
-    if found is None:
-        return
-    views.draw_view(diff_view(found, "A", here), found)
-    st.caption(
-        "The interval covers the randomness of traffic, not the step model's error (equal for both). If it contains "
-        "0, the difference is not significant."
-    )
+    with show_errors():
+        found: Diff = parts.run_in_background(
+            "diff", task, doing="Simulating both", button="Compare on the same arrivals"
+        ).ready_value
+        views.draw_view(diff_view(found, "A", here), found)
+        st.caption(
+            "The interval covers the randomness of traffic, not the step model's error (equal for both). If it "
+            "contains 0, the difference is not significant."
+        )

@@ -16,6 +16,7 @@ from capacity.deployment.use_cases import USE_CASES
 from capacity.hardware.pricing import TIERS, find_price, price_cautions
 from capacity.model import ModelSpec, from_hf_config
 from capacity.report.display import MEMORY_UNITS, TIME_UNITS, Units
+from capacity.report.views.units import value_at
 from capacity_app.error_display import NAMES_OF_FLAGS, escape_markdown
 from capacity_app.more_settings import search_options
 from capacity_app.parts import draw_download
@@ -87,9 +88,8 @@ class Inputs:
         """Return the lowest and highest rental offer of the chosen price tier, in $ per GPU-hour; None if unknown."""
         if "price_tier" not in self.cost:
             return None
-        price = find_price(self.pool["gpu"], tier=self.cost["price_tier"])
-        market = None if price is None else price.market
-        return None if market is None else (market.low.usd_per_gpu_hour, market.high.usd_per_gpu_hour)
+        market = value_at(find_price(self.pool["gpu"], tier=self.cost["price_tier"]), "market")
+        return market and (market.low.usd_per_gpu_hour, market.high.usd_per_gpu_hour)
 
     @property
     def search(self) -> dict[str, Any]:

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from capacity.report.display import phrase
 from capacity.workload import trace_titles
 from capacity_app import dropped_files, example_files, state
 from capacity_app.example_files import read_files
+from capacity_app.pages import LOOP, RATE
 from capacity_app.state import Inputs
 from capacity_app.widgets import draw_fields, widget_row
 
@@ -42,25 +44,37 @@ def draw_service_levels(page: str) -> tuple[str, ...]:
         tpot_ms = state.number("TPOT limit, ms", f"{page}_tpot", 50.0, 0.1, 60_000.0, step=5.0, width=150)
         e2e: dict[str, Any] = {"placeholder": "any", "help": "Time from request to last token."}
         e2e_s = state.number("E2E limit, s", f"{page}_e2e", None, 0.001, 1e6, width=150, **e2e)
-    whole = () if e2e_s is None else (f"e2el:{at}:{e2e_s:.15g}s",)
-    return f"ttft:{at}:{ttft_ms:.15g}ms", f"tpot:{at}:{tpot_ms:.15g}ms", *whole
+    whole = phrase("e2el:{}:{:.15g}s", at, e2e_s)
+    return tuple(filter(None, (f"ttft:{at}:{ttft_ms:.15g}ms", f"tpot:{at}:{tpot_ms:.15g}ms", whole)))
 
 
-def draw_traffic(inputs: Inputs) -> Keywords | None:
-    """Draw the traffic widgets; return keyword arguments of `simulate`, or None if the trace is not uploaded yet."""
+def draw_loop_or_rate(inputs: Inputs, key: str, help: str) -> Keywords:
+    """Draw the choice between a closed loop and arrivals at a rate, and return the load as a keyword argument."""
+    loads: dict[str, Keywords] = {
+        LOOP: {"concurrency": inputs.concurrency},
+        RATE: {"request_rate": inputs.request_rate},
+    }
+    return loads[state.segments("Load type", key, tuple(loads), LOOP, help=help)]
+
+
+def draw_traffic(inputs: Inputs) -> Keywords:
+    """Draw the traffic widgets; return keyword arguments of `simulate`. Raises NotReady until there is a trace."""
     kind = state.choice("Arrivals", "sim_arrivals", ARRIVALS, "Poisson", help=_HELP)
     if kind == TRACE:
         return _upload_fields()
     said, asked = _ARRIVAL_FIELDS.get(kind, ({}, ()))
-    rate = float("inf") if kind == TOGETHER_AT_ONCE else inputs.request_rate
-    load: Keywords = {"concurrency": inputs.concurrency} if kind == CLOSED_LOOP else {"request_rate": rate}
+    loads: dict[str, Keywords] = {
+        CLOSED_LOOP: {"concurrency": inputs.concurrency},
+        TOGETHER_AT_ONCE: {"request_rate": float("inf")},
+    }
+    load = loads.get(kind, {"request_rate": inputs.request_rate})
     with widget_row():
         drawn = draw_fields("sim_requests", "sim_prefix", "sim_seed", *asked)
     return {**inputs.lengths, **inputs.spread, **load, **said, **drawn}
 
 
-def _upload_fields() -> Keywords | None:
-    """Draw the widgets for uploading a trace, and return its keyword arguments; None without a file."""
+def _upload_fields() -> Keywords:
+    """Draw the widgets for uploading a trace, and return its keyword arguments."""
     with widget_row():
         drawn = draw_fields("sim_factor", "sim_until", "sim_longest")
     paths = read_files(
@@ -71,7 +85,7 @@ def _upload_fields() -> Keywords | None:
         type=TRACE_TYPES,
         help="The file stays on this machine.",
     )
-    return {"trace": paths[0], **drawn} if paths else None
+    return {"trace": paths[0], **drawn}
 
 
 def duration_s(traffic: Mapping[str, Any], inputs: Inputs) -> float:

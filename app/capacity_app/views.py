@@ -79,7 +79,7 @@ def show_chart(drawing: Drawing | CustomChart, answer: Any = None) -> None:
     chart = draw_block(drawing, answer, current_inputs().units)
     if chart.rows:
         parts.draw_chart(chart)
-        parts.draw_notes([drawing.note] if isinstance(drawing, Drawing) and drawing.note else [])
+        parts.draw_notes([getattr(drawing, "note", "")])
 
 
 def show_table(table: Table) -> None:

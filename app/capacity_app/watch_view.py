@@ -37,12 +37,9 @@ def show_recording(inputs: Inputs, options: Mapping[str, Any], replicas: int) ->
     task = Task(
         function="capacity_app.tasks:timeline", arguments={"model": inputs.model, **few}, reports=True
     )
-    found = parts.run_in_background(
+    answer, events = parts.run_in_background(
         "timeline", task, doing="Recording steps", button="Record the steps"
-    ).value
-    if found is None:
-        return
-    answer, events = found
+    ).ready_value
     parts.draw_chart(gantt_chart(answer, events))
     steps = [event for event in events if event["ph"] == "X" and event["pid"] == ENGINE]
     parts.draw_chart(timeline_chart(steps, inputs.units))

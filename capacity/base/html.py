@@ -63,5 +63,6 @@ def _row(tag: str, scope: str, cells: Sequence[object], columns: Sequence[str]) 
 
 
 def list_html(items: Iterable[str]) -> str:
-    """Return an HTML list with bullets."""
-    return "<ul>" + "".join(f"<li>{escape(printable(item))}</li>" for item in items) + "</ul>"
+    """Return an HTML list with bullets; empty without items."""
+    rows = "".join(f"<li>{escape(printable(item))}</li>" for item in items)
+    return f"<ul>{rows}</ul>" if rows else ""

@@ -31,6 +31,11 @@ class Quantity:
     low: float | None = None
     high: float | None = None
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Return both ends of the interval; None if an end is unknown."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
     def scale(self, factor: float) -> Quantity:
         """Return the number and its interval multiplied by `factor`, for example to change the unit."""
         return Quantity(

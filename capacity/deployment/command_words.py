@@ -17,6 +17,7 @@ from capacity.deployment.pool import Pool
 OPTION = "--from-launch"
 PORT = 8000
 PROXY_PORT = 8080
+COMMAND_WIDTH = 96  # characters of a line of a wrapped command
 MAX_COMMAND = 131_072  # characters of one argument in Linux (MAX_ARG_STRLEN)
 _OPERATOR = re.compile(r"\||\|\||&|&&|;|(?:\d|&)?>{1,2}.*|<.*")
 
@@ -235,3 +236,19 @@ def flatten(node: object, name: str = "") -> Iterator[tuple[str, str]]:
             yield from flatten(part, f"{name}.{key}" if name else str(key))
     elif name and node is not None:
         yield name, node if isinstance(node, str) else json.dumps(node, default=str)
+
+
+def wrap_command(command: str) -> list[str]:
+    """Wrap a shell command to lines of `COMMAND_WIDTH`; a flag and its value stay on one line."""
+    groups: list[str] = []
+    for word in shlex.split(command):
+        text = shlex.quote(word)
+        alone = not groups or word.startswith("-") or not groups[-1].startswith("-") or " " in groups[-1]
+        groups = [*groups, text] if alone else [*groups[:-1], f"{groups[-1]} {text}"]
+    lines: list[str] = []
+    for group in groups:
+        if lines and len(lines[-1]) + len(group) + 3 <= COMMAND_WIDTH:
+            lines[-1] += f" {group}"
+        else:
+            lines.append(f"  {group}" if not lines else f"    {group}")
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]

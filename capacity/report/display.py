@@ -8,7 +8,7 @@ CSV contain all digits.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from capacity.base.money import money_text
 from capacity.base.quantity import Quantity
@@ -57,7 +57,7 @@ class Units:
 
     def time_interval(self, quantity: Quantity) -> str:
         """Return the interval of a time as text: `80 to 160 ms`; empty without an interval."""
-        if quantity.low is None or quantity.high is None or quantity.low == quantity.high:
+        if quantity.interval is None or quantity.low == quantity.high:
             return ""
         _, low, high = self._time_texts(quantity.value, quantity)
         return f"{low.partition(' ')[0]} to {high}"
@@ -69,7 +69,7 @@ class Units:
         for longer, least_s in _LONGER_UNITS if self.time == "ms" else ():
             if place is not None and place > 0 and abs(seconds) >= least_s:
                 unit, place = longer, self._place(seconds, like, longer)
-        ends = () if like is None or like.low is None or like.high is None else (like.low, like.high)
+        ends = (like and like.interval) or ()
         return [
             f"{_format_to_place(t / _SECONDS[unit], place, _TIME_DIGITS.get(unit, 0))} {unit}"
             for t in (seconds, *ends)
@@ -95,8 +95,10 @@ VERDICT_COLOURS: dict[str, VerdictColour] = {
 }
 
 
-def verdict_text(judgement: str, reason: str | None) -> str:
-    """Return a verdict with markup for its colour, followed by its reason."""
+def verdict_text(judgement: str | None, reason: str | None) -> str:
+    """Return a verdict with markup for its colour, followed by its reason; empty without a verdict."""
+    if judgement is None:
+        return ""
     colour = VERDICT_COLOURS[judgement]
     return f"[{colour}]{judgement}[/{colour}]: {reason or ''}"
 
@@ -140,9 +142,9 @@ def text_and_interval(
     shown = quantity.scale(scale)
     place = last_supported_place(shown)
     value = _format_to_place(shown.value, place, digits, sign) + unit
-    if shown.low is None or shown.high is None or shown.low == shown.high:
+    if shown.interval is None or shown.low == shown.high:
         return value, ""
-    low, high = (_format_to_place(end, place, digits, sign) for end in (shown.low, shown.high))
+    low, high = (_format_to_place(end, place, digits, sign) for end in shown.interval)
     return value, f"{low} to {high}{unit}"
 
 
@@ -205,6 +207,26 @@ def offers_text(usd_at_price: float, usd_per_gpu_hour: float, offers: tuple[floa
         return ""
     low, high = (money_text(usd_at_price * offer / usd_per_gpu_hour, ",.0f") for offer in offers)
     return f"{low} to {high} across market offers"
+
+
+def phrase(template: str, *values: Any) -> str:
+    """Return a template filled with the values; empty if one of them is missing (None, False, 0, or empty)."""
+    return template.format(*values) if all(values) else ""
+
+
+def money_phrase(template: str, usd: float | None, form: str = ",.2f") -> str:
+    """Return a template filled with an amount in the display currency; empty if the amount is unknown."""
+    return "" if usd is None else template.format(money_text(usd, form))
+
+
+def join_phrases(*phrases: str | None, separator: str = "; ") -> str:
+    """Join the phrases that are not empty."""
+    return separator.join(filter(None, phrases))
+
+
+def count_noun(count: int, noun: str) -> str:
+    """Return a number with its noun: `1 replica` or `3 replicas`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def join_words(names: Sequence[str]) -> str:

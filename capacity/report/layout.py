@@ -60,8 +60,8 @@ def token_count_text(count: float | None) -> str:
 
 
 def note_lines(warnings: Iterable[str]) -> list[Part]:
-    """Return one line of text for each note of an answer."""
-    return [f"[yellow]note:[/yellow] {warning}" for warning in warnings]
+    """Return one line of text for each note of an answer that is not empty."""
+    return [f"[yellow]note:[/yellow] {warning}" for warning in warnings if warning]
 
 
 def render_text(parts: Iterable[Part]) -> str:

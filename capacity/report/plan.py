@@ -1,33 +1,33 @@
 """Tables of `plan`: the ranking, its service levels, the Pareto fronts, and the rejected candidates with reasons."""
 
 import math
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from capacity.answers.records import Quantity
 from capacity.base.latency_metrics import METRICS
-from capacity.base.money import money_text
+from capacity.deployment.command_words import wrap_command
 from capacity.planning.evaluation.slo_evaluation import FAILED_LATENCY_S, Evaluation, Level, WindowLevels
 from capacity.planning.fleets.fleet_records import FleetPlan
 from capacity.planning.records import KINDS, Conditional, LaunchLine, Plan, Ranked, Remedy
 from capacity.planning.space import Objective
-from capacity.report.display import text_and_interval
+from capacity.report.display import count_noun, money_phrase, phrase, text_and_interval
+from capacity.report.replicas import replica_noun
 from capacity.report.subject import describe_answer
 from capacity.report.views import units
 from capacity.report.views.units import Unit, mark_unless, value_at
-from capacity.report.views.view import Block, Column, CustomChart, Fact, Facts, Table
+from capacity.report.views.view import Block, Column, CustomChart, Fact, Facts, Table, list_with_heading
 from capacity.workload.windows import clock_text
 
 CONDITIONAL_HEADING = (
     "Cheaper, but only under the conditions shown (name an option explicitly to search with it)"
 )
 REMEDIES_HEADING = "Changes that suffice"
-COMMAND_WIDTH = 96
 OBJECTIVE_FORMATS: Mapping[str, Callable[[float], str]] = {
-    "cost": lambda usd_per_hour: f"{money_text(usd_per_hour)}/h",
+    "cost": partial(money_phrase, "{}/h"),
     "gpus": "{:g} GPUs".format,
     "energy": "{:,.3f} J/output token drawn".format,
     "carbon": "{:,.1f} g CO2/1M output tokens".format,
@@ -61,9 +61,7 @@ def plan_blocks(plan: Plan) -> Iterator[Block]:
         yield Table("Price against SLO headroom (simulated)", plan.cost_front, FRONT_COLUMNS)
     else:
         yield from missed_levels(plan)
-    if plan.conditional:
-        yield f"{CONDITIONAL_HEADING}:"
-        yield from (f"  {text}" for text in conditional_texts(plan))
+    yield from list_with_heading(f"{CONDITIONAL_HEADING}:", conditional_texts(plan))
     yield Table("Rejected", rejection_rows(plan), REJECTION_COLUMNS, numbered=True, wrap=True)
     yield search_text(plan)
     yield from (f"price of {price}" for price in plan.prices)
@@ -72,8 +70,7 @@ def plan_blocks(plan: Plan) -> Iterator[Block]:
 
 def question_text(plan: Plan | FleetPlan, lengths: str = "") -> str:
     """Return model, traffic and SLO in two lines; if the SLO applies to windows, add the busiest window."""
-    busiest = plan.busiest_window
-    window = "" if busiest is None else f"\nSLO window {plan.slo_window}; busiest: {busiest.text}"
+    window = phrase("\nSLO window {}; busiest: {.text}", plan.slo_window, plan.busiest_window)
     return (
         f"[bold]{plan.model}[/bold], {plan.workload}: {plan.requests:,} requests, {_arrivals_text(plan)}{lengths}\n"
         f"SLO {' and '.join(plan.slos)}, {plan.confidence:.0%} confidence in the step times; minimize {plan.objective}"
@@ -103,6 +100,16 @@ class WindowRow(NamedTuple):
     levels: tuple[Level, ...]
     judged: bool
 
+    @property
+    def start(self) -> str:
+        """Return the time of day at which the period begins."""
+        return clock_text(self.start_s)
+
+    @property
+    def highest_ratio(self) -> float:
+        """Return the highest service level as a share of its limit."""
+        return max(level.ratio for level in self.levels)
+
 
 def window_rows(windows: Sequence[WindowLevels]) -> list[WindowRow]:
     """Return a row for each period in which a window begins, for at most `PERIODS_SHOWN` periods of equal length."""
@@ -123,12 +130,12 @@ def window_rows(windows: Sequence[WindowLevels]) -> list[WindowRow]:
 def windows_table(windows: Sequence[WindowLevels]) -> Table:
     """Return the service levels over time; the table is empty if the SLO was not checked by window."""
     rows = window_rows(windows)
-    slos = [level.slo for level in rows[0].levels] if rows else []
+    levels = [level for row in rows[:1] for level in row.levels]
     columns = [
-        Column("start", lambda row: clock_text(row.start_s) + ("" if row.judged else " *")),
+        Column("start", mark_unless("start", "judged", " *")),
         Column("requests/s", "requests_per_s", Unit(2)),
-        *(Column(slo, level_text_path(f"levels.{place}"), units.TEXT) for place, slo in enumerate(slos)),
-        Column("% of limit", lambda row: max(level.ratio for level in row.levels), units.PERCENT_0),
+        *(Column(level.slo, level_text_path(f"levels.{i}"), units.TEXT) for i, level in enumerate(levels)),
+        Column("% of limit", "highest_ratio", units.PERCENT_0),
     ]
     title = "Service levels over time: worst window of each period (*: load too low to judge)"
     return Table(title, rows, columns)
@@ -136,17 +143,16 @@ def windows_table(windows: Sequence[WindowLevels]) -> Table:
 
 def _arrivals_text(plan: Plan | FleetPlan) -> str:
     """Return the request rate and the limit on requests in flight as text."""
-    concurrency = getattr(plan, "concurrency", None)
-    at_most = "" if concurrency is None else f"{concurrency:,} in flight"
+    at_most = phrase("{:,} in flight", getattr(plan, "concurrency", None))
     if not math.isinf(plan.requests_per_s):
-        return f"{plan.requests_per_s:,.2f} requests/s" + (at_most and f", at most {at_most}")
+        return f"{plan.requests_per_s:,.2f} requests/s" + phrase(", at most {}", at_most)
     return at_most or "all at once"
 
 
 def search_text(plan: Plan) -> str:
     """Return a line on the search: how many candidates were simulated, whether the best is proved, and the duration."""
     counts = plan.counts
-    first = "" if plan.first_answer_s is None else f", first answer after {plan.first_answer_s:.1f} s"
+    first = phrase(", first answer after {:.1f} s", plan.first_answer_s)
     return (
         f"{counts.points:,} deployments ({counts.engines:,} engines): {counts.simulated:,} simulated "
         f"({counts.simulated_fraction:.1%}), {plan.proof}; {plan.elapsed_s:.1f} s{first}"
@@ -185,36 +191,20 @@ def launch_lines(best: Ranked) -> Iterator[str]:
         yield "\nthis engine is a baseline and has no launch command"
         return
     for line in best.launch:
-        yield f"\n{launch_scope_text(line)}:" if line.replicas > 1 or line.role != "both" else ""
-        yield from (escape(f"  # {note}") for note in line.notes)
-        text = escape("\n".join(wrap_command(line.command)))  # escape doubles a backslash at the end
-        yield from text.split("\n")
-        if line.files:
-            yield f"  # --output FOLDER writes {' and '.join(line.files)}"
+        alone = line.replicas == 1 and line.role == "both"
+        heading = "" if alone else f"{launch_scope_text(line)}:\n"
+        notes = "".join(f"  # {note}\n" for note in line.notes)
+        first, *further = wrap_command(line.command)
+        yield escape("\n".join([f"\n{heading}{notes}{first}", *further]))
+        yield phrase("  # --output FOLDER writes {}", " and ".join(line.files))
     if best.candidate.prefill is not None:
         yield "  # send requests to the proxy of both pools; --output FOLDER writes the proxy's command"
 
 
 def launch_scope_text(line: LaunchLine) -> str:
     """Return which replicas start with this command: `each of 4 decode replicas`."""
-    role = "" if line.role == "both" else f"{line.role} "
-    return f"each of {line.replicas} {role}replicas" if line.replicas > 1 else f"1 {role}replica"
-
-
-def wrap_command(command: str) -> list[str]:
-    """Wrap a shell command to lines of `COMMAND_WIDTH`; a flag and its value stay on one line."""
-    groups: list[str] = []
-    for word in shlex.split(command):
-        text = shlex.quote(word)
-        alone = not groups or word.startswith("-") or not groups[-1].startswith("-") or " " in groups[-1]
-        groups = [*groups, text] if alone else [*groups[:-1], f"{groups[-1]} {text}"]
-    lines: list[str] = []
-    for group in groups:
-        if lines and len(lines[-1]) + len(group) + 3 <= COMMAND_WIDTH:
-            lines[-1] += f" {group}"
-        else:
-            lines.append(f"  {group}" if not lines else f"    {group}")
-    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
+    replicas = count_noun(line.replicas, replica_noun(line.role))
+    return f"each of {replicas}" if line.replicas > 1 else replicas
 
 
 def confidence_text(answer: Ranked) -> str:
@@ -267,13 +257,15 @@ def level_name(level: Level) -> str:
 
 def level_text(level: Level | None) -> str:
     """Return the value of a service level as text, with its interval if it has one."""
-    if level is not None and (level.value_s or 0.0) >= FAILED_LATENCY_S:
+    if level is None:
+        return "-"
+    if (level.value_s or 0.0) >= FAILED_LATENCY_S:
         return "requests fail"
-    spread = "-" if level is None else level_value(level)
+    spread = level_value(level)
     if isinstance(spread, str):
         return spread
     value, interval = text_and_interval(spread, 1e3, 0)
-    return f"{value} ms ({interval})" if interval else f"{value} ms"
+    return f"{value} ms{phrase(' ({})', interval)}"
 
 
 def level_value(level: Level) -> Quantity | str:
@@ -323,12 +315,10 @@ def missed_levels(plan: Plan) -> Iterator[Block]:
     else:
         near = plan.nearest
         yield title
-        yield f"\n[bold]Nearest: {near.label}[/bold]{_price_text(near.usd_per_hour)}"
+        yield f"\n[bold]Nearest: {near.label}[/bold]{money_phrase(', {}/h', near.usd_per_hour)}"
         yield from level_lines(near.trial, near.predicted, plan.confidence)
-        yield from [] if near.reason is None else [f"  {near.reason}"]
-    if plan.remedies:
-        yield f"{REMEDIES_HEADING}:"
-        yield from (f"  {remedy_text(plan, each)}" for each in plan.remedies)
+        yield phrase("  {}", near.reason)
+    yield from list_with_heading(f"{REMEDIES_HEADING}:", (remedy_text(plan, each) for each in plan.remedies))
 
 
 def remedy_text(plan: Plan, remedy: Remedy) -> str:
@@ -337,11 +327,7 @@ def remedy_text(plan: Plan, remedy: Remedy) -> str:
     flags = " ".join(f"--{name.replace('_', '-')} {text}" for name, text in texts.items())
     gpus = f", {remedy.num_gpus} GPUs" if "max_gpus" in remedy.change else ""
     asked = f" (instead of {plan.requests_per_s:,.3g})" if "request_rate" in remedy.change else ""
-    return f"with {flags}{asked}: {remedy.label}{gpus}{_price_text(remedy.usd_per_hour)}"
-
-
-def _price_text(usd_per_hour: float | None) -> str:
-    return "" if usd_per_hour is None else f", {OBJECTIVE_FORMATS['cost'](usd_per_hour)}"
+    return f"with {flags}{asked}: {remedy.label}{gpus}{money_phrase(', {}/h', remedy.usd_per_hour)}"
 
 
 def level_lines(trial: Evaluation, predicted: Evaluation | None, confidence: float) -> Iterator[str]:
@@ -389,7 +375,7 @@ def rejected_table(plan: Plan) -> Table:
     columns = [
         Column("GPU", "pool.gpu"),
         Column("TP", "pool.tensor_parallel_size", units.COUNT),
-        Column("weights", lambda each: each.pool.quantization or "as published"),
+        Column("weights", "pool.quantization", Unit(left=True, none="as published")),
         Column("KV cache", "pool.kv_cache_dtype"),
         Column("replicas", "replicas", units.COUNT),
         Column("kind", lambda each: KINDS[each.kind]),

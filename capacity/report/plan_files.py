@@ -23,6 +23,7 @@ from capacity.report.deploy_files import README, deploy_files
 from capacity.report.fronts import proxy_command, router_command
 from capacity.report.kubernetes import kubernetes_disaggregated, kubernetes_manifest, pod_addresses
 from capacity.report.plan_summary import plan_view
+from capacity.report.replicas import replica_noun
 from capacity.report.sheet import answer_html
 from capacity.report.tables import null_infinities
 from capacity.report.views.layout import view_parts
@@ -131,10 +132,9 @@ class _PlanFileWriter:
             else [launch_command(engine, self.model_id, pool) for pool in pools]
         )
         for pool, launch in zip(pools, launches, strict=True):
-            role = "" if pool.role == "both" else pool.role
-            kind = role and f"-{role}"
-            header = f"one of {pool.replicas} {role and f'{role} '}replicas: {self.candidate.label}"
-            header += "" if planned else f"; not simulated on {engine}"
+            kind = f"-{pool.role}" * (pool.role != "both")
+            header = f"one of {pool.replicas} {replica_noun(pool.role)}s: {self.candidate.label}"
+            header += f"; not simulated on {engine}" * (not planned)
             texts[f"launch-{engine_name(engine)}{kind}.sh"] = _script(header, launch)
         if self.candidate.prefill is not None:
             hosts = ([f"{p.role}-{number}:{PORT}" for number in range(p.replicas)] for p in pools)

@@ -9,6 +9,7 @@ from operator import attrgetter
 from capacity.base.money import money_text
 from capacity.planning.records import Plan, Ranked
 from capacity.planning.search.plan_notes import UPPER_BOUND
+from capacity.report.display import phrase
 from capacity.report.plan import (
     CONDITIONAL_HEADING,
     DRAWN_JOULES,
@@ -30,8 +31,8 @@ from capacity.report.plan import (
     unproved_note,
 )
 from capacity.report.views.drawn_energy import drawn_facts
-from capacity.report.views.units import COUNT, PERCENT_0, TEXT, USD_2, WORDS, Unit, dollars, value_at
-from capacity.report.views.view import Block, Column, Fact, Table, View
+from capacity.report.views.units import COUNT, PERCENT_0, TEXT, USD_2, WORDS, Unit, dollars
+from capacity.report.views.view import Block, Column, Fact, Table, View, list_with_heading
 
 
 def gpus_text(answer: Ranked) -> str:
@@ -62,8 +63,8 @@ def plan_view(plan: Plan) -> View:
     main = [Fact("best", "no deployment meets the SLO", first="best")]
     if plan.best is not None:
         main = [
-            Fact(heading, value_at(plan.best, path), unit, first=heading)
-            for heading, path, unit in (ALTERNATIVE_COLUMNS[0], *ALTERNATIVE_COLUMNS[2:4])
+            Fact(column.heading, column.value_of(plan.best), column.unit, first=column.heading)
+            for column in (ALTERNATIVE_COLUMNS[0], *ALTERNATIVE_COLUMNS[2:4])
         ]
     title, blocks = question_text(plan, lengths), plan_blocks(plan)
     return View(title, blocks, screen=_summary_blocks(plan), brief=brief, main=main)
@@ -79,9 +80,7 @@ def _summary_blocks(plan: Plan) -> Iterator[Block]:
         others = plan.ranked[1 : 1 + ALTERNATIVES]
         columns = ENERGY_COLUMNS if plan.objective in DRAWN_OBJECTIVES else ALTERNATIVE_COLUMNS
         yield Table("Alternatives: best deployments with other GPUs and formats", others, columns)
-    if plan.conditional:
-        yield f"\n{CONDITIONAL_HEADING}:"
-        yield from (f"  {text}" for text in conditional_texts(plan))
+    yield from list_with_heading(f"\n{CONDITIONAL_HEADING}:", conditional_texts(plan))
     for count, why, example in rejection_rows(plan)[:REASONS]:
         text = f"{count:,} rejected: {why}"
         full = f"{text} (example: {example})"
@@ -100,9 +99,7 @@ def _best_lines(plan: Plan, best: Ranked) -> Iterator[str]:
         )
     verb = "Use" if is_owned(best) else "Rent"
     yield f"\n[bold]{verb} {best.label}[/bold]: {cost}"
-    worst = best.trial.window
-    if worst is not None:
-        yield f"  worst window: {worst.text}"
+    yield phrase("  worst window: {.text}", best.trial.window)
     yield from level_lines(best.trial, best.predicted, plan.confidence)
     drawn = drawn_facts(best.drawn)
     for fact in drawn if plan.objective in DRAWN_OBJECTIVES else drawn[:1]:

@@ -14,7 +14,7 @@ from capacity.report.layout import parse_marks, render_text
 from capacity.report.subject import describe_answer
 from capacity.report.tables import select_tables
 from capacity.report.tables_html import parts_html
-from capacity.report.views.units import name_units, value_at
+from capacity.report.views.units import name_units
 from capacity.report.views.view import Facts, Table, View
 
 MAIN_FIGURES = 3
@@ -50,9 +50,9 @@ def _figures(view: View) -> Iterator[str]:
         return
     for table in [block for block in blocks if isinstance(block, Table) and block.rows][:1]:
         yield f"{len(table.rows)} rows, the first: " + ", ".join(
-            parse_marks(f"{name_units(heading)} {' '.join(text.split())}".strip()).plain
-            for heading, path, unit in table.columns[:MAIN_FIGURES]
-            for text, _ in [unit.texts(value_at(table.rows[0], path))]
+            parse_marks(f"{name_units(column.heading)} {' '.join(text.split())}".strip()).plain
+            for column in table.columns[:MAIN_FIGURES]
+            for text, _ in [column.texts(table.rows[0])]
         )
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from capacity.report.display import phrase
+
 MAX_COLUMNS = 160  # steps of one block of the chart
 
 
@@ -40,8 +42,8 @@ def text_gantt(schedule: Mapping[str, Any]) -> str:
 def schedule_heading(schedule: Mapping[str, Any]) -> str:
     """Return the scenario's name and engine, how the run ended, and the rejected requests."""
     scenario = schedule["scenario"]
-    ending = schedule["status"] + (f": {schedule['error']}" if schedule["error"] else "")
-    rejected = f", rejected {', '.join(schedule['rejected'])}" if schedule["rejected"] else ""
+    ending = schedule["status"] + phrase(": {}", schedule["error"])
+    rejected = phrase(", rejected {}", ", ".join(schedule["rejected"]))
     return f"{scenario.get('name', 'scenario')} ({schedule['engine']}): {ending}{rejected}"
 
 
@@ -56,7 +58,7 @@ def radix_table(program: Mapping[str, Any]) -> str:
 
 def _row_text(row: Sequence[Any]) -> str:
     name, tokens, computed, *drafts = row
-    return f"{name}:{tokens}@{computed}" + (f"+{drafts[0]}" if drafts and drafts[0] else "")
+    return f"{name}:{tokens}@{computed}" + "".join(phrase("+{}", count) for count in drafts[:1])
 
 
 def _request_bar(name: str, part: Sequence[Any], steps: Sequence[Any], first: int) -> str:

@@ -104,12 +104,7 @@ def _obstacle(file: FormFile, launches: Sequence[Launch], pools: Sequence[Pool])
 
 
 def _add_server(
-    document: Fields,
-    file: FormFile,
-    form: ServerForm,
-    launch: Launch,
-    pool: Pool,
-    values: Mapping[str, Any],
+    document: Fields, file: FormFile, form: ServerForm, launch: Launch, pool: Pool, values: Mapping[str, Any]
 ) -> None:
     """Add one server to the document: the constant parts of the format, then the planned values at their paths."""
     server = _descend(document, split_path(file.servers[pool.role]))

@@ -11,7 +11,7 @@ from capacity.base.money import convert_amounts
 from capacity.base.record import AnswerRecord
 from capacity.base.registry import ANSWERS, VERBS
 from capacity.base.untrusted_text import printable
-from capacity.report.display import basis_text
+from capacity.report.display import basis_text, phrase
 from capacity.report.figures.answer_charts import answer_charts
 from capacity.report.figures.chart import Chart, version_and_date
 from capacity.report.figures.picture import MATPLOTLIB_NEEDED, can_draw
@@ -48,8 +48,8 @@ class Sheet:
             *(chart.figure_html(made) for chart in self.charts),
             f"<p>{_escape_text(MATPLOTLIB_NEEDED)}</p>" if self.charts and not can_draw() else "",
             *(_section_html(title, content) for title, content in self.more),
-            _section_html("Assumptions", list_html(self.assumptions) if self.assumptions else ""),
-            _section_html("Sources", list_html(self.sources) if self.sources else ""),
+            _section_html("Assumptions", list_html(self.assumptions)),
+            _section_html("Sources", list_html(self.sources)),
             *(_section_html(title, f"<pre>{_escape_text(text)}</pre>") for title, text in self.asked),
             f"<footer>{_escape_text(version_and_date(made))}</footer>",
         ]
@@ -81,17 +81,14 @@ def answer_html(
     """
     shown, remarks = split_notes(parts)
     asked = [*files, ("Command", command), ("In Python", python)]
-    basis = getattr(answer, "basis", None)
-    gpu = getattr(answer, "gpu", "")
-    basis_line = (
-        [] if basis is None else [f"Basis: {basis_text(basis, getattr(gpu, 'name', gpu))}. {INTERVALS}"]
-    )
+    basis, gpu = getattr(answer, "basis", None), getattr(answer, "gpu", "")
+    basis = phrase("Basis: {}. {}", basis and basis_text(basis, getattr(gpu, "name", gpu)), INTERVALS)
     return Sheet(
         question=page_heading(answer.schema_name()),
         subject=describe_answer(answer),
         answer=parts_html(shown),
         charts=answer_charts(answer) if charts is None else charts,
-        assumptions=[convert_amounts(text) for text in (*basis_line, *remarks)],
+        assumptions=[convert_amounts(text) for text in (basis, *remarks) if text],
         sources=[convert_amounts(text) for text in number_sources(answer)],
         asked=[(title, text) for title, text in asked if text],
     ).html(made)
@@ -134,7 +131,7 @@ def _profile_sources(gpu: str) -> list[str]:
 def _first_few(names: Sequence[str]) -> str:
     """Return the first `SOURCES_NAMED` names as text, and the number of names left out."""
     left = len(names) - SOURCES_NAMED
-    return ", ".join(names[:SOURCES_NAMED]) + (f" and {left} more" if left > 0 else "")
+    return ", ".join(names[:SOURCES_NAMED]) + f" and {left} more" * (left > 0)
 
 
 def _model_source(name: object) -> list[str]:

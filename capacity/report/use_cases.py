@@ -6,6 +6,7 @@ from capacity.answers.listings import UseCaseListing
 from capacity.base.latency_metrics import METRICS
 from capacity.deployment import Traffic
 from capacity.deployment.use_cases import Sourced, find_use_case
+from capacity.report.display import phrase
 from capacity.report.layout import render_text
 from capacity.report.tables import render_listing
 from capacity.report.views import units
@@ -72,7 +73,6 @@ def assumption_rows(traffic: Traffic, slo: Sequence[str]) -> list[dict[str, obje
 def _format_levels(levels: Sequence[str]) -> str:
     """Return service levels as text: `p99 TTFT 450 ms, p99 TPOT 40 ms`."""
     return ", ".join(
-        f"{'' if level.percentile is None else f'p{level.percentile:g} '}{METRICS[level.metric].label} "
-        f"{1e3 * level.limit_s:,.4g} ms"
+        f"{phrase('p{:g} ', level.percentile)}{METRICS[level.metric].label} {1e3 * level.limit_s:,.4g} ms"
         for level in parse_slos(levels)
     )

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from quick_plans import quick
 
+from capacity.deployment.command_words import COMMAND_WIDTH, wrap_command
 from capacity.deployment.launch_command import read_line as read_vllm_command
 from capacity.planning.records import Plan
 from capacity.planning.search.ranking import pin_defaults
 from capacity.pool.resolve import resolve
 from capacity.report import layout
-from capacity.report.plan import COMMAND_WIDTH, wrap_command
 from capacity.report.tables import render
 
 SCREEN = 40

@@ -72,7 +72,7 @@ def _facts_html(report: ValidationReport) -> str:
         "memory": f"{facts['memory_total_bytes'] / 2**30:.1f} GiB",
         "basis": "measured on this device; held-out cases were not seen by the fit",
     }
-    return table_html(None, shown.items()) + (list_html(report.remarks) if report.remarks else "")
+    return table_html(None, shown.items()) + list_html(report.remarks)
 
 
 PERCENT, FOUR = Unit(1, 100, " %", none=""), Unit(significant=4, none="")

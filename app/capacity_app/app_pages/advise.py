@@ -9,6 +9,7 @@ from capacity.answers.records import Quantity
 from capacity.base.errors import CapacityError
 from capacity.planning.variations.advice import AdviceList
 from capacity.report.views.advice import advice_facts, advice_view
+from capacity.report.views.units import value_at
 from capacity.report.views.view import busiest_window_text
 from capacity.service.jobs import Task
 from capacity_app import parts, views
@@ -29,20 +30,17 @@ st.caption(
 )
 options = {**inputs.pool, **inputs.load, **asked, **inputs.cost}
 found = ask_in_background("advise", inputs, options, doing="Simulating changes", button="Try every change")
-answer: AdviceList | None = found.value
-if answer is not None:
-    known: Mapping[str, Quantity] = {}
-    if answer.busiest_window is None:  # the base run covers all requests
-        task = Task(function="capacity:simulate", arguments=found.arguments, reports=True)
-        with suppress(CapacityError):  # `advise` accepts more than `simulate`
-            run = parts.run_in_background(
-                "advise_base", task, doing="Simulating the current deployment"
-            ).current
-            known = {} if run is None else run.predicted_ms
-    parts.draw_kpis(views.figures_of_merit(advice_facts(answer, known)))
-    if answer.busiest_window is not None:
-        st.caption(escape_markdown(busiest_window_text(answer.busiest_window)))
-    with st.container(horizontal=True):
-        for line in answer.advice:
-            draw_change_button(line.change, line.flags)
-    views.draw_view(advice_view(answer, reasons=True), answer)
+answer: AdviceList = found.ready_value
+known: Mapping[str, Quantity] = {}
+if answer.busiest_window is None:  # the base run covers all requests
+    task = Task(function="capacity:simulate", arguments=found.arguments, reports=True)
+    with suppress(CapacityError):  # `advise` accepts more than `simulate`
+        run = parts.run_in_background("advise_base", task, doing="Simulating the current deployment").current
+        known = value_at(run, "predicted_ms") or {}
+parts.draw_kpis(views.figures_of_merit(advice_facts(answer, known)))
+if answer.busiest_window is not None:
+    st.caption(escape_markdown(busiest_window_text(answer.busiest_window)))
+with st.container(horizontal=True):
+    for line in answer.advice:
+        draw_change_button(line.change, line.flags)
+views.draw_view(advice_view(answer, reasons=True), answer)

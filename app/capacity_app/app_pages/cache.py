@@ -24,16 +24,15 @@ paths = read_files(
 with widget_row():
     options = draw_fields("cache_replicas", "cache_engine")
     saves = page_switch("cache_saves")
-if paths:
-    asked, python, typed = options, options, options
-    if saves:
-        served = select(inputs.pool, ("gpu", "tensor_parallel_size"))
-        asked = {**options, "served_by": (inputs.model, served)}
-        python = {**options, "served_by": (inputs.model_name, served)}
-        typed = {**options, "model": inputs.model_name, **served}
-    task = Task(function="capacity:cache_curve", arguments={"trace": paths[0], **asked})
-    answer = parts.run_in_background("cache_curve", task, doing="Finding common prefixes").value
-    parts.draw_code_snippets("cache-curve", Path(paths[0]).name, python, answer, typed=typed)
-    if answer is not None:
-        parts.draw_kpis(views.figures_of_merit(cache_curve_facts(answer)))
-        views.draw_view(cache_curve_view(answer), answer)
+asked, python, typed = options, options, options
+if saves:
+    served = select(inputs.pool, ("gpu", "tensor_parallel_size"))
+    asked = {**options, "served_by": (inputs.model, served)}
+    python = {**options, "served_by": (inputs.model_name, served)}
+    typed = {**options, "model": inputs.model_name, **served}
+task = Task(function="capacity:cache_curve", arguments={"trace": paths[0], **asked})
+found = parts.run_in_background("cache_curve", task, doing="Finding common prefixes")
+parts.draw_code_snippets("cache-curve", Path(paths[0]).name, python, found.value, typed=typed)
+answer = found.ready_value
+parts.draw_kpis(views.figures_of_merit(cache_curve_facts(answer)))
+views.draw_view(cache_curve_view(answer), answer)

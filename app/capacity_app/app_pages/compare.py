@@ -23,12 +23,18 @@ from capacity_validate.server_files import MISSING, ServerFiles, ServerSetting, 
 
 from capacity.base.mappings import omit, select
 from capacity.deployment import Pool, build
-from capacity.report.display import basis_text
+from capacity.report.display import basis_text, phrase
 from capacity.report.tables import render
 from capacity.report.views.view import View
 from capacity.service.jobs import Task
 from capacity_app import dropped_files, example_files, parts, state, uploads, views
-from capacity_app.error_display import escape_except_code, escape_markdown, replace_flags
+from capacity_app.error_display import (
+    NotReady,
+    escape_except_code,
+    escape_markdown,
+    replace_flags,
+    show_errors,
+)
 from capacity_app.example_files import read_files
 from capacity_app.pages import AS_FILE, AT_CONCURRENCY, AT_RATE, CANDIDATES
 from capacity_app.router import current_inputs
@@ -57,10 +63,9 @@ def figures_of_merit(run: RunComparison) -> list[parts.Kpi]:
 def describe_difference(row: MetricRow) -> str:
     """Return a metric's measured and predicted values, and whether the measured value is inside the interval."""
     predicted, interval = predicted_texts(row)
+    place = "inside" if row.inside else inside_text(row)
     words = f"measured {row.measured:,.4g}, predicted {predicted}"
-    if not interval:
-        return words
-    return f"{words} ({interval}): {'inside' if row.inside else inside_text(row)} the interval"
+    return words + phrase(" ({}): {} the interval", interval, place)
 
 
 FROM_SIDEBAR = {  # names in messages of settings that the sidebar supplies
@@ -123,7 +128,7 @@ def draw_calibration(
     ).current
     parts.draw_code_snippets("calibrate", names, {**said, **more}, None, package="capacity_validate")
     if answer is None:
-        return
+        raise NotReady
     path = Path(answer.path)
     session_variants().add(
         answer.profile, Variant(folder=path.parent, gpu=answer.base, profiles=profiles, files=tuple(files))
@@ -160,9 +165,7 @@ paths = read_files(
     dropped=dropped_files.SERVER,
     several=True,
 )
-shown = (
-    "" if st.session_state.get("cmp_results") else "_example"
-)  # its answers are not kept for uploaded files
+shown = "_example" * (not st.session_state.get("cmp_results"))  # its answers are not kept for uploaded files
 with widget_row():
     arrivals = state.segments(
         "Arrivals",
@@ -177,23 +180,23 @@ load: dict[str, dict[str, Any]] = {
     AT_RATE: {"request_rate": inputs.request_rate},
     AT_CONCURRENCY: {"concurrency": inputs.concurrency},
 }
-read: ServerFiles | None = None
-if paths:
-    arguments = {"paths": paths}
-    task = Task(function="capacity_validate.server_files:read_server_files", arguments=arguments, profiles=())
-    read = parts.run_in_background(f"server_files{shown}", task, doing="Reading the files", keeps=True).value
-if read is not None:
-    files = sorted(read.readable)
-    names = [Path(path).name for path in read.readable]
-    gpu, profiles = session_variants().source_of(inputs.pool["gpu"], tuple(files))
-    asked = {**omit(inputs.pool, *read.fields), "gpu": gpu, **load.get(arrivals, {})}
-    if lengths:
-        asked |= {**inputs.lengths, **inputs.spread}
-    said = dict(asked)
-    if read.model is None or inputs.model_name == OWN_MODEL:
-        said, asked = {"model": inputs.model_name, **asked}, {"model": inputs.model, **asked}
-    views.draw_view(server_files_view(uploads.hide_folders_in(with_sidebar(read, said))), None)
-    comparison: Comparison | None = None
+arguments = {"paths": paths}
+task = Task(function="capacity_validate.server_files:read_server_files", arguments=arguments, profiles=())
+read: ServerFiles = parts.run_in_background(
+    f"server_files{shown}", task, doing="Reading the files", keeps=True
+).ready_value
+files = sorted(read.readable)
+names = [Path(path).name for path in read.readable]
+gpu, profiles = session_variants().source_of(inputs.pool["gpu"], tuple(files))
+asked = {**omit(inputs.pool, *read.fields), "gpu": gpu, **load.get(arrivals, {})}
+if lengths:
+    asked |= {**inputs.lengths, **inputs.spread}
+said = dict(asked)
+if read.model is None or inputs.model_name == OWN_MODEL:
+    said, asked = {"model": inputs.model_name, **asked}, {"model": inputs.model, **asked}
+views.draw_view(server_files_view(uploads.hide_folders_in(with_sidebar(read, said))), None)
+comparison: Comparison | None = None
+with show_errors():
     if read.runs and not read.kernels:
         more = {"fit_overheads": True} if overheads else {}
         command, python = parts.draw_code_snippets(
@@ -204,20 +207,18 @@ if read is not None:
             arguments={"results": read.readable, **asked, **more},
             profiles=profiles,
         )
-        comparison = parts.run_in_background(
-            f"compare{shown}", task, doing="Replaying the benchmark", keeps=True
-        ).value
-    elif files:
-        st.caption("No file contains requests to compare: add a benchmark result or a scrape of /metrics.")
-    if comparison is not None:
-        comparison = uploads.hide_folders_in(comparison)
+        found = parts.run_in_background(f"compare{shown}", task, doing="Replaying the benchmark", keeps=True)
+        comparison = uploads.hide_folders_in(found.ready_value)
         page = partial(render, comparison, "html", command=command, python=python)
         parts.record_downloads("comparison", comparison, page)
         st.info(escape_markdown(comparison.verdict), icon=":material/balance:")
         basis = basis_text(comparison.basis, comparison.gpu)
         where = f"{comparison.model} on {comparison.gpu}, {comparison.engine}. Basis: {basis}."
         views.draw_view(View("", [where, *server_blocks(comparison)]), comparison)
-    if files:
+    elif files:
+        st.caption("No file contains requests to compare: add a benchmark result or a scrape of /metrics.")
+if files:
+    with show_errors():
         draw_calibration(read, files, {} if read.kernels else asked, {} if read.kernels else said)
-    if comparison is not None:
-        draw_runs(comparison)
+if comparison is not None:
+    draw_runs(comparison)

@@ -6,6 +6,7 @@ import streamlit as st
 
 from capacity.base.mappings import omit
 from capacity.planning.bills.billing import Bill
+from capacity.report.display import phrase
 from capacity.report.replicas import replicas_text
 from capacity.report.views.cost import bill_facts, bill_view, reason_text
 from capacity.report.views.rising_load import curve_view
@@ -36,18 +37,14 @@ def draw_day_and_curve(options: dict[str, Any]) -> None:
     }
     curve = ask_in_background(
         "curve", inputs, load, doing="Searching for the highest rate", button="Draw the curve"
-    ).value
-    if curve is None:
-        return
+    ).ready_value
     if curve.highest is not None:
         text = (
             f"Up to {curve.highest.at_confidence:,.2f} requests/s within the SLO at "
             f"{curve.highest.confidence:.0%} confidence"
         )
-        if curve.users is not None:
-            text += (
-                f", {curve.users:,.0f} users with {asked['requests_per_user_hour']:g} requests per hour each"
-            )
+        each = asked.get("requests_per_user_hour")
+        text += phrase(", {:,.0f} users with {:g} requests per hour each", curve.users, each)
         st.success(escape_markdown(f"{text}."), icon=":material/check:")
     views.draw_view(curve_view(curve), curve)
 
@@ -75,13 +72,10 @@ else:
     found = ask_in_background("cost", inputs, asked, doing="Simulating the load")
     bill: Bill | None = found.value
     if bill is not None:
-        if bill.verdict is not None:
-            missed = bill.verdict in STABLE and not bill.serves
-            parts.draw_verdict(
-                "saturated" if missed else bill.verdict, f"{bill.verdict}: {reason_text(bill)}"
-            )
-            if bill.needed is not None and not bill.serves and not sides.pinned_sides():
-                st.info(escape_markdown(replicas_text(bill.needed)), icon=":material/dns:")
+        missed = bill.verdict in STABLE and not bill.serves
+        parts.draw_verdict("saturated" if missed else bill.verdict, f"{bill.verdict}: {reason_text(bill)}")
+        if bill.needed is not None and not (bill.serves or sides.pinned_sides()):
+            st.info(escape_markdown(replicas_text(bill.needed)), icon=":material/dns:")
         show_figures("cost", inputs, found, bill_facts, inputs.offers, slo=inputs.slo)
         views.draw_view(bill_view(bill, inputs.offers), bill)
     with show_errors():
@@ -90,6 +84,5 @@ else:
         st.subheader("Sensitivity analysis")
         tornado = ask_in_background(
             "tornado", inputs, options, doing="Varying inputs", button="Draw the tornado"
-        ).value
-        if tornado is not None:
-            views.draw_view(tornado_view(tornado), tornado)
+        ).ready_value
+        views.draw_view(tornado_view(tornado), tornado)

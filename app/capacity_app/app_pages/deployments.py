@@ -53,9 +53,8 @@ if not 2 <= len(compared) <= len(sides.LETTERS):
     st.info("Choose 1 to 3 other GPUs to compare.", icon=":material/balance:")
 else:
     answer = sides.compare_in_background(compared, load, inputs.slo)
-    if answer is not None:
-        st.success(escape_markdown(answer.verdict), icon=":material/balance:")
-        page = partial(interactive_page, answer)
-        parts.draw_download("Interactive page", "deployments.html", page, mime="text/html")
-        parts.record_downloads("compare_deployments", answer, partial(render, answer, "html"))
-        views.draw_view(comparison_view(answer), answer)
+    st.success(escape_markdown(answer.verdict), icon=":material/balance:")
+    page = partial(interactive_page, answer)
+    parts.draw_download("Interactive page", "deployments.html", page, mime="text/html")
+    parts.record_downloads("compare_deployments", answer, partial(render, answer, "html"))
+    views.draw_view(comparison_view(answer), answer)

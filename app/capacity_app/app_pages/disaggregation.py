@@ -5,9 +5,10 @@ from typing import Any
 import streamlit as st
 
 from capacity.report.views.disaggregation import split_facts, splits_view
+from capacity.report.views.units import value_at
 from capacity.service.jobs import Task
 from capacity_app import parts, views
-from capacity_app.error_display import escape_markdown
+from capacity_app.error_display import NotReady, escape_markdown
 from capacity_app.router import current_inputs
 from capacity_app.tasks import split_name
 from capacity_app.widgets import draw_fields, page_field, widget_row
@@ -29,11 +30,12 @@ replicas = shared["replicas"]
 split = draw_fields(page_field("dis_prefill", choices=range(replicas)), stretch=True)
 prefill = split.get("prefill_replicas", 0)
 options = {**common, **split, **(transfer if prefill else {})}
-answer = None if runs is None else runs.get(split_name(replicas, prefill))
+answer = (runs or {}).get(split_name(replicas, prefill))
 parts.draw_code_snippets("simulate", inputs.model_name, options, answer)
-if answer is not None:
-    st.caption(escape_markdown(f"{split_name(replicas, prefill)}, {inputs.request_rate:g} requests/s:"))
-    parts.draw_kpis(views.figures_of_merit(split_facts(answer)))
-    if answer.verdict is not None:
-        parts.draw_verdict(answer.verdict.verdict, f"{answer.verdict.verdict}. {answer.verdict.reason}")
-    views.draw_view(splits_view(runs), answer)
+if answer is None:
+    raise NotReady
+st.caption(escape_markdown(f"{split_name(replicas, prefill)}, {inputs.request_rate:g} requests/s:"))
+parts.draw_kpis(views.figures_of_merit(split_facts(answer)))
+judgement = value_at(answer, "verdict.verdict")
+parts.draw_verdict(judgement, f"{judgement}. {value_at(answer, 'verdict.reason')}")
+views.draw_view(splits_view(runs), answer)

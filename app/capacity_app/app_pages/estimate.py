@@ -5,7 +5,7 @@ from typing import Any
 import streamlit as st
 
 from capacity.answers.records import Attribution, Estimate
-from capacity.report.display import basis_text
+from capacity.report.display import basis_text, phrase
 from capacity.report.figures.estimates import PHASES, Phase
 from capacity.report.views.one_load import estimate_charts, estimate_facts, explain_charts
 from capacity.service.jobs import Task
@@ -59,8 +59,7 @@ Found = tuple[Estimate, Attribution | None]
 def draw_summary(found: Found) -> dict[str, Estimate]:
     """Draw the key metrics; return the estimates of the current and the pinned deployments by letter (A, B, ...)."""
     answer, _ = found
-    if answer.verdict is not None:
-        parts.draw_verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason or ''}")
+    parts.draw_verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason or ''}")
     current = sides.Side(page="estimate", model=inputs.model_name, options=options, cost=dict(inputs.cost))
     if answer.ttft_s is None and not sides.pinned_sides():
         parts.draw_replicas(sides.replicas_task(inputs.model, current, inputs.slo))
@@ -71,7 +70,7 @@ def draw_summary(found: Found) -> dict[str, Estimate]:
         row=lambda each: views.figures_of_merit(estimate_facts(each[0], inputs.offers)),
         slo=inputs.slo,
     )
-    queue = "" if answer.verdict is None else ", including queueing"
+    queue = phrase(", including queueing", answer.verdict)
     st.caption(
         f"Below each number is its 90 % interval{queue}. Basis: {basis_text(answer.basis, answer.gpu.name)}."
     )

@@ -49,10 +49,9 @@ parts.draw_notes(answer.warnings)
 
 st.subheader("All GPUs and tensor-parallel sizes")
 task = Task(function="capacity.answers.grid:fit_grid", arguments={"model": inputs.model, **inputs.pool})
-grid = parts.run_in_background("grid", task, doing="Checking all GPUs")
-if grid.value is not None:
-    alt = "Whether the model fits on each GPU at each tensor-parallel size, or the reason if not."
-    st.caption(
-        f"✓ fits, with the number of concurrent requests of {answer.max_model_len:,} tokens; ✗ does not fit."
-    )
-    parts.draw_table("fit_grid", grid_rows(grid.value), alt=alt, column_config={"GPU": {"pinned": True}})
+grid = parts.run_in_background("grid", task, doing="Checking all GPUs").ready_value
+alt = "Whether the model fits on each GPU at each tensor-parallel size, or the reason if not."
+st.caption(
+    f"✓ fits, with the number of concurrent requests of {answer.max_model_len:,} tokens; ✗ does not fit."
+)
+parts.draw_table("fit_grid", grid_rows(grid), alt=alt, column_config={"GPU": {"pinned": True}})

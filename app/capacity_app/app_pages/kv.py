@@ -37,9 +37,9 @@ asked["eviction"] = "all"
 pool = select(inputs.pool, KV_POOL)
 current = sides.Side(page="kv", model=inputs.model_name, options={**pool, **asked}, cost={})
 python = kv_keywords(current.options)
-answer = parts.run_in_background("kv", side_task(current), doing="Computing KV cache").value
+found = parts.run_in_background("kv", side_task(current), doing="Computing KV cache")
 typed = {**pool, "batch_size": batch, "eviction": "all", "kv_budget": budget}
-parts.draw_code_snippets("kv", inputs.model_name, python, answer, typed=typed)
-if answer is not None:
-    sides.draw_figures(current, answer, ask=side_task, row=views.figures_function(kv_facts, context, batch))
-    views.draw_view(kv_view(answer, context), answer)
+parts.draw_code_snippets("kv", inputs.model_name, python, found.value, typed=typed)
+answer = found.ready_value
+sides.draw_figures(current, answer, ask=side_task, row=views.figures_function(kv_facts, context, batch))
+views.draw_view(kv_view(answer, context), answer)

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import streamlit as st
 
 from capacity.base.mappings import select
-from capacity.base.money import money_text
 from capacity.deployment import Traffic
+from capacity.deployment.command_words import wrap_command
 from capacity.planning.records import Plan
 from capacity.planning.search.snapshot import Snapshot
+from capacity.report.display import money_phrase
 from capacity.report.figures.planning import speed_chart, whisker_caption
 from capacity.report.plan import (
     CONDITIONAL_HEADING,
@@ -25,10 +26,10 @@ from capacity.report.plan import (
     ranked_table,
     rejected_table,
     remedy_text,
-    wrap_command,
 )
 from capacity.report.plan_files import write_plan_files
 from capacity.report.plan_summary import plan_facts
+from capacity.report.views.units import value_at
 from capacity.report.views.view import Table
 from capacity_app import parts
 from capacity_app.error_display import escape_markdown
@@ -50,9 +51,17 @@ options = {"slo": slo, **inputs.load, **inputs.cost, **asked, **inputs.search}
 
 def search_progress(report: Snapshot) -> tuple[float, str]:
     """Return the progress of the search as a fraction from 0 to 1, and the text for the progress bar."""
-    best = "none" if report.best is None else report.best.label
+    best = value_at(report, "best.label") or "none"
     words = f"{report.simulated:,} candidates simulated in {report.elapsed_s:.0f} s, best so far: {best}"
     return min(report.settled / max(report.engines, 1), 1.0), words
+
+
+def draw_list(heading: str, texts: Sequence[str]) -> None:
+    """Draw texts as a list below a heading; nothing without texts."""
+    if texts:
+        st.subheader(heading)
+    for text in texts:
+        st.markdown(f"- {escape_markdown(text)}")
 
 
 def draw_plan_download(plan: Plan, options: Mapping[str, Any]) -> None:
@@ -78,15 +87,12 @@ if plan is not None:
     if best is None:
         st.error("No candidate in the search space meets the service levels.", icon=":material/close:")
     else:
-        price = "" if best.cost is None else f", {money_text(best.cost.usd_per_hour)} per hour"
+        price = money_phrase(", {} per hour", value_at(best, "cost.usd_per_hour"))
         st.success(escape_markdown(f"{best.label}{price}; {plan.proof}"), icon=":material/check:")
     show_figures("plan", inputs, found, plan_facts)
     if best is None:
         show_table(Table("Closest candidate for each service level", plan.misses, MISS_COLUMNS))
-        if plan.remedies:
-            st.subheader(REMEDIES_HEADING)
-        for remedy in plan.remedies:
-            st.markdown(f"- {escape_markdown(remedy_text(plan, remedy))}")
+        draw_list(REMEDIES_HEADING, [remedy_text(plan, remedy) for remedy in plan.remedies])
     else:
         for line in best.launch:  # the archive below has the commands of all candidates
             st.caption(f"Starts {launch_scope_text(line)}:")
@@ -98,10 +104,7 @@ if plan is not None:
         show_table(levels_table(plan))
         parts.draw_chart(speed_chart(plan))
         st.caption(whisker_caption(plan))
-    if plan.conditional:
-        st.subheader(CONDITIONAL_HEADING)
-        for text in conditional_texts(plan):
-            st.markdown(f"- {escape_markdown(text)}")
+    draw_list(CONDITIONAL_HEADING, conditional_texts(plan))
     draw_plan_download(plan, found.arguments)
     show_table(rejected_table(plan))
     parts.draw_notes([*(f"price of {price}" for price in plan.prices), *plan.warnings])

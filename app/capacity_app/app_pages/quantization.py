@@ -18,10 +18,9 @@ options: dict[str, Any] = {
     **draw_fields("quant_batch"),
     **inputs.cost,
 }
-answer: Quantizing | None = ask_in_background("quantize", inputs, options, doing="Comparing formats").value
-if answer is not None:
-    methods = {row.method: row for row in answer.rows}
-    chosen = state.choice("Format", "quant_method", tuple(methods), next(iter(methods)))
-    parts.draw_kpis(views.figures_of_merit(quantize_facts(methods[chosen])))
-    every = page_switch("quant_every")
-    views.draw_view(quantize_view(answer, every=every), answer)
+answer: Quantizing = ask_in_background("quantize", inputs, options, doing="Comparing formats").ready_value
+methods = {row.method: row for row in answer.rows}
+chosen = state.choice("Format", "quant_method", tuple(methods), next(iter(methods)))
+parts.draw_kpis(views.figures_of_merit(quantize_facts(methods[chosen])))
+every = page_switch("quant_every")
+views.draw_view(quantize_view(answer, every=every), answer)

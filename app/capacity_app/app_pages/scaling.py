@@ -20,9 +20,8 @@ options: dict[str, Any] = {
     **inputs.cost,
 }
 limit_s = options.get("tpot_s")
-typed = {**options, "tpot_s": None, "tpot": None if limit_s is None else 1e3 * limit_s}
-answer = ask_in_background("scale", inputs, options, doing="Comparing layouts", typed=typed).value
-if answer is not None:
-    if run := running_layouts(answer):
-        parts.draw_kpis(views.figures_of_merit(scaling_facts(run)))
-    views.draw_view(scaling_view(answer), answer)
+typed = {**options, "tpot_s": None, "tpot": limit_s and 1e3 * limit_s}
+answer = ask_in_background("scale", inputs, options, doing="Comparing layouts", typed=typed).ready_value
+if run := running_layouts(answer):
+    parts.draw_kpis(views.figures_of_merit(scaling_facts(run)))
+views.draw_view(scaling_view(answer), answer)

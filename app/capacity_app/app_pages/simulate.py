@@ -132,7 +132,4 @@ chosen = st.pills(
     help="Simulate the same requests with another batching or caching method.",
 )
 
-if traffic is None:
-    st.info("Upload a trace to replay it.", icon=":material/upload_file:")
-else:
-    draw_results(traffic)
+draw_results(traffic)

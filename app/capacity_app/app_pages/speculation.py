@@ -27,9 +27,8 @@ with widget_row():
     )
     if methods[asked["method"]].kind == "draft-model":
         asked |= draw_fields("spec_draft")
-options = {**inputs.pool, **asked}
-if not published:
-    options["acceptance"] = f"{share:g}"
+acceptance = {} if published else {"acceptance": f"{share:g}"}
+options = {**inputs.pool, **asked, **acceptance}
 answer = speculate(inputs.model, batches=BATCHES, **options)
 current = sides.Side(
     page="speculation", model=inputs.model_name, options={**options, "batches": list(BATCHES)}, cost={}
@@ -46,8 +45,6 @@ grid = parts.run_in_background("spec_grid", task, doing="Varying acceptance").va
 if grid is not None:
     views.show_chart(acceptance_chart(grid))
 task = Task(function="capacity_app.tasks:ways_to_draft", arguments=place)
-ways = parts.run_in_background("spec_ways", task, doing="Comparing drafting methods").value
-if ways is not None:
-    rounds, refused = ways
-    views.show_chart(methods_chart(rounds))
-    parts.draw_notes(refused)
+rounds, refused = parts.run_in_background("spec_ways", task, doing="Comparing drafting methods").ready_value
+views.show_chart(methods_chart(rounds))
+parts.draw_notes(refused)

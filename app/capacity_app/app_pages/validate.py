@@ -26,25 +26,22 @@ st.caption(
     "Run `capacity validate` on the GPU and upload its measurements (.jsonl). Half of the cases calibrate "
     "the profile; the other half is held out to measure the error."
 )
-review: Review | None = None
 paths = read_files("Measurements", "val_files", MEASURED, several=True, type="jsonl")
-if paths:
-    task = Task(function="capacity_validate.review:review", arguments={"measurements": paths})
-    review = parts.run_in_background("review", task, doing="Fitting").value
-if review is not None:
-    judged = [c for c in review.classes if c.after_median is not None]
-    facts = [
-        Fact("Device", review.device, WORDS, f"profile {review.profile}"),
-        Fact("Cases", len(review.cases), COUNT, f"{len(judged)} classes calibrated"),
-    ]
-    for each in judged:
-        before = f"{each.before_median:.1%} before calibration, {each.held_out} cases held out"
-        facts.append(Fact(f"Error, {each.family}", each.after_median, PERCENT, before))
-    parts.draw_kpis(figures_of_merit(facts))
-    call = f"answer = review({[Path(path).name for path in paths]!r})"
-    python = f"from capacity_validate.review import review\n\n{call}\n"
-    parts.record_downloads("review", review, partial(review_html, review, python=python))
-    parts.draw_chart(parity_chart(review.cases, review.device, inputs.units))
-    parts.draw_chart(errors_chart(review))
-    show_table(Table("Profile before and after calibration", review.constants, CONSTANTS))
-    parts.draw_notes([f"{family}: not changed: {reason}" for family, reason in review.refused.items()])
+task = Task(function="capacity_validate.review:review", arguments={"measurements": paths})
+review: Review = parts.run_in_background("review", task, doing="Fitting").ready_value
+judged = [c for c in review.classes if c.after_median is not None]
+facts = [
+    Fact("Device", review.device, WORDS, f"profile {review.profile}"),
+    Fact("Cases", len(review.cases), COUNT, f"{len(judged)} classes calibrated"),
+]
+for each in judged:
+    before = f"{each.before_median:.1%} before calibration, {each.held_out} cases held out"
+    facts.append(Fact(f"Error, {each.family}", each.after_median, PERCENT, before))
+parts.draw_kpis(figures_of_merit(facts))
+call = f"answer = review({[Path(path).name for path in paths]!r})"
+python = f"from capacity_validate.review import review\n\n{call}\n"
+parts.record_downloads("review", review, partial(review_html, review, python=python))
+parts.draw_chart(parity_chart(review.cases, review.device, inputs.units))
+parts.draw_chart(errors_chart(review))
+show_table(Table("Profile before and after calibration", review.constants, CONSTANTS))
+parts.draw_notes(f"{family}: not changed: {reason}" for family, reason in review.refused.items())

@@ -1,7 +1,7 @@
 """Parts shared by all charts: a palette for colour-blind readers, a marker for each colour, and export as an image."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from html import escape
@@ -14,6 +14,7 @@ from capacity.report.display import join_words
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 PATTERNS = ("", "/", "x", ".", "-", "|")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 MODE_BAR = 40  # pixels above the plot, for the tools
 listed = join_words
 NEUTRAL = "#8a8a8a"  # visible on black and on white
@@ -78,12 +79,6 @@ def new_figure(**panels: Any) -> Any:
     from plotly.graph_objects import Figure  # takes long to import
 
     return Figure().set_subplots(cols=1, shared_xaxes=True, **panels) if panels else Figure()
-
-
-def coordinates(points: Iterable[tuple[Any, Any]]) -> dict[str, list[Any]]:
-    """Return the x and y values of points as the keyword arguments of a plotly trace."""
-    pairs = list(points)
-    return {"x": [x for x, _ in pairs], "y": [y for _, y in pairs]}
 
 
 def symbol(index: int) -> str:

@@ -1,7 +1,7 @@
 """Draw the charts that views declare: bars, panels of bars and curves, with whiskers for intervals."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from capacity.base.quantity import Quantity
@@ -10,6 +10,7 @@ from capacity.report.display import (
     Units,
     last_supported_place,
     number_text,
+    phrase,
     round_like,
     text_and_interval,
 )
@@ -26,7 +27,7 @@ from capacity.report.figures.chart import (
 )
 from capacity.report.layout import token_count_text
 from capacity.report.subject import describe_answer
-from capacity.report.views.units import Unit, name_units
+from capacity.report.views.units import Path, Unit, name_units, read_columns, value_at
 from capacity.report.views.view import (
     Bars,
     Curves,
@@ -76,7 +77,8 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
         add_line = figure.add_vline if isinstance(drawing, (Bars, Stack)) else figure.add_hline
         line = {"color": NEUTRAL, "dash": "dash", "width": 2}
         add_line(reference, line=line, annotation_text=words, annotation_position="bottom left")
-    for place, (words, at) in enumerate(drawing.marks.items()):
+    marks = [(words, at) for words, at in drawing.marks.items() if at is not None]
+    for place, (words, at) in enumerate(marks):
         if not isinstance(drawing, Curves):
             at, words = at * scale, f"{words}: {four_digits(at * scale)}"
         _add_mark(figure, words, at, place)
@@ -137,7 +139,7 @@ def _draw_bars(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: st
         figure.add_bar(
             name=name,
             y=labels,
-            x=[None if each is None else each.value - origin for each in bars],
+            x=[each and each.value - origin for each in bars],
             base=[origin] * len(labels) if origin else None,
             orientation="h",
             showlegend=len(numbers) > 1,
@@ -164,7 +166,7 @@ def _hover_text(number: Quantity | None, unit: Unit) -> str:
     if number is None or not unit.symbol:
         return text_with_interval(number)
     text, within = unit.texts_of_scaled(number)
-    return f"{text} ({within})" if within else text
+    return text + phrase(" ({})", within)
 
 
 def _interval_ends(numbers: Numbers) -> list[float]:
@@ -186,9 +188,8 @@ def _draw_stack(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: s
         figure.add_bar(
             name=f"{name} {value_text(bars[0], drawing.unit)}" if len(labels) == 1 else name,
             y=labels,
-            x=[each.value for each in bars],
+            **read_columns(bars, x="value", customdata=text_with_interval),
             orientation="h",
-            customdata=[text_with_interval(each) for each in bars],
             hovertemplate=f"{name}: %{{customdata}}<extra>%{{y}}</extra>",
             **style,
             **bar_style(index),
@@ -200,8 +201,9 @@ def _draw_stack(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: s
 
 def add_interval(figure: Any, label: Any, whole: Quantity | None, scale: float) -> None:
     """Mark the value `whole` at `label`, with a whisker for its 90 % interval; add nothing without an interval."""
-    if whole is None or whole.low is None or whole.high is None:
+    if value_at(whole, "interval") is None:
         return
+    assert whole is not None
     figure.add_scatter(
         name="90 % interval",
         showlegend=all(trace.name != "90 % interval" for trace in figure.data),
@@ -209,7 +211,7 @@ def add_interval(figure: Any, label: Any, whole: Quantity | None, scale: float) 
         y=[label],
         mode="markers",
         marker={"symbol": "line-ns-open", "size": 14, "color": NEUTRAL},
-        error_x={**whiskers([whole], scale), "thickness": 2},
+        error_x={**whiskers([whole], scale=scale), "thickness": 2},
         hovertemplate=f"{label}: {text_with_interval(whole, scale)}<extra></extra>",
     )
 
@@ -219,8 +221,7 @@ def _draw_upright_stack(_: Drawing, numbers: Numbers, labels: Sequence[Any], x: 
     for index, (name, row) in enumerate(numbers.items()):
         figure.add_bar(
             name=name,
-            x=[str(label) for label in labels],
-            y=[each and each.value for each in row.values()],
+            **read_columns(row.items(), x="{0[0]}".format, y="1.value"),
             hovertemplate=f"%{{x}}: %{{y}} {y}<extra>{name}</extra>",
             **bar_style(index),
         )
@@ -243,8 +244,8 @@ def _draw_panels(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: s
         bars = [row.get(label) for label in labels]
         figure.add_bar(
             name=name,
-            x=[str(label) for label in labels],
-            y=[each and each.value for each in bars],
+            x=list(map(str, labels)),
+            **read_columns(bars, y="value"),
             hovertemplate=f"%{{x}} {x}: %{{text}}<extra>{name}</extra>",
             showlegend=False,
             row=index + 1,
@@ -264,15 +265,13 @@ def _draw_waterfall(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _
     figure = new_figure()
     for kind, shade in (("better", BETTER_COLOUR), ("worse", WORSE_COLOUR)):
         moved = [
-            (label, before.value, after.value)
+            (label, before.value, after.value - before.value)
             for label, before, after in steps
             if (after.value == before.value or (after.value > before.value) is drawing.rising)
             is (kind == "better")
         ]
         figure.add_bar(
-            y=[label for label, *_ in moved],
-            x=[after - before for _, before, after in moved],
-            base=[before for _, before, _ in moved],
+            **read_columns(moved, y="0", base="1", x="2"),
             orientation="h",
             name=kind,
             hovertemplate="%{y}<extra></extra>",
@@ -280,12 +279,11 @@ def _draw_waterfall(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _
         )
     figure.add_scatter(
         y=labels,
-        x=[value.value for value in values],
+        **read_columns(values, x="value", text=text_with_interval),
         mode="markers",
         name="value after this technique, 90 % interval",
         marker={"color": NEUTRAL, "symbol": "line-ns-open", "size": 12},
         error_x=whiskers(values),
-        text=[text_with_interval(value) for value in values],
         hovertemplate="%{y}: %{text}<extra></extra>",
     )
     apply_layout(figure, x=y, y="", height=150 + 30 * len(labels), barmode="overlay")
@@ -297,16 +295,14 @@ def _draw_waterfall(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _
 def _draw_curves(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, y: str) -> Any:
     figure = new_figure()
     for index, (name, row) in enumerate(numbers.items()):
-        points = list(row.values())
         figure.add_scatter(
             name=name,
             x=list(row),
-            y=[each and each.value for each in points],
+            **read_columns(row.values(), y="value", text=text_with_interval),
             mode="lines+markers",
             line={"color": colour(index), "width": 2.5},
             marker={"symbol": symbol(index), "size": 9},
-            error_y=whiskers(points, shade=colour(index)),
-            text=[text_with_interval(each) for each in points],
+            error_y=whiskers(row.values(), shade=colour(index)),
             hovertemplate=f"{name}, {x} %{{x:,}}: %{{text}}<extra></extra>",
         )
     apply_layout(figure, x=x, y=y, height=400)
@@ -361,22 +357,22 @@ def value_text(number: Quantity | None, unit: Unit) -> str:
     return number_text(number.value, number)
 
 
-def whiskers(values: Sequence[Any], scale: float = 1.0, shade: str = NEUTRAL) -> dict[str, object]:
-    """Return the plotly error bars of quantities, from low to high; a quantity without an interval has none."""
+def whiskers(
+    records: Collection[Any], path: Path = "", scale: float = 1.0, shade: str = NEUTRAL
+) -> dict[str, object]:
+    """Return the plotly error bars of the quantities at `path`, from low to high; one without an interval has none."""
+    lengths = [_whisker_lengths(value_at(record, path), scale) for record in records]
+    ends = read_columns(lengths, arrayminus="0", array="1")
+    visible = any(map(any, lengths))
+    return {"type": "data", "symmetric": False, **ends, "color": shade, "visible": visible}
 
-    def ends(value: Any) -> tuple[float, float]:
-        low, high = getattr(value, "low", None), getattr(value, "high", None)
-        return (0.0, 0.0) if low is None or high is None else (value.value - low, high - value.value)
 
-    known = [ends(value) for value in values]
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [scale * high for _, high in known],
-        "arrayminus": [scale * low for low, _ in known],
-        "color": shade,
-        "visible": any(map(any, known)),
-    }
+def _whisker_lengths(quantity: Quantity | None, scale: float) -> tuple[float, float]:
+    """Return the lengths of a quantity's whiskers below and above it; 0 without an interval."""
+    ends = value_at(quantity, "interval")
+    if quantity is None or ends is None:
+        return 0.0, 0.0
+    return scale * (quantity.value - ends[0]), scale * (ends[1] - quantity.value)
 
 
 def text_with_interval(quantity: Quantity | None, scale: float = 1.0) -> str:

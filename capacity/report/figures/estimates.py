@@ -1,20 +1,20 @@
 """Charts of an estimate that a view cannot declare: the roofline, and one step as a waterfall."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import accumulate
 from typing import Any, Literal, get_args
 
 from capacity.answers.attribution import BOUNDS
 from capacity.answers.records import Estimate, OperatorTime
 from capacity.hardware import load_profile
-from capacity.report.display import STANDARD, Units, time_and_interval, with_relative_interval
+from capacity.report.display import STANDARD, Units, phrase, time_and_interval, with_relative_interval
 from capacity.report.figures.chart import (
     NEUTRAL,
     Chart,
     apply_layout,
     bar_style,
     colour,
-    coordinates,
     listed,
     log_axis,
     new_figure,
@@ -23,7 +23,7 @@ from capacity.report.figures.chart import (
 from capacity.report.figures.drawing import add_interval
 from capacity.report.subject import describe_answer
 from capacity.report.views.layout import table_records
-from capacity.report.views.units import Unit
+from capacity.report.views.units import Unit, group_by, read_columns
 from capacity.report.views.view import Column, Table
 
 Phase = Literal["prefill", "decode"]
@@ -33,7 +33,7 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 INTENSITY_UNIT, RATE_UNIT = "FLOP/byte", "TFLOP/s"
 TERA = 1e12
 OPERATOR_COLUMNS = (
-    Column("operator", "operator"),
+    Column("operator", "name"),
     Column("{time}", "seconds", Unit(3, follows="time")),
     Column("share", "share", Unit(0, 100, "%", none="")),
     Column("GFLOP", "flops", Unit(1, 1e-9, none="")),
@@ -48,7 +48,7 @@ def roofline_chart(answer: Estimate) -> Chart:
     rows = {phase: _roofline_rows(answer, phase) for phase in PHASES}
     points = [row for phase in PHASES for row in rows[phase]]
     figure = new_figure()
-    intensities = [row[INTENSITY_UNIT] for row in points]
+    intensities = read_columns(points, x=INTENSITY_UNIT)["x"]
     ends = (min(0.5, *intensities), ridge, max(4 * ridge, *intensities))
     bytes_per_s = load_profile(answer.gpu.name).hbm_bytes_per_s
     roof = [{INTENSITY_UNIT: x, RATE_UNIT: bytes_per_s * min(x, ridge) / TERA} for x in ends]
@@ -56,25 +56,24 @@ def roofline_chart(answer: Estimate) -> Chart:
     _add_points(
         figure, roof, "lines", name="roofline: limit by HBM, then by compute", line=line, hoverinfo="skip"
     )
+    phrases = []
     for index, phase in enumerate(PHASES):
         look = {"color": colour(index), "symbol": symbol(index)}
         steps = [row for row in rows[phase] if row["operator"] == "step"]
         others = [row for row in rows[phase] if row["operator"] != "step"]
-        names, small = [row["operator"] for row in others], {**look, "size": 8, "opacity": 0.8}
-        _add_points(figure, others, "markers", name=f"{phase} operators", text=names, marker=small)
-        large = {**look, "size": 18}
+        small, large = {**look, "size": 8, "opacity": 0.8}, {**look, "size": 18}
+        _add_points(figure, others, "markers", name=f"{phase} operators", marker=small)
         _add_points(figure, steps, "markers+text", name=f"{phase} step", text=[phase], marker=large)
+        phrases += [
+            f"{phase} {row[INTENSITY_UNIT]:,.0f} FLOP/byte at {row[RATE_UNIT]:,.1f} TFLOP/s" for row in steps
+        ]
     at_ridge = {"symbol": "line-ns-open", "size": 16, "color": NEUTRAL}
     said = {"text": [f"ridge {ridge:,.0f}"], "textposition": "top left", "hoverinfo": "skip"}
     _add_points(figure, roof[1:2], "markers+text", marker=at_ridge, showlegend=False, **said)
     apply_layout(figure, x="FLOP per HBM byte", y="TFLOP/s on one GPU", height=460)
-    figure.update_xaxes(**log_axis([row[INTENSITY_UNIT] for row in (*roof, *points)]))
-    figure.update_yaxes(**log_axis([row[RATE_UNIT] for row in (*roof, *points)]))
-    phrases = [
-        f"{row['phase']} {row[INTENSITY_UNIT]:,.0f} FLOP/byte at {row[RATE_UNIT]:,.1f} TFLOP/s"
-        for row in points
-        if row["operator"] == "step"
-    ]
+    drawn = read_columns([*roof, *points], x=INTENSITY_UNIT, y=RATE_UNIT)
+    figure.update_xaxes(**log_axis(drawn["x"]))
+    figure.update_yaxes(**log_axis(drawn["y"]))
     return Chart(
         name="roofline",
         title=f"Roofline of one {answer.gpu.name}",
@@ -87,8 +86,9 @@ def roofline_chart(answer: Estimate) -> Chart:
 
 def _add_points(figure: Any, rows: Sequence[Mapping[str, Any]], mode: str, **look: Any) -> None:
     hover = "%{text}: %{x:,.1f} FLOP/byte, %{y:,.2f} TFLOP/s<extra></extra>"
-    shown = {"mode": mode, "textposition": "bottom center", "hovertemplate": hover} | look
-    figure.add_scatter(**coordinates((row[INTENSITY_UNIT], row[RATE_UNIT]) for row in rows), **shown)
+    shown = {"mode": mode, "textposition": "bottom center", "hovertemplate": hover}
+    points = read_columns(rows, x=INTENSITY_UNIT, y=RATE_UNIT, text="operator")
+    figure.add_scatter(**points | shown | look)
 
 
 def _roofline_rows(answer: Estimate, phase: Phase) -> list[Mapping[str, Any]]:
@@ -101,8 +101,7 @@ def _roofline_rows(answer: Estimate, phase: Phase) -> list[Mapping[str, Any]]:
     ]
     intensity = getattr(answer.arithmetic_intensity, f"{phase}_flops_per_byte")
     if intensity is not None:
-        total_s = sum(op.seconds for op in operators)
-        attained = sum(op.flops for op in operators) / total_s / TERA
+        attained = sum(op.flops for op in operators) / _step_seconds(operators) / TERA
         points.append(("step", intensity, attained, getattr(answer.bound, phase)))
     names = ("phase", "operator", INTENSITY_UNIT, RATE_UNIT, "bound")
     return [dict(zip(names, (phase, *point), strict=True)) for point in points]
@@ -110,20 +109,14 @@ def _roofline_rows(answer: Estimate, phase: Phase) -> list[Mapping[str, Any]]:
 
 def step_table(title: str, operators: Sequence[OperatorTime]) -> Table:
     """Return a table of one step with a row for each operator and the total."""
-    total_s = sum(op.seconds for op in operators)
-    rows = [
-        {
-            "operator": op.name,
-            "seconds": op.seconds,
-            "share": op.seconds / total_s,
-            "flops": op.flops,
-            "bytes": op.bytes,
-            "bound": op.bound,
-        }
-        for op in operators
-    ]
-    whole = {"operator": "[bold]step[/bold]", "seconds": total_s, "bound": ""}
+    total_s = _step_seconds(operators)
+    rows = [{**asdict(op), "share": op.seconds / total_s} for op in operators]
+    whole = {"name": "[bold]step[/bold]", "seconds": total_s, "bound": ""}
     return Table(title, [*rows, whole], OPERATOR_COLUMNS)
+
+
+def _step_seconds(operators: Sequence[OperatorTime]) -> float:
+    return sum(op.seconds for op in operators)
 
 
 def step_chart(answer: Estimate, phase: Phase, units: Units = STANDARD) -> Chart:
@@ -133,20 +126,26 @@ def step_chart(answer: Estimate, phase: Phase, units: Units = STANDARD) -> Chart
     prefill step.
     """
     operators: Sequence[OperatorTime] = getattr(answer.breakdown, phase)
-    total_s = sum(op.seconds for op in operators)
+    total_s = _step_seconds(operators)
     whole = with_relative_interval(total_s, answer.tpot_s if phase == "decode" else answer.ttft_s)
-    starts = list(accumulate((op.seconds for op in operators), initial=0.0))[:-1]
+    starts = accumulate((op.seconds for op in operators), initial=0.0)
+    bars = [
+        (
+            op,
+            units.convert_seconds(op.seconds),
+            units.convert_seconds(start),
+            f"{units.time_text(op.seconds)} ({op.seconds / total_s:.0%})",
+        )
+        for op, start in zip(operators, starts, strict=False)
+    ]
+    bars_by_bound = group_by(bars, "0.bound")
     figure = new_figure()
     for index, bound in enumerate(BOUNDS):
-        chosen = [(op, start) for op, start in zip(operators, starts, strict=True) if op.bound == bound]
         figure.add_bar(
             name=bound,
             orientation="h",
-            y=[op.name for op, _ in chosen],
-            x=[units.convert_seconds(op.seconds) for op, _ in chosen],
-            base=[units.convert_seconds(start) for _, start in chosen],
+            **read_columns(bars_by_bound.get(bound, []), y="0.name", x="1", base="2", text="3"),
             **bar_style(index),
-            text=[f"{units.time_text(op.seconds)} ({op.seconds / total_s:.0%})" for op, _ in chosen],
             textposition="outside",
             hovertemplate="%{y}: %{text}, " + bound + "<extra></extra>",
         )
@@ -161,7 +160,7 @@ def step_chart(answer: Estimate, phase: Phase, units: Units = STANDARD) -> Chart
     largest = sorted(operators, key=lambda op: -op.seconds)[:3]
     phrases = listed([f"{op.name} {op.seconds / total_s:.0%}" for op in largest])
     value, within = time_and_interval(whole, units)
-    said = f"{value} ({within})" if within else value
+    said = value + phrase(" ({})", within)
     return Chart(
         name=f"{phase}_step",
         title=f"A {phase} step: {value}",

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from capacity.answers.frontier import Frontier, FrontierLine
@@ -11,24 +10,17 @@ from capacity.answers.load_point import LoadPoint
 from capacity.answers.published_runs import measured_runs
 from capacity.answers.records import Quantity
 from capacity.base.money import convert_amounts
-from capacity.report.figures.chart import (
-    NEUTRAL,
-    Chart,
-    apply_layout,
-    colour,
-    coordinates,
-    new_figure,
-    symbol,
-)
+from capacity.report.display import phrase
+from capacity.report.figures.chart import DASHES, NEUTRAL, Chart, apply_layout, colour, new_figure, symbol
 from capacity.report.figures.drawing import text_with_interval
 from capacity.report.figures.loads import translucent_colour
 from capacity.report.subject import describe_answer
 from capacity.report.views import units
 from capacity.report.views.layout import table_records
+from capacity.report.views.units import group_by, read_columns, value_at
 from capacity.report.views.view import Column, Table
 
 MARK = "*"
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 COLOURS = "Cividis"  # scale of prices, readable for colour-blind users
 
 
@@ -43,6 +35,11 @@ class FrontierPoint:
     line: FrontierLine
     point: LoadPoint
     best: bool
+
+    @property
+    def mark(self) -> str:
+        """Return the mark of a Pareto-optimal point; empty for the others."""
+        return MARK * self.best
 
     @property
     def tokens_per_s_of_a_user(self) -> Quantity | None:
@@ -74,7 +71,7 @@ def points_table(title: str, rows: Sequence[FrontierPoint]) -> Table:
         Column("tokens/s per user", "tokens_per_s_of_a_user", units.RATE),
         Column("tokens/s per GPU", "point.output_tokens_per_s_per_gpu", units.RATE),
         Column("$/1M out", "point.usd_per_million_output_tokens", units.USD_PER_MILLION),
-        Column("", lambda place: MARK if place.best else "", units.TEXT),
+        Column("", "mark", units.TEXT),
     ]
     return Table(title, rows, columns)
 
@@ -94,13 +91,9 @@ class PlottedPoint(NamedTuple):
             f"<b>{self.place.line.label}</b>, {self.place.point.load:,.0f} in flight",
             f"{text_with_interval(self.speed)} tokens/s per user",
             f"{text_with_interval(self.rate)} tokens/s per GPU",
-            *(
-                []
-                if self.price is None
-                else [f"{units.usd(significant=4).texts(self.price)[0]} per 1M output tokens"]
-            ),
         ]
-        return "<br>".join(lines)
+        price = self.price and units.usd(significant=4).texts(self.price)[0]
+        return "<br>".join(lines) + phrase("<br>{} per 1M output tokens", price)
 
 
 def frontier_chart(answer: Frontier, *, tpot_limit_s: float | None = None) -> Chart:
@@ -112,8 +105,8 @@ def frontier_chart(answer: Frontier, *, tpot_limit_s: float | None = None) -> Ch
     The colour of a marker shows its $ per 1M output tokens; its `customdata` is the index of line and point.
     """
     figure, points = new_figure(), _known_points(answer)
-    lines = [list(line) for _, line in groupby(points, key=lambda each: each.place.numbers[0])]
-    prices = [math.log10(each.price) for each in points if each.price is not None]
+    lines = list(group_by(points, "place.numbers.0").values())
+    prices = _price_logarithms(points)
     scale = {"colorscale": COLOURS, "cmin": min(prices), "cmax": max(prices)} if prices else {}
     for index, line in enumerate(lines):
         _draw_band(figure, line, translucent_colour(colour(index)))
@@ -124,11 +117,10 @@ def frontier_chart(answer: Frontier, *, tpot_limit_s: float | None = None) -> Ch
     measured = list(measured_runs(answer.model, {line.gpu for line in answer.lines}))
     if measured:
         figure.add_scatter(
-            **coordinates((run.tokens_per_s_per_user, run.tokens_per_s_per_gpu) for run in measured),
+            **read_columns(measured, x="tokens_per_s_per_user", y="tokens_per_s_per_gpu", text="text"),
             mode="markers",
             name="published runs, measured",
             marker={"symbol": "star", "size": 11, "color": NEUTRAL},
-            text=[run.text for run in measured],
             hovertemplate="measured: %{text}<extra></extra>",
         )
     if scale:
@@ -153,22 +145,28 @@ def frontier_chart(answer: Frontier, *, tpot_limit_s: float | None = None) -> Ch
     )
 
 
+def _price_logarithms(points: Sequence[PlottedPoint]) -> list[float]:
+    """Return the decimal logarithms of the prices that are known."""
+    return [math.log10(each.price) for each in points if each.price is not None]
+
+
 def _known_points(answer: Frontier) -> list[PlottedPoint]:
     found = []
     for place in frontier_points(answer):
         speed, rate = place.tokens_per_s_of_a_user, place.point.output_tokens_per_s_per_gpu
-        price = place.point.usd_per_million_output_tokens
         if speed is not None and rate is not None:
-            found.append(PlottedPoint(place, speed, rate, None if price is None else price.value))
+            price = value_at(place, "point.usd_per_million_output_tokens.value")
+            found.append(PlottedPoint(place, speed, rate, price))
     return found
 
 
 def _draw_band(figure: Any, line: Sequence[PlottedPoint], fill: str) -> None:
-    ends = [(s, r) for _, s, r, _ in line if None not in (s.low, s.high, r.low, r.high)]
-    around = [(s.low, r.low) for s, r in ends] + [(s.high, r.high) for s, r in reversed(ends)]
+    ends = [(s.interval, r.interval) for _, s, r, _ in line if s.interval and r.interval]
+    low, high = read_columns(ends, x="0.0", y="1.0"), read_columns(ends[::-1], x="0.1", y="1.1")
     if len(ends) > 1:
         figure.add_scatter(
-            **coordinates(around),
+            x=low["x"] + high["x"],
+            y=low["y"] + high["y"],
             fill="toself",
             fillcolor=fill,
             line={"width": 0},
@@ -183,7 +181,7 @@ def _draw_front(figure: Any, points: Sequence[PlottedPoint]) -> None:
     """Draw the Pareto front of the points of all deployments as a dotted line."""
     best = sorted((each.speed.value, each.rate.value) for each in points if each.place.best)
     figure.add_scatter(
-        **coordinates(best),
+        **read_columns(best, x="0", y="1"),
         mode="lines",
         name="Pareto front",
         line={"color": NEUTRAL, "dash": "dot", "width": 5},
@@ -193,18 +191,16 @@ def _draw_front(figure: Any, points: Sequence[PlottedPoint]) -> None:
 
 def _draw_line(figure: Any, index: int, line: Sequence[PlottedPoint], scale: Mapping[str, Any]) -> None:
     shade, name = colour(index), line[0].place.line.label
-    prices = [math.log10(each.price) for each in line if each.price is not None]
+    prices = _price_logarithms(line)
     colours = {"color": shade} if len(prices) < len(line) else {"color": prices, **scale}
     figure.add_scatter(
-        **coordinates((each.speed.value, each.rate.value) for each in line),
+        **read_columns(line, x="speed.value", y="rate.value", customdata="place.numbers", text="hover_text"),
         mode="lines+markers",
         name=name,
         legendgroup=name,
         line={"color": shade, "dash": DASHES[index // 6 % len(DASHES)], "width": 2},
         marker={"symbol": symbol(index), "size": 10, "line": {"width": 1.5, "color": shade}, **colours},
         unselected={"marker": {"opacity": 1.0}},  # a click does not fade the other points
-        customdata=[each.place.numbers for each in line],
-        text=[each.hover_text for each in line],
         hovertemplate="%{text}<extra></extra>",
     )
 

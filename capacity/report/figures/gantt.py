@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from capacity.answers.records import Simulation
-from capacity.report.figures.chart import Chart, apply_layout, colour, coordinates, listed, new_figure
+from capacity.report.figures.chart import Chart, apply_layout, colour, listed, new_figure
 from capacity.report.subject import describe_answer
+from capacity.report.views.units import group_by, read_columns
 
 PHASES = {"queued": 1, "prefill": 0, "decode": 2, "preempted": 5}  # index of the palette
 # share of a lane, to distinguish phases without colour
@@ -22,6 +23,7 @@ PANELS = ("requests", "requests in the step and waiting", "KV cache in use")
 SHARES = [0.62, 0.19, 0.19]  # of the height
 TITLE, SLIDER, WORDS, ABOVE = 26, 34, 26, 165  # pixels above the panels: title, slider, its text, total
 SETTINGS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+HOVER = ("request", "tokens in", "tokens out")
 Event = Mapping[str, Any]
 
 
@@ -47,14 +49,15 @@ def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
     line through all panels and shows the engine state at that time; Play moves it in real time. The chart
     shows the first 400 requests.
     """
-    lives = [event for event in events if event["ph"] == "X" and event["pid"] == REQUESTS]
-    order = list(dict.fromkeys(int(event["tid"]) for event in sorted(lives, key=itemgetter("ts"))))
-    lanes = {request: place for place, request in enumerate(order[:MAX_LANES], start=1)}
-    shown = [event for event in lives if int(event["tid"]) in lanes]
+    lives = [_row(event) for event in events if event["ph"] == "X" and event["pid"] == REQUESTS]
+    order = group_by(sorted(lives, key=itemgetter("from, s")), "request")
+    lanes = {request: place for place, request in enumerate(list(order)[:MAX_LANES], start=1)}
+    shown = [event for event in lives if event["request"] in lanes]
     moments = engine_states(answer, events)
     figure = new_figure(rows=3, vertical_spacing=0.06, row_heights=SHARES, subplot_titles=PANELS)
+    phases = group_by(shown, "phase")
     for phase in PHASES:
-        _draw_lanes(figure, phase, [event for event in shown if event["name"] == phase], lanes)
+        _draw_lanes(figure, phase, phases.get(phase, []), lanes)
     _draw_states(figure, moments)
     apply_layout(figure, x="", y="", height=720, barmode="overlay")
     figure.update_xaxes(title_text="s since the run began", row=len(PANELS), col=1)
@@ -67,7 +70,7 @@ def gantt_chart(answer: Simulation, events: Sequence[Event]) -> Chart:
         title="Requests from arrival to last token",
         alt=_caption(lanes, lives, moments),
         figure=figure,
-        rows=tuple(_row(event) for event in shown),
+        rows=tuple(shown),
         subject=describe_answer(answer),
     )
 
@@ -96,15 +99,10 @@ def _draw_lanes(figure: Any, phase: str, chosen: Sequence[Event], lanes: Mapping
     figure.add_bar(
         name=phase,
         orientation="h",
-        y=[lanes[int(event["tid"])] for event in chosen],
-        base=[event["ts"] / 1e6 for event in chosen],
-        x=[event["dur"] / 1e6 for event in chosen],
+        y=[lanes[event["request"]] for event in chosen],
+        **read_columns(chosen, base="from, s", x="lasts, s", customdata=itemgetter(*HOVER)),
         width=HEIGHTS[phase],
         marker={"color": hue, "line": {"width": 0}},
-        customdata=[
-            (int(event["tid"]), event["args"]["prompt_tokens"], event["args"]["output_tokens"])
-            for event in chosen
-        ],
         hovertemplate=f"request %{{customdata[0]}}, {phase} from %{{base:,.3f}} s for %{{x:,.3f}} s: "
         "%{customdata[1]:,} tokens in, %{customdata[2]:,} out<extra></extra>",
         row=1,
@@ -120,7 +118,7 @@ def _draw_states(figure: Any, moments: Sequence[EngineState]) -> None:
     )
     for row, name, field, hue, dash in series:
         figure.add_scatter(
-            **coordinates((moment.time_s, getattr(moment, field)) for moment in moments),
+            **read_columns(moments, x="time_s", y=field),
             mode="lines",
             name=name,
             line={"color": hue, "dash": dash, "width": 1.8, "shape": "hv"},
@@ -185,7 +183,7 @@ def _row(event: Event) -> dict[str, object]:
 
 
 def _caption(lanes: Mapping[int, int], lives: Sequence[Event], moments: Sequence[EngineState]) -> str:
-    paused = {int(event["tid"]) for event in lives if event["name"] == "preempted"}
+    paused = {event["request"] for event in lives if event["phase"] == "preempted"}
     running, waiting, kv = (
         max(map(attrgetter(name), moments), default=0) for name in ("running", "waiting", "kv_fraction")
     )

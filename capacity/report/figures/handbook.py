@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,10 @@ from capacity.base.output_files import write_file
 from capacity.deployment import Pool
 from capacity.pool.drafting import Speculation, find_speculator
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.report.figures.chart import apply_layout, colour, coordinates, log_axis, new_figure, symbol
+from capacity.report.figures.chart import apply_layout, colour, log_axis, new_figure, symbol
 from capacity.report.figures.picture import draw_picture
 from capacity.report.layout import GIB, token_count_text
+from capacity.report.views.units import read_columns
 from capacity.step import decode_shape
 from capacity.techniques.attention_io import naive_attention, shared_memory_bytes, tiled_attention
 from capacity.techniques.batch_waste import exponential_slot_gain, slot_gain
@@ -23,7 +25,8 @@ from capacity.techniques.quantization_methods import find_method
 from capacity.techniques.scaling import scaling_curve
 from capacity.workload import FixedLengths, SteadyArrivals, ThinkTime, conversations
 
-BATCHES = tuple(2**power for power in range(11))
+POWERS_OF_TWO = tuple(2**power for power in range(21))
+BATCHES = POWERS_OF_TWO[:11]
 CONTEXT = 1024
 
 
@@ -47,7 +50,9 @@ def line_chart(
     figure = new_figure()
     for index, (name, line) in enumerate(lines.items()):
         look = {"marker": {"symbol": symbol(index), "size": 6}, "line": {"color": colour(index)}}
-        figure.add_scatter(**coordinates(line), name=name, mode="lines+markers" if log_x else "lines", **look)
+        figure.add_scatter(
+            **read_columns(line, x="0", y="1"), name=name, mode="lines+markers" if log_x else "lines", **look
+        )
     apply_layout(figure, x=x_label, y=y_label)
     if log_x:
         powers = range(math.floor(math.log2(min(points)[0])), math.ceil(math.log2(max(points)[0])) + 1)
@@ -92,7 +97,7 @@ def speculation_chart(pool: ResolvedPool) -> str:
 
 def kv_chart(pool: ResolvedPool) -> str:
     """Return the chart of the KV cache size of one request by context length, one line for each cache format."""
-    contexts = [2**power for power in range(10, 21)]
+    contexts = POWERS_OF_TWO[10:]
     lines = {
         dtype: [(n, request_kv_bytes(pool.model, n, dtype) / GIB) for n in contexts]
         for dtype in ("bf16", "fp8", "int4")
@@ -104,7 +109,7 @@ def kv_chart(pool: ResolvedPool) -> str:
 def attention_chart(pool: ResolvedPool) -> str:
     """Return a chart of one attention head's HBM traffic against the number of tokens, naive and tiled."""
     on_chip = shared_memory_bytes(pool.profile)
-    tokens = [2**power for power in range(9, 18)]
+    tokens = POWERS_OF_TWO[9:18]
     lines = {
         "naive": [(n, naive_attention(n, 128).hbm_bytes / 1e9) for n in tokens],
         "tiled": [(n, tiled_attention(n, 128, on_chip_bytes=on_chip).hbm_bytes / 1e9) for n in tokens],
@@ -126,7 +131,7 @@ def cache_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
         seed=0,
     )
     curve = reuse_curve(workload, 16, as_engine=True)
-    sizes = [2**power for power in range(11, 21)]
+    sizes = POWERS_OF_TWO[11:]
     lines = {"LRU": [(size, 100 * curve.token_hit_fraction(size // 16)) for size in sizes]}
     return line_chart("Conversations of six turns", lines, x_label="cache, tokens", y_label="% hit")
 
@@ -135,7 +140,7 @@ def batching_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
     """Return the chart of how many times fewer decode steps continuous batching takes than static batching, by batch
     size, with one line for each distribution of output lengths."""
     uniform = np.arange(1, 400)
-    batches = [2**power for power in range(9)]
+    batches = POWERS_OF_TWO[:9]
     lines = {
         "exponential": [(b, exponential_slot_gain(b)) for b in batches],
         "uniform": [(b, slot_gain(uniform, b)) for b in batches],
@@ -151,8 +156,8 @@ def scaling_chart(pool: ResolvedPool) -> str:
     if not fitting:
         raise InvalidInput(f"{pool.model.name} does not fit on up to 8 {pool.profile.name}")
     lines = {
-        "speed-up of TPOT": [(x.num_gpus, x.speedup or 0.0) for x in fitting],
-        "efficiency": [(x.num_gpus, x.efficiency or 0.0) for x in fitting],
+        "speed-up of TPOT": list(map(attrgetter("num_gpus", "speedup"), fitting)),
+        "efficiency": list(map(attrgetter("num_gpus", "efficiency"), fitting)),
     }
     title = f"{pool.model.name} on {pool.profile.name}, 32 in flight"
     return line_chart(title, lines, x_label="GPUs", y_label="relative to the fewest GPUs")

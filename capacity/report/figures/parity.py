@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from capacity.report.display import Units
 from capacity.report.figures.chart import NEUTRAL, apply_layout, colour, log_axis, new_figure, symbol
+from capacity.report.views.units import read_columns
 
 
 class Compared(NamedTuple):
@@ -25,7 +26,7 @@ def parity_figure(groups: Mapping[str, Sequence[Compared]], shown_in: Units) -> 
             y=[shown_in.convert_seconds(point.predicted_s) for point in points],
             mode="markers",
             marker={"symbol": symbol(index), "color": colour(index), "size": 8, "opacity": 0.8},
-            text=[point.label for point in points],
+            **read_columns(points, text="label"),
             hovertemplate=f"%{{text}}: measured %{{x:.3g}}, predicted %{{y:.3g}} {shown_in.time}<extra></extra>",
         )
     measured = [float(x) for trace in figure.data for x in trace.x]

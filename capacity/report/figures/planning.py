@@ -9,20 +9,12 @@ from typing import Any, NamedTuple
 from capacity.base.quantity import Quantity
 from capacity.planning.evaluation.slo_evaluation import WindowLevels
 from capacity.planning.records import Plan, Point
-from capacity.report.figures.chart import (
-    NEUTRAL,
-    Chart,
-    apply_layout,
-    colour,
-    coordinates,
-    new_figure,
-    symbol,
-)
+from capacity.report.display import phrase
+from capacity.report.figures.chart import NEUTRAL, Chart, apply_layout, colour, new_figure, symbol
 from capacity.report.figures.drawing import whiskers
 from capacity.report.plan import level_name, level_text, share_of_limit, window_rows
 from capacity.report.subject import describe_answer
-from capacity.report.views.units import USD_2, name_units
-from capacity.workload.windows import clock_text
+from capacity.report.views.units import USD_2, group_by, name_units, read_columns, read_rows, value_at
 
 MAX_RATIO_SHOWN = 3.0  # times the limit; higher values are drawn here
 # width and height of the smallest plot, on a phone: labels that fit there fit everywhere
@@ -47,14 +39,11 @@ def windows_chart(windows: Sequence[WindowLevels], *, subject: str) -> Chart:
     Each point is the worst window of a period (`plan.window_rows`).
     """
     rows = window_rows(windows)
-    starts = [clock_text(start_s) for start_s, _, _, _ in rows]
     figure = new_figure()
-    for index, level in enumerate(rows[0][2]):
+    for index, level in enumerate(rows[0].levels):
         figure.add_scatter(
             name=level.slo,
-            x=starts,
-            y=[levels[index].ratio for _, _, levels, _ in rows],
-            customdata=[rate for _, rate, _, _ in rows],
+            **read_columns(rows, x="start", y=f"levels.{index}.ratio", customdata="requests_per_s"),
             mode="lines+markers",
             line={"color": colour(index)},
             marker={"symbol": symbol(index)},
@@ -63,7 +52,7 @@ def windows_chart(windows: Sequence[WindowLevels], *, subject: str) -> Chart:
     figure.add_hline(y=1.0, line={"color": NEUTRAL, "dash": "dash"})
     apply_layout(figure, x="time of the traffic", y="level / limit", height=360)
     figure.update_yaxes(rangemode="tozero", tickformat=".0%")
-    worst = max(level.ratio for _, _, levels, _ in rows for level in levels)
+    worst = max(row.highest_ratio for row in rows)
     return Chart(
         name="slo_over_time",
         title="Service levels over time",
@@ -72,12 +61,12 @@ def windows_chart(windows: Sequence[WindowLevels], *, subject: str) -> Chart:
         subject=subject,
         rows=tuple(
             {
-                "from": start,
-                "requests/s": rate,
-                **{level_name(level): level_text(level) for level in levels},
-                "judged": judged,
+                "from": row.start,
+                "requests/s": row.requests_per_s,
+                **{level_name(level): level_text(level) for level in row.levels},
+                "judged": row.judged,
             }
-            for start, (_, rate, levels, judged) in zip(starts, rows, strict=True)
+            for row in rows
         ),
     )
 
@@ -92,11 +81,12 @@ def speed_chart(plan: Plan) -> Chart:
     points = [point for point in plan.speed_front if point.tokens_per_s_per_user is not None]
     places = [(point.tokens_per_s_per_user or 0.0, point.tokens_per_s_per_gpu) for point in points]
     predicted, ranked = _predicted_speeds(plan), _ranked_places(plan)
-    drawn = coordinates([*places, *((speed.value, use) for _, speed, use in ranked)])
-    x_range, y_range = _padded_range([*drawn["x"], *predicted.values()]), _padded_range(drawn["y"])
+    drawn, others = read_columns(places, x="0", y="1"), read_columns(ranked, x="speed.value", y="per_gpu")
+    x_range = _padded_range([*drawn["x"], *others["x"], *predicted.values()])
+    y_range = _padded_range([*drawn["y"], *others["y"]])
     figure = new_figure()
     line = {"color": NEUTRAL, "dash": "dot", "width": 1}
-    joined = coordinates(sorted(places))
+    joined = read_columns(sorted(places), x="0", y="1")
     figure.add_scatter(**joined, mode="lines", line=line, showlegend=False, hoverinfo="skip")
     _draw_ranked(figure, plan, ranked)
     marks = _point_marks(plan, points)
@@ -107,7 +97,7 @@ def speed_chart(plan: Plan) -> Chart:
     )
     figure.update_xaxes(range=x_range)
     figure.update_yaxes(range=y_range)
-    winner = "" if plan.best is None else f"Best by {plan.objective}: {plan.best.label}. "
+    winner = phrase("Best by {}: {.label}. ", plan.objective, plan.best)
     return Chart(
         name="pareto",
         title="Speed per user against throughput per GPU",
@@ -140,12 +130,26 @@ def _predicted_speeds(plan: Plan) -> dict[str, float]:
     }
 
 
-def _ranked_places(plan: Plan) -> list[tuple[str, Quantity, float]]:
-    """Return label, tokens/s per user and tokens/s per GPU of each ranked deployment whose speed is known."""
+class RankedPlace(NamedTuple):
+    """A ranked deployment with its tokens/s per user and per GPU; `text`: rank and label."""
+
+    label: str
+    speed: Quantity
+    per_gpu: float
+    text: str
+
+
+def _ranked_places(plan: Plan) -> list[RankedPlace]:
+    """Return the place of each ranked deployment whose speed is known."""
     predicted = _predicted_speeds(plan)
     return [
-        (each.label, _extend_interval(speed, predicted.get(each.label)), each.tokens_per_s_per_gpu)
-        for each in plan.ranked
+        RankedPlace(
+            each.label,
+            _extend_interval(speed, predicted.get(each.label)),
+            each.tokens_per_s_per_gpu,
+            f"{rank}: {each.label}",
+        )
+        for rank, each in enumerate(plan.ranked, start=1)
         if (speed := each.trial.tokens_per_s_per_user) is not None
     ]
 
@@ -156,31 +160,30 @@ def _extend_interval(speed: float, predicted: float | None) -> Quantity:
     return Quantity(value=speed, low=min(ends, default=None), high=max(ends, default=None))
 
 
-def _draw_ranked(figure: Any, plan: Plan, ranked: Sequence[tuple[str, Quantity, float]]) -> None:
+def _draw_ranked(figure: Any, plan: Plan, ranked: Sequence[RankedPlace]) -> None:
     """Draw the best deployment as a star with a legend entry, and the other deployments that meet the SLO faintly."""
     rest = ranked[1:]
     if rest:
         figure.add_scatter(
-            **coordinates((speed.value, use) for _, speed, use in rest),
+            **read_columns(rest, x="speed.value", y="per_gpu", text="text"),
             mode="markers",
             name="others that meet the SLO",
             opacity=0.45,
             marker={"color": NEUTRAL, "symbol": "circle-open", "size": 8},
-            error_x=whiskers([speed for _, speed, _ in rest]),
-            text=[f"{number}: {label}" for number, (label, _, _) in enumerate(rest, start=2)],
+            error_x=whiskers(rest, "speed"),
             hovertemplate=f"%{{text}}<br>{SPEED_HOVER}",
         )
-    if ranked and plan.best is not None and ranked[0][0] == plan.best.label:
-        label, speed, use = ranked[0]
+    for best in ranked[:1]:
+        if best.label != value_at(plan, "best.label"):
+            continue
         figure.add_scatter(
-            x=[speed.value],
-            y=[use],
+            **read_columns([best], x="speed.value", y="per_gpu"),
             mode="markers",
-            name=f"1: {short_label(label)}, best by {plan.objective}",
+            name=f"1: {short_label(best.label)}, best by {plan.objective}",
             marker={"symbol": "star", "size": 18, "color": colour(1), "line": {"width": 1, "color": NEUTRAL}},
-            error_x=whiskers([speed], shade=colour(1)),
+            error_x=whiskers([best.speed], shade=colour(1)),
             cliponaxis=False,
-            hovertemplate=f"{label}<br>{SPEED_HOVER}",
+            hovertemplate=f"{best.label}<br>{SPEED_HOVER}",
         )
 
 
@@ -230,19 +233,22 @@ def front_chart(plan: Plan) -> Chart:
     """Return the Pareto front of price (or GPUs) against the worst service level as a share of its limit."""
     priced = all(point.usd_per_hour is not None for point in plan.cost_front)
     money = name_units("$ per hour") if priced else "GPUs"
+    price = USD_2.convert if priced else float
+    path = "usd_per_hour" if priced else "num_gpus"
     points = [
-        (point, USD_2.convert(point.usd_per_hour) if priced else point.num_gpus) for point in plan.cost_front
+        (each, price(value_at(each, path)), min(each.worst_ratio, MAX_RATIO_SHOWN), _worst_level(each))
+        for each in plan.cost_front
     ]
     figure = new_figure()
-    for index, gpu in enumerate(dict.fromkeys(point.gpu for point, _ in points)):
-        chosen = [(point, price) for point, price in points if point.gpu == gpu]
+    for index, (gpu, chosen) in enumerate(group_by(points, "0.gpu").items()):
         figure.add_scatter(
-            **coordinates((price, min(point.worst_ratio, MAX_RATIO_SHOWN)) for point, price in chosen),
-            error_y=whiskers([_worst_level(point) for point, _ in chosen], shade=colour(index)),
+            **read_columns(
+                chosen, x="1", y="2", text="{0[0].label}: {0[1]:,.4g}, {0[0].worst_ratio:.2f}".format
+            ),
+            error_y=whiskers(chosen, "3", shade=colour(index)),
             mode="markers",
             name=gpu,
             marker={"color": colour(index), "symbol": symbol(index), "size": 13},
-            text=[f"{point.label}: {price:,.4g}, {point.worst_ratio:.2f}" for point, price in chosen],
             hovertemplate="%{text}<extra></extra>",
         )
     figure.add_hline(y=1.0, line={"color": NEUTRAL, "dash": "dash", "width": 2}, annotation={"text": "limit"})
@@ -255,8 +261,7 @@ def front_chart(plan: Plan) -> Chart:
         alt=f"{len(points)} Pareto-optimal deployments, drawn at a ratio of at most {MAX_RATIO_SHOWN:g}.",
         figure=figure,
         rows=tuple(
-            {"deployment": point.label, money: price, "worst level / limit": point.worst_ratio}
-            for point, price in points
+            read_rows(points, {"deployment": "0.label", money: "1", "worst level / limit": "0.worst_ratio"})
         ),
         subject=describe_answer(plan),
     )

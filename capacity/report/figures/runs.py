@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from capacity.answers.records import Quantity, Simulation
 from capacity.base.latency_metrics import METRICS
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import (
+    DASHES,
     MODE_BAR,
     NEUTRAL,
     Chart,
@@ -21,9 +23,9 @@ from capacity.report.figures.chart import (
 )
 from capacity.report.figures.drawing import whiskers
 from capacity.report.subject import describe_answer
+from capacity.report.views.units import group_by, read_columns, read_rows
 from capacity.simulator.distribution import PERCENTILES
 
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 CURVE_POINTS = 400
 SERIES_POINTS = 600
 STATES = {"running": "requests running", "waiting": "requests waiting", "kv_fraction": "KV cache in use"}
@@ -95,7 +97,7 @@ def _draw_percentiles(
         marker={"symbol": symbol(index), "color": colour(index), "size": 9},
         text=[f"p{percent}" for percent in quantiles_s],
         textposition="middle right" if index == 0 else "middle left",
-        error_x={**whiskers(list(known_s.values()), units.convert_seconds(1)), "thickness": 1.5},
+        error_x={**whiskers(known_s.values(), scale=units.convert_seconds(1)), "thickness": 1.5},
         customdata=list(texts.values()),
         hovertemplate=f"{label}, %{{text}}: %{{customdata}}<extra></extra>",
         showlegend=False,
@@ -134,8 +136,7 @@ def state_chart(runs: Mapping[str, Simulation]) -> Chart:
     for index, (label, samples) in enumerate(states.items()):
         for panel, state in enumerate(STATES, start=1):
             figure.add_scatter(
-                x=[sample["time_s"] for sample in samples],
-                y=[sample[state] for sample in samples],
+                **read_columns(samples, x="time_s", y=state),
                 mode="lines",
                 name=label,
                 legendgroup=label,
@@ -168,15 +169,9 @@ def _state_rows(answer: Simulation) -> list[dict[str, float]]:
     series = answer.run.series or ()
     every = max(1, len(series) // SERIES_POINTS)
     blocks = max(1, answer.kv_capacity_blocks * max(1, len(answer.run.replicas)))
-    return [
-        {
-            "time_s": sample.time_s,
-            "running": sample.running,
-            "waiting": sample.waiting,
-            "kv_fraction": sample.kv_used_blocks / blocks,
-        }
-        for sample in series[::every]
-    ]
+    paths = {"time_s": "time_s", "running": "running", "waiting": "waiting", "kv_fraction": "kv_used_blocks"}
+    rows = read_rows(series[::every], paths)
+    return [{**row, "kv_fraction": row["kv_fraction"] / blocks} for row in rows]
 
 
 def timeline_chart(steps: Sequence[Mapping[str, Any]], units: Units = STANDARD) -> Chart:
@@ -186,22 +181,19 @@ def timeline_chart(steps: Sequence[Mapping[str, Any]], units: Units = STANDARD) 
     `name` is the kind of step, `args` contains the numbers of requests (`rows`) and tokens.
     """
     figure = new_figure()
-    steps_by_kind: dict[str, list[Mapping[str, Any]]] = {"prefill": [], "mixed": [], "decode": []}
-    for step in steps:
-        steps_by_kind[step["name"]].append(step)
+    found = group_by(steps, "name")
+    steps_by_kind = {kind: found.get(kind, []) for kind in ("prefill", "mixed", "decode")}
     for index, (kind, chosen) in enumerate(steps_by_kind.items()):
         figure.add_bar(
             name=kind,
             x=[units.convert_seconds((step["ts"] + step["dur"] / 2) / 1e6) for step in chosen],
             width=[units.convert_seconds(step["dur"] / 1e6) for step in chosen],
-            y=[step["args"]["tokens"] for step in chosen],
+            **read_columns(chosen, y="args.tokens", customdata=itemgetter("args")),
             **bar_style(index),
-            customdata=[
-                (units.time_text(step["dur"] / 1e6), step["args"]["rows"], step["args"]["prefill_tokens"])
-                for step in chosen
-            ],
-            hovertemplate=f"{kind}: %{{customdata[0]}}, %{{customdata[1]}} requests, %{{y:,}} tokens, "
-            "%{customdata[2]:,} of them prefill<extra></extra>",
+            text=[units.time_text(step["dur"] / 1e6) for step in chosen],
+            textposition="none",
+            hovertemplate=f"{kind}: %{{text}}, %{{customdata.rows}} requests, %{{y:,}} tokens, "
+            "%{customdata.prefill_tokens:,} of them prefill<extra></extra>",
         )
     apply_layout(
         figure, x=f"time, {units.time}", y="tokens in the step", height=420, bargap=0, dragmode="zoom"

@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from textwrap import wrap
 
 from capacity.base.latency_metrics import METRICS
-from capacity.base.money import money_text
 from capacity.base.quantity import Quantity
 from capacity.planning.variations.advice import Advice, AdviceList
-from capacity.report.display import STANDARD, round_like
+from capacity.report.display import money_phrase, phrase, round_like
 from capacity.report.views import units
-from capacity.report.views.tornado import CHANGE
+from capacity.report.views.layout import table_records
 from capacity.report.views.units import Unit, value_at
 from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, busiest_window_text
 
@@ -23,6 +22,15 @@ CHANGES = {
     "$ per request at full load": "cost_change",
 }
 CHART_CHANGES = {name: path for name, path in CHANGES.items() if name != "p95 E2E"}
+RECORD_COLUMNS = (  # for sortable tables
+    *(Column("needs", "needs"), Column("change", "change"), Column("flags", "flags")),
+    *(Column(f"{name}, %", f"effects.{path}", Unit(0, 100, significant=3)) for name, path in CHANGES.items()),
+    Column("p95 TTFT, ms", "effects.ttft_p95_s", Unit(0, 1e3, significant=3)),
+    Column("p95 TPOT, ms", "effects.tpot_p95_s", Unit(0, 1e3, significant=3)),
+    Column("$/h", "effects.usd_per_hour", Unit(follows="money", significant=3)),
+    Column("requests that fail", "failed", units.COUNT),
+    *(Column("quality", "quality"), Column("note", "note")),
+)
 NO_WHISKERS_NOTE = (
     "Bars have no whiskers because both simulations use the same arrivals and step model, so most of the error "
     "cancels. A change of GPU, engine or format is less certain. The latencies above have intervals."
@@ -41,7 +49,7 @@ def advice_facts(answer: AdviceList, predicted_ms: Mapping[str, Quantity]) -> It
     base, full = answer.base, answer.base.usd_per_request_full
     for metric, seconds in (("ttft", base.ttft_p95_s), ("tpot", base.tpot_p95_s), ("e2el", base.e2e_p95_s)):
         known = predicted_ms.get(f"p95_{metric}_ms")
-        alone = None if seconds is None else round_like(seconds)
+        alone = seconds and round_like(seconds)
         label = f"p95 {METRICS[metric].label}"
         yield Fact(label, alone if known is None else known.scale(1e-3), units.LATENCY)
     yield Fact("Requests/s", base.requests_per_s, units.TIMES, f"{base.failed:,} failed")
@@ -51,7 +59,7 @@ def advice_facts(answer: AdviceList, predicted_ms: Mapping[str, Quantity]) -> It
 def advice_view(answer: AdviceList, *, reasons: bool = False) -> View:
     """Return the view of `advise`; with `reasons`, a table states why changes are not possible."""
     base, full = answer.base, answer.base.usd_per_request_full
-    paid = "" if full is None else f", {money_text(1e3 * full, ',.4f')} per 1,000 requests at full load"
+    paid = money_phrase(", {} per 1,000 requests at full load", full and 1e3 * full, ",.4f")
     return View(
         f"[bold]{answer.deployment}[/bold], {answer.workload}: p95 TTFT {base.ttft_p95_s * 1e3:,.0f} ms, "
         f"p95 E2E {base.e2e_p95_s * 1e3:,.0f} ms{paid}{busiest_window_text(answer.busiest_window)}",
@@ -77,7 +85,7 @@ def _blocks(answer: AdviceList, reasons: bool) -> Iterator[Block]:
             Column("quality", _loss_text),
         ],
         wrap=True,
-        records=_records(answer),
+        records=table_records(Table("", answer.advice, RECORD_COLUMNS)),
     )
     yield from (f"{line.change}: {line.note}" for line in answer.advice if line.note)
     yield from answer.observations
@@ -95,8 +103,10 @@ def _change_names(lines: Iterable[Advice]) -> str:
 
 
 def _change_text(line: Advice) -> str:
-    flags = f"\n[dim]{line.flags}[/dim]" if line.flags else ""
-    failed = f"\n[red]{line.failed:,} requests fail[/red]" if line.failed else ""
+    flags, failed = (
+        phrase("\n[dim]{}[/dim]", line.flags),
+        phrase("\n[red]{:,} requests fail[/red]", line.failed),
+    )
     return f"{line.change}{flags}{failed}"
 
 
@@ -132,37 +142,12 @@ def _chart(answer: AdviceList) -> Bars:
         name="advice",
         title="Effect of changes",
         alt=f"{len(answer.advice)} changes simulated on the same arrivals: {words}.",
-        data={
-            name: {text: getattr(line.effects, path) for text, line in best.items()}
-            for name, path in CHART_CHANGES.items()
-        },
-        unit=CHANGE,
+        data=units.read_series(
+            best.items(), "0", {name: f"1.effects.{path}" for name, path in CHART_CHANGES.items()}
+        ),
+        unit=units.CHANGE,
         axis="change, % (negative is better)",
         note=NO_WHISKERS_NOTE,
-        rows=_records(answer),
+        rows=table_records(Table("", answer.advice, RECORD_COLUMNS)),
         ends=(-100.0, 100.0),
     )
-
-
-def _records(answer: AdviceList) -> list[dict[str, object]]:
-    """Return one row for each change that helps, with its effects; numbers have three significant digits."""
-    return [
-        {
-            "needs": line.needs,
-            "change": line.change,
-            "flags": line.flags,
-            **{f"{name}, %": _three_digits(line, path, 100) for name, path in CHANGES.items()},
-            "p95 TTFT, ms": _three_digits(line, "ttft_p95_s", 1e3),
-            "p95 TPOT, ms": _three_digits(line, "tpot_p95_s", 1e3),
-            "$/h": _three_digits(line, "usd_per_hour", units.USD_2.scale_for(STANDARD)),
-            "requests that fail": line.failed,
-            "quality": line.quality,
-            "note": line.note,
-        }
-        for line in answer.advice
-    ]
-
-
-def _three_digits(line: Advice, path: str, scale: float = 1.0) -> float | None:
-    value = value_at(line, f"effects.{path}")
-    return None if value is None else round_like(scale * value)

@@ -3,8 +3,9 @@
 from dataclasses import replace
 from operator import attrgetter
 
+from capacity.report.display import count_noun
 from capacity.report.views import units
-from capacity.report.views.units import Unit
+from capacity.report.views.units import Unit, mark_unless
 from capacity.report.views.view import Column, Curves, Fact, Table, View, headline
 from capacity.techniques.beam_search import BeamRow, BeamSearch
 
@@ -19,19 +20,15 @@ METHODS = {
 def beam_search_view(answer: BeamSearch) -> View:
     """Return the view of `beam-search`."""
     columns = [
-        Column(
-            "beams", lambda row: f"{row.beam_width} {row.way}{' *' if row.way == answer.engine_way else ''}"
-        ),
+        Column("beams", lambda row: f"{row.beam_width} {row.way}{' *' * (row.way == answer.engine_way)}"),
         Column("TPOT, {time}", "tpot_s", units.MS),
         Column("times greedy", "times_greedy", units.TIMES),
         Column("E2E, s", "e2e_s", replace(units.SECONDS, bare=True)),
         Column("requests/s", "requests_per_s", units.TIMES),
         Column("KV tokens", "kv_tokens", units.COUNT),
-        Column(
-            "requests held", lambda row: f"{row.most_requests:,}" + " (too few)" * (not row.fits), units.TEXT
-        ),
+        Column("requests held", mark_unless("{0.most_requests:,}".format, "fits", " (too few)"), units.TEXT),
     ]
-    at_once = "1 request" if answer.batch_size == 1 else f"{answer.batch_size} requests"
+    at_once = count_noun(answer.batch_size, "request")
     title = (
         f"{at_once} at a time, {answer.input_len:,} tokens in, {answer.output_len:,} out; "
         f"*: method of {answer.engine}"
@@ -45,7 +42,7 @@ def beam_search_facts(answer: BeamSearch) -> list[Fact]:
     first, last = own[0], own[-1]
     one = f"with {first.beam_width}"
     tpot, e2e = units.LATENCY.texts(first.tpot_s)[0], units.DURATION.texts(first.e2e_s)[0]
-    few = "" if last.fits else "; too few for this batch"
+    few = "; too few for this batch" * (not last.fits)
     return [
         Fact("Beams", last.beam_width, note=METHODS[answer.engine_way]),
         Fact("TPOT", last.tpot_s, units.LATENCY, f"{tpot} {one}"),
@@ -80,7 +77,7 @@ def _chart(answer: BeamSearch) -> Curves:
             "in the engine."
         ),
         data={
-            f"{title}{' *' if way == answer.engine_way else ''}": {
+            f"{title}{' *' * (way == answer.engine_way)}": {
                 row.beam_width: row.tpot_s for row in answer.rows if row.way == way
             }
             for way, title in METHODS.items()

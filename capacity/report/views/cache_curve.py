@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from capacity.base.money import money_text
+from capacity.report.display import money_phrase, phrase
 from capacity.report.views import units
-from capacity.report.views.view import Block, Column, Curves, Fact, Table, View
+from capacity.report.views.view import Block, Column, Curves, Fact, Table, View, known_facts
 from capacity.techniques.cache_curve import CacheCurve
 from capacity.techniques.prefix_cache import PrefillSavings
 
@@ -21,15 +21,16 @@ def cache_curve_facts(answer: CacheCurve) -> list[Fact]:
     """Return the hit rate of an unlimited cache, the cache size at which the hit rate saturates, and the savings."""
     best, saved = answer.rows[-1], answer.savings
     knee, read = f"in blocks of {answer.block_tokens} tokens", f"{answer.prompt_tokens:,} prompt tokens"
-    facts = [
+    share, note = (
+        units.value_at(saved, "saved_fraction"),
+        phrase("with {.capacity_tokens:,} tokens of KV cache", saved),
+    )
+    return [
         Fact("Hit rate, no limit", best.token_hit_fraction, units.PERCENT, "of prompt tokens"),
         Fact("Saturates at", answer.knee_tokens, units.NUM_TOKENS, knee),
         Fact("Requests", answer.requests, note=read),
+        *known_facts([Fact("Prefill saved", share, units.PERCENT, note)]),
     ]
-    if saved is not None:
-        note = f"with {saved.capacity_tokens:,} tokens of KV cache"
-        facts.append(Fact("Prefill saved", saved.saved_fraction, units.PERCENT, note))
-    return facts
 
 
 def _blocks(answer: CacheCurve) -> Iterator[Block]:
@@ -76,10 +77,9 @@ def _chart(answer: CacheCurve) -> Curves:
             f"{answer.requests:,} requests: at most {most or 0.0:.1%} of their prompt tokens hit, and the hit rate "
             f"saturates at {answer.knee_tokens:,} tokens."
         ),
-        data={
-            "tokens hit": {row.capacity_tokens: row.token_hit_fraction for row in sized},
-            "blocks hit": {row.capacity_tokens: row.block_hit_fraction for row in sized},
-        },
+        data=units.read_series(
+            sized, "capacity_tokens", {"tokens hit": "token_hit_fraction", "blocks hit": "block_hit_fraction"}
+        ),
         unit=units.PERCENT,
         labels="cache, tokens",
         axis="hit rate, %",
@@ -88,7 +88,5 @@ def _chart(answer: CacheCurve) -> Curves:
 
 
 def _input_cost(saved: PrefillSavings) -> str:
-    full, cached = saved.usd_per_million_input_tokens, saved.usd_per_million_input_tokens_cached
-    if full is None or cached is None:
-        return ""
-    return f": {money_text(full, '.3f')} to {money_text(cached, '.3f')} for 1M input tokens"
+    full = money_phrase(": {} to ", saved.usd_per_million_input_tokens, ".3f")
+    return full + money_phrase("{} for 1M input tokens", saved.usd_per_million_input_tokens_cached, ".3f")

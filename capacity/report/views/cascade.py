@@ -1,12 +1,13 @@
 """The view of `cascade`: every tier of a cascade, its savings over the large model alone, and its break-even rates."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from capacity.base.quantity import Quantity
 from capacity.planning.cascades.cascade_answer import CascadeAnswer, CascadeRun, CascadeTotals, RateBill
-from capacity.report.display import STANDARD, Units, text_and_interval
+from capacity.report.display import STANDARD, Units, join_phrases, phrase, text_and_interval
 from capacity.report.views import units
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Bars, Block, Column, Curves, Fact, Stack, Table, View
@@ -79,11 +80,9 @@ def cascade_facts(answer: CascadeAnswer, shown_in: Units = STANDARD) -> list[Fac
     saved, ours, alone = answer.saved_fraction, answer.cascade, answer.alone
     how = "more expensive" if saved < 0 else "cheaper"
     facts = [Fact("Saved", saved, units.PERCENT_0, f"{how} than {answer.model} alone")]
-    for label, field, unit in FACTS:
-        value, theirs = getattr(ours, field), getattr(alone, field)
-        if value is not None and theirs is not None:  # the latency of an API is unknown
-            note = f"alone {unit.texts(theirs, shown_in)[0]}, {_change_text(value, theirs)}"
-            facts.append(Fact(label, value, unit, note))
+    for label, unit, value, theirs in _known_on_both_sides(FACTS, ours, alone):
+        note = f"alone {unit.texts(theirs, shown_in)[0]}, {_change_text(value, theirs)}"
+        facts.append(Fact(label, value, unit, note))
     for rate in _break_even_rows(answer):
         note = f"{rate.rate}; with whole engines {RATE.texts(rate.here)[0]}; your rate is {rate.yours:.1%}"
         facts.append(Fact(f"Pays {rate.pays}", rate.many, RATE, note))
@@ -92,11 +91,10 @@ def cascade_facts(answer: CascadeAnswer, shown_in: Units = STANDARD) -> list[Fac
 
 def cascade_view(answer: CascadeAnswer) -> View:
     """Return the view of `cascade`."""
-    first = [
-        name for name in ("a semantic cache" * (answer.cache_hit_rate is not None), answer.small) if name
-    ]
+    cache = "a semantic cache" * (answer.cache_hit_rate is not None)
+    first = join_phrases(cache, answer.small, separator=" and ")
     title = (
-        f"[bold]{' and '.join(first)} in front of {answer.model}[/bold]: {answer.requests_per_s:,.4g} requests/s of "
+        f"[bold]{first} in front of {answer.model}[/bold]: {answer.requests_per_s:,.4g} requests/s of "
         f"{answer.input_len:,} tokens in, {answer.output_len:,} out"
     )
     return View(title, _blocks(answer))
@@ -105,8 +103,7 @@ def cascade_view(answer: CascadeAnswer) -> View:
 def _blocks(answer: CascadeAnswer) -> Iterator[Block]:
     yield _bill_chart(answer)
     yield _latency_chart(answer)
-    if answer.rates:
-        yield escalation_chart(answer)
+    yield escalation_chart(answer)
     yield Table("Where requests are answered", answer.tiers, ANSWERED_COLUMNS)
     yield Table("Cost and latency of each tier", answer.tiers, BILLED_COLUMNS)
     title = "Cascade compared with the large model alone (90 % intervals)"
@@ -116,8 +113,7 @@ def _blocks(answer: CascadeAnswer) -> Iterator[Block]:
         yield _comparison_table(title, run, answer.cascade, ("simulated", "sum of tiers"))
         yield (
             f"{run.completed:,} of {run.requests:,} requests answered, {run.escalated:,} by the large model; "
-            f"{run.unseen_tokens:,} tokens of the small model discarded"
-            + ("" if run.verdict is None else f"; the run is {run.verdict}")
+            f"{run.unseen_tokens:,} tokens of the small model discarded{phrase('; the run is {}', run.verdict)}"
         )
     rates = [
         Column("", "{0.rate}, pays {0.pays}".format),
@@ -147,20 +143,22 @@ def _comparison_table(
     title: str, ours: CascadeTotals | CascadeRun, theirs: CascadeTotals, names: tuple[str, str]
 ) -> Table:
     """Return a table of the metrics of the cascade (`ours`) and of the large model alone, with the relative change."""
-    rows = []
-    for figure, field, unit in COMPARED_FIGURES:
-        value, other = (getattr(side, field, None) for side in (ours, theirs))
-        if value is not None and other is not None:
-            rows.append(
-                (
-                    figure,
-                    unit.text_with_interval(value),
-                    unit.text_with_interval(other),
-                    _change_text(value, other),
-                )
-            )
+    rows = [
+        (figure, unit.text_with_interval(value), unit.text_with_interval(other), _change_text(value, other))
+        for figure, unit, value, other in _known_on_both_sides(COMPARED_FIGURES, ours, theirs)
+    ]
     heads = enumerate((*names, "change"), start=1)
     return Table(title, rows, [Column("", "0"), *(Column(name, str(i), units.TEXT) for i, name in heads)])
+
+
+def _known_on_both_sides(
+    figures: Iterable[tuple[str, str, Unit]], ours: CascadeTotals | CascadeRun, theirs: CascadeTotals
+) -> Iterator[tuple[str, Unit, Any, Any]]:
+    """Yield label, unit and both values of each metric that both sides have; the latency of an API is unknown."""
+    for label, field, unit in figures:
+        value, other = (getattr(side, field, None) for side in (ours, theirs))
+        if value is not None and other is not None:
+            yield label, unit, value, other
 
 
 def _change_text(ours: Quantity | int, theirs: Quantity | int) -> str:
@@ -229,7 +227,7 @@ def escalation_chart(answer: CascadeAnswer) -> Curves:
     escalated = [row.escalation_rate for row in rates]
     here = 1 / MONTH_S / answer.requests_per_s
     even = answer.break_even.escalation_rate_at_scale
-    pays = "at no escalation rate" if even is None else f"up to {even.value:.0%} escalated"
+    pays = phrase("up to {.value:.0%} escalated", even) or "at no escalation rate"
     return Curves(
         name="cascade_over_escalation",
         title="$ per 1k requests by escalation rate",

@@ -1,17 +1,28 @@
 """The view of `cost`: the bill, the cost per token, and the comparison with APIs, spot capacity and batch jobs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Iterator, Mapping, Sequence
 
 from capacity.base.money import money_text
 from capacity.base.quantity import Quantity
-from capacity.planning.bills.billing import GROWTH_RULE, Bill, BreakEven, LoadCost
-from capacity.report.display import join_words, offers_text, verdict_text
-from capacity.report.replicas import replicas_text
+from capacity.planning.bills.batch_api import BatchJob, IdleJob, SpotCost
+from capacity.planning.bills.billing import GROWTH_RULE, Bill, BreakEven
+from capacity.report.display import count_noun, join_phrases, join_words, offers_text, phrase, verdict_text
+from capacity.report.replicas import needed_text
 from capacity.report.views import units
 from capacity.report.views.drawn_energy import drawn_facts
-from capacity.report.views.units import Unit, dollars, value_at
-from capacity.report.views.view import Bars, Block, Column, Fact, Facts, Table, View
+from capacity.report.views.units import Unit, dollars, mark_unless
+from capacity.report.views.view import (
+    Bars,
+    Block,
+    Column,
+    Fact,
+    Facts,
+    Table,
+    View,
+    blocks_if_known,
+    known_facts,
+    side_by_side_table,
+)
 from capacity.simulator.verdict import UNSETTLED
 
 Offers = (
@@ -53,7 +64,7 @@ def bill_facts(bill: Bill, offers: Offers = None) -> Iterator[Fact]:
     unsteady = bill.verdict or "" if bill.verdict in UNSETTLED else ""
     why = "cannot serve this load" if unsteady == "overloaded" else unsteady
     month = offers_text(bill.usd_per_month, bill.usd_per_gpu_hour, offers) or "730 h"
-    gpus = f"{bill.billed_gpus} GPU{'s' * (bill.billed_gpus > 1)} at {money_text(bill.usd_per_gpu_hour)}"
+    gpus = f"{count_noun(bill.billed_gpus, 'GPU')} at {money_text(bill.usd_per_gpu_hour)}"
     for label, value, digits, note in (
         ("Per hour", bill.usd_per_hour, 2, gpus),
         ("Per day", bill.usd_per_day, 2, f"{load.requests_per_day:,.0f} requests {at}"),
@@ -82,27 +93,22 @@ def bill_facts(bill: Bill, offers: Offers = None) -> Iterator[Fact]:
 
 def reason_text(bill: Bill) -> str:
     """Return why the load is served or not, with the simulated value of each missed service level."""
-    window = "" if bill.slo_window is None else f" in the worst window, {bill.slo_window.text}"
+    window = phrase(" in the worst window, {.text}", bill.slo_window)
     missed = ""
-    for level in bill.levels:
-        if not level.met:
-            value = f"{level.attained_fraction:.1%} of requests meet the limit"
-            if level.value_ms is not None:
-                value = f"{level.value_ms:,.0f} ms"
-            missed += f"; {level.slo} is missed ({value}){window}"
+    for level in (level for level in bill.levels if not level.met):
+        value = phrase("{:,.0f} ms", level.value_ms)
+        value = value or f"{level.attained_fraction:.1%} of requests meet the limit"
+        missed += f"; {level.slo} is missed ({value}){window}"
     return f"{bill.verdict_reason or ''}{missed}"
 
 
 def bill_view(bill: Bill, offers: Offers = None) -> View:
     """Return the view of `cost`; whiskers in its charts span the cheapest to the most expensive of `offers`."""
     title = f"[bold]{bill.deployment}[/bold]"
-    if bill.verdict is not None:
-        title += f"\n{verdict_text(bill.verdict, reason_text(bill))}"
-        if bill.needed is not None:
-            title += f"\nneeded: {replicas_text(bill.needed)}"
+    lines = (title, verdict_text(bill.verdict, reason_text(bill)), needed_text(bill.needed))
     facts = {fact.label: fact for fact in bill_facts(bill, offers)}
     main = [facts[label] for label in ("Per month", "$ per 1M output", "Utilization")]
-    return View(title, _blocks(bill, offers), main=main)
+    return View(join_phrases(*lines, separator="\n"), _blocks(bill, offers), main=main)
 
 
 def _blocks(bill: Bill, offers: Offers) -> Iterator[Block]:
@@ -114,17 +120,10 @@ def _blocks(bill: Bill, offers: Offers) -> Iterator[Block]:
     yield _load_table(bill)
     if compared:
         yield _api_table(bill, compared)
-    yield from _spot_and_job_facts(bill)
+    yield Facts("On spot capacity", list(blocks_if_known(_spot_facts, bill.spot)))
+    yield Facts("Batch job at full load", list(blocks_if_known(_job_facts, bill.job)))
     yield from _batch_api_blocks(bill)
-    if bill.idle is not None:
-        idle = bill.idle
-        rows = [
-            Fact("idle hours", f"{idle.hours_per_day:g} a day", note=f"{idle.hours:,.2f} h of work"),
-            Fact("finished after", f"{idle.days:,.2f} days", note="in time" if idle.in_time else "too late"),
-            Fact("energy", f"{idle.kwh:,.1f} kWh", note="additional"),
-            Fact("bill for these hours", idle.usd_paid_anyway, dollars(2), "already paid for"),
-        ]
-        yield Facts("Batch job in the idle hours of these GPUs", rows)
+    yield Facts("Batch job in the idle hours of these GPUs", list(blocks_if_known(_idle_facts, bill.idle)))
     if bill.growth:
         yield _growth_table(bill)
         yield f"growth: {GROWTH_RULE}"
@@ -135,29 +134,23 @@ def _bill_facts(bill: Bill) -> Iterator[Fact]:
     price = f"{money_text(bill.usd_per_gpu_hour)} per GPU-hour"
     whole = f"{bill.billed_gpus} billed (whole instances), {bill.num_gpus} used"
     yield Fact("price", price, note=f"{bill.tier}: {bill.source}")
-    yield Fact("GPUs", bill.billed_gpus, note="" if bill.billed_gpus == bill.num_gpus else whole)
+    yield Fact("GPUs", bill.billed_gpus, note=whole * (bill.billed_gpus != bill.num_gpus))
     yield Fact("hour", bill.usd_per_hour, dollars(2))
     yield Fact("day", bill.usd_per_day, dollars(2), "24 h, busy or idle")
     yield Fact("month", bill.usd_per_month, dollars(2), "730 h")
     power = "GPU, host and cooling at full use"
     yield Fact("provisioned power", f"{bill.watts / 1e3:,.2f} kW", note=power)
     yield from drawn_facts((bill.served or bill.full).drawn)
-    if bill.co2_g_per_kwh is not None:
-        yield Fact("carbon", f"{bill.co2_g_per_kwh:,.4g} g CO2 per kWh", note="of the electricity")
-    if bill.utilization is not None:
-        yield Fact("utilization", bill.utilization, units.PERCENT, "served load / full load")
+    grid = Unit(after=" g CO2 per kWh", show=lambda number, _: (f"{number.value:,.4g} g CO2 per kWh", ""))
+    carbon = Fact("carbon", bill.co2_g_per_kwh, grid, "of the electricity")
+    used = Fact("utilization", bill.utilization, units.PERCENT, "served load / full load")
+    yield from known_facts([carbon, used])
 
 
 def _load_table(bill: Bill) -> Table:
     loads = {"at this load": bill.served} if bill.served not in (None, bill.full) else {}
     loads["at full load"] = bill.full
-    rows = [row for row in LOAD_ROWS if any(value_at(load, row[1]) is not None for load in loads.values())]
-
-    def figure(load: LoadCost) -> Callable[[tuple[str, str, Unit]], str]:
-        return lambda row: row[2].texts(value_at(load, row[1]))[0]
-
-    columns = [Column(name, figure(load), units.TEXT) for name, load in loads.items()]
-    return Table("Cost per token and request", rows, [Column("", itemgetter(0)), *columns])
+    return side_by_side_table("Cost per token and request", LOAD_ROWS, loads)
 
 
 def _api_table(bill: Bill, compared: Sequence[BreakEven]) -> Table:
@@ -176,7 +169,7 @@ def _api_table(bill: Bill, compared: Sequence[BreakEven]) -> Table:
             Column(f"$ a month {load}", "api_usd_per_month", units.USD_2),
             Column(
                 "break-even, requests/s",
-                lambda api: f"{api.requests_per_s:,.3f}" + " (above capacity)" * (not api.possible),
+                mark_unless("{0.requests_per_s:,.3f}".format, "possible", " (above capacity)"),
                 units.TEXT,
             ),
             Column("requests a month", "requests_per_month", units.COUNT),
@@ -198,26 +191,31 @@ def _growth_table(bill: Bill) -> Table:
     return Table(f"Growing load, {len(months)} months: {money_text(months[-1].total_usd)}", months, columns)
 
 
-def _spot_and_job_facts(bill: Bill) -> Iterator[Facts]:
-    """Return facts of the cost on spot capacity and of the cost of a batch job, if they were requested."""
-    if bill.spot is not None:
-        spot = bill.spot
-        hourly = f"{money_text(spot.usd_per_hour_for_same_capacity)} an hour"
-        rows = [
-            Fact("useful time", spot.useful_fraction, units.PERCENT, "the rest is lost to restarts"),
-            Fact("useful hour", spot.usd_per_useful_hour, dollars(2)),
-            Fact("same capacity", f"{spot.replicas_for_same_capacity} replicas", note=hourly),
-        ]
-        yield Facts("On spot capacity", rows)
-    if bill.job is not None:
-        job = bill.job
-        rows = [
-            Fact("documents", job.documents, note=f"in {job.deadline_hours:g} h"),
-            Fact("replicas", job.replicas, note=f"{job.gpus} GPUs, {job.billed_gpus} billed"),
-            Fact("time", f"{job.hours:,.2f} h", note=f"{job.gpu_hours:,.2f} GPU-hours"),
-            Fact("bill", job.usd, dollars(2), f"{money_text(job.usd_per_document, '.6f')} a document"),
-        ]
-        yield Facts("Batch job at full load", rows)
+def _spot_facts(spot: SpotCost) -> list[Fact]:
+    hourly = f"{money_text(spot.usd_per_hour_for_same_capacity)} an hour"
+    return [
+        Fact("useful time", spot.useful_fraction, units.PERCENT, "the rest is lost to restarts"),
+        Fact("useful hour", spot.usd_per_useful_hour, dollars(2)),
+        Fact("same capacity", f"{spot.replicas_for_same_capacity} replicas", note=hourly),
+    ]
+
+
+def _job_facts(job: BatchJob) -> list[Fact]:
+    return [
+        Fact("documents", job.documents, note=f"in {job.deadline_hours:g} h"),
+        Fact("replicas", job.replicas, note=f"{job.gpus} GPUs, {job.billed_gpus} billed"),
+        Fact("time", f"{job.hours:,.2f} h", note=f"{job.gpu_hours:,.2f} GPU-hours"),
+        Fact("bill", job.usd, dollars(2), f"{money_text(job.usd_per_document, '.6f')} a document"),
+    ]
+
+
+def _idle_facts(idle: IdleJob) -> list[Fact]:
+    return [
+        Fact("idle hours", f"{idle.hours_per_day:g} a day", note=f"{idle.hours:,.2f} h of work"),
+        Fact("finished after", f"{idle.days:,.2f} days", note="in time" if idle.in_time else "too late"),
+        Fact("energy", f"{idle.kwh:,.1f} kWh", note="additional"),
+        Fact("bill for these hours", idle.usd_paid_anyway, dollars(2), "already paid for"),
+    ]
 
 
 def _batch_api_blocks(bill: Bill) -> Iterator[Block]:
@@ -225,9 +223,8 @@ def _batch_api_blocks(bill: Bill) -> Iterator[Block]:
         return
     own = bill.batch_apis[0].own_usd_per_document.scale(1000)
     rented = units.usd(significant=4).texts(own.value)[0]
-    if own.low is not None and own.high is not None:
-        low, high = (Unit(follows="money", significant=3).texts(end)[0] for end in (own.low, own.high))
-        rented += f" ({low} to {high})"
+    ends = [Unit(follows="money", significant=3).texts(end)[0] for end in own.interval or ()]
+    rented += phrase(" ({})", " to ".join(ends))
     yield Table(
         f"Batch APIs; GPUs rented for the job cost {rented} per 1k documents at full load",
         bill.batch_apis,
@@ -235,9 +232,7 @@ def _batch_api_blocks(bill: Bill) -> Iterator[Block]:
             Column("API", "api"),
             Column("discount", "discount"),
             Column("% of list price", "multiple", units.PERCENT_0),
-            Column(
-                "within", lambda api: f"{api.window_hours:g} h" + ", too late" * (not api.in_time), units.TEXT
-            ),
+            Column("within", mark_unless("{0.window_hours:g} h".format, "in_time", ", too late"), units.TEXT),
             Column("$", "usd", units.USD_2),
             Column("$ per 1k", "usd_per_document", Unit(scale=1000, follows="money", significant=4)),
             Column("own cheaper from", "break_even_utilization", Unit(0, 100, "% busy", none="never")),

@@ -8,7 +8,7 @@ from capacity.base.record import make_from
 from capacity.planning.variations.diff import Diff, Difference
 from capacity.report.display import text_and_interval
 from capacity.report.views import units
-from capacity.report.views.units import Unit
+from capacity.report.views.units import Unit, mark_unless
 from capacity.report.views.view import Block, Column, Table, View, busiest_window_text
 from capacity.simulator.replications import PairedMetric
 
@@ -20,6 +20,7 @@ STATISTICS = (
     "p95",
     "p99",
 )  # prefixes of the replicated metrics that are shown
+SIGNIFICANCE = ("significant", " (not significant)")  # field, and the mark if it is false
 HALF_WIDTH = Unit(show=lambda number, _: (f"± {number.value:,.2f}", ""))
 
 
@@ -38,9 +39,7 @@ def _blocks(answer: Diff, first: str, second: str) -> Iterator[Block]:
         answer.differences,
         [
             Column("", lambda each: each.metric.upper()),
-            Column(
-                "mean", lambda each: f"{mean_and_interval(each)[0]} ms{_significance_mark(each)}", units.TEXT
-            ),
+            Column("mean", mark_unless(_mean_text, *SIGNIFICANCE), units.TEXT),
             Column("interval", lambda each: mean_and_interval(each)[1], units.TEXT),
             Column(f"{second} faster for", "faster_fraction", units.PERCENT_0),
             *(Column(name, _percentile_change_path(name), units.TEXT) for name in ("p50", "p95", "p99")),
@@ -53,12 +52,8 @@ def _blocks(answer: Diff, first: str, second: str) -> Iterator[Block]:
             Column("", "metric"),
             Column(first, "first", units.TIMES),
             Column(second, "second", units.TIMES),
-            Column(
-                "difference",
-                lambda each: f"{_difference_text(each)[0]}{_significance_mark(each)}",
-                units.TEXT,
-            ),
-            Column("interval", lambda each: _difference_text(each)[1] or "-", units.TEXT),
+            Column("difference", mark_unless(_difference_text, *SIGNIFICANCE), units.TEXT),
+            Column("interval", _difference_interval, units.TEXT),
             Column("with independent traffic", "independent_half", HALF_WIDTH),
         ],
     )
@@ -72,8 +67,16 @@ def mean_and_interval(each: Difference) -> tuple[str, str]:
     return text_and_interval(Quantity(value=each.mean_s, low=each.low_s, high=each.high_s), 1e3, sign="+")
 
 
-def _difference_text(each: PairedMetric) -> tuple[str, str]:
-    return text_and_interval(make_from(Quantity, each.difference), sign="+")
+def _mean_text(each: Difference) -> str:
+    return f"{mean_and_interval(each)[0]} ms"
+
+
+def _difference_text(each: PairedMetric) -> str:
+    return text_and_interval(make_from(Quantity, each.difference), sign="+")[0]
+
+
+def _difference_interval(each: PairedMetric) -> str:
+    return text_and_interval(make_from(Quantity, each.difference), sign="+")[1] or "-"
 
 
 def _percentile_change_path(percentile: str) -> Callable[[Difference], str]:
@@ -81,7 +84,3 @@ def _percentile_change_path(percentile: str) -> Callable[[Difference], str]:
         f"{each.first_percentiles_s[percentile] * 1e3:,.1f} to "
         f"{each.second_percentiles_s[percentile] * 1e3:,.1f} ms"
     )
-
-
-def _significance_mark(each: Difference | PairedMetric) -> str:
-    return "" if each.significant else " (not significant)"

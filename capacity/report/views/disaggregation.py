@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from capacity.answers.records import Simulation
+from capacity.base.mappings import select
 from capacity.base.quantity import Quantity
 from capacity.report.display import join_words
 from capacity.report.views import units
+from capacity.report.views.run_latencies import predicted_facts
 from capacity.report.views.units import Unit
 from capacity.report.views.view import Column, Fact, Panels, Table, View
 
@@ -24,10 +26,8 @@ Split = tuple[str, Mapping[str, Any], Simulation]
 def splits_view(runs: Mapping[str, Simulation]) -> View:
     """Return all splits of the replicas: a chart of p95 TTFT and p95 TPOT, and a table of all metrics."""
     splits = [(name, run.to_dict(), run) for name, run in runs.items()]
-    panels = {
-        heading: {split[0]: _figure_path(field)(split) for split in splits}
-        for heading, field in list(FIGURES.items())[:2]
-    }
+    paths = {heading: _figure_path(field) for heading, field in FIGURES.items()}
+    panels = units.read_series(splits, "0", select(paths, ("p95 TTFT, ms", "p95 TPOT, ms")))
     tpots = panels["p95 TPOT, ms"]
     best = min(runs, key=lambda name: math.inf if (tpot := tpots[name]) is None else tpot.value)
     chart = Panels(
@@ -40,7 +40,7 @@ def splits_view(runs: Mapping[str, Simulation]) -> View:
     columns = [
         Column("replicas", "0"),
         Column("verdict", "2.verdict.verdict"),
-        *(Column(heading, _figure_path(field), Unit(2)) for heading, field in FIGURES.items()),
+        *(Column(heading, path, Unit(2)) for heading, path in paths.items()),
     ]
     return View("", [chart, Table("All splits of the replicas", splits, columns)])
 
@@ -48,13 +48,11 @@ def splits_view(runs: Mapping[str, Simulation]) -> View:
 def split_facts(run: Simulation) -> list[Fact]:
     """Return the latencies and rates of a split."""
     values = run.to_dict()
-    latencies = {"p95 TTFT": "p95_ttft_ms", "p95 TPOT": "p95_tpot_ms", "p95 E2E": "p95_e2el_ms"}
-    known = {label: run.predicted_ms.get(name) for label, name in latencies.items()}
     completed = f"{values['completed']:,} completed, {values['failed']:,} failed"
     return [
-        *(Fact(label, each and each.scale(1e-3), units.LATENCY) for label, each in known.items()),
-        Fact("Requests/s", values["request_throughput"], units.TIMES, completed),
-        Fact("Output tokens/s", values["output_throughput"]),
+        *predicted_facts(run.predicted_ms, ("p95 TTFT", "p95 TPOT", "p95 E2E")),
+        Fact("Requests/s", values["request_throughput"], units.TIMES, completed, first="Requests/s"),
+        Fact("Output tokens/s", values["output_throughput"], first="Output tokens/s"),
     ]
 
 

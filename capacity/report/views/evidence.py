@@ -1,9 +1,9 @@
 """Views of published runs with measured and predicted latencies: runs nearest to a load, and all runs by source."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from operator import attrgetter
 
 import numpy as np
 
@@ -14,10 +14,11 @@ from capacity.report.figures.chart import Chart
 from capacity.report.figures.parity import Compared, parity_figure
 from capacity.report.views import units
 from capacity.report.views.one_load import CHANGE, explain_headline
+from capacity.report.views.units import group_by
 from capacity.report.views.view import Column, CustomChart, Table, View
 
 TIME = units.Unit(1, 1e3, follows="time")
-T = TypeVar("T")
+LENGTHS = "{0.input_len}/{0.output_len}".format
 METRICS = {"TPOT": "tpot", "TTFT": "ttft"}
 
 
@@ -32,16 +33,20 @@ def nearest_table(runs: Sequence[PublishedRun]) -> Table:
     error = replace(CHANGE, digits=0)
     columns = [
         Column("published run", "label"),
-        Column("in/out", lambda run: f"{run.input_len}/{run.output_len}"),
+        Column("in/out", LENGTHS),
         Column("load", lambda run: f"{run.concurrency}" if run.concurrency else f"{run.request_rate:g}/s"),
         Column("TPOT {time}", "tpot_measured_s", TIME),
         Column("predicted", "tpot_s.value", TIME),
-        Column("error", lambda run: relative_error(run.tpot_measured_s, run.tpot_s), error),
+        Column("error", partial(_error, "tpot"), error),
         Column("TTFT {time}", "ttft_measured_s", replace(TIME, digits=0)),
         Column("predicted", "ttft_s.value", replace(TIME, digits=0)),
-        Column("error", lambda run: relative_error(run.ttft_measured_s, run.ttft_s), error),
+        Column("error", partial(_error, "ttft"), error),
     ]
     return Table("Nearest published runs", runs, columns)
+
+
+def _error(metric: str, run: PublishedRun) -> float | None:
+    return relative_error(getattr(run, f"{metric}_measured_s"), getattr(run, f"{metric}_s"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,23 +85,14 @@ def published_view(runs: Sequence[PublishedRun]) -> View:
     ]
     blocks: list[CustomChart | Table] = []
     for title, metric in METRICS.items():
-        rows = [metric_errors("all sources", runs, metric)]
-        rows += [
-            metric_errors(name, own, metric) for name, own in _groups(runs, lambda run: run.source).items()
-        ]
-        known = sorted((row for row in rows if row is not None), key=lambda row: -row.runs)
+        sources = {"all sources": runs, **group_by(runs, "source")}
+        rows = [metric_errors(name, own, metric) for name, own in sources.items()]
+        known = sorted((row for row in rows if row is not None), key=attrgetter("runs"), reverse=True)
         blocks += [
             CustomChart(partial(_parity_chart, runs, title)),
             Table(f"{title} by source", known, columns),
         ]
     return View("Published runs", blocks)
-
-
-def _groups(items: Iterable[T], key: Callable[[T], str]) -> Mapping[str, Sequence[T]]:
-    groups: dict[str, list[T]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups
 
 
 def _pairs(runs: Iterable[PublishedRun], metric: str) -> Iterator[tuple[PublishedRun, float, Quantity]]:
@@ -110,7 +106,7 @@ def _parity_chart(runs: Sequence[PublishedRun], title: str, shown_in: Units) -> 
     pairs = list(_pairs(runs, METRICS[title]))
     points = {
         engine: [Compared(run.label, measured, predicted.value) for run, measured, predicted in own]
-        for engine, own in _groups(pairs, lambda pair: pair[0].engine.split("@")[0]).items()
+        for engine, own in group_by(pairs, lambda pair: pair[0].engine.split("@")[0]).items()
     }
     return Chart(
         name=f"published_{METRICS[title]}",
@@ -120,7 +116,7 @@ def _parity_chart(runs: Sequence[PublishedRun], title: str, shown_in: Units) -> 
         rows=tuple(
             {
                 "run": run.label,
-                "in/out": f"{run.input_len}/{run.output_len}",
+                "in/out": LENGTHS(run),
                 "measured, s": measured,
                 "predicted, s": predicted.value,
                 "low, s": predicted.low,

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from capacity.base.money import money_text
 from capacity.planning.fleets.fleet_records import FleetDay, FleetPlan, FleetPool, FleetProof, Layout, best_of
+from capacity.report.display import money_phrase, phrase
 from capacity.report.plan import (
     CONDITIONAL_HEADING,
     conditional_text,
@@ -26,12 +27,13 @@ from capacity.report.views.view import (
     Table,
     VerticalStack,
     View,
+    known_facts,
+    list_with_heading,
 )
 
 ONE_POOL = "one pool"
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 RATE = Unit(2)
-CHANGE = Unit(1, 100, "%", sign="+")
 NO_INTERVAL_NOTE = "Bars have no interval: replicas are whole numbers and prices come from the price table."
 
 
@@ -47,6 +49,8 @@ def fleet_facts(plan: FleetPlan) -> list[Fact]:
     )
     spare = [pool.spare_replicas for pool in best.pools]
     reserve = f"{' + '.join(map(str, spare))} replicas in reserve" if any(spare) else "no reserve"
+    spent = units.value_at(day, "scaled_usd_per_day")
+    note = money_phrase("{} with the peak fleet around the clock", units.value_at(day, "fixed_usd_per_day"))
     facts = [
         Fact("To use", layout_text(best), units.TEXT, f"{plan.confidence:.0%} confidence"),
         Fact("Threshold", threshold_text(best), units.TEXT, which),
@@ -54,11 +58,9 @@ def fleet_facts(plan: FleetPlan) -> list[Fact]:
         Fact("Per hour", best.usd_per_hour, units.usd(2), "reserve included"),
         Fact("$ per 1k requests", best.usd_per_request, units.USD_PER_1K, "at this traffic"),
         Fact("Saved", plan.saved, units.PERCENT, "compared with one pool"),
+        Fact("A day", spent if note else None, units.usd(2), note),
     ]
-    if day is not None and day.fixed_usd_per_day is not None:
-        note = f"{money_text(day.fixed_usd_per_day)} with the peak fleet around the clock"
-        facts.append(Fact("A day", day.scaled_usd_per_day, units.usd(2), note))
-    return [fact for fact in facts if fact.value is not None]
+    return known_facts(facts)
 
 
 def fleet_view(plan: FleetPlan, *, detail: bool = True) -> View:
@@ -68,15 +70,13 @@ def fleet_view(plan: FleetPlan, *, detail: bool = True) -> View:
 
 def _blocks(plan: FleetPlan, detail: bool) -> Iterator[Block]:
     best = plan.best
-    if not plan.proved:
-        yield "[yellow]not proved:[/yellow] the search ended early; cheaper fleets may exist"
+    early = "[yellow]not proved:[/yellow] the search ended early; cheaper fleets may exist"
+    yield early * (not plan.proved)
     if best is None:
         yield f"no fleet meets the SLO (--max-pools {plan.max_pools}):"
     else:
         yield from _best_blocks(plan, best, detail)
-    if plan.conditional:
-        yield f"{CONDITIONAL_HEADING}:"
-        yield from _conditional_texts(plan)
+    yield from list_with_heading(f"{CONDITIONAL_HEADING}:", _conditional_texts(plan), indent="")
     yield from _layout_blocks(plan)
     if plan.day is not None and best is not None:
         yield from _day_blocks(plan.day, best)
@@ -85,9 +85,9 @@ def _blocks(plan: FleetPlan, detail: bool) -> Iterator[Block]:
 
 def _best_blocks(plan: FleetPlan, best: Layout, detail: bool) -> Iterator[Block]:
     """Return the blocks on the best fleet: what to rent, routing, effect of more pools, simulation of all pools."""
-    bill = "" if best.usd_per_hour is None else f": {money_text(best.usd_per_hour)}/h"
-    if best.usd_per_request is not None:
-        bill += f", {units.USD_PER_1K.texts(best.usd_per_request)[0]} per 1k requests"
+    bill = money_phrase(": {}/h", best.usd_per_hour)
+    per_request = best.usd_per_request
+    bill += phrase(", {} per 1k requests", per_request and units.USD_PER_1K.texts(per_request)[0])
     yield f"[bold]Use {layout_text(best)}[/bold]{bill}"
     yield from _routing_lines(plan, best)
     yield from _more_pools_lines(plan, best)
@@ -96,8 +96,7 @@ def _best_blocks(plan: FleetPlan, best: Layout, detail: bool) -> Iterator[Block]
         met = "[green]met[/green]" if plan.proof.met else "[red]missed[/red]"
         yield f"SLO {met}: all pools behind the router, simulated with {plan.proof.requests:,} requests: {levels}"
         yield from _windows_blocks(plan, plan.proof, detail)
-    if plan.replica_availability is not None:
-        yield f"each replica is available {plan.replica_availability:.3%} of the time"
+    yield phrase("each replica is available {:.3%} of the time", plan.replica_availability)
     yield _pools_table(best)
     yield _levels_chart(best)
 
@@ -105,8 +104,7 @@ def _best_blocks(plan: FleetPlan, best: Layout, detail: bool) -> Iterator[Block]
 def _routing_lines(plan: FleetPlan, best: Layout) -> Iterator[str]:
     """Return lines that state which requests go to which pool, and the savings compared with one pool."""
     if len(best.pools) == 1:
-        tried = plan.max_pools > 1
-        yield "one pool for all requests" + (": no tested threshold is cheaper" if tried else "")
+        yield "one pool for all requests" + phrase(": no tested threshold is cheaper", plan.max_pools > 1)
         return
     what = "prompts" if plan.split_by == "prompt" else "requests"
     limits = zip(best.thresholds_tokens, ORDINALS, strict=False)
@@ -157,8 +155,8 @@ def layout_text(found: Layout) -> str:
 def _engines_text(pool: FleetPool) -> str:
     """Return the engines of one pool: `2+1 x h100-sxm-80gb TP2`, where +1 is a spare replica."""
     size = pool.pool.tensor_parallel_size * pool.pool.pipeline_parallel_size
-    spare = f"+{pool.spare_replicas}" if pool.spare_replicas else ""
-    return f"{pool.replicas}{spare} x {pool.pool.gpu}" + (f" TP{size}" if size > 1 else "")
+    spare = phrase("+{}", pool.spare_replicas)
+    return f"{pool.replicas}{spare} x {pool.pool.gpu}{phrase(' TP{1}', size > 1, size)}"
 
 
 def threshold_text(layout: Layout) -> str:
@@ -226,7 +224,9 @@ def _layout_blocks(plan: FleetPlan) -> Iterator[Block]:
         Column("GPUs", lambda each: each.num_gpus if each.pools else None, units.COUNT),
         Column("$/h", "usd_per_hour", units.USD_2),
         Column(
-            "vs one pool", lambda each: each.objective / base - 1 if each.objective and base else None, CHANGE
+            "vs one pool",
+            lambda each: each.objective / base - 1 if each.objective and base else None,
+            units.CHANGE,
         ),
     ]
     table = Table("Tested thresholds", plan.layouts, columns)
@@ -237,12 +237,12 @@ def _layout_blocks(plan: FleetPlan) -> Iterator[Block]:
 def _layouts_chart(plan: FleetPlan, table: Table) -> Stack:
     """Return the chart of cost by threshold, stacked by pool: $ per hour, or GPUs if the plan minimizes GPUs."""
     best, one = plan.best, plan.one_pool
-    found = {threshold_text(each): each for each in plan.layouts if each.pools}
-    priced = plan.objective == "cost" and all(each.usd_per_hour is not None for each in found.values())
+    found = [each for each in plan.layouts if each.pools]
+    priced = plan.objective == "cost" and all(each.usd_per_hour is not None for each in found)
     what, measure, unit = ("GPUs", "num_gpus", units.COUNT)
     if priced:
         what, measure, unit = "$ an hour", "usd_per_hour", units.USD_0
-    most = max((len(each.pools) for each in found.values()), default=0)
+    most = max((len(each.pools) for each in found), default=0)
     names = [
         "pool 1 (requests up to the first limit, or all)",
         *(f"pool {n} for longer requests" for n in range(2, most + 1)),
@@ -254,13 +254,9 @@ def _layouts_chart(plan: FleetPlan, table: Table) -> Stack:
         name="fleet_layouts",
         title=f"{what[0].upper()}{what[1:]} by threshold",
         alt=f"{len(plan.layouts)} layouts tested; {words}.",
-        data={
-            name: {
-                threshold: getattr(each.pools[place], measure) if place < len(each.pools) else None
-                for threshold, each in found.items()
-            }
-            for place, name in enumerate(names)
-        },
+        data=units.read_series(
+            found, threshold_text, {name: f"pools.{place}.{measure}" for place, name in enumerate(names)}
+        ),
         unit=unit,
         labels="threshold",
         axis=what,
@@ -273,11 +269,11 @@ def _layouts_chart(plan: FleetPlan, table: Table) -> Stack:
 def _day_blocks(day: FleetDay, best: Layout) -> Iterator[Block]:
     """Return the replicas of each pool by hour of the day, and the savings if replicas follow the load of the day."""
     names = [f"{pool.label}: {pool.pool.gpu}" for pool in best.pools]
-    counts = [Column(name, f"replicas.{place}", units.COUNT) for place, name in enumerate(names)]
+    replicas = {name: f"replicas.{place}" for place, name in enumerate(names)}
     columns = [
         Column("hour", "hour", units.COUNT),
         Column("requests/s", "request_rate_per_s", RATE),
-        *counts,
+        *(Column(name, path, units.COUNT) for name, path in replicas.items()),
         Column("$/h", "usd_per_hour", units.USD_2),
     ]
     table = Table("Replicas by hour of the day (simulated)", day.hours, columns)
@@ -294,9 +290,7 @@ def _day_blocks(day: FleetDay, best: Layout) -> Iterator[Block]:
         name="fleet_day",
         title="Replicas by hour of the day",
         alt=words,
-        data={
-            name: {hour.hour: hour.replicas[place] for hour in day.hours} for place, name in enumerate(names)
-        },
+        data=units.read_series(day.hours, "hour", replicas),
         labels="hour of the day",
         axis="replicas",
         rows=table_records(table),

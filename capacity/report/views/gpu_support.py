@@ -19,7 +19,7 @@ def gpu_support_view(answer: SupportMatrix) -> View:
     if len(answer.gpus) == 1:
         first = {cell.engine: cell for cell in reversed(answer.rows)}
         columns = [
-            Column("engine", lambda cell: cell.engine if cell is first[cell.engine] else ""),
+            Column("engine", lambda cell: cell.engine * (cell is first[cell.engine])),
             Column("weights", "weight_format"),
             Column("status", "status"),
             Column("reason", "why"),

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from capacity.base.money import money_text
 from capacity.planning.halls.hall_options import HallModel, HallOption, HallPlan
+from capacity.report.display import join_phrases, money_phrase, phrase
 from capacity.report.views.units import COUNT, TEXT, USD_2, Unit
 from capacity.report.views.view import Block, Column, Table, View
 
@@ -42,47 +42,19 @@ def _blocks(plan: HallPlan) -> Iterator[Block]:
         )
     else:
         yield f"[bold]{plan.served_share:.1%} of the requests of each model are served.[/bold] {LIMITS[plan.limit]}"
-    yield Table("Deployments", plan.models, _columns(plan))
+    yield Table("Deployments", plan.models, MODEL_COLUMNS)
     drawn = MEGAWATTS.texts(plan.drawn_watts)
     yield (
         f"provisioned {megawatts(plan.provisioned_watts)}: GPUs at their cap, hosts, network and cooling at full use; "
         f"drawn {drawn[0]} MW ({drawn[1]}) at this load, with hosts, fans, power supplies and PUE {plan.pue:g}"
     )
-    totals = []
-    if plan.usd_per_hour is not None:
-        totals.append(f"{money_text(plan.usd_per_hour)}/h")
-    if plan.co2_g_per_hour is not None:
-        totals.append(f"{plan.co2_g_per_hour / 1e3:,.1f} kg CO2/h")
-    if totals:
-        yield f"in total {', '.join(totals)}"
+    carbon = Unit(1, 1e-3, " kg CO2/h", none="").texts(plan.co2_g_per_hour)[0]
+    totals = join_phrases(money_phrase("{}/h", plan.usd_per_hour), carbon, separator=", ")
+    yield phrase("in total {}", totals)
     for model in plan.models:
         options = sorted(model.options, key=lambda each: (not each.chosen, each.provisioned_watts or 1e18))
         yield Table(f"Options for all requests of {model.model}", options, OPTION_COLUMNS)
     yield from (f"price of {price}" for price in plan.prices)
-
-
-def _columns(plan: HallPlan) -> list[Column]:
-    columns = [
-        Column("model", "model"),
-        Column("each replica", engine_text),
-        Column("cap", cap_text),
-        Column("replicas", "replicas", COUNT),
-        Column("GPUs", "num_gpus", COUNT),
-        Column("MW", "provisioned_watts", MEGAWATTS),
-        Column("drawn", "drawn_watts.value", MEGAWATTS),
-        Column("requests/s", "served_requests_per_s", Unit(0)),
-        Column("tokens/s", "output_tokens_per_s", COUNT),
-    ]
-    if plan.usd_per_hour is not None:
-        columns.append(Column("$/h", "usd_per_hour", USD_2))
-    if plan.co2_g_per_hour is not None:
-        columns.append(Column("kg CO2/h", "co2_g_per_hour", Unit(1, 1e-3)))
-    return columns
-
-
-def cap_text(option: HallModel | HallOption) -> str:
-    """Return the power cap, or "none"."""
-    return "none" if option.power_cap_watts is None else f"{option.power_cap_watts:.0f} W"
 
 
 def engine_text(option: HallModel | HallOption) -> str:
@@ -93,9 +65,23 @@ def engine_text(option: HallModel | HallOption) -> str:
     )
 
 
+CAP = Column("cap", "power_cap_watts", Unit(after=" W", none="none", left=True))
+MODEL_COLUMNS = (
+    Column("model", "model"),
+    Column("each replica", engine_text),
+    CAP,
+    Column("replicas", "replicas", COUNT),
+    Column("GPUs", "num_gpus", COUNT),
+    Column("MW", "provisioned_watts", MEGAWATTS),
+    Column("drawn", "drawn_watts.value", MEGAWATTS),
+    Column("requests/s", "served_requests_per_s", Unit(0)),
+    Column("tokens/s", "output_tokens_per_s", COUNT),
+    Column("$/h", "usd_per_hour", USD_2, optional=True),
+    Column("kg CO2/h", "co2_g_per_hour", Unit(1, 1e-3), optional=True),
+)
 OPTION_COLUMNS = (
     Column("each replica", lambda each: f"{engine_text(each)}{' *' * each.chosen}"),
-    Column("cap", cap_text),
+    CAP,
     Column("GPUs", "num_gpus", COUNT),
     Column("MW", lambda each: None if each.bound else each.provisioned_watts, MEGAWATTS),
     Column("drawn", "drawn_watts", MEGAWATTS),

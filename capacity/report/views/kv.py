@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from capacity.report.display import phrase
 from capacity.report.layout import token_count_text
 from capacity.report.views import units
 from capacity.report.views.units import Unit, join_names
-from capacity.report.views.view import Bars, Block, Column, Curves, Fact, Table, View
+from capacity.report.views.view import Bars, Block, Column, Curves, Fact, Table, View, known_facts
 from capacity.techniques.kv import KvAnswer, KvAnswerRow
 from capacity.techniques.kv_eviction import EvictionMethod, EvictionRow
 from capacity.techniques.long_context import LongContext
@@ -30,7 +31,7 @@ def kv_facts(answer: KvAnswer, context: int, batch: int) -> list[Fact]:
     """Return facts of the first model and GPU at a context length in tokens; a decode step has `batch` requests."""
     row, gpu = answer.rows[0], answer.gpus[0]
     half = answer.long_contexts[0].decode_crossover_tokens if answer.long_contexts else None
-    cached = "" if row.kv_cache_dtype == "auto" else f", {row.kv_cache_dtype}"
+    cached = f", {row.kv_cache_dtype}" * (row.kv_cache_dtype != "auto")
     whole, *kept = eviction_rows(answer, context)
     facts = [
         Fact("KiB a token", row.bytes_per_token, units.KIB, f"{row.attention}{cached}"),
@@ -44,9 +45,8 @@ def kv_facts(answer: KvAnswer, context: int, batch: int) -> list[Fact]:
             "one request, within the model's limit",
         ),
         Fact("Attention is half from", half, NUM_TOKENS, f"half of a decode step with batch {batch}"),
+        *known_facts([Fact("Step time", whole.step_s, units.LATENCY, f"{batch} such requests")]),
     ]
-    if whole.step_s is not None:
-        facts.append(Fact("Step time", whole.step_s, units.LATENCY, f"{batch} such requests"))
     if tried := [each for each in (whole, *kept) if each.tokens_per_s is not None][1:]:
         best = max((whole, *tried), key=lambda each: each.tokens_per_s or 0.0)
         note = f"{best.method}, not lossless; {whole.tokens_per_s:,.0f} with {whole.title}"
@@ -165,7 +165,7 @@ def _eviction_blocks(answer: KvAnswer, drawn: Sequence[int]) -> Iterator[Block]:
 
 def _describe_method(row: EvictionMethod) -> str:
     known = "; ".join(f"{each.what} ({each.model}; {each.source}, {each.date})" for each in row.published)
-    return f"{row.title}. {known}" + (f". Note: {row.note}" if row.note else "")
+    return f"{row.title}. {known}{phrase('. Note: {}', row.note)}"
 
 
 def _eviction_chart(rows: Sequence[EvictionRow]) -> Bars:

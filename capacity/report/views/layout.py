@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.base.money import convert_amounts, currency_note
 from capacity.base.quantity import Quantity
-from capacity.report.display import STANDARD, Units, round_like
+from capacity.report.display import STANDARD, Units, phrase, round_like
 from capacity.report.layout import Part, empty_table, facts_table, note_lines
-from capacity.report.views.units import Unit, name_units, value_at
+from capacity.report.views.units import Unit, name_units
 from capacity.report.views.view import Facts, Rejections, Table, View
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 def view_parts(view: View, answer: Any, kind: str = "tables") -> list[Part]:
     """Return a view as lines and tables. `kind`: `tables` (blocks and details), `sheet` (blocks), `summary` (blocks of
     the first screen and the line `brief`) or `text` (a summary without that line)."""
-    more = {"tables": view.detail, "summary": [view.brief] if view.brief else []}.get(kind, ())
-    shown: list[Part] = [view.title] if view.title else []
+    more = {"tables": view.detail, "summary": [view.brief]}.get(kind, ())
+    shown: list[Part] = []
     blocks = {"summary": view.screen, "text": view.screen}.get(kind) or view.blocks
-    for block in (*blocks, *more):
+    for block in (view.title, *blocks, *more):
         if isinstance(block, str):
-            shown.append(block)
+            shown += filter(None, [block])
         elif isinstance(block, Rejections):
             shown += [f"[red]{name}[/red]: {reason}" for name, reason in block.reasons.items()]
         elif isinstance(block, Facts) and block.rows:
@@ -43,7 +43,7 @@ def draw_table(table: Table) -> "RichTable":
     lines = empty_table(table.title, *zip(heads, sides, strict=True))  # type: ignore[arg-type]
     lines.columns[0].no_wrap = not table.wrap
     for row in table.rows:
-        cells = (unit.texts(value_at(row, path)) for _, path, unit in table.columns)
+        cells = (column.texts(row) for column in table.columns)
         lines.add_row(*(f"{text}\n[dim]{within}[/dim]" if within else text for text, within in cells))
     return lines
 
@@ -57,13 +57,13 @@ def table_records(table: Table, units: Units = STANDARD) -> list[dict[str, objec
     for column in table.columns:
         heading = name_units(column.heading, units)
         unit = column.unit.after or (column.unit.reader_unit(units) if column.unit.show else "")
-        heading += f", {unit}" if unit else ""
+        heading += phrase(", {}", unit)
         heads.append(f"{heads[-1]}, {heading}" if heading in heads else heading)
     return [
         {
             heading + end: value
             for heading, column in zip(heads, table.columns, strict=True)
-            for end, value in _cell_values(column.unit, value_at(row, column.path), units)
+            for end, value in _cell_values(column.unit, column.value_of(row), units)
         }
         for row in table.rows
     ]

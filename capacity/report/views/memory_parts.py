@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from capacity.answers.grid import FitGrid, GridCell
-from capacity.answers.records import Fit
+from capacity.answers.records import Fit, StartUp
 from capacity.report.display import STANDARD
 from capacity.report.views import units
 from capacity.report.views.units import Unit
-from capacity.report.views.view import Fact, Facts, Stack, View
+from capacity.report.views.view import Fact, Facts, Stack, View, blocks_if_known, known_facts
 
 PARTS = {
     "weights": "",
@@ -19,7 +19,7 @@ YES, NO = "✓", "✗"
 
 def model_headline(answer: Fit) -> str:
     """Return model, formats, GPUs and engine in one line."""
-    gpus = f"{answer.gpu.count} x {answer.gpu.name}" if answer.gpu.count > 1 else answer.gpu.name
+    gpus = f"{answer.gpu.count} x {answer.gpu.name}".removeprefix("1 x ")
     return (
         f"[bold]{answer.model.name}[/bold] ({answer.model.total_params / 1e9:.1f} B parameters, "
         f"{answer.weight_format} weights, {answer.kv_cache_dtype} KV cache) on [bold]{gpus}[/bold], {answer.engine}"
@@ -59,15 +59,17 @@ def fit_facts(answer: Fit) -> list[Fact]:
     ]
     if not answer.fits and longest:
         rows.append(Fact("", "", note=f"below 1: only a context of up to {longest:,} tokens fits"))
-    if answer.smallest_tensor_parallel_size:
-        smallest = answer.smallest_tensor_parallel_size
-        rows.append(Fact("smallest TP", smallest, note="that fits", first="Smallest TP"))
-    if answer.startup is not None:
-        total, weights = answer.startup.total_s, answer.startup.parts_s["weights"].value
-        rate = f"{answer.startup.weights_gb_per_s:.1f} GB/s per GPU"
-        note = f"{STANDARD.time_interval(total)} (90 %); weights {weights:,.0f} s at {rate}"
-        rows.append(Fact("start-up", total, units.BARE_LATENCY, note))
-    return rows
+    smallest = Fact(
+        "smallest TP", answer.smallest_tensor_parallel_size, note="that fits", first="Smallest TP"
+    )
+    return [*rows, *known_facts([smallest]), *blocks_if_known(_startup_facts, answer.startup)]
+
+
+def _startup_facts(startup: StartUp) -> list[Fact]:
+    total, weights = startup.total_s, startup.parts_s["weights"].value
+    rate = f"{startup.weights_gb_per_s:.1f} GB/s per GPU"
+    note = f"{STANDARD.time_interval(total)} (90 %); weights {weights:,.0f} s at {rate}"
+    return [Fact("start-up", total, units.BARE_LATENCY, note)]
 
 
 def _kv_facts(answer: Fit) -> Iterator[Fact]:

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from capacity.answers.attribution import BOUNDS, largest_bound
 from capacity.answers.interval_parts import ExplainedInterval, IntervalPart
 from capacity.answers.records import Attribution, Estimate
+from capacity.base.mappings import omit
 from capacity.base.money import money_text
 from capacity.base.quantity import Quantity
 from capacity.hardware import has_profile
@@ -14,14 +16,16 @@ from capacity.report.display import (
     STANDARD,
     Units,
     basis_text,
+    join_phrases,
     join_words,
     offers_text,
+    phrase,
     price_text,
     verdict_text,
     with_relative_interval,
 )
 from capacity.report.figures.estimates import PHASES, Phase, roofline_chart, step_chart, step_table
-from capacity.report.replicas import replicas_text
+from capacity.report.replicas import needed_text
 from capacity.report.subject import load_text
 from capacity.report.views import units
 from capacity.report.views.drawn_energy import drawn_facts
@@ -38,6 +42,9 @@ from capacity.report.views.view import (
     Stack,
     Table,
     View,
+    blocks_if_known,
+    headline,
+    known_facts,
 )
 
 NO_STATE = "no steady state"
@@ -68,18 +75,15 @@ def estimate_view(answer: Estimate) -> View:
         f"latency {launch.client_latency_s * 1e3:.3g} ms"
     )
     steps = f"prefill is {answer.bound.prefill} bound"
-    if answer.bound.decode is not None:
-        steps += f", decode {answer.bound.decode} bound"
+    steps += phrase(", decode {} bound", answer.bound.decode)
     brief = f"{steps}; --detail shows both steps by operator"
     return View(title, _estimate_blocks(answer), detail=_step_blocks(answer), brief=brief)
 
 
 def _estimate_blocks(answer: Estimate) -> Iterator[Block]:
-    if answer.verdict is not None:
-        yield verdict_text(answer.verdict, answer.verdict_reason)
-        if answer.replicas_needed is not None:
-            yield f"needed: {replicas_text(answer.replicas_needed)}"
-    interval = " (90 % interval)" if answer.ttft_s and answer.ttft_s.low is not None else ""
+    yield verdict_text(answer.verdict, answer.verdict_reason)
+    yield needed_text(answer.replicas_needed)
+    interval = " (90 % interval)" * (units.value_at(answer, "ttft_s.interval") is not None)
     yield Facts(f"Prediction{interval}", estimate_facts(answer))
     yield from estimate_charts(answer)
 
@@ -104,9 +108,8 @@ def _step_blocks(answer: Estimate) -> Iterator[Block]:
             title = f"A {phase} step{words}: {attained:,.0f} {ridge}"
             yield step_table(title, getattr(answer.breakdown, phase))
     names = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E latency"}
-    known = {title: (answer.as_found or {}).get(name) for name, title in names.items()}
-    rows = [Fact(title, each, units.LATENCY) for title, each in known.items() if each is not None]
-    yield Facts("If the server's settings and client are unknown (90 % interval)", rows)
+    rows = [Fact(title, (answer.as_found or {}).get(name), units.LATENCY) for name, title in names.items()]
+    yield Facts("If the server's settings and client are unknown (90 % interval)", known_facts(rows))
 
 
 def estimate_facts(answer: Estimate, offers: tuple[float, float] | None = None) -> list[Fact]:
@@ -120,10 +123,8 @@ def estimate_facts(answer: Estimate, offers: tuple[float, float] | None = None) 
         *([Fact("  parts", "", note=", ".join(parts))] if parts else []),
         Fact("TPOT", answer.tpot_s, units.LATENCY, missing=single, first="TPOT"),
         Fact("E2E latency", answer.e2e_s, units.DURATION, missing=NO_STATE, first="E2E latency"),
-        *(
-            Fact(title, each, units.LATENCY, first=title)
-            for title, each in answer.further_latencies.items()
-            if each
+        *known_facts(
+            Fact(title, each, units.LATENCY, first=title) for title, each in answer.further_latencies.items()
         ),
         Fact("output tokens/s", answer.output_tokens_per_s, units.RATE, first="Output tokens/s"),
         Fact("  per GPU", per_gpu, units.RATE, first="per GPU"),
@@ -131,7 +132,7 @@ def estimate_facts(answer: Estimate, offers: tuple[float, float] | None = None) 
         _request_rate_fact(answer),
         *_in_flight_facts(answer),
         Fact("KV capacity", answer.kv_capacity_tokens, units.NUM_TOKENS, answer.kv_cache_dtype),
-        *([] if answer.cost is None else _cost_facts(answer, answer.cost, offers)),
+        *blocks_if_known(partial(_cost_facts, answer, offers), answer.cost),
         Fact(
             "provisioned energy",
             with_relative_interval(joules, answer.output_tokens_per_s),
@@ -171,10 +172,10 @@ def _in_flight_facts(answer: Estimate) -> list[Fact]:
     return rows
 
 
-def _cost_facts(answer: Estimate, cost: CostEstimate, offers: tuple[float, float] | None) -> list[Fact]:
+def _cost_facts(answer: Estimate, offers: tuple[float, float] | None, cost: CostEstimate) -> list[Fact]:
     """Return the facts of the cost; without a steady state, the reason replaces the price per token."""
     by_offers = offers_text(cost.usd_per_month, cost.usd_per_gpu_hour, offers)
-    month_note = "; ".join(filter(None, ("730 h", by_offers)))
+    month_note = join_phrases("730 h", by_offers)
     output, input_unit, full = answer.usd_per_million_output_tokens, USD_BY_SHARE, ""
     unserved = unpriced = None
     if answer.ttft_s is None:
@@ -209,9 +210,9 @@ def _ttft_chart(answer: Estimate, parts: Mapping[str, float]) -> Stack:
 
 
 def explain_headline(answer: Attribution) -> str:
+    """Return model, GPUs, engine, load and lengths in one line."""
     return (
-        f"[bold]{answer.model.name}[/bold] on [bold]{answer.gpu.count} x {answer.gpu.name}[/bold], {answer.engine}, "
-        f"{load_text(answer)}, {answer.input_len:,} tokens in, {answer.output_len:,} out"
+        f"{headline(answer)}, {load_text(answer)}, {answer.input_len:,} tokens in, {answer.output_len:,} out"
     )
 
 
@@ -223,8 +224,8 @@ def explain_view(answer: Attribution) -> View:
 def _explain_tables(answer: Attribution) -> Iterator[Table]:
     bounds = [
         Column("", ""),
-        Column("prefill step", lambda bound: getattr(answer.prefill, bound), units.PERCENT_0),
-        Column("decode step", lambda bound: getattr(answer.decode, bound, None), units.PERCENT_0),
+        Column("prefill step", partial(units.value_at, answer.prefill), units.PERCENT_0),
+        Column("decode step", partial(units.value_at, answer.decode), units.PERCENT_0),
     ]
     yield Table("Where the time goes", BOUNDS, bounds)
     helped = [Column("", "label"), *(Column(name, path, CHANGE) for name, path in MEASURES.items())]
@@ -236,29 +237,28 @@ def _explain_tables(answer: Attribution) -> Iterator[Table]:
 
 def explain_charts(answer: Attribution) -> tuple[Drawing, Drawing]:
     """Return two charts: the bottlenecks of a prefill and a decode step, and the effect of more of each resource."""
-    phases = {"prefill": answer.prefill} | ({"decode": answer.decode} if answer.decode else {})
+    known = {"prefill": answer.prefill, "decode": answer.decode}
+    phases = {name: shares for name, shares in known.items() if shares is not None}
     phrases = [f"{name} is {largest_bound(shares)}-bound" for name, shares in phases.items()]
     bounds = Stack(
         name="bounds",
         title="Bottlenecks",
         alt=f"By share of time, {join_words(phrases)}.",
-        data={bound: {name: getattr(shares, bound) for name, shares in phases.items()} for bound in BOUNDS},
+        data=units.read_series(phases.items(), "0", {bound: f"1.{bound}" for bound in BOUNDS}),
         unit=units.PERCENT_0,
         labels="phase",
         axis="% of the step",
     )
     metric = "TTFT" if answer.decode is None else "TPOT"
-    changes = {response.label: getattr(response, metric.lower()) for response in answer.responses}
+    measures = omit(MEASURES, *([] if answer.decode else ["TPOT"]))
+    data = units.read_series(answer.responses, "label", measures)
+    changes = data[metric]
     best = min(changes, key=changes.__getitem__)
     helped = Bars(
         name="what_would_help",
         title="Effect of faster hardware",
         alt=f"Largest effect on {metric}: {best}, {CHANGE.texts(changes[best])[0]}.",
-        data={
-            name: {response.label: getattr(response, path) for response in answer.responses}
-            for name, path in MEASURES.items()
-            if name != "TPOT" or answer.decode is not None
-        },
+        data=data,
         unit=CHANGE,
         labels="resource",
         axis="change, %",
@@ -290,4 +290,4 @@ def _parts_table(title: str, within: str, parts: Sequence[IntervalPart]) -> Tabl
         Column("explanation", "what"),
         Column("narrowed by", "narrowed_by", Unit(left=True, none="")),
     ]
-    return Table(f"{title}, 90 % interval {within}" if within else title, parts, columns)
+    return Table(title + phrase(", 90 % interval {}", within), parts, columns)

@@ -13,8 +13,17 @@ from capacity.base.latency_metrics import METRICS
 from capacity.base.money import money_text
 from capacity.base.quantity import Quantity
 from capacity.hardware.cost_estimate import CostEstimate
-from capacity.report.display import join_words, number_text, price_text, verdict_text
+from capacity.report.display import (
+    count_noun,
+    join_phrases,
+    join_words,
+    number_text,
+    phrase,
+    price_text,
+    verdict_text,
+)
 from capacity.report.figures.runs import latency_chart, state_chart
+from capacity.report.replicas import replica_noun
 from capacity.report.views import units
 from capacity.report.views.drawn_energy import drawn_facts
 from capacity.report.views.run_latencies import (
@@ -24,18 +33,32 @@ from capacity.report.views.run_latencies import (
     level_table,
     mean_intervals,
     plus_minus_text,
+    predicted_facts,
     priority_table,
     steady_state_blocks,
     time_parts_table,
 )
 from capacity.report.views.units import Unit
-from capacity.report.views.view import Block, Column, CustomChart, Drawing, Fact, Facts, Stack, Table, View
+from capacity.report.views.view import (
+    Block,
+    Column,
+    CustomChart,
+    Drawing,
+    Fact,
+    Facts,
+    Stack,
+    Table,
+    View,
+    blocks_if_known,
+    known_facts,
+)
 from capacity.simulator.verdict import UNSETTLED
 
 NOTABLE_DIFFERENCE = 0.005  # smallest relative difference of rates worth a note
 MIN_BOTTLENECK_SHARE = 5e-4  # of busy time: bottlenecks below it are left out unless they dominate a step
 HIT_RATE = Unit(1, 100, "%", none="off")
 USD_PER_HOUR = Unit(show=lambda number, _: (f"{money_text(number.value)}/h", ""))
+FIRST_LATENCIES = ("Mean TTFT", "p95 TTFT", "Mean TPOT", "p95 TPOT")
 REQUEST_GROUPS = {"all": "mean_ms", "slowest 5 %": "slowest_mean_ms"}
 BOUND_FIELDS = {
     "bound": "bound",
@@ -50,8 +73,7 @@ def simulation_view(answer: Simulation) -> View:
     replicas = answer.run.replicas if answer.run.router is not None else ()
     at_start = Counter((each.role, each.label) for each in replicas if not each.from_s)
     gpus = " + ".join(
-        f"{count} {'' if role == 'both' else role + ' '}replica{'s' if count > 1 else ''} of {label}"
-        for (role, label), count in at_start.items()
+        f"{count_noun(count, replica_noun(role))} of {label}" for (role, label), count in at_start.items()
     )
     if at_start.total() < 2:
         gpus = f"{answer.gpu.count} x {answer.gpu.name}"
@@ -67,10 +89,8 @@ def simulation_view(answer: Simulation) -> View:
 
 def _blocks(answer: Simulation) -> Iterator[Block]:
     values, run, verdict = answer.to_dict(), answer.run, answer.verdict
-    if run.status != "complete":
-        yield f"[red]{run.status}:[/red] {run.reason}"
-    if verdict is not None:
-        yield verdict_text(verdict.verdict, verdict.reason)
+    yield f"[red]{run.status}:[/red] {run.reason}" * (run.status != "complete")
+    yield verdict_text(units.value_at(verdict, "verdict"), units.value_at(verdict, "reason"))
     yield Facts("Served", served_facts(answer))
     yield from _pool_blocks(answer)
     yield latency_table("Latency, ms", lambda name: latency_text(answer, name, values[name]))
@@ -80,16 +100,14 @@ def _blocks(answer: Simulation) -> Iterator[Block]:
         means = answer.replications.metrics
         title = f"Mean of {len(answer.replications.seeds)} runs, ms (95 % interval)"
         yield latency_table(title, lambda name: plus_minus_text(means[name]))
-    if answer.goodput is not None:
-        yield goodput_table(answer.goodput)
+    yield goodput_table(answer.goodput)
     yield level_table(answer)
     yield from run_charts({"this run": answer})
 
 
 def _detail_blocks(answer: Simulation) -> Iterator[Block]:
     yield from mean_intervals(answer.as_found_ms, "if the server's settings and client are unknown")
-    if answer.time_parts is not None:
-        yield time_parts_table(answer, answer.time_parts)
+    yield time_parts_table(answer)
     bounds = [
         each
         for each in answer.step_bounds
@@ -106,30 +124,20 @@ def _detail_blocks(answer: Simulation) -> Iterator[Block]:
 def first_facts(answer: Simulation) -> list[Fact]:
     """Return the most important metrics with short notes: latencies, rates, KV use and prices."""
     values, cost = answer.to_dict(), answer.cost
-    known = {
-        f"{statistic} {label}": answer.predicted_ms.get(f"{statistic.lower()}_{key}_ms")
-        for key, label in (("ttft", "TTFT"), ("tpot", "TPOT"))
-        for statistic in ("Mean", "p95")
-    }
-    failed = f", {values['failed']:,} failed" if values["failed"] else ""
+    failed = phrase(", {:,} failed", values["failed"])
     notes = {
         "Requests/s": _drain_note(answer) or f"{values['completed']:,} completed{failed}",
         "Output tokens/s": "over the whole run",
         "KV use": f"peak {values['kv_utilization_peak']:.0%}, {values['preemptions']:,} preemptions",
     }
     if cost is not None:
-        gpus = "1 GPU" if cost.billed_gpus == 1 else f"{cost.billed_gpus} GPUs"
         prices = ("$ per 1M output", "$ per 1M input", "$ per 1k requests")
-        notes["$ per hour"] = f"{gpus} at {money_text(cost.usd_per_gpu_hour)}"
+        notes["$ per hour"] = f"{count_noun(cost.billed_gpus, 'GPU')} at {money_text(cost.usd_per_gpu_hour)}"
         notes |= dict.fromkeys(prices, f"at {cost.requests_per_s:,.2f} requests/s")
-    shown = [fact for fact in served_facts(answer) if fact.first]
-    return [
-        *(
-            Fact(label, each and each.scale(1e-3), units.LATENCY, first=label)
-            for label, each in known.items()
-        ),
-        *(fact._replace(note=notes.get(fact.first, fact.note)) for fact in shown),
-    ]
+    served = (
+        fact._replace(note=notes.get(fact.first, fact.note)) for fact in served_facts(answer) if fact.first
+    )
+    return [*predicted_facts(answer.predicted_ms, FIRST_LATENCIES), *served]
 
 
 def served_facts(answer: Simulation) -> list[Fact]:
@@ -140,7 +148,7 @@ def served_facts(answer: Simulation) -> list[Fact]:
     peak = f"peak {values['kv_utilization_peak']:.0%}"
     hits = values["prefix_cache_hit_fraction"]
     drained, recomputed = _drain_note(answer), answer.run.recomputed_fraction
-    again = f"{recomputed:.0%} of the computed tokens are recomputations" if recomputed else ""
+    again = phrase("{:.0%} of the computed tokens are recomputations", recomputed)
 
     def rate(name: str) -> Quantity:
         known = answer.predicted_rates.get(name, Quantity(value=0.0))
@@ -151,13 +159,13 @@ def served_facts(answer: Simulation) -> list[Fact]:
         Fact("duration", values["duration"], Unit(1, after=" s"), "simulated"),
         Fact("requests/s", rate("request_throughput"), units.TIMES, drained, first="Requests/s"),
         Fact("output tokens/s", rate("output_throughput"), first="Output tokens/s"),
-        *([] if goodput is None else [Fact("goodput", goodput, units.TIMES, of_slo, first="Goodput")]),
+        *known_facts([Fact("goodput", goodput, units.TIMES, of_slo, first="Goodput")]),
         Fact("steps", values["steps"], note=f"mean batch {values['mean_batch_size']:.1f}"),
         Fact("KV use", values["kv_utilization_mean"], units.PERCENT_0, peak, first="KV use"),
         Fact("preemptions", values["preemptions"], note=again),
         Fact("prefix cache hits", hits, HIT_RATE, "of prompt tokens", missing="of prompt tokens"),
         *_tier_facts(answer),
-        *([] if answer.cost is None else _cost_facts(answer, answer.cost)),
+        *blocks_if_known(partial(_cost_facts, answer), answer.cost),
         *drawn_facts(answer.drawn_energy),
     ]
     if ranks:
@@ -223,17 +231,16 @@ def _replica_facts(values: Mapping[str, Any]) -> Iterator[Fact]:
         shares = [each["requests"] for each in members]
         later = sum(each["from_s"] > 0 for each in members)
         failed = sum(each["ended"] == "failed" for each in members)
-        words = (
+        note = join_phrases(
             values["decode_router" if role == "decode" else "router"],
-            f"{failed:,} lost" if failed else "",
-            f"{later:,} started later" if later else "",
+            phrase("{:,} lost", failed),
+            phrase("{:,} started later", later),
             f"{min(shares):,} to {max(shares):,} requests each",
         )
-        label = "replicas" if role == "both" else f"{role} replicas"
-        yield Fact(label, len(members) - later, note="; ".join(filter(None, words)))
+        yield Fact(f"{replica_noun(role)}s", len(members) - later, note=note)
     if transfer := values["transfer_ms"]:
-        aborted = values["transfers"]["aborted"]
-        note = f"mean; p99 {transfer['p99']:,.1f} ms" + (f"; {aborted:,} aborted" if aborted else "")
+        aborted = phrase("; {:,} aborted", values["transfers"]["aborted"])
+        note = f"mean; p99 {transfer['p99']:,.1f} ms{aborted}"
         yield Fact("KV transfer", transfer["mean"], Unit(1, after=" ms"), note)
     for name in ("rejected", "timed_out", "restarted", "lost"):
         if values[name]:
@@ -243,7 +250,6 @@ def _replica_facts(values: Mapping[str, Any]) -> Iterator[Fact]:
 def _pool_blocks(answer: Simulation) -> Iterator[Block]:
     """Return a table of the pools of a multi-pool run, and the share of requests that a semantic cache answered."""
     total, cascade = len(answer.run.records), answer.run.cascade
-    priced = any(pool.usd_per_hour is not None for pool in answer.pools)
     keys = answer.pools[0].latencies_ms if answer.pools else ()
     columns = [
         Column("", lambda pool: pool.model if pool.role == "both" else f"{pool.model}, {pool.role}"),
@@ -252,7 +258,7 @@ def _pool_blocks(answer: Simulation) -> Iterator[Block]:
         Column("requests", "requests", units.COUNT),
         Column("answered", lambda pool: pool.answered / total if total else None, units.PERCENT),
         Column("busy", "busy_fraction", units.PERCENT_0),
-        *([Column("$/h", "usd_per_hour", units.USD_2)] if priced else []),
+        Column("$/h", "usd_per_hour", units.USD_2, optional=True),
         *(
             Column(f"{METRICS[key].label} mean, p95 ms", partial(_pool_latency, answer, key), units.TEXT)
             for key in keys
@@ -329,9 +335,9 @@ def _bounds_chart(runs: Mapping[str, Simulation]) -> Stack:
         unit=units.PERCENT_0,
         axis="% of busy time",
         rows=[
-            {"run": label, **{heading: getattr(each, field) for heading, field in BOUND_FIELDS.items()}}
+            {"run": label, **row}
             for label, answer in runs.items()
-            for each in answer.step_bounds
+            for row in units.read_rows(answer.step_bounds, BOUND_FIELDS)
         ],
     )
 
@@ -339,4 +345,4 @@ def _bounds_chart(runs: Mapping[str, Simulation]) -> Stack:
 def _largest_parts_text(bars: Mapping[str, Mapping[Any, float]]) -> str:
     """Return a sentence with the largest part of each bar; empty without bars."""
     largest = [f"{label}: mostly {max(parts, key=parts.__getitem__)}" for label, parts in bars.items()]
-    return f"{join_words(largest)}." if largest else ""
+    return phrase("{}.", join_words(largest))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from capacity.report.display import with_relative_interval
+from capacity.report.display import phrase, with_relative_interval
 from capacity.report.views import units
 from capacity.report.views.units import Unit, join_names, mark_unless, time_with_interval
 from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, headline
@@ -21,8 +21,8 @@ def quantize_view(answer: Quantizing, *, every: bool = False) -> View:
 def quantize_facts(row: QuantizedOption) -> list[Fact]:
     """Return the facts of one quantization method."""
     usd = row.usd_per_million_tokens
-    bits = "" if row.bits_per_weight is None else f"{row.bits_per_weight:.3g} bits each"
-    price = None if usd is None else with_relative_interval(usd, TPOT_IN_BATCH(row))
+    bits = phrase("{:.3g} bits each", row.bits_per_weight)
+    price = usd and with_relative_interval(usd, TPOT_IN_BATCH(row))
     return [
         Fact("Weights", row.weights_bytes, units.MEMORY, bits),
         Fact("TPOT alone", TPOT_ALONE(row), units.LATENCY, "a batch of 1"),
@@ -46,9 +46,8 @@ def _blocks(answer: Quantizing, every: bool) -> Iterator[Block]:
         Column("TPOT {time} b=1", "tpot_small_s", units.MS),
         Column(f"b={answer.large_batch}", "tpot_large_s", units.MS),
         Column("pays below", _break_even_batch_text, units.TEXT),
+        Column("$/1M tokens", "usd_per_million_tokens", units.USD_3, optional=True),
     ]
-    if answer.price is not None:
-        columns.append(Column("$/1M tokens", "usd_per_million_tokens", units.USD_3))
     title = f"{answer.input_len:,} tokens in, {answer.output_len:,} out; * dequantized to 16 bit on this GPU"
     if not all(row.engine_loads for row in rows):
         title += f"; † not loaded by {answer.engine}"
@@ -76,7 +75,7 @@ def _chart(answer: Quantizing, every: bool) -> Bars:
     """Return the chart of TPOT by quantization method, with a batch of 1 and with a large batch."""
     run = [row for row in answer.rows if row.tpot_small_s is not None and (every or row.engine_loads)]
     fastest = min(run, key=lambda row: row.tpot_large_s or float("inf"), default=None)
-    words = "no format runs on this GPU" if fastest is None else f"{fastest.method} is the fastest in a batch"
+    words = phrase("{.method} is the fastest in a batch", fastest) or "no format runs on this GPU"
     return Bars(
         name="quantization",
         title="Time per output token, by format",

@@ -7,15 +7,21 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from capacity.answers.records import Quantity
-from capacity.base.money import money_text
-from capacity.report.display import join_words, number_text, rate_and_interval, with_relative_interval
+from capacity.report.display import (
+    join_words,
+    money_phrase,
+    number_text,
+    phrase,
+    rate_and_interval,
+    with_relative_interval,
+)
 from capacity.report.figures.chart import four_digits
 from capacity.report.figures.loads import FIGURES, Figure
-from capacity.report.plan import level_text
+from capacity.report.plan import level_text_path
 from capacity.report.views import units
 from capacity.report.views.layout import table_records
-from capacity.report.views.units import Unit
-from capacity.report.views.view import Block, Column, Curves, Fact, Facts, Panels, Table, View
+from capacity.report.views.units import Unit, mark_unless
+from capacity.report.views.view import Block, Column, Curves, Fact, Facts, Panels, Table, View, known_facts
 
 if TYPE_CHECKING:
     from capacity.answers.load_sweep import LoadSweep
@@ -32,12 +38,12 @@ LOGARITHMIC = ("ttft", "price")
 
 def load_sweep_view(answer: LoadSweep, chosen: float | None = None) -> View:
     """Return the view of a load sweep: table by load, saturation point, and charts that mark the load `chosen`."""
-    place = f"{answer.num_gpus} x {answer.gpu}" if answer.num_gpus > 1 else answer.gpu
+    place = f"{answer.num_gpus} x {answer.gpu}".removeprefix("1 x ")
     title = (
         f"[bold]{answer.model}[/bold] on [bold]{place}[/bold], {answer.engine}, {answer.input_len:,} tokens in, "
         f"{answer.output_len:,} out, over {LOAD_WORDS[answer.over]}"
     )
-    return View(title, _blocks(answer, chosen), notes=[answer.price_note] if answer.price_note else [])
+    return View(title, _blocks(answer, chosen), notes=[answer.price_note or ""])
 
 
 def _blocks(answer: LoadSweep, chosen: float | None) -> Iterator[Block]:
@@ -90,13 +96,15 @@ def saturation_sentence(sweep: LoadSweep) -> str:
         f"The KV cache holds {sweep.kv_requests:,} requests of {sweep.input_len + sweep.output_len:,} tokens, "
         f"and the engine runs at most {sweep.seats:,}: the {sweep.limit} is full first"
     )
-    if sweep.over == "batch_size":
-        return f"{holds}; a larger batch does not fit."
-    if sweep.over == "concurrency":
-        return f"{holds}; further requests wait."
-    if sweep.full_from is None:
-        return f"{holds}."
-    return f"{holds}; from {four_digits(sweep.full_from)} requests/s the queue grows without bound."
+    full = four_digits(sweep.full_from or 0.0)
+    beyond = {
+        "batch_size": "; a larger batch does not fit",
+        "concurrency": "; further requests wait",
+        "request_rate": phrase(
+            "; from {} requests/s the queue grows without bound", sweep.full_from and full
+        ),
+    }
+    return f"{holds}{beyond[sweep.over]}."
 
 
 def curve_view(answer: Curve) -> View:
@@ -106,8 +114,6 @@ def curve_view(answer: Curve) -> View:
 
 
 def _curve_blocks(answer: Curve) -> Iterator[Block]:
-    priced = any(point.cost is not None for point in answer.points)
-    price = Column("$/1M out", "cost.usd_per_million_output_tokens", units.USD_3)
     columns = [
         Column("offered/s", lambda point: _rate_text(answer, point), units.TEXT),
         Column("completed/s", "requests_per_s", Unit(significant=3)),
@@ -115,8 +121,13 @@ def _curve_blocks(answer: Curve) -> Iterator[Block]:
         Column("mean E2E, s", "mean_e2e_s", units.SECONDS),
         Column("tok/s/user", "tokens_per_s_per_user", units.TENTHS),
         Column("batch", "mean_batch_size", units.TENTHS),
-        *([price] if priced else []),
-        *(Column(slo, partial(_level_text, index), units.TEXT) for index, slo in enumerate(answer.slos)),
+        Column("$/1M out", "cost.usd_per_million_output_tokens", units.USD_3, optional=True),
+        *(
+            Column(
+                slo, mark_unless(level_text_path(f"levels.{i}"), f"levels.{i}.met", " (missed)"), units.TEXT
+            )
+            for i, slo in enumerate(answer.slos)
+        ),
     ]
     load = Table("Load (predicted step times)", answer.points, columns, numbered=True)
     yield load
@@ -129,13 +140,7 @@ def _curve_blocks(answer: Curve) -> Iterator[Block]:
 
 
 def _rate_text(answer: Curve, point: CurvePoint) -> str:
-    knee = " knee" if point.request_rate_per_s == answer.knee_per_s else ""
-    return f"{point.request_rate_per_s:,.3g}{knee}"
-
-
-def _level_text(index: int, point: CurvePoint) -> str:
-    level = point.levels[index]
-    return f"{level_text(level)}{'' if level.met else ' (missed)'}"
+    return f"{point.request_rate_per_s:,.3g}{' knee' * (point.request_rate_per_s == answer.knee_per_s)}"
 
 
 def _highest_facts(answer: Curve) -> list[Fact]:
@@ -156,34 +161,32 @@ def _highest_facts(answer: Curve) -> list[Fact]:
         interval = f"{highest.sampling_low:,.3g} to {highest.sampling_high:,.3g}"
         note = f"90 % interval of the predicted rate, over {highest.replications} resampled arrival traces"
         rows.append(Fact("resampled traffic", interval, note=note))
-    if answer.users is not None:
-        rows.append(
-            Fact("users", answer.users, note=f"{answer.requests_per_user_hour:g} requests per hour and user")
-        )
-    return rows
+    note = phrase("{:g} requests per hour and user", answer.requests_per_user_hour)
+    return [*rows, *known_facts([Fact("users", answer.users, note=note)])]
 
 
 def _latency_chart(answer: Curve, load: Table) -> Curves:
     """Return the chart of each service level / limit against request rate, with knee and highest rate marked."""
     knee, highest = answer.knee_per_s, answer.highest
-    marks = {} if knee is None else {"knee": knee}
-    phrases = [] if knee is None else [f"knee at {knee:,.2f} requests/s (maximum of throughput / latency)"]
-    if highest is not None:
-        marks["highest rate within the SLO"] = highest.at_confidence
-        interval = f"90 % interval {highest.low:,.3g} to {highest.high:,.3g}"
-        phrases.append(f"highest rate within the SLO at {highest.at_confidence:,.2f} requests/s ({interval})")
+    knee_text = phrase("knee at {:,.2f} requests/s (maximum of throughput / latency)", knee)
+    highest_text = phrase(
+        "highest rate within the SLO at {0.at_confidence:,.2f} requests/s "
+        "(90 % interval {0.low:,.3g} to {0.high:,.3g})",
+        highest,
+    )
     return Curves(
         name="latency_against_load",
         title="Latency against load",
-        alt=f"{join_words(phrases)}.",
-        data={
-            level.slo: {point.request_rate_per_s: point.levels[index].ratio for point in answer.points}
-            for index, level in enumerate(answer.points[0].levels)
-        },
+        alt=f"{join_words(list(filter(None, (knee_text, highest_text))))}.",
+        data=units.read_series(
+            answer.points,
+            "request_rate_per_s",
+            {level.slo: f"levels.{i}.ratio" for i, level in enumerate(answer.points[0].levels)},
+        ),
         labels="requests/s offered",
         axis="level / limit",
         reference=(1.0, "limit"),
-        marks=marks,
+        marks={"knee": knee, "highest rate within the SLO": units.value_at(highest, "at_confidence")},
         linear=True,
         top=3.0,
         rows=table_records(load),
@@ -238,9 +241,5 @@ def _replicas_in_hour(day: Day, hour: Hour) -> int:
 def day_text(day: Day) -> str:
     """Return the replica-hours and the $ per month of an autoscaled and of a fixed deployment as text."""
     hours = f"{day.autoscaled_replica_hours} replica-hours autoscaled, {day.fixed_replica_hours} fixed"
-    if day.fixed_usd_per_month is None or day.autoscaled_usd_per_month is None:
-        return hours
-    scaled, fixed = (
-        money_text(usd, ",.0f") for usd in (day.autoscaled_usd_per_month, day.fixed_usd_per_month)
-    )
-    return f"{hours}; {scaled} against {fixed} a month"
+    scaled = money_phrase("; {} against", day.autoscaled_usd_per_month, ",.0f")
+    return hours + scaled + money_phrase(" {} a month", day.fixed_usd_per_month, ",.0f")

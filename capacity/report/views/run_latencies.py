@@ -1,14 +1,14 @@
 """Latencies of a simulated run with intervals and time breakdown, and the service levels that the run meets."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from capacity.answers.records import Quantity, Simulation
 from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
 from capacity.base.record import make_from
-from capacity.report.display import last_supported_place, number_text, text_and_interval
+from capacity.report.display import last_supported_place, number_text, phrase, text_and_interval
 from capacity.report.views import units
 from capacity.report.views.units import Unit
-from capacity.report.views.view import Block, Column, Table
+from capacity.report.views.view import Block, Column, Fact, Table
 from capacity.simulator.distribution import flatten_latencies
 from capacity.simulator.intervals import Interval
 from capacity.simulator.levels import Goodput, SloLevel
@@ -46,15 +46,24 @@ def latency_text(answer: Simulation, name: str, value_ms: float | None) -> str:
     return number_text(value_ms, places[min(places)] if places else None)
 
 
+def predicted_facts(predicted_ms: Mapping[str, Quantity], labels: Iterable[str]) -> list[Fact]:
+    """Return predicted latencies with their intervals as facts; a label is `Mean TTFT`, or a percentile: `p95 TPOT`."""
+    keys = {metric.label: key for key, metric in METRICS.items()}
+    words = {label: label.lower().split(" ")[0] + f"_{keys[label.split(' ')[1]]}_ms" for label in labels}
+    known = {label: predicted_ms.get(name) for label, name in words.items()}
+    return [
+        Fact(label, each and each.scale(1e-3), units.LATENCY, first=label) for label, each in known.items()
+    ]
+
+
 def mean_intervals(known: Mapping[str, Quantity], what: str) -> Iterator[str]:
     """Return a line with the 90 % intervals of mean TTFT and mean TPOT, if they are known."""
-    shown = [
+    shown = (
         f"mean {label} {text_and_interval(known[name], unit=' ms')[1]}"
         for label, name in MEANS.items()
         if name in known
-    ]
-    if shown:
-        yield f"90 % interval {what}: {', '.join(shown)}"
+    )
+    yield phrase("90 % interval {}: {}", what, ", ".join(shown))
 
 
 def priority_table(answer: Simulation) -> Table:
@@ -82,16 +91,14 @@ def priority_table(answer: Simulation) -> Table:
     return Table("By priority, ms", rows, [Column("", "class"), *counts, *latencies])
 
 
-def time_parts_table(answer: Simulation, parts: Mapping[str, Mapping[str, float]]) -> Table:
+def time_parts_table(answer: Simulation) -> Table:
     """Return a table of the components of mean latency, for all requests and for the slowest 5 %."""
     unit = Unit(show=lambda number, _: (number_text(number.value, answer.mean_ttft_ms), ""))
-    names = [name for name in parts["mean_ms"] if any(part[name] for part in parts.values())]
-    rows = [
-        {"requests": "all requests", **parts["mean_ms"]},
-        {"requests": "slowest 5 %", **parts["slowest_mean_ms"]},
-    ]
-    columns = [Column("", "requests"), *(Column(name, name, unit) for name in names)]
-    return Table("Where the time goes, ms", rows, columns)
+    parts = answer.time_parts or {}
+    groups = {"all requests": parts.get("mean_ms", {}), "slowest 5 %": parts.get("slowest_mean_ms", {})}
+    names = [name for name in groups["all requests"] if any(part[name] for part in groups.values())]
+    columns = [Column("", "0"), *(Column(name, f"1.{name}", unit) for name in names)]
+    return Table("Where the time goes, ms", list(groups.items()) if names else [], columns)
 
 
 def steady_state_blocks(answer: Simulation) -> Iterator[Block]:
@@ -140,11 +147,11 @@ def _ends_text(spread: Quantity, digits: int, after: str = "") -> str:
     return " to ".join("?" if end is None else number_text(end, spread, digits) + after for end in ends)
 
 
-def goodput_table(goodput: Goodput) -> Table:
+def goodput_table(goodput: Goodput | None) -> Table:
     """Return a table of the requests per second within all limits, and the share of requests within each limit."""
     rate = Column("requests/s", lambda level: getattr(level, "requests_per_s", None), Unit(2, none=""))
     columns = [Column("", lambda level: getattr(level, "slo", "all")), rate, *ATTAINED_COLUMNS]
-    return Table("Goodput", [*goodput.limits, goodput], columns)
+    return Table("Goodput", [] if goodput is None else [*goodput.limits, goodput], columns)
 
 
 def level_table(answer: Simulation) -> Table:
@@ -154,7 +161,7 @@ def level_table(answer: Simulation) -> Table:
         metric, *percentile, _ = level.slo.split(":")
         return latency_text(answer, f"{[*percentile, 'max'][0]}_{metric}_ms", level.value_ms)
 
-    when = "" if answer.slo_window is None else f" in the worst window: {answer.slo_window.text}"
+    when = phrase(" in the worst window: {.text}", answer.slo_window)
     met = Column("", lambda level: "[green]met[/green]" if level.met else "[red]missed[/red]")
     columns = [Column("", "slo"), Column("value, ms", value, units.TEXT), *ATTAINED_COLUMNS, met]
     return Table(f"Service levels{when}", answer.slos, columns)

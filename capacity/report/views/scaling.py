@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from capacity.report.display import with_relative_interval
+from capacity.report.display import phrase, with_relative_interval
 from capacity.report.views import units
 from capacity.report.views.units import time_with_interval
 from capacity.report.views.view import Block, Column, Fact, Panels, Table, View, headline
@@ -61,10 +61,8 @@ def _blocks(answer: Scaling) -> Iterator[Block]:
     title = f"{answer.axis} parallelism, {answer.concurrency} requests in flight"
     yield Table(title, answer.rows, columns)
     yield from (f"{row.num_gpus} GPUs: {row.reason}" for row in answer.rows if row.reason)
-    if answer.tpot_limit_s is not None:
-        gpus = answer.cheapest_num_gpus
-        verdict = "no layout" if gpus is None else f"{gpus} GPUs"
-        yield f"cheapest layout with a TPOT of at most {answer.tpot_limit_s * 1e3:g} ms: {verdict}"
+    limit_ms, verdict = (answer.tpot_limit_s or 0.0) * 1e3, phrase("{} GPUs", answer.cheapest_num_gpus)
+    yield phrase("cheapest layout with a TPOT of at most {:g} ms: {}", limit_ms, verdict or "no layout")
     ranks = [
         Column("ranks", "ranks", units.COUNT),
         Column("prefill {time}", "seconds", units.MS_1),

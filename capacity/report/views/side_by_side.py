@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from capacity.answers.load_point import ORDERS, LoadPoint
 from capacity.base.money import money_text
+from capacity.base.quantity import Quantity
+from capacity.report.display import count_noun, join_phrases, phrase
 from capacity.report.figures.drawing import to_quantity
 from capacity.report.figures.loads import BARS, FIGURES, Figure
-from capacity.report.replicas import replica_words
 from capacity.report.subject import load_text
 from capacity.report.views import units
 from capacity.report.views.view import Bars, Block, Column, Rejections, Table, View
@@ -37,7 +38,9 @@ def fit_comparison_view(answer: FitComparison) -> View:
     held = [point for point in answer.rows if point.fits or point.max_context_tokens]
     without = [point.gpu for point in held if point.usd_per_hour is None]
     tier = answer.price_tier
-    note = f"no {tier} price for {', '.join(without)}: choose another --price-tier or set your own --price"
+    note = phrase(
+        "no {} price for {}: choose another --price-tier or set your own --price", tier, ", ".join(without)
+    )
     return View(
         f"[bold]{answer.model}[/bold] with {answer.engine}: the fewest of each GPU that fit, by {tier} price",
         [
@@ -49,7 +52,7 @@ def fit_comparison_view(answer: FitComparison) -> View:
             ),
             Rejections({point.gpu: str(point.reason) for point in answer.rows if point not in held}),
         ],
-        notes=[note] if without else [],
+        notes=[note],
     )
 
 
@@ -61,7 +64,7 @@ def gpu_comparison_view(answer: GpuComparison) -> View:
         if answer.load_field == "request_rate"
         else "with the fewest GPUs that fit"
     )
-    levels = f"; SLO {' and '.join(answer.slos)}" if answer.slos else ""
+    levels = phrase("; SLO {}", " and ".join(answer.slos))
     title = (
         f"[bold]{answer.model}[/bold], {load_text(answer)}, {answer.input_len:,} tokens in, {answer.output_len:,} out"
         f"{levels}: each GPU {pools}, by {ORDERS[answer.order].words}{_cheapest_text(answer)}"
@@ -76,7 +79,7 @@ def gpu_comparison_view(answer: GpuComparison) -> View:
         Column("$/month", "usd_per_month", units.usd(0)),
         Column("", _status_text),
     ]
-    notes = [point.price_note for point in served if point.price_note is not None]
+    notes = [point.price_note or "" for point in served]
     return View(
         title,
         [
@@ -103,7 +106,7 @@ def _cheapest_text(answer: GpuComparison) -> str:
     if answer.load_field != "request_rate" or not bills:
         return ""
     best = min(bills, key=lambda point: point.usd_per_month or 0.0)
-    replicas = f"{replica_words(best.replicas or 1)} of TP{best.tensor_parallel_size}"
+    replicas = f"{count_noun(best.replicas or 1, 'replica')} of TP{best.tensor_parallel_size}"
     return (
         f"\ncheapest:  {replicas}, {pool_text(best)}, {money_text(best.usd_per_month or 0.0, ',.0f')} a month"
     )
@@ -111,25 +114,34 @@ def _cheapest_text(answer: GpuComparison) -> str:
 
 def _status_text(point: LoadPoint) -> str:
     """Return why a point is not acceptable: its verdict and `misses SLO`; empty if it is stable and meets the SLO."""
-    verdict = () if point.verdict in STEADY else (str(point.verdict),)
-    return ", ".join((*verdict, *(() if point.misses is None else ("misses SLO",))))
+    verdict = None if point.verdict in STEADY else point.verdict
+    return join_phrases(verdict, phrase("misses SLO", point.misses), separator=", ")
 
 
 def _gpu_chart(answer: GpuComparison) -> Bars:
     figure = BARS[answer.order]
     steady = {pool_text(point): figure.value_of(point) for point in answer.rows if point.steady}
     bars = {name: to_quantity(value) for name, value in steady.items() if value is not None}
-    ends = [f"{name} {figure.text(bars[name])}" for name in (*list(bars)[:1], *list(bars)[-1:])]
+    ends = ", to ".join(f"{name} {figure.text(bars[name])}" for name in (*list(bars)[:1], *list(bars)[-1:]))
+    alt = phrase("{}, best first: {}.", figure.label, ends) or "No GPU serves this load in a steady state."
+    return _figure_bars(
+        figure, bars, "gpu_comparison", f"{figure.title} on each GPU at this load", "GPUs", alt
+    )
+
+
+def _figure_bars(
+    figure: Figure,
+    bars: Mapping[str, Quantity],
+    name: str,
+    title: str,
+    labels: str,
+    alt: str,
+    log: bool = False,
+) -> Bars:
+    """Return the chart of one metric, with a bar for each label."""
+    data = {figure.title: bars}
     return Bars(
-        name="gpu_comparison",
-        title=f"{figure.title} on each GPU at this load",
-        alt=f"{figure.label}, best first: {', to '.join(ends)}."
-        if bars
-        else "No GPU serves this load in a steady state.",
-        data={figure.title: bars},
-        unit=figure.unit,
-        labels="GPUs",
-        axis=figure.axis,
+        name=name, title=title, alt=alt, data=data, unit=figure.unit, labels=labels, axis=figure.axis, log=log
     )
 
 
@@ -152,15 +164,13 @@ def _engine_blocks(
     answer: EngineComparison, serving: list[EngineOnLoad], figures: Sequence[str]
 ) -> Iterator[Block]:
     yield from (_engine_chart(answer, FIGURES[name]) for name in figures)
-    price = Column("$/1M out", "point.usd_per_million_output_tokens", units.USD)
-    priced = any(row.point.usd_per_million_output_tokens is not None for row in serving)
     speed = [
         Column("engine", "engine"),
         Column("tokens/s", "point.output_tokens_per_s", units.RATE),
         Column("TTFT", "point.ttft_s", units.LATENCY),
         Column("TPOT", "point.tpot_s", units.LATENCY),
         Column("E2E", "point.e2e_s", units.LATENCY),
-        *([price] if priced else []),
+        Column("$/1M out", "point.usd_per_million_output_tokens", units.USD, optional=True),
         Column("basis", lambda row: row.point.basis if row.point.verdict in STEADY else row.point.verdict),
     ]
     yield Table("Speed", serving, speed)
@@ -171,7 +181,7 @@ def _engine_blocks(
         Column("KV tokens", "kv_capacity_tokens", units.COUNT),
         Column("max_num_seqs", "max_num_seqs", units.COUNT),
         Column("sourced", "sourced_fraction", units.PERCENT_0),
-        Column("off by default", lambda row: ", ".join(row.lacks) or "-"),
+        Column("off by default", units.join_names("lacks", "-")),
     ]
     yield Table("Memory, and features that are off by default", serving, memory)
     yield Rejections({row.engine: str(row.point.reason) for row in answer.rows if not row.point.fits})
@@ -181,13 +191,9 @@ def _engine_chart(answer: EngineComparison, figure: Figure) -> Bars:
     known = {row.engine: value for row in answer.rows if (value := figure.value_of(row.point)) is not None}
     texts = "; ".join(f"{engine} {figure.text(value)}" for engine, value in known.items())
     middles = [value.value for value in known.values()]
-    return Bars(
-        name=f"engines_{figure.name}",
-        title=f"{figure.title} with each engine",
-        alt=f"{figure.label}: {texts}." if known else "No engine serves this load.",
-        data={figure.title: known},
-        unit=figure.unit,
-        labels="engine",
-        axis=figure.axis,
-        log=bool(known) and max(middles) > LOG_AXIS_FROM * min(middles) > 0,
+    alt = phrase("{}: {}.", figure.label, texts) or "No engine serves this load."
+    title, log = (
+        f"{figure.title} with each engine",
+        max(middles, default=0) > LOG_AXIS_FROM * min(middles, default=0) > 0,
     )
+    return _figure_bars(figure, known, f"engines_{figure.name}", title, "engine", alt, log)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from capacity.report.display import join_words
+from capacity.report.display import join_phrases, join_words, phrase
 from capacity.report.layout import GIB
 from capacity.report.views import units
 from capacity.report.views.view import Bars, Block, Column, Curves, Fact, Table, View, headline
@@ -17,6 +17,16 @@ from capacity.techniques.speculate import (
 )
 
 BREAK_EVEN = (1.0, "break-even")
+CHART_ROW = {  # heading and path of the numbers behind the charts
+    "batch": "batch_size",
+    "tokens per round": "tokens_per_round",
+    "times as fast": "speedup",
+    "best k": "best_draft_tokens",
+    "at best k": "best_speedup",
+    "textbook": "textbook_speedup",
+    "verify / plain step": "verify_cost",
+}
+ACCEPTANCE_ROW = {"acceptance": "0", **{heading: f"1.{path}" for heading, path in CHART_ROW.items()}}
 NO_INTERVAL_NOTE = (
     "No intervals: a speed-up compares two steps of the same step model, so most of its error cancels. It depends on "
     "the acceptance, which varies with model and task (chart below). `capacity estimate` shows the interval of TPOT."
@@ -51,7 +61,6 @@ def _blocks(answer: Speculating) -> Iterator[Block]:
     rates = ", ".join(f"{rate:.2f}" for rate in answer.acceptance)
     yield f"acceptance by position {rates}: {_source_text(answer.acceptance_source)}"
     yield _chart(answer)
-    simulated = [Column("simulated", "simulated_speedup", units.TIMES)]
     columns = [
         Column("batch", "batch_size", units.COUNT),
         Column("tokens/round", "tokens_per_round", units.TIMES),
@@ -59,17 +68,16 @@ def _blocks(answer: Speculating) -> Iterator[Block]:
         Column("verify {time}", "verify_s", units.MS),
         Column("plain {time}", "plain_step_s", units.MS),
         Column("speed-up", "speedup", units.TIMES),
-        *(simulated if answer.rows[0].simulated_speedup is not None else []),
+        Column("simulated", "simulated_speedup", units.TIMES, optional=True),
         Column("textbook", "textbook_speedup", units.TIMES),
         Column("best k", _best_draft_text, units.TEXT),
         Column("speed-up", "best_speedup", units.TIMES),
     ]
     yield Table("One drafting round compared with decode steps without drafts", answer.rows, columns)
-    yield (
-        f"no speed-up from a batch of {batch:,}"
-        if batch is not None
-        else f"speed-up at every batch up to {answer.largest_batch:,}, the limit of max_num_seqs and the KV cache"
+    every = (
+        f"speed-up at every batch up to {answer.largest_batch:,}, the limit of max_num_seqs and the KV cache"
     )
+    yield phrase("no speed-up from a batch of {:,}", batch) or every
     yield (
         f"draft weights {memory.draft_weights_bytes / GIB:.2f} GiB; KV capacity "
         f"{memory.kv_capacity_tokens_before:,} to {memory.kv_capacity_tokens_after:,} tokens; "
@@ -79,7 +87,7 @@ def _blocks(answer: Speculating) -> Iterator[Block]:
 
 def _source_text(source: AcceptanceSource) -> str:
     """Return where the acceptance comes from: its basis, the model and setting of a measurement, and the source."""
-    on = ", ".join(part for part in (source.model, source.setting) if part)
+    on = join_phrases(source.model, source.setting, separator=", ")
     return f"{source.basis} on {on} ({source.text})" if on else f"{source.basis}, {source.text}"
 
 
@@ -91,23 +99,22 @@ def _best_draft_text(row: SpeculationRow) -> str:
 
 def _chart(answer: Speculating) -> Curves:
     """Return the chart of speed-up by batch size: as requested, with best draft length, and by textbook formula."""
-    first, limit = answer.rows[0], "Speed-up at every batch shown."
-    if answer.break_even_batch is not None:
-        limit = f"No speed-up from batch {answer.break_even_batch:,}."
+    first = answer.rows[0]
+    limit = (
+        phrase("No speed-up from batch {:,}.", answer.break_even_batch) or "Speed-up at every batch shown."
+    )
     lines = {"as requested": "speedup", "best draft length": "best_speedup"}
     lines["textbook, free verification"] = "textbook_speedup"
     return Curves(
         name="speedup_by_batch",
         title=f"{answer.method}, {answer.draft_tokens} drafted tokens: speed-up by batch size",
         alt=f"{first.speedup:.2f} times at batch {first.batch_size}. {limit}",
-        data={
-            name: {row.batch_size: getattr(row, path) for row in answer.rows} for name, path in lines.items()
-        },
+        data=units.read_series(answer.rows, "batch_size", lines),
         labels="batch size",
         axis="times as fast",
         reference=BREAK_EVEN,
         note=NO_INTERVAL_NOTE,
-        rows=[_row(row) for row in answer.rows],
+        rows=units.read_rows(answer.rows, CHART_ROW),
     )
 
 
@@ -127,25 +134,24 @@ def acceptance_chart(grid: Mapping[int, Sequence[tuple[float, SpeculationRow]]])
         shares=True,
         reference=BREAK_EVEN,
         rows=[
-            {"k": k, "acceptance": share, **_row(row)} for k, points in grid.items() for share, row in points
+            {"k": k, **row} for k, points in grid.items() for row in units.read_rows(points, ACCEPTANCE_ROW)
         ],
     )
 
 
 def methods_chart(answers: Mapping[str, Speculating]) -> Bars:
     """Return the chart of draft methods at one batch size, each with its published acceptance, the fastest first."""
-    rows = sorted(
-        ((name, answer.rows[0]) for name, answer in answers.items()), key=lambda pair: -pair[1].speedup
-    )
-    shares = {name: row.draft_s / row.plain_step_s for name, row in rows}
-    best = f"{rows[0][0]} is fastest, {rows[0][1].speedup:.2f} times" if rows else "no method fits"
+    rows = {name: answer.rows[0] for name, answer in answers.items()}
+    fastest_first = sorted(rows, key=lambda name: -rows[name].speedup)
+    shares = {name: row.draft_s / row.plain_step_s for name, row in rows.items()}
+    best = ", ".join(f"{name} is fastest, {rows[name].speedup:.2f} times" for name in fastest_first[:1])
     return Bars(
         name="ways_to_draft",
         title="Draft methods by published acceptance",
-        alt=f"{best}.",
+        alt=f"{best or 'no method fits'}.",
         data={
             "times as fast": {
-                f"{name}, draft {shares[name]:.0%} of a step": row.speedup for name, row in rows
+                f"{name}, draft {shares[name]:.0%} of a step": rows[name].speedup for name in fastest_first
             }
         },
         labels="method",
@@ -154,26 +160,14 @@ def methods_chart(answers: Mapping[str, Speculating]) -> Bars:
         rows=[
             {
                 "method": name,
-                "k": row.draft_tokens,
+                "k": rows[name].draft_tokens,
                 "draft share of a step": shares[name],
                 "acceptance from": answers[name].acceptance_source.text,
-                **_row(row),
+                **units.read_rows([rows[name]], CHART_ROW)[0],
             }
-            for name, row in rows
+            for name in fastest_first
         ],
     )
-
-
-def _row(row: SpeculationRow) -> dict[str, float]:
-    return {
-        "batch": row.batch_size,
-        "tokens per round": row.tokens_per_round,
-        "times as fast": row.speedup,
-        "best k": row.best_draft_tokens,
-        "at best k": row.best_speedup,
-        "textbook": row.textbook_speedup,
-        "verify / plain step": row.verify_cost,
-    }
 
 
 def speculators_view(answer: Speculators) -> View:
@@ -190,10 +184,10 @@ def speculators_view(answer: Speculators) -> View:
 
 def _acceptance_text(row: SpeculatorRow) -> str:
     by_task = ", ".join(f"{task} {length:.2f}" for task, length in row.tokens_per_round_by_task.items())
-    return (
-        f"{row.acceptance_model}: {row.source} ({row.date}, {row.basis})"
-        + (f"; by task: {by_task}" if by_task else "")
-        + (f"; in {', '.join(row.engines)} only" if row.engines else "")
+    return join_phrases(
+        f"{row.acceptance_model}: {row.source} ({row.date}, {row.basis})",
+        phrase("by task: {}", by_task),
+        phrase("in {} only", ", ".join(row.engines)),
     )
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from capacity.planning.variations.stack import Stack
 from capacity.planning.variations.technique_stack import Factors, StackStep
-from capacity.report.display import round_like
 from capacity.report.views import units
+from capacity.report.views.layout import table_records
 from capacity.report.views.units import Unit, name_units, value_at
 from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, Waterfall, busiest_window_text
 
@@ -141,6 +141,12 @@ def _waterfall(answer: Stack, title: str) -> Waterfall:
 def _factors_chart(answer: Stack, title: str) -> Bars:
     """Return the chart of each technique's improvement factor, in the given order and alone, and of all together."""
     factor = CHARTS[title][1]
+    columns = [
+        Column("technique", "title"),
+        Column("on top of the previous", f"own.{factor}", Unit(significant=3)),
+        Column("cumulative", f"cumulative.{factor}", Unit(significant=3)),
+        Column("alone", f"alone.{factor}", Unit(significant=3)),
+    ]
     together, single = (_gain(each, factor) for each in (answer.together, answer.product_of_single))
     own = {step.title: _gain(step.own, factor) for step in answer.taken}
     alone = {step.title: _gain(step.alone, factor) for step in answer.taken}
@@ -156,20 +162,8 @@ def _factors_chart(answer: Stack, title: str) -> Bars:
         log=True,
         reference=(1.0, ""),
         note=NO_INTERVAL_NOTE,
-        rows=[_factor_row(step, factor) for step in answer.taken],
+        rows=table_records(Table("", answer.taken, columns)),
     )
-
-
-def _factor_row(step: StackStep, factor: str) -> dict[str, object]:
-    found = {
-        name: value_at(step, f"{path}.{factor}")
-        for name, path in (
-            ("on top of the previous", "own"),
-            ("cumulative", "cumulative"),
-            ("alone", "alone"),
-        )
-    }
-    return {"technique": step.title} | {name: value and round_like(value) for name, value in found.items()}
 
 
 def _gain(factors: Factors | None, name: str) -> float:

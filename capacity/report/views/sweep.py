@@ -6,6 +6,7 @@ from functools import partial
 
 from capacity.base.quantity import Quantity
 from capacity.planning.sweeps.sweep import SweepResult
+from capacity.report.display import phrase
 from capacity.report.views import units
 from capacity.report.views.view import Block, Column, Table, View
 
@@ -51,12 +52,20 @@ def _blocks(rows: Sequence[Row]) -> Iterator[Block]:
     columns = [
         *(Column(name.removeprefix(OPTION), partial(_option_text, name)) for name in varied_options(shown)),
         *(Column(heading, partial(_figure, name), replace(unit, bare=True)) for name, heading, unit in found),
+        Column(
+            "",
+            lambda row: None if row["status"] == "done" else row["status"],
+            units.Unit(left=True, none=""),
+            optional=True,
+        ),
     ]
-    if any(row["status"] != "done" for row in shown):
-        columns.append(Column("", lambda row: "" if row["status"] == "done" else row["status"]))
     yield Table("", shown, columns)
-    if len(rows) > MAX_ROWS:
-        yield f"showing the first {MAX_ROWS} of {len(rows):,}; --export FILE.csv writes all"
+    yield phrase(
+        "showing the first {0} of {1:,}; --export FILE.csv writes all",
+        MAX_ROWS,
+        len(rows),
+        len(rows) > MAX_ROWS,
+    )
 
 
 def _option_text(name: str, row: Row) -> str:

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterator
 
 from capacity.planning.variations.tornado import Swing, Tornado
+from capacity.report.display import phrase
 from capacity.report.views import units
-from capacity.report.views.units import Unit
 from capacity.report.views.view import Bars, Block, Column, Table, View, busiest_window_text
 
-CHANGE = Unit(1, 100, "%", sign="+")
 MEASURES = (("p95 E2E", "e2e_p95_change"), ("p95 TTFT", "ttft_p95_change"), ("$ per request", "cost_change"))
 
 
@@ -29,12 +28,11 @@ def _blocks(answer: Tornado) -> Iterator[Block]:
     yield Table(
         f"Relative change of results if an input is {swing} lower / {swing} higher", answer.swings, columns
     )
-    if answer.not_varied:
-        yield f"not varied: {'; '.join(answer.not_varied)}"
+    yield phrase("not varied: {}", "; ".join(answer.not_varied))
 
 
 def _both_ends(path: str) -> Callable[[Swing], str]:
-    return lambda swing: " / ".join(CHANGE.texts(end)[0] for end in getattr(swing, path))
+    return lambda swing: " / ".join(units.CHANGE.texts(end)[0] for end in getattr(swing, path))
 
 
 def _chart(answer: Tornado) -> Bars:
@@ -45,25 +43,21 @@ def _chart(answer: Tornado) -> Bars:
         answer.swings, key=lambda swing: -max(map(abs, filter(None, getattr(swing, path))), default=0.0)
     )
     worst = f"{what} depends most on {swings[0].input}" if swings else "no input was varied"
+    ends = {
+        f"{heading}, {end}": f"{path}.{place}"
+        for heading, path in reversed(MEASURES)
+        for place, end in enumerate(("low", "high"))
+    }
     return Bars(
         name="tornado",
         title=f"Effect of ±{answer.swing:.0%} of an input on {what}",
         alt=f"{worst}. Base: p95 E2E {units.LATENCY.texts(answer.base.e2e_p95_s)[0]}.",
-        data={
-            f"input {sign * answer.swing:+.0%}": {swing.input: getattr(swing, path)[side] for swing in swings}
-            for side, sign in enumerate((-1, 1))
-        },
-        unit=CHANGE,
+        data=units.read_series(
+            swings,
+            "input",
+            {f"input {-answer.swing:+.0%}": f"{path}.0", f"input {answer.swing:+.0%}": f"{path}.1"},
+        ),
+        unit=units.CHANGE,
         axis=f"change of {what}, %",
-        rows=[_row(swing) for swing in swings],
+        rows=units.read_rows(swings, {"input": "input", **ends}),
     )
-
-
-def _row(swing: Swing) -> dict[str, object]:
-    """Return the relative changes when one input is low or high; the change of cost comes first."""
-    ends = {heading: getattr(swing, path) for heading, path in reversed(MEASURES)}
-    return {"input": swing.input} | {
-        f"{heading}, {end}": change
-        for heading, changes in ends.items()
-        for end, change in zip(("low", "high"), changes, strict=True)
-    }

@@ -1,6 +1,6 @@
 """Read values of an answer by their paths, and convert them to text."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,6 +10,7 @@ from capacity.base.quantity import Quantity
 from capacity.report.display import (
     STANDARD,
     Units,
+    phrase,
     rate_and_interval,
     round_like,
     seconds_and_interval,
@@ -23,7 +24,7 @@ Path = str | Callable[[Any], Any]
 
 
 def value_at(record: Any, path: Path) -> Any:
-    """Return the value at a path in a record; None if a value on the path is None."""
+    """Return the value at a path in a record; None if a value on the path is None, or a list has no such index."""
     if not isinstance(path, str):
         return path(record)
     for name in path.split(".") if path else ():
@@ -32,9 +33,39 @@ def value_at(record: Any, path: Path) -> Any:
         key = int(name) if name.isdigit() else name
         if isinstance(record, Mapping):
             record = record.get(key)
+        elif key is name:
+            record = getattr(record, name)
         else:
-            record = getattr(record, name) if key is name else record[key]
+            record = next(iter(record[key:]), None)
     return record
+
+
+def read_rows(records: Iterable[Any], paths: Mapping[str, Path]) -> list[Mapping[str, Any]]:
+    """Return one dict for each record: the value at each path, by the name of the path."""
+    return [{name: value_at(record, path) for name, path in paths.items()} for record in records]
+
+
+def read_series(
+    records: Collection[Any], label: Path, paths: Mapping[str, Path]
+) -> dict[str, dict[Any, Any]]:
+    """Return the data of a chart: for each name of a path a dict from the records' labels to the values at the path."""
+    return {
+        name: {value_at(record, label): value_at(record, path) for record in records}
+        for name, path in paths.items()
+    }
+
+
+def group_by(records: Iterable[Any], path: Path) -> dict[Any, list[Any]]:
+    """Return the records by their value at the path, in order."""
+    groups: dict[Any, list[Any]] = {}
+    for record in records:
+        groups.setdefault(value_at(record, path), []).append(record)
+    return groups
+
+
+def read_columns(records: Collection[Any], **paths: Path) -> dict[str, list[Any]]:
+    """Return the values at each path as a list: `x`, `y`, `text` and other keyword arguments of a plotly trace."""
+    return {name: [value_at(record, path) for record in records] for name, path in paths.items()}
 
 
 def join_names(path: str, none: str = "", separator: str = ", ") -> Callable[[Any], str]:
@@ -42,8 +73,8 @@ def join_names(path: str, none: str = "", separator: str = ", ") -> Callable[[An
     return lambda record: separator.join(value_at(record, path)) or none
 
 
-def mark_unless(path: str, flag: str, mark: str) -> Callable[[Any], str]:
-    """Return a function that returns the name at `path`, followed by `mark` if the value at `flag` is false."""
+def mark_unless(path: Path, flag: str, mark: str) -> Callable[[Any], str]:
+    """Return a function that returns the text at `path`, followed by `mark` if the value at `flag` is false."""
     return lambda record: value_at(record, path) + mark * (not value_at(record, flag))
 
 
@@ -99,7 +130,7 @@ class Unit:
     def text_with_interval(self, value: Any, units: Units = STANDARD) -> str:
         """Return a value with its interval in brackets."""
         text, within = self.texts(value, units)
-        return f"{text} ({within})" if within else text
+        return text + phrase(" ({})", within)
 
     def scale_for(self, units: Units) -> float:
         """Return the factor by which a value of the record is multiplied for display."""
@@ -153,7 +184,7 @@ NUM_TOKENS = Unit(after=" tokens")
 KIB = Unit(1, 1 / 1024)
 SECONDS = Unit(2)
 TENTHS = Unit(1)
-PERCENT, PERCENT_0 = Unit(1, 100, "%"), Unit(0, 100, "%")
+PERCENT, PERCENT_0, CHANGE = Unit(1, 100, "%"), Unit(0, 100, "%"), Unit(1, 100, "%", sign="+")
 USD_0, USD_2, USD_3, USD_6 = (
     Unit(digits, follows="money") for digits in (0, 2, 3, 6)
 )  # below a $ in the heading

@@ -2,15 +2,19 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from capacity.base.quantity import Quantity
-from capacity.report.display import STANDARD, Units
-from capacity.report.views.units import COUNT, WORDS, Path, Unit
+from capacity.report.display import STANDARD, Units, phrase
+from capacity.report.views.units import COUNT, TEXT, WORDS, Path, Unit, value_at
 
 if TYPE_CHECKING:
     from capacity.report.figures.chart import Chart
     from capacity.workload.windows import Window
+
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 class Fact(NamedTuple):
@@ -34,6 +38,11 @@ class Fact(NamedTuple):
         return text, self.missing if self.value is None else "; ".join(filter(None, (within, self.note)))
 
 
+def known_facts(facts: Iterable[Fact]) -> list[Fact]:
+    """Return the facts whose value is known."""
+    return [fact for fact in facts if fact.value is not None]
+
+
 class Facts(NamedTuple):
     """A table with one line for each fact; not shown if it is empty."""
 
@@ -42,11 +51,23 @@ class Facts(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A table column; `{time}` and `{memory}` in its heading are replaced by the reader's units."""
+    """A table column; `{time}` and `{memory}` in its heading are replaced by the reader's units.
+
+    `optional`: the table leaves the column out if it has no value in any row.
+    """
 
     heading: str
     path: Path
     unit: Unit = WORDS
+    optional: bool = False
+
+    def value_of(self, row: Any) -> Any:
+        """Return the cell's value in a row."""
+        return value_at(row, self.path)
+
+    def texts(self, row: Any) -> tuple[str, str]:
+        """Return the cell's value in a row and its interval as texts."""
+        return self.unit.texts(value_at(row, self.path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +86,34 @@ class Table:
     numbered: bool = False
     wrap: bool = False
     records: Sequence[Mapping[str, object]] = ()
+
+    def __post_init__(self) -> None:
+        shown = [
+            column
+            for column in self.columns
+            if not column.optional or any(column.value_of(row) is not None for row in self.rows)
+        ]
+        object.__setattr__(self, "columns", shown)
+
+
+def side_by_side_table(
+    title: str,
+    rows: Iterable[tuple[str, Path, Unit]],
+    sides: Mapping[str, Any],
+    unit: Unit = TEXT,
+    name: str = "",
+) -> Table:
+    """Return a table with a column for each side, and for each metric (label, path, unit) that a side has, a row."""
+    values = [
+        (label, metric, [value_at(side, path) for side in sides.values()]) for label, path, metric in rows
+    ]
+    lines = [
+        (label, *(metric.texts(each)[0] for each in found))
+        for label, metric, found in values
+        if any(each is not None for each in found)
+    ]
+    columns = (Column(side, str(place), unit) for place, side in enumerate(sides, start=1))
+    return Table(title, lines, [Column("", "0"), *columns], name)
 
 
 class Rejections(NamedTuple):
@@ -94,7 +143,7 @@ class Drawing:
     axis: str = ""
     log: bool = False
     reference: tuple[float | None, str] = (None, "")
-    marks: Mapping[str, float] = field(default_factory=dict)
+    marks: Mapping[str, float | None] = field(default_factory=dict)
     wholes: Mapping[Any, Quantity | None] = field(default_factory=dict)
     note: str = ""
     linear: bool = False
@@ -160,14 +209,23 @@ class View(NamedTuple):
     main: Sequence[Fact] = ()
 
 
+def blocks_if_known(make: Callable[[T], Iterable[S]], value: T | None) -> Iterable[S]:
+    """Return the blocks or facts that `make` returns for a value; none if the value is None."""
+    return () if value is None else make(value)
+
+
+def list_with_heading(heading: str, lines: Iterable[str], indent: str = "  ") -> list[str]:
+    """Return a heading and the indented lines; an empty list if there are no lines."""
+    texts = [f"{indent}{line}" for line in lines]
+    return [heading, *texts] if texts else []
+
+
 def busiest_window_text(busiest: "Window | None") -> str:
     """Return a line that names the busiest window if only that part of a workload was compared; else empty."""
-    if busiest is None:
-        return ""
-    return f"\nCompared on the busiest {busiest.duration}: {busiest.text}, {busiest.requests:,} requests"
+    return phrase("\nCompared on the busiest {0.duration}: {0.text}, {0.requests:,} requests", busiest)
 
 
 def headline(answer: Any) -> str:
     """Return model, GPUs and engine of an answer in one line."""
-    gpu = answer.gpu
-    return f"[bold]{answer.model}[/bold] on [bold]{gpu.count} x {gpu.name}[/bold], {answer.engine}"
+    gpu, model = answer.gpu, getattr(answer.model, "name", answer.model)
+    return f"[bold]{model}[/bold] on [bold]{gpu.count} x {gpu.name}[/bold], {answer.engine}"

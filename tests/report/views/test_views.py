@@ -317,7 +317,7 @@ def test_console_page_and_dashboard_show_the_same(
             zip(block.rows, table_records(block), strict=True) if isinstance(block, Table) else ()
         ):
             assert len(record) >= len(block.columns)
-            for _, path, unit in block.columns:
+            for _, path, unit, _ in block.columns:
                 text, within = unit.texts(value_at(row, path))
                 assert parse_marks(text).plain in page
                 assert within in page
