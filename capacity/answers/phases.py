@@ -286,10 +286,10 @@ def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) ->
     needed = traffic.batch_size or 1
     if held < needed:
         fewer = f", or --batch-size {held}" if held else ""
-        beside = "" if resolved.pool.speculator is None else " in addition to the drafter"
+        drafter = "" if resolved.pool.speculator is None else " in addition to the drafter"
         raise DoesNotFit(
             f"{needed} x {tokens} tokens exceed the KV cache of {ranks * plan.kv_capacity_tokens} tokens, "
-            f"which holds {held} such requests{beside}; {resolved.memory_advice}{fewer}",
+            f"which holds {held} such requests{drafter}; {resolved.memory_advice}{fewer}",
             needed_bytes=needed * tokens * plan.kv_bytes_per_token,
             usable_bytes=plan.kv_cache_bytes,
         )

@@ -14,7 +14,7 @@ from capacity.step.closed_form import prefill_steps
 
 PROMPT_TOKENS = 1024  # of the prompts that the line is fitted to; longer ones take longer than predicted
 PROMPTS = 8
-# requests that decode beside them, each with as long a context, or as many as there are seats
+# requests that decode in the same steps, each with as long a context, or as many as there are seats
 OUTSTANDING = 32
 
 
@@ -26,8 +26,8 @@ def forecast_of(resolved: ResolvedPool, within_s: float) -> Forecast:
     length = max(min(PROMPT_TOKENS, limits.max_num_batched_tokens - rows), 1)
     decode = decode_shape(rows, length, window_tokens=limits.window_tokens)
 
-    def token_s(beside: StepShape) -> float:
-        steps = prefill_steps(PROMPTS, length, limits, decode=beside)
+    def token_s(decoding: StepShape) -> float:
+        steps = prefill_steps(PROMPTS, length, limits, decode=decoding)
         return sum(model.step_seconds(step) for step in steps) / (PROMPTS * length)
 
     alone_s = token_s(StepShape())

@@ -62,7 +62,7 @@ class LaunchFlag(Spec):
     (`read`); left in the command as an unread flag (`left`); or an error (`refused`). `means`: the boolean that the
     field gets if the flag is present, as a switch or with the word `writes` after it. If `field` is None, the word
     `writes` is a constant. A field at the pool's default is written only if `always` is true or the field named by
-    `beside` is set. `note`: note for the user if the flag is written.
+    `requires` is set. `note`: note for the user if the flag is written.
     """
 
     name: str
@@ -75,7 +75,7 @@ class LaunchFlag(Spec):
     conversion: str | None = None
     means: bool | None = None
     writes: str | None = None
-    beside: str | None = None
+    requires: str | None = None
     always: bool = False
     written: bool = True
     note: str = ""
@@ -94,14 +94,14 @@ class LaunchFlag(Spec):
 
     def write(self, values: Values, made_while_loading: Collection[str]) -> object | None:
         """Return the engine's word for the field's value, True for a switch, or None if the flag is not written."""
-        if not self.written or (self.beside is not None and not is_set(values, self.beside)):
+        if not self.written or (self.requires is not None and not is_set(values, self.requires)):
             return None
         if self.field is None:
             return True if self.writes is None else self.writes.format(port=PORT)
         value = values.get(self.field)
         if self.means is not None:
             return (self.writes or True) if value is self.means else None
-        if not (self.always or self.beside or is_set(values, self.field)):
+        if not (self.always or self.requires or is_set(values, self.field)):
             return None
         if self.conversion is not None:
             value = CONVERSIONS[self.conversion][0](value, made_while_loading)
@@ -184,7 +184,7 @@ class FlagTable(Spec):
     @model_validator(mode="after")
     def _has_known_fields(self) -> "FlagTable":
         for row in self.flags:
-            for name in (row.field, row.beside):
+            for name in (row.field, row.requires):
                 if name is not None and name not in Pool.model_fields and name not in self.terms:
                     raise ValueError(f"{row.name}: {name!r} is neither a field of a pool nor one of `terms`")
         return self

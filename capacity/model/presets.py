@@ -189,8 +189,8 @@ def _is_hub_id(name: str) -> bool:
 def _read_configs(path: Path) -> tuple[Path, Table, Table | None]:
     """Return the path of `config.json`, its object, and the object of `hf_quant_config.json` next to it (or None)."""
     file = path / "config.json" if path.is_dir() else path
-    beside = file.parent / "hf_quant_config.json"
-    quantization = read_json_object(beside) if beside.is_file() else None
+    quantization_file = file.parent / "hf_quant_config.json"
+    quantization = read_json_object(quantization_file) if quantization_file.is_file() else None
     return file, _fill_in_named_parts(read_json_object(file), file), quantization
 
 

@@ -133,9 +133,9 @@ def curve(
     """
     pool_fields, traffic_fields, prices, load_fields = split(options, Pool, Traffic, Cost, RisingLoad)
     load: RisingLoad = build(RisingLoad, load_fields)
-    beside = {name: getattr(load, name) for name in load_fields} | {"request_rate": SHAPE_RATE}
+    asked = {name: getattr(load, name) for name in load_fields} | {"request_rate": SHAPE_RATE}
     deployment = make_deployment(
-        model, pool=pool_fields, traffic=traffic_fields, cost=prices, question="curve", **beside
+        model, pool=pool_fields, traffic=traffic_fields, cost=prices, question="curve", **asked
     )
     pool, traffic, service = deployment.pool, deployment.traffic, deployment.service
     check_fixed_replicas(service)
