@@ -9,5 +9,5 @@ from capacity.planning.variations.deployment_comparison import DeploymentCompari
 
 
 @pytest.fixture(scope="session")
-def answer() -> DeploymentComparison:
+def four_sides() -> DeploymentComparison:
     return compare_deployments([side(), side(), side(price="2"), side("b200", price="9")], slo=SLO)

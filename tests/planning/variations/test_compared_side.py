@@ -15,8 +15,8 @@ from capacity.planning.variations.deployment_comparison import (
 )
 
 
-def test_capacity_is_of_the_curve_of_the_replicas(answer: DeploymentComparison) -> None:
-    for each, gpu in ((answer.sides[0], "h100"), (answer.sides[3], "b200")):
+def test_capacity_is_of_the_curve_of_the_replicas(four_sides: DeploymentComparison) -> None:
+    for each, gpu in ((four_sides.sides[0], "h100"), (four_sides.sides[3], "b200")):
         assert each.needed is not None
         count = each.simulated_replicas
         assert count == each.needed.replicas

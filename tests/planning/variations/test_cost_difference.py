@@ -14,30 +14,30 @@ from capacity.planning.variations.deployment_comparison import (
 )
 
 
-def test_identical_sides_differ_by_0_with_an_interval_of_width_0(answer: DeploymentComparison) -> None:
-    same = answer.differences[0]
+def test_identical_sides_differ_by_0_with_an_interval_of_width_0(four_sides: DeploymentComparison) -> None:
+    same = four_sides.differences[0]
     for change in (same.bill, same.per_request):
         assert (change.value, change.low, change.high) == (0, 0, 0)
     assert (same.cheaper_probability, same.equal_probability) == (0.0, 1.0)
     assert (same.break_even_below, same.break_even_above) == (None, None)
-    assert "B costs the same as A (90 % interval: 0% to 0%)" in answer.verdict
+    assert "B costs the same as A (90 % interval: 0% to 0%)" in four_sides.verdict
 
 
-def test_half_the_price_is_half_the_cost_in_every_draw(answer: DeploymentComparison) -> None:
-    half = answer.differences[1]
+def test_half_the_price_is_half_the_cost_in_every_draw(four_sides: DeploymentComparison) -> None:
+    half = four_sides.differences[1]
     for change in (half.bill, half.per_request):
         assert (change.value, change.low, change.high) == pytest.approx((-0.5, -0.5, -0.5))
     assert (half.cheaper_probability, half.equal_probability) == (1.0, 0.0)
-    assert "C is 50% cheaper than A (90 % interval: 50% to 50%)" in answer.verdict
+    assert "C is 50% cheaper than A (90 % interval: 50% to 50%)" in four_sides.verdict
 
 
-def test_bill_and_interval_follow_from_replicas_and_capacity(answer: DeploymentComparison) -> None:
-    for each, price in zip(answer.sides, (4, 4, 2, 9), strict=True):
+def test_bill_and_interval_follow_from_replicas_and_capacity(four_sides: DeploymentComparison) -> None:
+    for each, price in zip(four_sides.sides, (4, 4, 2, 9), strict=True):
         assert each.needed is not None
         assert math.ceil(RATE / each.load_per_replica) == each.needed.replicas
         assert each.needed.usd_per_hour == price * each.needed.replicas
         assert each.usd_per_hour_at(RATE, each.load_per_replica) == each.needed.usd_per_hour
-    first, last, other = answer.sides[0], answer.sides[3], answer.differences[2]
+    first, last, other = four_sides.sides[0], four_sides.sides[3], four_sides.differences[2]
     assert other.bill.value == pytest.approx(bill_of(last) / bill_of(first) - 1)
     assert first.carried_load is not None
     assert last.carried_load is not None
@@ -56,9 +56,9 @@ def bill_of(side: ComparedSide) -> float:
     return side.needed.usd_per_hour
 
 
-def test_cheaper_side_changes_across_the_break_even(answer: DeploymentComparison) -> None:
-    first, second = answer.sides[0], answer.sides[3]
-    change = answer.differences[2]
+def test_cheaper_side_changes_across_the_break_even(four_sides: DeploymentComparison) -> None:
+    first, second = four_sides.sides[0], four_sides.sides[3]
+    change = four_sides.differences[2]
 
     def difference(rate: float) -> float:
         bills = [

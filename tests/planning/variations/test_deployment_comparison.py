@@ -43,8 +43,8 @@ def test_unlike_loads_and_missing_slo_are_rejected() -> None:
             compare_deployments([unclear, unclear], slo=SLO)
 
 
-def test_interactive_page_has_every_side_and_loads_nothing(answer: DeploymentComparison) -> None:
-    page = interactive_page(answer)
+def test_interactive_page_has_every_side_and_loads_nothing(four_sides: DeploymentComparison) -> None:
+    page = interactive_page(four_sides)
     assert page.count("Plotly.newPlot(") >= 4
     assert "b200" in page
     assert "<script src=" not in page
