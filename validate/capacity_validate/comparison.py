@@ -181,10 +181,10 @@ def comparison_view(answer: Comparison) -> View:
     )
     blocks: list[Block] = list(server_blocks(answer))
     for number, run in enumerate(answer.runs):
-        blocks += ["", *run_blocks(run, number)]
+        blocks += [" ", *run_blocks(run, number)]  # a blank line; empty texts are dropped
         blocks += [f"likely cause: {cause}" for cause in run.causes]
         blocks += [f"{NOTE}{notice}" for notice in run.notices]
-    return View(title, [*blocks, "", answer.verdict])
+    return View(title, [*blocks, f"\n{answer.verdict}"])
 
 
 def server_blocks(answer: Comparison) -> Iterator[Block]:

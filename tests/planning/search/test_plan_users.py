@@ -61,5 +61,7 @@ def test_users_are_planned_at_an_upper_bound_and_the_response_time_is_named() ->
     assert plan.best is not None
     assert plan.best.predicted is not None
     (note,) = [note for note in plan.warnings if "that take no time, an upper bound" in note]
-    assert f"add --response-s {float(f'{plan.best.predicted.mean_e2e_s:.2g}'):g}, or --user-loop closed" in note
+    assert (
+        f"add --response-s {float(f'{plan.best.predicted.mean_e2e_s:.2g}'):g}, or --user-loop closed" in note
+    )
     assert "for the highest possible rate of these users" in str(plan)
