@@ -129,7 +129,7 @@ def test_no_flag_stands_in_two_places(engine: str) -> None:
         ('program = ["x"]\nflags = []\nflagz = []\n', "unknown field 'flagz'; did you mean 'flags'"),
         ('program = ["x"]\nflags = [{ name = "--a", aliasses = ["-b"] }]\n', "did you mean 'aliases'"),
         ('program = ["x"]\nflags = [{ name = "--a", field = "max_num_seq" }]\n', "'max_num_seq' is neither"),
-        ('program = ["x"]\nflags = [{ name = "--a", beside = "rol" }]\n', "'rol' is neither"),
+        ('program = ["x"]\nflags = [{ name = "--a", requires = "rol" }]\n', "'rol' is neither"),
         (
             'program = ["x"]\nflags = [{ name = "--a", conversion = "halve" }]\n',
             "conversion 'halve' is not one",
@@ -148,6 +148,6 @@ def test_a_table_with_a_wrong_key_is_refused(
 
 
 def test_a_value_at_the_default_is_written_beside_another() -> None:
-    row = LaunchFlag(name="--rank", field="max_lora_rank", beside="max_loras")
+    row = LaunchFlag(name="--rank", field="max_lora_rank", requires="max_loras")
     assert row.write({"max_lora_rank": 16, "max_loras": None}, ()) is None
     assert row.write({"max_lora_rank": 16, "max_loras": 2}, ()) == 16
