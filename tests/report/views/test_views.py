@@ -301,7 +301,7 @@ def test_console_page_and_dashboard_show_the_same(
     console = render(answer, "table")
     for block in view_of(name, answer).blocks:
         if isinstance(block, str):
-            assert parse_marks(block).plain.removeprefix("note: ") in page
+            assert " ".join(parse_marks(block).plain.removeprefix("note: ").split()) in " ".join(page.split())
             assert "".join(parse_marks(block).plain.removeprefix("note: ").split()[:1]) in console
         if isinstance(block, Facts):
             for fact in block.rows:
