@@ -108,7 +108,7 @@ def _best_lines(plan: Plan, best: Ranked) -> Iterator[str]:
     yield f"  meets the SLO up to {confidence_text(best)} confidence; quality loss: {quality_text(best)}"
     yield from (f"  {text}" for text in _saving_texts(plan, best))
     if any(note.startswith(UPPER_BOUND) for note in plan.warnings):
-        yield "  for the highest possible rate of these users: the last notes say how to plan for fewer GPUs"
+        yield "  sized for the highest request rate of these users; the notes state how to plan for fewer GPUs"
 
 
 def is_owned(best: Ranked) -> bool:

@@ -127,9 +127,9 @@ def curve(
 
     The rate of the given traffic is ignored because its arrival times are scaled to each rate. Traffic longer than
     `slo_window` is reduced to its busiest window. The service of a deployment file (router, limits, failures) applies.
-    `hourly_rates` (24, requests/s), or a `peak_rate` with
-    `peak_to_mean`, add the replicas for each hour of a day. Generated traffic is drawn `replications` times to compute
-    the sampling interval. `cluster` (tcp://host:port) simulates on a Dask cluster. Raises DoesNotFit and InvalidInput.
+    `hourly_rates` (24, requests/s), or a `peak_rate` with `peak_to_mean`, add the replicas for each hour of a day.
+    Generated traffic is drawn `replications` times to compute the sampling interval. `cluster` (tcp://host:port)
+    simulates on a Dask cluster. Raises DoesNotFit and InvalidInput.
     """
     pool_fields, traffic_fields, prices, load_fields = split(options, Pool, Traffic, Cost, RisingLoad)
     load: RisingLoad = build(RisingLoad, load_fields)

@@ -64,4 +64,4 @@ def test_users_are_planned_at_an_upper_bound_and_the_response_time_is_named() ->
     assert (
         f"add --response-s {float(f'{plan.best.predicted.mean_e2e_s:.2g}'):g}, or --user-loop closed" in note
     )
-    assert "for the highest possible rate of these users" in str(plan)
+    assert "sized for the highest request rate of these users" in str(plan)
