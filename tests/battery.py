@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from flag_walk import BASES as QUESTIONS
-from fuzz_parsers import VALUES, changed
+from fuzz import VALUES, changed
 from hf_configs import LATENT, LLAMA, MOE
 from parsers import PARSERS
 from test_wrong_values import BASES as CALLS

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from benchmark_files import vllm_result
 from capacity_validate.campaigns import load_campaign
+from capacity_validate.cases import read_measurements
 from capacity_validate.evidence import read_evidence
 from capacity_validate.kernel_files import read_kernel_file
+from capacity_validate.scrape_history import read_scrapes
 from capacity_validate.server_log import read_server_log
 from hf_configs import LATENT, LLAMA, MOE
 from scenario_lines import scenario
@@ -28,7 +30,10 @@ from capacity.deployment.launch_command import read_servers
 from capacity.hardware.pricing import read_prices
 from capacity.hardware.profile import parse_profile
 from capacity.planning.bills.hosted_prices import read_api_prices
+from capacity.planning.halls.hall import plan_hall
+from capacity.planning.sweeps.sweep_results import sweep_results
 from capacity.planning.sweeps.sweep_spec import read_sweep
+from capacity.service.verb_requests import answer_json
 from capacity.simulator.scenarios import read_scenarios, schedule_scenario
 from capacity.workload import read_trace
 from capacity.workload.slo import parse_slos
@@ -137,6 +142,25 @@ def _measured(path: str) -> object:
     return read_kernel_file(Path(path))
 
 
+def _asked(text: str) -> object:
+    return answer_json("estimate", text.encode("utf-8", "surrogateescape"))
+
+
+def _hall(path: str) -> object:
+    return plan_hall(path, power_budget="1MW", gpus="h100", num_prompts=2, slo="ttft:p95:2s")
+
+
+CASES = (
+    '{"schema": "capacity/measurements/v1", "environment": {}, "profile": "h100"}\n'
+    '{"operator": "gemm", "kernel": "bf16", "sizes": {"m": 8, "n": 64, "k": 64}, "status": "ok", "timing": '
+    '{"seconds": 1e-5, "low_s": 9e-6, "high_s": 1e-5, "repetitions": 9, "outliers": 0, "drift": 0.0, '
+    '"samples": [1e-5, 1.1e-5], "how": "events"}, "flops": 65536, "bytes": 9000}\n'
+)
+STATE = (
+    '{"schema": "capacity/watch-state/v1", "scrapes": [{"path": "m", "engine": "vllm", "models": ["m"], '
+    '"scraped_s": 1.5, "start_s": 1.0, "counters": {"request_success": 3}, "gauges": {}, "labels": {}, '
+    '"histograms": {}}]}'
+)
 LOGS = (  # of requests, of conversations, of counters, of a benchmark
     '{"timestamp": 1763000000.5, "usage": {"prompt_tokens": 7, "completion_tokens": 3}, "session_id": "a"}\n',
     '{"resourceSpans": [{"scopeSpans": [{"spans": [{"startTimeUnixNano": "1763000000000000000", "attributes": '
@@ -252,16 +276,34 @@ PARSERS: Mapping[str, Parser] = {
     "measurements": Parser(
         _measured,
         (
-            '{"schema": "capacity/measurements/v1", "environment": {}, "profile": "h100"}\n'
-            '{"operator": "gemm", "kernel": "bf16", "sizes": {"m": 8, "n": 64, "k": 64}, "status": "ok", "timing": '
-            '{"seconds": 1e-5, "low_s": 9e-6, "high_s": 1e-5, "repetitions": 9, "outliers": 0, "drift": 0.0, '
-            '"samples": [1e-5, 1.1e-5], "how": "events"}, "flops": 65536, "bytes": 9000}\n',
+            CASES,
             TRACE,
             NCCL_TESTS,
             PERF_TABLE,
             KERNEL_TABLE,
             NVBENCH,
         ),
+    ),
+    "measured cases": Parser(read_measurements, (CASES,)),
+    "watch": Parser(read_scrapes, (STATE, LOGS[3], SCRAPE + "vllm:num_requests_running 2 1790000000000\n")),
+    "sweep results": Parser(
+        sweep_results,
+        (
+            '{"rows": [{"option.gpu": "h100", "status": "ok", "tpot_s.value": 0.01}]}',
+            "option.gpu,status,reason\nh100,ok,\n",
+        ),
+    ),
+    "service request": Parser(
+        _asked,
+        (
+            '{"model": "llama-3.2-1b", "gpu": "h100", "input_len": 64, "output_len": 4, "batch_size": 2}',
+            '{"model": "llama-3.2-1b", "gpu": "h100", "input_len": 9, "output_len": 2, '
+            '"request_rate": 3, "slo": ["e2el:1s"]}',
+        ),
+        text=True,
+    ),
+    "hall": Parser(
+        _hall, ('[[models]]\nmodel = "llama-3.2-1b"\nrequest_rate = 2.0\ninput_len = 64\noutput_len = 4\n',)
     ),
     "campaign": Parser(
         load_campaign, ((ROOT / "validate/campaigns/quick.toml").read_text(encoding="utf-8"),)

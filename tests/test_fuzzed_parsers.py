@@ -6,7 +6,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from fuzz_parsers import KEPT, seeds
+from fuzz import KEPT, seeds
 from parsers import PARSERS, fault
 
 

@@ -91,7 +91,7 @@ def parse_question(text: str, *, request_rate: float = 1.0) -> ParsedQuestion:
 
 def _parse_config(text: str) -> ParsedQuestion:
     try:
-        config = parse_json_object(text.encode(), "config.json")
+        config = parse_json_object(text.encode(errors="surrogatepass"), "config.json")
         if not config.keys() & CONFIG_KEYS:
             keys = ", ".join(list(map(str, config))[:4])
             return ParsedQuestion(fields={}, not_read=(f"JSON with {keys}"[:80],))

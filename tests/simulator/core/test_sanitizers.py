@@ -21,6 +21,11 @@ FLAGS = (
     *("-O0", "-g1", "-fno-omit-frame-pointer"),  # as it is written, and compiled in half the time
     *("-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"),
 )
+SANITIZERS = {  # `runtime` is loaded first
+    # Python keeps what it holds at its end; no fleet of these tests needs a column of 256 MB
+    "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=256",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+}
 SHORT, LONG = 300, 20_000
 
 
@@ -42,7 +47,11 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if os.environ.get("CAPACITY_SANITIZERS") == "required":
             pytest.fail("CAPACITY_SANITIZERS=required, and gcc with its sanitizers is not here")
         pytest.skip("no gcc with sanitizers")
-    target = tmp_path_factory.mktemp("sanitized") / build.library_name()
+    return compile_sanitized(tmp_path_factory.mktemp("sanitized"))
+
+
+def compile_sanitized(folder: Path) -> Path:
+    target = folder / build.library_name()
     sources = [path for path in build.source_files(library.FOLDER) if path.suffix == ".c"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CC", "gcc")
@@ -75,10 +84,4 @@ def test_hostile_fleets_are_refused_and_never_crash() -> None:
     ],
 )
 def test_hostile_fleets_are_within_the_rules_of_c(sanitized: Path, first: int, count: int) -> None:
-    sanitizers = {
-        "LD_PRELOAD": str(runtime()),
-        # Python keeps what it holds at its end; no fleet of these tests needs a column of 256 MB
-        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=256",
-        "UBSAN_OPTIONS": "print_stacktrace=1",
-    }
-    fuzz(str(sanitized), first, count, **sanitizers)
+    fuzz(str(sanitized), first, count, **SANITIZERS, LD_PRELOAD=str(runtime()))

@@ -1,20 +1,24 @@
-"""Fuzz every parser, guided by coverage: `python fuzz_parsers.py CORPUS SECONDS [SEED]`, with atheris installed.
+"""Fuzz every parser, guided by coverage, and the C interface of the core: `python -m tests.fuzz --minutes 30`.
 
-CORPUS is a folder that grows; what should not be is printed once by kind and kept beside it in CORPUS.found. An
-input is the name of a parser, a line break, and what it is given. `keep` makes the archive that the tests replay:
-`python fuzz_parsers.py keep CORPUS`.
+Needs atheris for the parsers, and gcc with its sanitizers for the core. The two run at the same time. `--corpus` is a
+folder that grows; a fault is printed once by kind, and its input is kept beside the folder in CORPUS.found. An input is
+the name of a parser, a line break, and what the parser is given. `--keep` instead makes the archive that the tests
+replay, and `--only` limits the fuzzer to parsers whose names contain a text.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import io
 import json
 import random
 import re
+import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +95,7 @@ def mutated(raw: bytes, most: int, seed: int) -> bytes:
     return (name + b"\n" + content)[:most]
 
 
-def fuzz(corpus: Path, seconds: int, seed: int) -> None:
+def fuzz_parsers(corpus: Path, seconds: int, seed: int, only: str = "") -> None:
     """Run until the time is over; findings are written, not fatal."""
     import atheris
 
@@ -102,6 +106,8 @@ def fuzz(corpus: Path, seconds: int, seed: int) -> None:
     for folder in (corpus, found):
         folder.mkdir(parents=True, exist_ok=True)
     for raw in seeds():
+        if only not in raw.partition(b"\n")[0].decode():
+            continue
         (corpus / hashlib.sha1(raw).hexdigest()).write_bytes(raw)
     known: set[str] = set()
     file = Path(tempfile.mkdtemp()) / "input.toml"
@@ -110,7 +116,7 @@ def fuzz(corpus: Path, seconds: int, seed: int) -> None:
     def one(raw: bytes) -> None:
         name, _, content = raw.partition(b"\n")
         parser = name.decode("utf-8", "replace")
-        if parser not in PARSERS:
+        if parser not in PARSERS or only not in parser:
             return
         wrong = fault(parser, content, config if parser == "config.json" else file)
         kind = wrong and f"{parser}: {re.sub(r'[0-9]+ characters.*|(?<=: ).* at ', '', wrong)}"
@@ -161,8 +167,50 @@ def _spread(paths: list[Path], count: int) -> list[Path | None]:
     return chosen + [None] * (count - len(chosen))
 
 
+def fuzz_core(seconds: int, seed: int) -> bool:
+    """Random fleets through the core under sanitizers, in processes of 200 seeds, until the time is over."""
+    sys.path.insert(0, str(Path(__file__).parent / "simulator" / "core"))
+    from test_sanitizers import SANITIZERS, compile_sanitized, fuzz, runtime
+
+    if runtime() is None:
+        print("no gcc with sanitizers: the core is not fuzzed", flush=True)
+        return True
+    core = compile_sanitized(Path(tempfile.mkdtemp()))
+    end_s, first = time.monotonic() + seconds, seed * 10**6
+    while time.monotonic() < end_s:
+        try:
+            fuzz(str(core), first, 200, **SANITIZERS, LD_PRELOAD=str(runtime()))
+        except AssertionError as error:
+            print(f"FOUND core, seeds from {first}: {error}", flush=True)
+            return False
+        first += 200
+    print(f"core: {first - seed * 10**6} random fleets, no fault", flush=True)
+    return True
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--corpus", type=Path, default=Path(tempfile.gettempdir()) / "capacity-corpus")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--part", choices=("both", "parsers", "core"), default="both")
+    parser.add_argument("--keep", action="store_true")
+    given = parser.parse_args()
+    seconds = round(60 * given.minutes)
+    if given.keep:
+        keep(given.corpus)
+    elif given.part == "parsers":
+        fuzz_parsers(given.corpus, seconds, given.seed, given.only)
+    elif given.part == "core":
+        return 0 if fuzz_core(seconds, given.seed) else 1
+    else:  # libFuzzer ends its process
+        commands = [[sys.executable, *sys.orig_argv[1:], "--part", part] for part in ("parsers", "core")]
+        return max(process.wait() for process in [subprocess.Popen(command) for command in commands])
+    return 0
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "keep":
-        keep(Path(sys.argv[2]))
-    else:
-        fuzz(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 1)
+    sys.exit(main())
