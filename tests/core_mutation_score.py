@@ -1,0 +1,103 @@
+"""Mutation score of the compiled engines: the share of generated mutants that differ from the Python engines.
+
+`python -m tests.core_mutation_score --mutants 300 --seed 0` changes one operator, number or statement of the C sources
+at a time, compiles it, and runs the schedules and deployments of `core_mutant` on it. Mutants that do not compile, or
+whose object is the same as before, are not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from core_mutant import SOURCES, CoreMutants, compiled, compiled_sources
+from core_mutations import CoreMutation
+
+SWAPPED = {
+    "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&", "+": "-", "-": "+",
+    "*": "+", "/": "*", "%": "*", "+=": "-=", "-=": "+=", "MIN(": "MAX(", "MAX(": "MIN(",
+}  # fmt: skip
+OPERATOR = re.compile(r"(?<=[\w)\]] )(<=|>=|==|!=|&&|\|\||\+=|-=|[<>+\-*/%])(?= [\w(!&*])|\b(?:MIN|MAX)\(")
+NUMBER = re.compile(r"(?<![\w.\"])\d+(?![\w.\"])")
+STATEMENT = re.compile(
+    r"^(\s+)(?!return|break|continue|case|else|static|const|goto)[\w>.\[\]()\- ]*(?:\(.*\)|[+|-]?= .*|\+\+|--);$"
+)
+DECLARED = re.compile(r"^\s+(?:const |static )?(?:struct |enum )?\w+ \*?\w+ = ")
+SKIPPED = re.compile(
+    r"^\s*(?:REQUIRE|#|//|/?\*|static_assert|_Static_assert)|^\S"
+)  # checks, comments, declarations
+
+
+def generate(rng: random.Random) -> Iterator[CoreMutation]:
+    """Yield all mutants of all sources, in random order."""
+    places = []
+    for path in sorted(SOURCES.glob("*.c")):
+        lines = path.read_text().splitlines(keepends=True)
+        for at, line in enumerate(lines):
+            code = line.split("/*")[0].split("//")[0].rstrip()
+            if SKIPPED.match(line) or not code or '"' in code:
+                continue
+            changes = [(m.start(), m.end(), SWAPPED[m.group()]) for m in OPERATOR.finditer(code)]
+            changes += [(m.start(), m.end(), str(int(m.group()) + 1)) for m in NUMBER.finditer(code)]
+            if STATEMENT.match(code) and not DECLARED.match(code):
+                changes.append((len(code) - len(code.lstrip()), len(code), ";"))
+            places += [(path, lines, at, *change) for change in changes]
+    for path, lines, at, start, end, new in rng.sample(places, len(places)):
+        line = lines[at]
+        changed = "".join([*lines[:at], line[:start] + new + line[end:], *lines[at + 1 :]])
+        name = f"{path.name}:{at + 1}: {line[start:end]} -> {new} in {line.strip()}"
+        yield CoreMutation(name=name, file=path.name, old="".join(lines), new=changed)
+
+
+def is_counted(mutation: CoreMutation, folder: Path) -> bool:
+    """Return whether a mutant compiles to another object."""
+    source = folder / mutation.file
+    source.write_text(mutation.new)
+    try:
+        made = compiled(source, folder)
+    except subprocess.CalledProcessError:
+        return False
+    return made.read_bytes() != compiled_sources()[mutation.file].read_bytes()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--mutants", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--deployments", type=int, default=100)
+    asked = parser.parse_args()
+    folder, scratch = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
+    mutants, tried, survivors = CoreMutants(folder, range(asked.deployments)), Counter[str](), Counter[str]()
+    for number, mutation in enumerate(generate(random.Random(asked.seed))):
+        if sum(tried.values()) == asked.mutants:
+            break
+        if not is_counted(mutation, scratch):
+            continue
+        tried[mutation.file] += 1
+        if (
+            mutants.shown_by(
+                CoreMutation(name=str(number), **{k: getattr(mutation, k) for k in ("file", "old", "new")})
+            )
+            is None
+        ):
+            survivors[mutation.file] += 1
+            print(f"survives: {mutation.name}", flush=True)
+    for file, count in sorted(tried.items()):
+        print(f"{file}: {count - survivors[file]} of {count}")
+    killed = sum(tried.values()) - sum(survivors.values())
+    print(f"{killed} of {sum(tried.values())} killed ({killed / sum(tried.values()):.0%}), seed {asked.seed}")
+
+
+if __name__ == "__main__":
+    main()
