@@ -1,13 +1,17 @@
 """Mutation score of the compiled engines: the share of generated mutants that differ from the Python engines.
 
 `python -m tests.core_mutation_score --mutants 300 --seed 0` changes one operator, number or statement of the C sources
-at a time, compiles it, and runs the schedules and deployments of `core_mutant` on it. Mutants that do not compile, or
-whose object is the same as before, are not counted.
+at a time, compiles it, and runs the schedules and deployments of `core_mutant` on it, and then `TESTS`. Mutants that
+do not compile, or whose object is the same as before, are not counted.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import functools
+import multiprocessing
+import os
 import random
 import re
 import subprocess
@@ -19,8 +23,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import pytest
 from core_mutant import SOURCES, CoreMutants, compiled, compiled_sources
 from core_mutations import CoreMutation
+from kinds_of_deployments import KINDS, MADE, deployment_of
+
+from capacity.simulator.core import fleet, library
+
+FOLDER = Path(__file__).parent / "simulator" / "core"
+TESTS = [
+    f"{FOLDER}/test_{name}.py"
+    for name in ("step_data", "gaps", "work", "pools", "refusals", "offload", "equal")
+]
+TESTS_S = 300
 
 SWAPPED = {
     "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&", "+": "-", "-": "+",
@@ -69,30 +84,67 @@ def is_counted(mutation: CoreMutation, folder: Path) -> bool:
     return made.read_bytes() != compiled_sources()[mutation.file].read_bytes()
 
 
+def fails(core: Path) -> bool:
+    """Return whether one of `TESTS` fails with this library."""
+    child = multiprocessing.get_context("fork").Process(target=_run_tests, args=(core,))
+    child.start()
+    child.join(TESTS_S)
+    child.kill()
+    child.join()
+    return child.exitcode != 0
+
+
+def _run_tests(core: Path) -> None:
+    mutant = ctypes.CDLL(str(core))
+    library.load = functools.cache(lambda: mutant)
+    fleet._load_core.cache_clear()
+    with Path(os.devnull).open("w") as nothing:
+        os.dup2(nothing.fileno(), 1)
+        os.dup2(nothing.fileno(), 2)
+    os._exit(
+        pytest.main(
+            [
+                "-x",
+                "-q",
+                "-p",
+                "no:xdist",
+                "-p",
+                "no:cacheprovider",
+                "-o",
+                "addopts=--import-mode=importlib",
+                *TESTS,
+            ]
+        )
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--mutants", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--deployments", type=int, default=100)
+    parser.add_argument("--deployments", type=int, default=30)
     asked = parser.parse_args()
-    folder, scratch = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
-    mutants, tried, survivors = CoreMutants(folder, range(asked.deployments)), Counter[str](), Counter[str]()
-    for number, mutation in enumerate(generate(random.Random(asked.seed))):
+    made = {
+        f"{kind} {seed}": deployment_of(kind, seed) for seed in range(asked.deployments) for kind in KINDS
+    }
+    made |= {name: make() for name, make in MADE.items()}
+    scratch = Path(tempfile.mkdtemp())
+    mutants = CoreMutants(Path(tempfile.mkdtemp()), range(asked.deployments), made)
+    if fails(mutants.library(None)):
+        sys.exit("the tests fail without a mutation: mend them first")
+    tried, survivors = Counter[str](), Counter[str]()
+    for number, each in enumerate(generate(random.Random(asked.seed))):
         if sum(tried.values()) == asked.mutants:
             break
-        if not is_counted(mutation, scratch):
+        if not is_counted(each, scratch):
             continue
-        tried[mutation.file] += 1
-        if (
-            mutants.shown_by(
-                CoreMutation(name=str(number), **{k: getattr(mutation, k) for k in ("file", "old", "new")})
-            )
-            is None
-        ):
-            survivors[mutation.file] += 1
-            print(f"survives: {mutation.name}", flush=True)
+        tried[each.file] += 1
+        mutation = CoreMutation(name=str(number), file=each.file, old=each.old, new=each.new)
+        if mutants.shown_by(mutation) is None and not fails(mutants.library(mutation)):
+            survivors[each.file] += 1
+            print(f"survives: {each.name}", flush=True)
     for file, count in sorted(tried.items()):
         print(f"{file}: {count - survivors[file]} of {count}")
     killed = sum(tried.values()) - sum(survivors.values())
