@@ -33,9 +33,7 @@ OBJECTIVE_FORMATS: Mapping[str, Callable[[float], str]] = {
     "carbon": "{:,.1f} g CO2/1M output tokens".format,
     "latency": "{:.2f} of the limits".format,
 }
-DRAWN_JOULES = Column(
-    "drawn J/out", lambda row: value_at(row, "drawn.joules_per_output_token.value"), Unit(2)
-)
+DRAWN_JOULES = Column("drawn J/out", "drawn.joules_per_output_token.value", Unit(2))
 
 
 def plan_blocks(plan: Plan) -> Iterator[Block]:
@@ -45,11 +43,11 @@ def plan_blocks(plan: Plan) -> Iterator[Block]:
     yield from unproved_note(plan)
     windows = () if plan.best is None else plan.best.trial.windows
     if windows:
-        yield CustomChart(lambda _: windows_chart(windows, subject=describe_answer(plan)))
+        yield CustomChart(partial(windows_chart, windows, subject=describe_answer(plan)), fixed=True)
     if plan.speed_front:
-        yield CustomChart(lambda _: speed_chart(plan))
+        yield CustomChart(partial(speed_chart, plan), fixed=True)
     if plan.cost_front:
-        yield CustomChart(lambda _: front_chart(plan))
+        yield CustomChart(partial(front_chart, plan), fixed=True)
     if plan.ranked:
         yield ranked_table(plan)
         yield from launch_lines(plan.ranked[0])

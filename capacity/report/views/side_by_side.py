@@ -17,12 +17,13 @@ from capacity.report.views.view import Bars, Block, Column, Rejections, Table, V
 
 if TYPE_CHECKING:
     from capacity.answers.engine_comparison import EngineComparison, EngineOnLoad
-    from capacity.answers.fit_comparison import FitComparison, FitPoint
+    from capacity.answers.fit_comparison import FitComparison
     from capacity.planning.sizing.gpu_comparison import GpuComparison
 
 LOG_AXIS_FROM = 20.0  # largest / smallest value from which the axis is logarithmic
 STEADY = (None, "stable")  # verdicts that need no remark
 ENGINE_FIGURES = ("throughput", "ttft", "tpot")
+pool_text = "{0.num_gpus} x {0.gpu}".format  # of a point: `2 x h200-sxm-141gb`
 
 
 def fit_comparison_view(answer: FitComparison) -> View:
@@ -71,7 +72,7 @@ def gpu_comparison_view(answer: GpuComparison) -> View:
     )
     columns = [
         Column("GPUs", pool_text),
-        Column("replicas", lambda point: f"{point.replicas} x TP{point.tensor_parallel_size}"),
+        Column("replicas", "{0.replicas} x TP{0.tensor_parallel_size}".format),
         Column("TTFT", "ttft_s", units.BARE_LATENCY),
         Column("TPOT", "tpot_s", units.BARE_LATENCY),
         Column("tokens/s", "output_tokens_per_s", units.BARE_RATE),
@@ -89,11 +90,6 @@ def gpu_comparison_view(answer: GpuComparison) -> View:
         ],
         notes=[*notes, *answer.notes],
     )
-
-
-def pool_text(point: LoadPoint | FitPoint) -> str:
-    """Return the number and name of the GPUs of a point: `2 x h200-sxm-141gb`."""
-    return f"{point.num_gpus} x {point.gpu}"
 
 
 def _cheapest_text(answer: GpuComparison) -> str:
