@@ -142,9 +142,9 @@ def windows_table(windows: Sequence[WindowLevels]) -> Table:
 def _arrivals_text(plan: Plan | FleetPlan) -> str:
     """Return the request rate and the limit on requests in flight as text."""
     at_most = phrase("{:,} in flight", getattr(plan, "concurrency", None))
-    if not math.isinf(plan.requests_per_s):
-        return f"{plan.requests_per_s:,.2f} requests/s" + phrase(", at most {}", at_most)
-    return at_most or "all at once"
+    if math.isinf(plan.requests_per_s):
+        return at_most or "all at once"
+    return f"{plan.requests_per_s:,.2f} requests/s{phrase(', at most {}', at_most)}"
 
 
 def search_text(plan: Plan) -> str:

@@ -116,8 +116,11 @@ def _status_text(point: LoadPoint) -> str:
 
 def _gpu_chart(answer: GpuComparison) -> Bars:
     figure = BARS[answer.order]
-    steady = {pool_text(point): figure.value_of(point) for point in answer.rows if point.steady}
-    bars = {name: to_quantity(value) for name, value in steady.items() if value is not None}
+    bars = {
+        pool_text(point): to_quantity(value)
+        for point in answer.rows
+        if point.steady and (value := figure.value_of(point)) is not None
+    }
     ends = ", to ".join(f"{name} {figure.text(bars[name])}" for name in (*list(bars)[:1], *list(bars)[-1:]))
     alt = phrase("{}, best first: {}.", figure.label, ends) or "No GPU serves this load in a steady state."
     return _figure_bars(
@@ -188,8 +191,6 @@ def _engine_chart(answer: EngineComparison, figure: Figure) -> Bars:
     texts = "; ".join(f"{engine} {figure.text(value)}" for engine, value in known.items())
     middles = [value.value for value in known.values()]
     alt = phrase("{}: {}.", figure.label, texts) or "No engine serves this load."
-    title, log = (
-        f"{figure.title} with each engine",
-        max(middles, default=0) > LOG_AXIS_FROM * min(middles, default=0) > 0,
-    )
+    title = f"{figure.title} with each engine"
+    log = max(middles, default=0) > LOG_AXIS_FROM * min(middles, default=0) > 0
     return _figure_bars(figure, known, f"engines_{figure.name}", title, "engine", alt, log)
