@@ -33,9 +33,7 @@ OBJECTIVE_FORMATS: Mapping[str, Callable[[float], str]] = {
     "carbon": "{:,.1f} g CO2/1M output tokens".format,
     "latency": "{:.2f} of the limits".format,
 }
-DRAWN_JOULES = Column(
-    "drawn J/out", lambda row: value_at(row, "drawn.joules_per_output_token.value"), Unit(2)
-)
+DRAWN_JOULES = Column("drawn J/out", "drawn.joules_per_output_token.value", Unit(2))
 
 
 def plan_blocks(plan: Plan) -> Iterator[Block]:
@@ -45,11 +43,11 @@ def plan_blocks(plan: Plan) -> Iterator[Block]:
     yield from unproved_note(plan)
     windows = () if plan.best is None else plan.best.trial.windows
     if windows:
-        yield CustomChart(lambda _: windows_chart(windows, subject=describe_answer(plan)))
+        yield CustomChart(partial(windows_chart, windows, subject=describe_answer(plan)), fixed=True)
     if plan.speed_front:
-        yield CustomChart(lambda _: speed_chart(plan))
+        yield CustomChart(partial(speed_chart, plan), fixed=True)
     if plan.cost_front:
-        yield CustomChart(lambda _: front_chart(plan))
+        yield CustomChart(partial(front_chart, plan), fixed=True)
     if plan.ranked:
         yield ranked_table(plan)
         yield from launch_lines(plan.ranked[0])
@@ -144,9 +142,9 @@ def windows_table(windows: Sequence[WindowLevels]) -> Table:
 def _arrivals_text(plan: Plan | FleetPlan) -> str:
     """Return the request rate and the limit on requests in flight as text."""
     at_most = phrase("{:,} in flight", getattr(plan, "concurrency", None))
-    if not math.isinf(plan.requests_per_s):
-        return f"{plan.requests_per_s:,.2f} requests/s" + phrase(", at most {}", at_most)
-    return at_most or "all at once"
+    if math.isinf(plan.requests_per_s):
+        return at_most or "all at once"
+    return f"{plan.requests_per_s:,.2f} requests/s{phrase(', at most {}', at_most)}"
 
 
 def search_text(plan: Plan) -> str:

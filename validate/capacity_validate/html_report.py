@@ -77,7 +77,7 @@ def _facts_html(report: ValidationReport) -> str:
 
 PERCENT, FOUR = Unit(1, 100, " %", none=""), Unit(significant=4, none="")
 SIGNED = Unit(1, 100, " %", sign="+", none="")
-TIME = Unit(none="", show=lambda number, _: (duration(number.value), ""))
+TIME = Unit(none="", text=duration)
 NUMBER = Unit(
     show=lambda number, _: (f"{number.value:{',.0f' if float(number.value).is_integer() else '.4g'}}", "")
 )

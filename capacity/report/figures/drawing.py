@@ -54,7 +54,7 @@ def draw_charts(view: View, answer: Any) -> list[Chart]:
 
 def draw_block(block: Drawing | CustomChart, answer: Any, units: Units = STANDARD) -> Chart:
     """Return the chart of a block of a view: a declared drawing, or a chart with its own drawing function."""
-    return block.draw(units) if isinstance(block, CustomChart) else draw_chart(block, answer, units)
+    return block.draw_in(units) if isinstance(block, CustomChart) else draw_chart(block, answer, units)
 
 
 def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) -> Chart:

@@ -141,7 +141,7 @@ def _bill_facts(bill: Bill) -> Iterator[Fact]:
     power = "GPU, host and cooling at full use"
     yield Fact("provisioned power", f"{bill.watts / 1e3:,.2f} kW", note=power)
     yield from drawn_facts((bill.served or bill.full).drawn)
-    grid = Unit(after=" g CO2 per kWh", show=lambda number, _: (f"{number.value:,.4g} g CO2 per kWh", ""))
+    grid = Unit(text="{:,.4g} g CO2 per kWh".format)
     carbon = Fact("carbon", bill.co2_g_per_kwh, grid, "of the electricity")
     used = Fact("utilization", bill.utilization, units.PERCENT, "served load / full load")
     yield from known_facts([carbon, used])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from capacity.base.latency_metrics import METRICS
-from capacity.report.plan import level_text
+from capacity.report.plan import level_text_path
 from capacity.report.views import units
 from capacity.report.views.rising_load import day_blocks
-from capacity.report.views.units import Path, Unit, value_at
-from capacity.report.views.view import Block, Column, Curves, Stack, Table, View
+from capacity.report.views.units import Path, Unit
+from capacity.report.views.view import Block, Curves, Stack, View, side_by_side_table
 from capacity.workload import parse_slos
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 LOADS = 80  # points of the chart of cost against load
 MAX_LOAD = 2.0  # times the load of the question
 LIMITS_SHOWN = 2.0  # times the limit, at the top of the charts of latency
-MISSING = "-"
-
 
 THREE_DIGITS = Unit(significant=3)
 USD_A_MONTH = units.dollars(0)
@@ -48,18 +45,13 @@ def _blocks(answer: DeploymentComparison) -> Iterator[Block]:
             f"{each.text(each.per_request)}"
         )
     changes = {each.second: each for each in answer.differences}
-    records = [{"side": side, "change": changes.get(side.name)} for side in answer.sides]
-    rows = [
-        (label, *(_text(value_at(each, path), unit) for each in records))
-        for label, path, unit in _rows(answer)
-    ]
-    columns = [Column(name, str(at)) for at, name in enumerate(("", *(side.name for side in answer.sides)))]
-    shown = [row for row in rows if set(row[1:]) != {MISSING}]
-    yield Table("Sides at equal load", shown, columns, name="sides_at_equal_load")
+    sides = {side.name: {"side": side, "change": changes.get(side.name)} for side in answer.sides}
+    yield side_by_side_table(
+        "Sides at equal load", _rows(answer), sides, units.WORDS, name="sides_at_equal_load"
+    )
     yield _frontier(answer)
     yield from _levels(answer)
-    if any(side.needed and side.price for side in answer.sides):
-        yield _bills(answer)
+    yield _bills(answer)
     days = {f"replicas of {side.name}": side.day for side in answer.sides if side.day is not None}
     yield from day_blocks(days) if days else ()
     yield _memory(answer)
@@ -76,7 +68,11 @@ def _rows(answer: DeploymentComparison) -> Iterator[tuple[str, Path, Unit]]:
     if answer.concurrency is not None:
         yield "requests/s served", "side.served_per_s", THREE_DIGITS
     for index, slo in enumerate(answer.slos):
-        yield f"{slo} at {answer.confidence:.0%} confidence", partial(_level, index), units.TEXT
+        yield (
+            f"{slo} at {answer.confidence:.0%} confidence",
+            level_text_path(f"side.levels.{index}"),
+            units.TEXT,
+        )
     yield "worst SLO window", "side.window.text", units.TEXT
     yield "GPUs", "side.needed.num_gpus", units.COUNT
     yield "$ an hour", "side.needed.usd_per_hour", units.dollars(2)
@@ -92,20 +88,11 @@ def _rows(answer: DeploymentComparison) -> Iterator[tuple[str, Path, Unit]]:
     yield f"break-even above, {unit}", "change.break_even_above", THREE_DIGITS
 
 
-def _level(index: int, record: Mapping[str, Any]) -> str:
-    levels = record["side"].levels
-    return level_text(levels[index]) if levels else ""
-
-
 def _usd_per_1000(record: Mapping[str, Any]) -> float | None:
     side: ComparedSide = record["side"]
     if not (side.needed and side.price and side.costed_per_s):
         return None
     return 1000 * float(side.usd_per_request_at(side.costed_per_s))
-
-
-def _text(value: object, unit: Unit) -> str:
-    return unit.text_with_interval(value) if value else MISSING
 
 
 def _series(side: ComparedSide) -> str:

@@ -21,7 +21,7 @@ STATISTICS = (
     "p99",
 )  # prefixes of the replicated metrics that are shown
 SIGNIFICANCE = ("significant", " (not significant)")  # field, and the mark if it is false
-HALF_WIDTH = Unit(show=lambda number, _: (f"± {number.value:,.2f}", ""))
+HALF_WIDTH = Unit(text="± {:,.2f}".format)
 
 
 def diff_view(answer: Diff, first: str = "A", second: str = "B") -> View:

@@ -86,8 +86,8 @@ def published_view(runs: Sequence[PublishedRun]) -> View:
     blocks: list[CustomChart | Table] = []
     for title, metric in METRICS.items():
         sources = {"all sources": runs, **group_by(runs, "source")}
-        rows = [metric_errors(name, own, metric) for name, own in sources.items()]
-        known = sorted((row for row in rows if row is not None), key=attrgetter("runs"), reverse=True)
+        rows = (metric_errors(name, own, metric) for name, own in sources.items())
+        known = sorted(filter(None, rows), key=attrgetter("runs"), reverse=True)
         blocks += [
             CustomChart(partial(_parity_chart, runs, title)),
             Table(f"{title} by source", known, columns),

@@ -1,6 +1,7 @@
 """The view of `fleet`: pools to rent, cost by length threshold, SLO headroom, spare replicas, and one day by hour."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from capacity.base.money import money_text
 from capacity.planning.fleets.fleet_records import FleetDay, FleetPlan, FleetPool, FleetProof, Layout, best_of
@@ -140,7 +141,7 @@ def _windows_blocks(plan: FleetPlan, proof: FleetProof, detail: bool) -> Iterato
     if proof.window is None or not windows:
         return
     yield f"worst window: {proof.window.text}"
-    yield CustomChart(lambda _: windows_chart(windows, subject=describe_answer(plan)))
+    yield CustomChart(partial(windows_chart, windows, subject=describe_answer(plan)), fixed=True)
     if not detail:
         yield "--detail shows the levels of every window"
         return

@@ -1,11 +1,12 @@
 """The view of `frontier`: each deployment's best point within a TPOT limit, or all points with Pareto marks."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from capacity.answers.frontier import Frontier
 from capacity.report.figures.frontiers import MARK, best_points, frontier_chart, frontier_points, points_table
 from capacity.report.views import units
-from capacity.report.views.view import Block, CustomChart, Fact, Rejections, View
+from capacity.report.views.view import Block, CustomChart, Fact, Rejections, View, known_facts
 
 TPOT_S = 0.025
 FRONT_LEGEND = f"{MARK} Pareto-optimal: no other point has more tokens/s both per user and per GPU"
@@ -23,7 +24,7 @@ def frontier_facts(answer: Frontier, tpot_s: float) -> list[Fact]:
         Fact("Best: per user", best[0].tokens_per_s_of_a_user, units.RATE),
         Fact("Best: $ per 1M", point.usd_per_million_output_tokens, units.USD),
     )
-    return [fact for fact in facts if fact.value is not None]
+    return known_facts(facts)
 
 
 def frontier_view(answer: Frontier, tpot_s: float = TPOT_S, *, every: bool = False) -> View:
@@ -33,7 +34,8 @@ def frontier_view(answer: Frontier, tpot_s: float = TPOT_S, *, every: bool = Fal
         "deployment on the fewest GPUs that fit the model, or on the requested number"
     )
     notes = {p.price_note for line in answer.lines for p in line.points if p.price_note is not None}
-    blocks = [CustomChart(lambda _: frontier_chart(answer)), *frontier_tables(answer, tpot_s, every=every)]
+    chart = CustomChart(partial(frontier_chart, answer), fixed=True)
+    blocks = [chart, *frontier_tables(answer, tpot_s, every=every)]
     return View(title, blocks, notes=[*sorted(notes), *answer.notes])
 
 

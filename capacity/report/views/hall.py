@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from capacity.planning.halls.hall_options import HallModel, HallOption, HallPlan
 from capacity.report.display import join_phrases, money_phrase, phrase
-from capacity.report.views.units import COUNT, TEXT, USD_2, Unit
+from capacity.report.views.units import COUNT, TEXT, USD_2, Unit, mark_if
 from capacity.report.views.view import Block, Column, Table, View
 
 MEGAWATTS = Unit(3, 1e-6)
@@ -80,7 +80,7 @@ MODEL_COLUMNS = (
     Column("kg CO2/h", "co2_g_per_hour", Unit(1, 1e-3), optional=True),
 )
 OPTION_COLUMNS = (
-    Column("each replica", lambda each: f"{engine_text(each)}{' *' * each.chosen}"),
+    Column("each replica", mark_if(engine_text, "chosen", " *")),
     CAP,
     Column("GPUs", "num_gpus", COUNT),
     Column("MW", lambda each: None if each.bound else each.provisioned_watts, MEGAWATTS),

@@ -47,9 +47,9 @@ def kv_facts(answer: KvAnswer, context: int, batch: int) -> list[Fact]:
         Fact("Attention is half from", half, NUM_TOKENS, f"half of a decode step with batch {batch}"),
         *known_facts([Fact("Step time", whole.step_s, units.LATENCY, f"{batch} such requests")]),
     ]
-    if tried := [each for each in (whole, *kept) if each.tokens_per_s is not None][1:]:
+    if tried := [each for each in kept if each.tokens_per_s is not None]:
         best = max((whole, *tried), key=lambda each: each.tokens_per_s or 0.0)
-        note = f"{best.method}, not lossless; {whole.tokens_per_s:,.0f} with {whole.title}"
+        note = f"{best.method}, not lossless{phrase('; {:,.0f} with {}', whole.tokens_per_s, whole.title)}"
         facts.append(Fact("KV eviction", best.tokens_per_s, TOKENS_PER_S, note))
     return facts
 

@@ -80,6 +80,6 @@ def _cell_values(unit: Unit, value: Any, units: Units) -> Iterator[tuple[str, ob
         if end is not None and unit.significant:
             yield name, round_like(end, digits=unit.significant)
         elif end is not None:
-            digits = 3 if unit.show or unit.symbol else unit.digits_for(units)
+            digits = 3 if unit.show or unit.text or unit.symbol else unit.digits_for(units)
             short = number.low is not None or abs(end) < 10.0 ** (2 - digits)
             yield name, round_like(end, number) if short else round(end, digits) if digits else round(end)

@@ -1,6 +1,6 @@
 """The views of `estimate` and `explain` for one load: prediction, its components, and effect of faster hardware."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -91,11 +91,10 @@ def _estimate_blocks(answer: Estimate) -> Iterator[Block]:
 def estimate_charts(answer: Estimate, phase: Phase = "decode") -> Iterator[Drawing | CustomChart]:
     """Return the charts of an estimate: one step by operator, the components of TTFT, and the roofline."""
     shown: Phase = phase if getattr(answer.breakdown, phase) else "prefill"
-    yield CustomChart(lambda reader: step_chart(answer, shown, reader))
-    if answer.ttft_parts_s is not None:
-        yield _ttft_chart(answer, answer.ttft_parts_s)
+    yield CustomChart(partial(step_chart, answer, shown))
+    yield _ttft_chart(answer)
     if has_profile(answer.gpu.name):  # the roof comes from the profile
-        yield CustomChart(lambda _: roofline_chart(answer))
+        yield CustomChart(partial(roofline_chart, answer), fixed=True)
 
 
 def _step_blocks(answer: Estimate) -> Iterator[Block]:
@@ -195,7 +194,8 @@ def _cost_facts(answer: Estimate, offers: tuple[float, float] | None, cost: Cost
     ]
 
 
-def _ttft_chart(answer: Estimate, parts: Mapping[str, float]) -> Stack:
+def _ttft_chart(answer: Estimate) -> Stack:
+    parts = answer.ttft_parts_s or {}
     whole = STANDARD.time_text(sum(parts.values()), answer.ttft_s)
     return Stack(
         name="ttft",

@@ -17,6 +17,7 @@ from capacity.report.display import (
     count_noun,
     join_phrases,
     join_words,
+    money_phrase,
     number_text,
     phrase,
     price_text,
@@ -57,7 +58,7 @@ from capacity.simulator.verdict import UNSETTLED
 NOTABLE_DIFFERENCE = 0.005  # smallest relative difference of rates worth a note
 MIN_BOTTLENECK_SHARE = 5e-4  # of busy time: bottlenecks below it are left out unless they dominate a step
 HIT_RATE = Unit(1, 100, "%", none="off")
-USD_PER_HOUR = Unit(show=lambda number, _: (f"{money_text(number.value)}/h", ""))
+USD_PER_HOUR = Unit(text=partial(money_phrase, "{}/h"))
 FIRST_LATENCIES = ("Mean TTFT", "p95 TTFT", "Mean TPOT", "p95 TPOT")
 REQUEST_GROUPS = {"all": "mean_ms", "slowest 5 %": "slowest_mean_ms"}
 BOUND_FIELDS = {
@@ -288,7 +289,7 @@ def run_charts(
     for metric in metrics:
         yield CustomChart(partial(latency_chart, runs, metric, limit_s=limits_s.get(metric)))
     if any(answer.run.series for answer in runs.values()):
-        yield CustomChart(lambda _: state_chart(runs))
+        yield CustomChart(partial(state_chart, runs), fixed=True)
     yield _time_parts_chart(runs)
     yield _bounds_chart(runs)
 

@@ -115,7 +115,7 @@ def curve_view(answer: Curve) -> View:
 
 def _curve_blocks(answer: Curve) -> Iterator[Block]:
     columns = [
-        Column("offered/s", lambda point: _rate_text(answer, point), units.TEXT),
+        Column("offered/s", partial(_rate_text, answer), units.TEXT),
         Column("completed/s", "requests_per_s", Unit(significant=3)),
         Column("out tok/s", "output_tokens_per_s", units.COUNT),
         Column("mean E2E, s", "mean_e2e_s", units.SECONDS),
@@ -219,7 +219,7 @@ def day_blocks(days: Mapping[str, Day]) -> Iterator[Block]:
         *replicas,
     ]
     yield Table("Replicas by the hour", first.hours, columns, numbered=True)
-    data = {name: {hour.hour: hour.replicas for hour in day.hours} for name, day in days.items()}
+    data = units.read_curves(days.items(), "0", "1.hours", x="hour", y="replicas")
     texts = [day_text(day) for day in days.values()]
     if len(days) > 1:
         texts = [f"{name}: {text}" for name, text in zip(days, texts, strict=True)]

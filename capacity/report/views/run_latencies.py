@@ -1,6 +1,7 @@
 """Latencies of a simulated run with intervals and time breakdown, and the service levels that the run meets."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 from capacity.answers.records import Quantity, Simulation
 from capacity.base.latency_metrics import METRICS, REQUEST_METRICS
@@ -46,14 +47,13 @@ def latency_text(answer: Simulation, name: str, value_ms: float | None) -> str:
     return number_text(value_ms, places[min(places)] if places else None)
 
 
-def predicted_facts(predicted_ms: Mapping[str, Quantity], labels: Iterable[str]) -> list[Fact]:
+def predicted_facts(predicted_ms: Mapping[str, Quantity], labels: Iterable[str]) -> Iterator[Fact]:
     """Return predicted latencies with their intervals as facts; a label is `Mean TTFT`, or a percentile: `p95 TPOT`."""
     keys = {metric.label: key for key, metric in METRICS.items()}
-    words = {label: label.lower().split(" ")[0] + f"_{keys[label.split(' ')[1]]}_ms" for label in labels}
-    known = {label: predicted_ms.get(name) for label, name in words.items()}
-    return [
-        Fact(label, each and each.scale(1e-3), units.LATENCY, first=label) for label, each in known.items()
-    ]
+    for label in labels:
+        statistic, _, metric = label.partition(" ")
+        known = predicted_ms.get(f"{statistic.lower()}_{keys[metric]}_ms")
+        yield Fact(label, known and known.scale(1e-3), units.LATENCY, first=label)
 
 
 def mean_intervals(known: Mapping[str, Quantity], what: str) -> Iterator[str]:
@@ -93,7 +93,7 @@ def priority_table(answer: Simulation) -> Table:
 
 def time_parts_table(answer: Simulation) -> Table:
     """Return a table of the components of mean latency, for all requests and for the slowest 5 %."""
-    unit = Unit(show=lambda number, _: (number_text(number.value, answer.mean_ttft_ms), ""))
+    unit = Unit(text=partial(number_text, like=answer.mean_ttft_ms))
     parts = answer.time_parts or {}
     groups = {"all requests": parts.get("mean_ms", {}), "slowest 5 %": parts.get("slowest_mean_ms", {})}
     names = [name for name in groups["all requests"] if any(part[name] for part in groups.values())]

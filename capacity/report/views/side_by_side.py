@@ -17,12 +17,13 @@ from capacity.report.views.view import Bars, Block, Column, Rejections, Table, V
 
 if TYPE_CHECKING:
     from capacity.answers.engine_comparison import EngineComparison, EngineOnLoad
-    from capacity.answers.fit_comparison import FitComparison, FitPoint
+    from capacity.answers.fit_comparison import FitComparison
     from capacity.planning.sizing.gpu_comparison import GpuComparison
 
 LOG_AXIS_FROM = 20.0  # largest / smallest value from which the axis is logarithmic
 STEADY = (None, "stable")  # verdicts that need no remark
 ENGINE_FIGURES = ("throughput", "ttft", "tpot")
+pool_text = "{0.num_gpus} x {0.gpu}".format  # of a point: `2 x h200-sxm-141gb`
 
 
 def fit_comparison_view(answer: FitComparison) -> View:
@@ -71,7 +72,7 @@ def gpu_comparison_view(answer: GpuComparison) -> View:
     )
     columns = [
         Column("GPUs", pool_text),
-        Column("replicas", lambda point: f"{point.replicas} x TP{point.tensor_parallel_size}"),
+        Column("replicas", "{0.replicas} x TP{0.tensor_parallel_size}".format),
         Column("TTFT", "ttft_s", units.BARE_LATENCY),
         Column("TPOT", "tpot_s", units.BARE_LATENCY),
         Column("tokens/s", "output_tokens_per_s", units.BARE_RATE),
@@ -89,11 +90,6 @@ def gpu_comparison_view(answer: GpuComparison) -> View:
         ],
         notes=[*notes, *answer.notes],
     )
-
-
-def pool_text(point: LoadPoint | FitPoint) -> str:
-    """Return the number and name of the GPUs of a point: `2 x h200-sxm-141gb`."""
-    return f"{point.num_gpus} x {point.gpu}"
 
 
 def _cheapest_text(answer: GpuComparison) -> str:
@@ -120,8 +116,11 @@ def _status_text(point: LoadPoint) -> str:
 
 def _gpu_chart(answer: GpuComparison) -> Bars:
     figure = BARS[answer.order]
-    steady = {pool_text(point): figure.value_of(point) for point in answer.rows if point.steady}
-    bars = {name: to_quantity(value) for name, value in steady.items() if value is not None}
+    bars = {
+        pool_text(point): to_quantity(value)
+        for point in answer.rows
+        if point.steady and (value := figure.value_of(point)) is not None
+    }
     ends = ", to ".join(f"{name} {figure.text(bars[name])}" for name in (*list(bars)[:1], *list(bars)[-1:]))
     alt = phrase("{}, best first: {}.", figure.label, ends) or "No GPU serves this load in a steady state."
     return _figure_bars(
@@ -192,8 +191,6 @@ def _engine_chart(answer: EngineComparison, figure: Figure) -> Bars:
     texts = "; ".join(f"{engine} {figure.text(value)}" for engine, value in known.items())
     middles = [value.value for value in known.values()]
     alt = phrase("{}: {}.", figure.label, texts) or "No engine serves this load."
-    title, log = (
-        f"{figure.title} with each engine",
-        max(middles, default=0) > LOG_AXIS_FROM * min(middles, default=0) > 0,
-    )
+    title = f"{figure.title} with each engine"
+    log = max(middles, default=0) > LOG_AXIS_FROM * min(middles, default=0) > 0
     return _figure_bars(figure, known, f"engines_{figure.name}", title, "engine", alt, log)

@@ -128,7 +128,7 @@ def acceptance_chart(grid: Mapping[int, Sequence[tuple[float, SpeculationRow]]])
         name="speedup_by_acceptance",
         title="Speed-up by acceptance and draft length",
         alt=join_words(phrases) + ".",
-        data={f"k = {k}": {share: row.speedup for share, row in points} for k, points in grid.items()},
+        data=units.read_curves(grid.items(), "k = {0[0]}".format, "1", x="0", y="1.speedup"),
         labels="acceptance of each drafted token",
         axis="times as fast",
         shares=True,

@@ -6,7 +6,7 @@ from capacity.planning.variations.stack import Stack
 from capacity.planning.variations.technique_stack import Factors, StackStep
 from capacity.report.views import units
 from capacity.report.views.layout import table_records
-from capacity.report.views.units import Unit, name_units, value_at
+from capacity.report.views.units import Unit, mark_if, name_units, value_at
 from capacity.report.views.view import Bars, Block, Column, Fact, Table, View, Waterfall, busiest_window_text
 
 NO_INTERVAL_NOTE = (
@@ -26,7 +26,7 @@ def factor_text(factor: float) -> str:
     return f"{factor:,.0f}x" if factor >= 100 else f"{factor:.1f}x" if factor >= 10 else f"{factor:.2f}x"
 
 
-FACTOR = Unit(show=lambda number, _: (factor_text(number.value), ""))
+FACTOR = Unit(text=factor_text)
 
 
 def charted_figures(answer: Stack) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ def _tables(answer: Stack) -> Iterator[Table]:
         "Each row adds one technique, on the same requests (90 % intervals)",
         [naive, *answer.taken],
         [
-            Column("", lambda step: step_title(step) + " (overloaded)" * step.figures.overloaded),
+            Column("", mark_if(step_title, "figures.overloaded", " (overloaded)")),
             Column("tokens/s", "figures.output_tokens_per_s", units.TIMES),
             Column("TTFT", "figures.ttft_s", units.LATENCY),
             Column("TPOT, {time}", "figures.tpot_s", units.MS),

@@ -27,16 +27,15 @@ def value_at(record: Any, path: Path) -> Any:
     """Return the value at a path in a record; None if a value on the path is None, or a list has no such index."""
     if not isinstance(path, str):
         return path(record)
-    for name in path.split(".") if path else ():
+    for name in filter(None, path.split(".")):
         if record is None:
             return None
-        key = int(name) if name.isdigit() else name
         if isinstance(record, Mapping):
-            record = record.get(key)
-        elif key is name:
-            record = getattr(record, name)
+            record = record.get(int(name) if name.isdigit() else name)
+        elif name.isdigit():
+            record = next(iter(record[int(name) :]), None)
         else:
-            record = next(iter(record[key:]), None)
+            record = getattr(record, name)
     return record
 
 
@@ -52,6 +51,21 @@ def read_series(
     return {
         name: {value_at(record, label): value_at(record, path) for record in records}
         for name, path in paths.items()
+    }
+
+
+def read_curves(
+    sides: Iterable[Any], name: Path, records: Path, *, x: Path, y: Path
+) -> dict[Any, dict[Any, Any]]:
+    """Return the data of a chart with a curve for each side: a dict from the side's `name` to the values `y` by `x` of
+    its `records`; points without a value are left out."""
+    return {
+        value_at(side, name): {
+            value_at(record, x): value
+            for record in value_at(side, records)
+            if (value := value_at(record, y)) is not None
+        }
+        for side in sides
     }
 
 
@@ -73,7 +87,12 @@ def join_names(path: str, none: str = "", separator: str = ", ") -> Callable[[An
     return lambda record: separator.join(value_at(record, path)) or none
 
 
-def mark_unless(path: Path, flag: str, mark: str) -> Callable[[Any], str]:
+def mark_if(path: Path, flag: Path, mark: str) -> Callable[[Any], str]:
+    """Return a function that returns the text at `path`, followed by `mark` if the value at `flag` is true."""
+    return lambda record: value_at(record, path) + mark * bool(value_at(record, flag))
+
+
+def mark_unless(path: Path, flag: Path, mark: str) -> Callable[[Any], str]:
     """Return a function that returns the text at `path`, followed by `mark` if the value at `flag` is false."""
     return lambda record: value_at(record, path) + mark * (not value_at(record, flag))
 
@@ -82,10 +101,11 @@ def mark_unless(path: Path, flag: str, mark: str) -> Callable[[Any], str]:
 class Unit:
     """Display format of a number: the number times `scale`, with `digits` decimals and the suffix `after`.
 
-    `left`: left-aligned. `show`: a function that returns number and interval as texts instead. `follows`: `time`,
-    `memory` or `money` if the reader chooses the unit. A heading then contains `{time}`, `{memory}` or `$`, and
-    `digits` applies to ms and GiB. `symbol`: the currency's symbol precedes the number. `significant`: number of
-    significant digits. `bare`: the interval limits the digits but is not shown. `fixed`: no interval limits the digits.
+    `left`: left-aligned. `text`: a function that returns the number as text instead, without interval. `show`: a
+    function that returns number and interval as texts instead. `follows`: `time`, `memory` or `money` if the reader
+    chooses the unit. A heading then contains `{time}`, `{memory}` or `$`, and `digits` applies to ms and GiB.
+    `symbol`: the currency's symbol precedes the number. `significant`: number of significant digits. `bare`: the
+    interval limits the digits but is not shown. `fixed`: no interval limits the digits.
     """
 
     digits: int = 0
@@ -99,6 +119,7 @@ class Unit:
     significant: int = 0
     follows: str = ""
     symbol: bool = False
+    text: Callable[[float], str] | None = None
     show: Callable[[Quantity, Units], tuple[str, str]] | None = None
 
     def texts(self, value: Any, units: Units = STANDARD) -> tuple[str, str]:
@@ -108,6 +129,8 @@ class Unit:
         if not isinstance(value, (int, float, Quantity)):
             return self.none if value is None else str(value), ""
         number = value if isinstance(value, Quantity) else Quantity(value=value)
+        if self.text:
+            return self.text(number.value), ""
         if self.show:
             text, within = self.show(number, units)
         else:
@@ -177,7 +200,7 @@ def name_units(heading: str, units: Units = STANDARD) -> str:
 COUNT = Unit()
 TIMES = Unit(2)
 WORDS, TEXT = Unit(left=True), Unit()
-TOKENS = Unit(none="no limit", show=lambda number, _: (token_count_text(int(number.value)), ""))
+TOKENS = Unit(none="no limit", text=token_count_text)
 MS, MS_1, MS_0 = (Unit(digits, follows="time") for digits in (2, 1, 0))
 GIB = Unit(2, follows="memory")
 NUM_TOKENS = Unit(after=" tokens")

@@ -104,16 +104,13 @@ def side_by_side_table(
     name: str = "",
 ) -> Table:
     """Return a table with a column for each side, and for each metric (label, path, unit) that a side has, a row."""
-    values = [
-        (label, metric, [value_at(side, path) for side in sides.values()]) for label, path, metric in rows
-    ]
     lines = [
-        (label, *(metric.texts(each)[0] for each in found))
-        for label, metric, found in values
-        if any(each is not None for each in found)
+        (label, *(metric.text_with_interval(value_at(side, path)) for side in sides.values()))
+        for label, path, metric in rows
     ]
     columns = (Column(side, str(place), unit) for place, side in enumerate(sides, start=1))
-    return Table(title, lines, [Column("", "0"), *columns], name)
+    shown = [line for line in lines if set(line[1:]) != {"-"}]
+    return Table(title, shown, [Column("", "0"), *columns], name)
 
 
 class Rejections(NamedTuple):
@@ -184,9 +181,14 @@ class Curves(Drawing):
 
 
 class CustomChart(NamedTuple):
-    """A chart drawn by a function that takes the reader's units."""
+    """A chart drawn by a function that takes the reader's units; with `fixed`, the function takes no units."""
 
-    draw: "Callable[[Units], Chart]"
+    draw: "Callable[..., Chart]"
+    fixed: bool = False
+
+    def draw_in(self, units: Units) -> "Chart":
+        """Return the chart in the reader's units."""
+        return self.draw() if self.fixed else self.draw(units)
 
 
 Block = str | Facts | Table | Rejections | Drawing | CustomChart

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import capacity
 from capacity.report.tables import render as render_answer
+from capacity.report.views.kv import kv_facts
 
 
 def test_what_was_not_asked_for_has_no_table() -> None:
@@ -22,3 +23,10 @@ def test_a_gpu_that_holds_nothing_says_why() -> None:
     )
     assert "none" in shown
     assert "deepseek-v3 on l4-24gb: " in shown
+
+
+def test_an_evicted_cache_that_alone_fits_has_a_speed() -> None:
+    answer = capacity.kv("llama-3.1-8b", gpus="h100", contexts=(2**20,), eviction="all")
+    fact = kv_facts(answer, 2**20, 8)[-1]
+    assert fact.label == "KV eviction"
+    assert fact.note.endswith(", not lossless")  # without a speed of the full cache to compare with
