@@ -46,6 +46,10 @@ def _blind_row(row: Mapping[str, str]) -> dict[str, str]:
     if roles:
         replicas = int(roles["prefill"]) + int(roles["decode"])
         settings += [f"replicas={replicas}", f"prefill_replicas={roles['prefill']}"]
+    if row["engine"].startswith(
+        "tensorrt-llm"
+    ):  # llm_options.yml of TensorRT-LLM's performance overview, 0.20 to 1.2
+        settings.append("cudagraph_padding=true")
     offline = row["load"] == "offline"
     return {
         "source": row["set"],

@@ -134,6 +134,7 @@ def server_of(
             async_scheduling=launch.get("async_scheduling"),
             enforce_eager=launch.get("enforce_eager", False),
             max_cudagraph_capture_size=_number(launch.get("max_cudagraph_capture_size"), concurrency),
+            cudagraph_padding=launch.get("cudagraph_padding"),
             scheduler_recv_interval=launch.get("scheduler_recv_interval", 1),
             api_server_count=launch.get("api_server_count", 1),
         ),

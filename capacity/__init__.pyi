@@ -223,6 +223,7 @@ class _Pool(TypedDict, total=False):
     enforce_eager: bool
     language_model_only: bool
     max_cudagraph_capture_size: int | str | None
+    cudagraph_padding: bool | None
     long_prefill_token_threshold: int | str
     scheduling_policy: Any
     watermark: float | str
@@ -324,6 +325,7 @@ class _Search(TypedDict, total=False):
     enforce_eager: bool
     language_model_only: bool
     max_cudagraph_capture_size: int | str | None
+    cudagraph_padding: bool | None
     long_prefill_token_threshold: int | str
     scheduling_policy: Any
     watermark: float | str

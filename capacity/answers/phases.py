@@ -188,10 +188,17 @@ def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths)
 
 
 def _eager_notes(resolved: ResolvedPool, requests: int, lengths: RequestLengths) -> tuple[str, ...]:
-    """Return a note if this many requests exceed the largest CUDA graph and this makes decode clearly slower."""
+    """Return a note if this many requests run without a CUDA graph: none has their size, or decode is much slower."""
     steps, rows = resolved.step_model, math.ceil(requests / resolved.pool.data_parallel_size)
     most = steps.largest_graph
-    if most is None or rows <= most or resolved.pool.speculator is not None or lengths.output_len < 2:
+    if most is None or resolved.pool.speculator is not None or lengths.output_len < 2:
+        return ()
+    if rows <= most and steps.graph_rows(rows) is None:
+        return (
+            f"No CUDA graph has {rows} requests, and batches are not padded, so decode steps are launched kernel by "
+            f"kernel. Set --cudagraph-padding, or --max-cudagraph-capture-size {rows}.",
+        )
+    if rows <= most:
         return ()
     within, beyond = (steps.step_seconds(decode_shape(n, lengths.input_len)) for n in (most, most + 1))
     if beyond < EAGER_NOTE_RATIO * within:

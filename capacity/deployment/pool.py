@@ -58,6 +58,7 @@ class Pool(FlagSpec):
     enforce_eager: bool = False
     language_model_only: bool = False
     max_cudagraph_capture_size: int | None = None
+    cudagraph_padding: bool | None = None
     long_prefill_token_threshold: int = 0
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     watermark: float = 0.0

@@ -146,6 +146,7 @@ def graph_bytes(settings: PoolSettings) -> float:
         settings.profile.architecture,
         model_type=settings.model.model_type,
         most=pool.max_cudagraph_capture_size,
+        padding=pool.cudagraph_padding,
     )
     if pool.enforce_eager or not sizes:
         return 0.0

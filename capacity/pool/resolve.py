@@ -176,6 +176,7 @@ class ResolvedPool(PoolSettings):
             self.pool,
             data_parallel_size=self.lockstep_ranks,
             max_graph_rows=self.pool.max_cudagraph_capture_size,
+            graph_padding=self.pool.cudagraph_padding,
             host_weight_share=host_weight_share(self),
             gpu_layers=self.pool.n_gpu_layers,
             max_loras=self.pool.max_loras or 0,
@@ -271,7 +272,8 @@ DRAFT_MODEL_FIELDS = (
         "kv_cache_memory_bytes",
     ),
     *("block_size", "max_num_seqs", "max_num_batched_tokens", "max_num_scheduled_tokens", "use_cache"),
-    *("enable_chunked_prefill", "enforce_eager", "max_cudagraph_capture_size", "structured_output"),
+    *("enable_chunked_prefill", "enforce_eager", "max_cudagraph_capture_size", "cudagraph_padding"),
+    "structured_output",
     "num_gpu_blocks_override",
 )
 """Pool settings that also apply to the draft model; a new setting applies to it only if it is added here."""

@@ -200,9 +200,11 @@ def step_data(step_times: object) -> StepData | None:
     return None if own is None else cast("StepData | None", own(step_times))
 
 
-def graph_rows(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a table of CUDA graph sizes: entry r is the number of rows of the graph that a step of r rows replays."""
-    return tuple(sizes[bisect.bisect_left(sizes, rows)] for rows in range(sizes[-1] + 1)) if sizes else ()
+def graph_rows(sizes: tuple[int, ...], *, padding: bool = True) -> tuple[int, ...]:
+    """Return a table of CUDA graph sizes: entry r is the number of rows of the graph that a step of r rows replays, or
+    -1 if the step runs eagerly."""
+    padded = [sizes[bisect.bisect_left(sizes, rows)] for rows in range(sizes[-1] + 1)] if sizes else []
+    return tuple(size if padding or size == rows else -1 for rows, size in enumerate(padded))
 
 
 def operators_data(operators: Iterable[Operator], rows: RowCount | None) -> Forms | None:

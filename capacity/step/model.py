@@ -151,7 +151,12 @@ class StepModel:
         sizes = self._graph_sizes
         if not sizes or rows > sizes[-1] or (shape[1] and not self.host.graphs_for_prefill):
             return None
-        return sizes[bisect.bisect_left(sizes, rows)]
+        size = sizes[bisect.bisect_left(sizes, rows)]
+        return size if self.host.graph_padding or size == rows else None
+
+    def graph_rows(self, rows: int) -> int | None:
+        """Return the rows of the CUDA graph that a decode step of `rows` rows replays, or None if it runs eagerly."""
+        return self._graph_rows(StepShape(decode_sequences=rows), rows)
 
     @property
     def largest_graph(self) -> int | None:
@@ -266,7 +271,7 @@ class StepModel:
             return None
         return ModelData(
             host=self.host,
-            graph_rows=graph_rows(tuple(self._graph_sizes)),
+            graph_rows=graph_rows(tuple(self._graph_sizes), padding=self.host.graph_padding),
             ranks=self.ranks,
             has_shared=bool(own.shared),
             context_operators=by_context,

@@ -64,6 +64,7 @@ class HostTime:
     eager_s: float = 0.0
     waiting_s: float = 0.0
     graph_sizes: tuple[int, ...] = ()
+    graph_padding: bool = True
     graphs_for_prefill: bool = True
     serial_s: float = 0.0
     serial_per_sequence_s: float = 0.0
@@ -92,6 +93,7 @@ class StepSetting:
     enable_expert_parallel: bool = False
     enforce_eager: bool = False
     max_graph_rows: int | None = None  # None: the engine's default
+    graph_padding: bool | None = None  # None: the engine's default
     max_num_seqs: int | None = None
     draft_rows: int = 0  # draft tokens per sequence; engines capture CUDA graphs for them too
     async_scheduling: bool | None = None
@@ -236,6 +238,7 @@ class StepSetting:
             model_type=self.model.model_type,
             draft_tokens=self.draft_rows,
             most=self.max_graph_rows,
+            padding=self.graph_padding,
         )
         largest_graph = limits.largest_graph(self.tensor_parallel_size)
         if largest_graph is not None and self.max_graph_rows is None:
@@ -252,7 +255,8 @@ class StepSetting:
             eager_s=launch_seconds(self, engine.kernel_launch_s) - waiting_s,
             waiting_s=waiting_s,
             graph_sizes=sizes,
-            graphs_for_prefill=engine.mixes_prefill_with_decode,
+            graph_padding=engine.graph_padding if self.graph_padding is None else self.graph_padding,
+            graphs_for_prefill=engine.mixes_prefill_with_decode and engine.graphs_for_prompts,
             serial_s=engine.host_serial_s,
             serial_per_sequence_s=engine.host_serial_per_sequence_s,
         )

@@ -78,3 +78,15 @@ def test_graphs_up_to_a_size_of_the_users_own() -> None:
     assert launch["larger"] == 0
     few = resolve("llama-3.1-8b", Pool(gpu="h100", engine="vllm", max_cudagraph_capture_size=8)).step_model
     assert few.step_seconds(decode_shape(16, 1000)) > 1.2 * usual.step_seconds(decode_shape(16, 1000))
+
+
+def test_batch_without_a_graph_of_its_size_runs_eagerly_unless_it_is_padded() -> None:
+    """TensorRT-LLM's default has graphs of 1 to 32, 64 and 128 requests and pads no batch."""
+    default, padded = (
+        resolve("llama-3.1-8b", Pool(gpu="h100", engine="tensorrt-llm", cudagraph_padding=padding)).step_model
+        for padding in (None, True)
+    )
+    assert [default.graph_rows(batch) for batch in (32, 33, 64, 100, 128)] == [32, None, 64, None, 128]
+    assert [padded.graph_rows(batch) for batch in (32, 33, 64, 100, 128)] == [32, 40, 64, 104, 128]
+    assert default.step_seconds(decode_shape(33, 1000)) > 1.1 * padded.step_seconds(decode_shape(33, 1000))
+    assert default.step_seconds(decode_shape(64, 1000)) == padded.step_seconds(decode_shape(64, 1000))

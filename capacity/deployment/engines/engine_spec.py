@@ -168,6 +168,10 @@ class EngineSpec(Spec):
     model runs with its largest image, and the engine reserves that memory. `graph_bytes_*`: memory of CUDA graphs, for
     a model of `graph_reference_layers` (None: for any model). `graphs_count_drafts`: the largest graph counts draft
     tokens. `graphs_fit_decodes`: the sizes include decode batches (multiples of 1 + draft tokens, and of max_num_seqs).
+    `graph_padding`: a batch without a graph of its size is padded to the next size by default; otherwise it runs
+    eagerly. `unpadded_graph_sizes`: sizes without padding, up to where they double (empty: every size).
+    `graph_doubling_from`: above this size, the next sizes are powers of two, with padding or without.
+    `graphs_for_prompts`: steps with prompts replay graphs too.
     `large_graph_reserve`: with DP attention and graphs of batch sizes above 300, SGLang's default static fraction
     reserves 1.5 times as much memory for graphs. `prefill_graph_reserve`: this fraction also reserves memory for the
     graphs of prefill steps. `draft_reserve_bytes`: memory that it also reserves for drafts, by kind of drafter as
@@ -259,6 +263,10 @@ class EngineSpec(Spec):
     graph_fine_step: Count
     graph_coarse_from: Count
     graph_coarse_step: Count
+    graph_doubling_from: Count | None = None
+    graph_padding: bool = True
+    unpadded_graph_sizes: tuple[Count, ...] = ()
+    graphs_for_prompts: bool = True
     graphs_count_drafts: bool = True
     graphs_fit_decodes: Literal["never", "drafting", "always"] = "never"
 
@@ -351,14 +359,16 @@ class EngineSpec(Spec):
         model_type: str = "",
         draft_tokens: int = 0,
         most: int | None = None,
+        padding: bool | None = None,
     ) -> tuple[int, ...]:
-        """Return the batch sizes of captured CUDA graphs; a decode batch is padded to the next size.
+        """Return the batch sizes of captured CUDA graphs, with padding to the next size or without (None: the default).
 
         The sizes are `graph_smallest`, then fine steps, then coarse ones. The largest is the smaller of
         graph_batch_factor x max_num_seqs x (1 + draft tokens) and the architecture's limit. `most` (None: the engine's
         maximum for `model_type`, if any) replaces this largest size. Larger steps run eagerly. Engines whose limit is
         max_num_seqs (SGLang, TensorRT-LLM) also capture max_num_seqs. Source: vLLM 0.8.5 to 0.33 config/vllm.py;
-        SGLang 0.5 cuda_graph_runner.py.
+        SGLang 0.5 cuda_graph_runner.py; TensorRT-LLM 1.0 to 1.2 llmapi/llm_args.py (CudaGraphConfig) and
+        _torch/pyexecutor/model_engine.py (_filter_cuda_graph_batch_sizes).
         """
         if not self.cuda_graphs:
             return ()
@@ -371,6 +381,8 @@ class EngineSpec(Spec):
         most = self.graph_max_batch_of_models.get(model_type) if most is None else most
         if most is not None:
             largest = most
+        if not (self.graph_padding if padding is None else padding):
+            return self._unpadded_sizes(largest, rows, exact=most is not None)
         sizes = self._stepped_sizes(largest)
         fits = self.graphs_fit_decodes == "always" or (self.graphs_fit_decodes == "drafting" and rows > 1)
         if fits and most is None:
@@ -382,7 +394,24 @@ class EngineSpec(Spec):
             return (*sizes, largest)
         return sizes
 
+    def _unpadded_sizes(self, largest: int, rows: int, *, exact: bool) -> tuple[int, ...]:
+        """Return the sizes without padding, in rows, of batches of `rows` rows per sequence; `exact`: `largest` too."""
+        batches = largest // rows
+        sizes = {size for size in self.unpadded_graph_sizes or range(1, batches + 1) if size <= batches}
+        return tuple(
+            size * rows
+            for size in sorted({*sizes, *self._doubled_sizes(batches), *([batches] if exact else ())})
+        )
+
+    def _doubled_sizes(self, largest: int) -> tuple[int, ...]:
+        """Return the powers of two above `graph_doubling_from`."""
+        if self.graph_doubling_from is None:
+            return ()
+        return tuple(2**n for n in range(self.graph_doubling_from.bit_length(), largest.bit_length()))
+
     def _stepped_sizes(self, largest: int) -> tuple[int, ...]:
-        fine = range(self.graph_fine_step, min(self.graph_coarse_from, largest + 1), self.graph_fine_step)
-        coarse = range(self.graph_coarse_from, largest + 1, self.graph_coarse_step)
-        return tuple(sorted({*(size for size in self.graph_smallest if size <= largest), *fine, *coarse}))
+        stepped = min(largest, self.graph_doubling_from or largest)
+        fine = range(self.graph_fine_step, min(self.graph_coarse_from, stepped + 1), self.graph_fine_step)
+        coarse = range(self.graph_coarse_from, stepped + 1, self.graph_coarse_step)
+        smallest = (size for size in self.graph_smallest if size <= largest)
+        return tuple(sorted({*smallest, *fine, *coarse, *self._doubled_sizes(largest)}))

@@ -61,6 +61,12 @@ static int waits(tensorrt_llm *p, const step *s, i64 budget, i64 most)
     return 0;
 }
 
+/* Tokens for which guaranteed_no_evict reserves blocks: the prompt and max_tokens, last token included. */
+static i64 reserved_tokens(const policy *base, const sequence *r)
+{
+    return batching_last_slot(base, r) + 1;
+}
+
 /* Blocks that running requests still need up to their last token. */
 static i64 reserved_blocks(const tensorrt_llm *p)
 {
@@ -70,50 +76,65 @@ static i64 reserved_blocks(const tensorrt_llm *p)
         return 0;
     for (i64 i = 0; i < base->running.count; i++) {
         const sequence *r = base->running.at[i];
-        reserved += blocks_needed(&p->base, r, batching_last_slot(base, r), NULL);
+        reserved += blocks_needed(&p->base, r, reserved_tokens(base, r), NULL);
     }
     return reserved;
 }
 
-/* Schedule started prompts, then new ones from the head of the queue until one does not fit. */
-static void contexts(tensorrt_llm *p, step *s, i64 budget)
+/* Start up to `most` waiting prompts in order of arrival. A prompt that gets no tokens still takes a seat and its blocks
+ * in this step, and the next prompts may use the remaining budget. */
+static void start_prompts(tensorrt_llm *p, step *s, i64 budget, i64 seats, i64 most)
 {
     policy *base = &p->base.policy;
     pool *blocks = base->pool;
+    i64 reserved = reserved_blocks(p), place = 0;
+    while (place < base->waiting.count && seats > 0 && most > 0 && budget > 0
+           && base->limits.max_num_seqs - base->running.count > place) {
+        sequence *r = queue_at(&base->waiting, place);
+        i64 granted = share(p, r->known, budget); /* cached tokens count too */
+        if (r->in_flight_yields || (granted <= 0 && !base->limits.enable_chunked_prefill))
+            return;
+        const hit *h = blocks->ops->lookup(blocks, &r->table, r->known - 1);
+        i64 tokens = MIN(granted, r->known - h->tokens);
+        i64 needed = p->max_utilization ? blocks_needed(&p->base, r, h->tokens + tokens, h)
+                                        : blocks_needed(&p->base, r, reserved_tokens(base, r), NULL);
+        if (needed + reserved > blocks->free_blocks)
+            return;
+        seats--;
+        if (tokens <= 0) {
+            place++, reserved += needed;
+            continue;
+        }
+        queue_remove(&base->waiting, r);
+        i64 before = blocks->free_blocks;
+        batching_prefill(&p->base, s, r, tokens, h);
+        if (!p->max_utilization)
+            reserved += needed - (before - blocks->free_blocks);
+        budget -= granted, most--;
+    }
+}
+
+/* Schedule started prompts, then new ones in order of arrival until one does not fit in the KV cache. */
+static void contexts(tensorrt_llm *p, step *s, i64 budget)
+{
+    policy *base = &p->base.policy;
     i64 seats = base->limits.max_num_seqs - s->rows.count;
     i64 most = p->prompts_per_step ? p->prompts_per_step : seats;
     for (i64 i = 0; i < base->running.count; i++) {
         sequence *r = base->running.at[i];
         if (r->computed >= r->prompt_tokens && r->known - r->computed <= 1)
             continue;
+        seats--;
         i64 tokens = share(p, r->known - r->computed, budget);
-        if (tokens <= 0 || blocks_needed(&p->base, r, r->computed + tokens, NULL) > blocks->free_blocks)
+        if (tokens <= 0 && base->limits.enable_chunked_prefill)
+            continue;
+        if (tokens <= 0 || blocks_needed(&p->base, r, r->computed + tokens, NULL) > base->pool->free_blocks)
             return;
         batching_prefill(&p->base, s, r, tokens, NULL);
-        budget -= tokens, seats--, most--;
+        budget -= tokens, most--;
     }
-    if (!base->waiting.count || base->holds_prompts || MIN(seats, most) <= 0
-        || waits(p, s, budget, MIN(seats, most)))
-        return;
-    i64 reserved = reserved_blocks(p);
-    while (base->waiting.count && MIN(seats, most) > 0 && base->running.count < base->limits.max_num_seqs) {
-        sequence *r = queue_at(&base->waiting, 0);
-        const hit *h = blocks->ops->lookup(blocks, &r->table, r->known - 1);
-        i64 tokens = share(p, r->known - h->tokens, budget);
-        if (tokens <= 0 || r->in_flight_yields)
-            return;
-        i64 until = p->max_utilization ? h->tokens + tokens : batching_last_slot(base, r);
-        until = MAX(until, h->tokens + tokens);
-        i64 needed = blocks_needed(&p->base, r, until, h);
-        if (needed + reserved > blocks->free_blocks)
-            return;
-        queue_pop(&base->waiting);
-        i64 before = blocks->free_blocks;
-        batching_prefill(&p->base, s, r, tokens, h);
-        if (!p->max_utilization)
-            reserved += needed - (before - blocks->free_blocks);
-        budget -= tokens, seats--, most--;
-    }
+    if (base->waiting.count && !base->holds_prompts && !waits(p, s, budget, MIN(seats, most)))
+        start_prompts(p, s, budget, seats, most);
 }
 
 static void schedule(policy *base, step *s, i64 now_ps)

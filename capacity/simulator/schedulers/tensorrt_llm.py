@@ -71,42 +71,63 @@ class TensorRtLlm(Batching):
         return rows if self.generation_blocks(rows) <= self.pool.free_blocks else []
 
     def _schedule_prompts(self, step: Step, budget: int) -> None:
-        """Schedule started prompts, then new ones from the head of the queue until one does not fit."""
+        """Schedule started prompts, then new ones in order of arrival until one does not fit in the KV cache."""
         started = [r for r in self.running if r.computed < r.prompt_tokens or r.known - r.computed > 1]
         seats = self.limits.max_num_seqs - len(step.rows)
         most = self.prompts_per_step or seats
         for r in started:
+            seats -= 1
             tokens = self._tokens_in_step(r.known - r.computed, budget)
+            if tokens <= 0 and self.limits.enable_chunked_prefill:
+                continue
             if tokens <= 0 or self.pool.blocks_needed(r.table, r.computed + tokens) > self.pool.free_blocks:
                 return
             self.prefill(step, r, tokens)
-            budget, seats, most = budget - tokens, seats - 1, most - 1
+            budget, most = budget - tokens, most - 1
         if (
-            not self.waiting
-            or self.holds_prompts
-            or min(seats, most) <= 0
-            or self._waits_for_batch(step, budget, min(seats, most))
+            self.waiting
+            and not self.holds_prompts
+            and not self._waits_for_batch(step, budget, min(seats, most))
         ):
-            return
+            self._start_prompts(step, budget, seats, most)
+
+    def _start_prompts(self, step: Step, budget: int, seats: int, most: int) -> None:
+        """Start up to `most` waiting prompts in order of arrival. A prompt that gets no tokens still takes one of the
+        `seats` and its blocks in this step, and the next prompts may use the remaining budget."""
         reserved = 0  # blocks that running requests still need up to their last token
         if self.reserves_to_end:
-            reserved = sum(self.pool.blocks_needed(r.table, self.last_slot(r)) for r in self.running)
-        while self.waiting and min(seats, most) > 0 and len(self.running) < self.limits.max_num_seqs:
-            r = self.waiting[0]
-            hit = self.pool.lookup(r.table, r.known - 1)
-            tokens = self._tokens_in_step(r.known - hit[0], budget)
-            if tokens <= 0 or r.in_flight_yields:
+            reserved = sum(self.pool.blocks_needed(r.table, self._reserved_tokens(r)) for r in self.running)
+        place = 0
+        while place < len(self.waiting) and min(seats, most, budget, self._free_slots() - place) > 0:
+            r = self.waiting[place]
+            share = self._tokens_in_step(r.known, budget)  # cached tokens count too
+            if r.in_flight_yields or (share <= 0 and not self.limits.enable_chunked_prefill):
                 return
-            until = max(self.last_slot(r) if self.reserves_to_end else 0, hit[0] + tokens)
-            needed = self.pool.blocks_needed(r.table, until, hit)
+            hit = self.pool.lookup(r.table, r.known - 1)
+            tokens = min(share, r.known - hit[0])
+            if self.reserves_to_end:
+                needed = self.pool.blocks_needed(r.table, self._reserved_tokens(r))
+            else:
+                needed = self.pool.blocks_needed(r.table, hit[0] + tokens, hit)
             if needed + reserved > self.pool.free_blocks:
                 return
-            self.waiting.popleft()
+            seats -= 1
+            if tokens <= 0:
+                place, reserved = place + 1, reserved + needed
+                continue
+            del self.waiting[place]
             before = self.pool.free_blocks
             self.prefill(step, r, tokens, hit)
             if self.reserves_to_end:
                 reserved += needed - (before - self.pool.free_blocks)
-            budget, seats, most = budget - tokens, seats - 1, most - 1
+            budget, most = budget - share, most - 1
+
+    def _free_slots(self) -> int:
+        return self.limits.max_num_seqs - len(self.running)
+
+    def _reserved_tokens(self, r: Sequence) -> int:
+        """Return for how many tokens GUARANTEED_NO_EVICT reserves KV: prompt and max_tokens, last token included."""
+        return self.last_slot(r) + 1
 
     def _tokens_in_step(self, wanted: int, budget: int) -> int:
         """Return how many of `wanted` prompt tokens to compute: all, or whole blocks within the budget if chunked."""

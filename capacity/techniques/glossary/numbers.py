@@ -159,12 +159,15 @@ def graphs(s: Situation) -> Numbers:
         s.pool.profile.architecture,
         model_type=s.pool.model.model_type,
         most=s.pool.pool.max_cudagraph_capture_size,
+        padding=s.pool.pool.cudagraph_padding,
     )
     batch = e.batch_size or e.concurrency or 1
     if s.pool.pool.enforce_eager or not sizes:
         return f"{engine.label} uses no CUDA graphs here: each step of {batch} requests launches its kernels one by one"
     if batch > sizes[-1]:
         return f"up to a batch of {sizes[-1]:,}; your {batch:,} requests run eagerly"
+    if s.pool.step_model.graph_rows(batch) is None:
+        return f"{len(sizes)} sizes up to {sizes[-1]:,} without padding; your {batch:,} requests run eagerly"
     padded = next(size for size in sizes if size >= batch)
     return {"count": len(sizes), "largest": sizes[-1], "batch": batch, "padded": padded}
 

@@ -97,3 +97,13 @@ def test_ranking_names_engines_whose_host_times_are_assumed() -> None:
     (note,) = ranking_notes([vllm, sglang])
     assert "assumed host times of sglang:" in note
     assert ranking_notes([sglang]) == ranking_notes([vllm, vllm]) == ()
+
+
+def test_graph_sizes_of_tensorrt_llm() -> None:
+    """Source: TensorRT-LLM 1.0 to 1.2, llmapi/llm_args.py, CudaGraphConfig."""
+    engine = find_engine("tensorrt-llm@1.2")
+    assert engine.graph_batch_sizes(2048, "hopper") == (*range(1, 33), 64, 128)
+    assert engine.graph_batch_sizes(2048, "hopper", padding=True) == (1, 2, 4, *range(8, 129, 8))
+    assert engine.graph_batch_sizes(2048, "hopper", padding=True, most=600)[-4:] == (128, 256, 512, 600)
+    assert engine.graph_batch_sizes(2048, "hopper", draft_tokens=3)[-3:] == (128, 256, 512)
+    assert find_engine("sglang").graph_batch_sizes(10, "hopper", padding=False) == tuple(range(1, 11))

@@ -36,6 +36,24 @@ def test_guaranteed_no_evict_counts_everyones_blocks_to_the_end() -> None:
     assert bench.run() == [(1, 8)]
 
 
+def test_guaranteed_no_evict_reserves_the_last_token_too() -> None:
+    """10 blocks of 4: requests of 8 + 13 tokens reserve 6 blocks each, so the second waits until the first ends."""
+    bench = Bench("tensorrt-llm", blocks=10, enable_chunked_prefill=False)
+    bench.add(8, 12)
+    bench.add(8, 13)
+    assert bench.run() == [(0, 8)]
+
+
+def test_prompt_below_a_block_uses_the_budget_that_a_longer_one_cannot() -> None:
+    """Budget 10, blocks of 4: after 8 tokens of the first prompt, 2 are too few for the second, not for the third."""
+    bench = Bench("tensorrt-llm", max_num_batched_tokens=10)
+    bench.add(20, 3)
+    bench.add(9, 3)
+    bench.add(2, 3)
+    assert bench.run() == [(0, 8), (2, 2)]
+    assert bench.run() == [(2, 1), (0, 8)]
+
+
 def test_max_utilization_admits_more_and_pauses_who_started_last() -> None:
     bench = Bench(
         "tensorrt-llm", blocks=6, enable_chunked_prefill=False, options={"capacity": "max_utilization"}
