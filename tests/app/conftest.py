@@ -51,9 +51,11 @@ class Dashboard:
         self.at.run()
 
     def settled(self) -> Dashboard:
-        """After the work in the background."""
-        assert runner().join(TIMEOUT_S)
-        self.at.run()
+        """After the work in the background, and the work that starts with its results."""
+        known: set[str] = set()
+        while known != (known := set(runner()._jobs)):
+            assert runner().join(TIMEOUT_S)
+            self.at.run()
         return self
 
     @property

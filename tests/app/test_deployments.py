@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from capacity_app.error_display import escape_markdown
+from capacity_app.error_display import INTERNAL_ERROR, escape_markdown
 from capacity_app.side import Side
 
 import capacity
+from capacity.deployment import DeploymentFile, build, to_toml
 from capacity.report.views.deployment_comparison import comparison_view
 from capacity.report.views.layout import table_records
 from capacity.report.views.view import Table
@@ -102,3 +103,40 @@ def test_pinned_side_is_compared_under_the_sidebars_load(dashboard: Open) -> Non
     assert opened.refusals == []
     (verdict,) = (box.value for box in opened.at.success)
     assert verdict.startswith("At 40 requests/s within the SLO, A needs")
+
+
+def upload(opened: Any, text: str) -> Any:
+    """Give a deployment file to the page."""
+    opened.at.file_uploader(key="deps_files").upload("other.toml", text.encode(), "application/toml").run()
+    return opened.settled()
+
+
+@pytest.mark.ci
+def test_uploaded_deployment_is_compared_under_the_sidebars_load(dashboard: Open) -> None:
+    file = {"schema": "capacity/deployment/v1", "model": "llama-3.1-8b", "traffic": {"request_rate": 1.0}}
+    other = build(DeploymentFile, {**file, "pools": [{"gpu": "b200-sxm-180gb", "quantization": "fp8"}]})
+    opened = upload(dashboard("deployments", rate="40"), to_toml(other))
+    assert opened.refusals == []
+    first, current = sides_of({"request_rate": 40.0})[::-1]
+    first = {**first, "pools": [{"gpu": "b200-sxm-180gb", "quantization": "fp8"}], "cost": {}}
+    current = {**current, "pools": [{"gpu": "h100-sxm-80gb"}]}
+    answer = capacity.compare_deployments([first, current], slo=SIDEBAR_SLO)
+    assert [box.value for box in opened.at.success] == [escape_markdown(answer.verdict)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "not a deployment",
+        'schema = "capacity/deployment/v1"\nmodel = "/etc/passwd"\n[[pools]]\ngpu = "h100"\n',
+        'schema = "capacity/deployment/v1"\nmodel = "llama-3.1-8b"\n[[pools]]\ngpu = "h100"\ndraft = "a/b/c"\n',
+        'schema = "capacity/deployment/v1"\nmodel = "llama-3.1-8b"\n[[pools]]\ngpu = "/etc/passwd"\n',
+        'schema = "capacity/deployment/v1"\nmodel = "llama-3.1-8b"\n[[pools]]\ngpu = "h100"\n[cost]\nprice_file = "/a"',
+    ],
+)
+def test_deployment_file_that_cannot_be_used_is_one_line(dashboard: Open, text: str) -> None:
+    opened = upload(dashboard("deployments"), text)
+    assert len(opened.refusals) == 1
+    assert INTERNAL_ERROR not in opened.refusals
+    assert "\n" not in opened.refusals[0]
+    assert "uploads" not in opened.refusals[0]  # where the server keeps it

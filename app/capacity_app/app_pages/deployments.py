@@ -1,15 +1,21 @@
 """Page that compares up to four deployments at equal served load within the SLO."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
+from capacity.base.errors import InvalidInput
+from capacity.base.external_files import outside_path
+from capacity.base.mappings import omit, select
+from capacity.model import is_known
+from capacity.planning.variations.diff import read_single_pool
 from capacity.report.figures.interactive import interactive_page
 from capacity.report.tables import render
 from capacity.report.views.deployment_comparison import comparison_view
-from capacity_app import parts, sides, state, views
-from capacity_app.error_display import escape_markdown
+from capacity_app import parts, sides, state, uploads, views
+from capacity_app.error_display import escape_markdown, show_errors
 from capacity_app.pages import CANDIDATES, DAY, LOOP, RATE, USERS
 from capacity_app.router import current_inputs
 from capacity_app.widgets import draw_fields, widget_row
@@ -36,21 +42,61 @@ def draw_load() -> dict[str, Any]:
     return {**common, "request_rate": inputs.request_rate, **day}
 
 
+def draw_upload() -> list[dict[str, Any]]:
+    """Draw the upload of deployment files, and return their deployments without traffic. Show an error for each file
+    that cannot be used."""
+    files = st.file_uploader(
+        "Deployment files",
+        key="deps_files",
+        type="toml",
+        accept_multiple_files=True,
+        max_upload_size=1,
+        help="Deployments in TOML, as for `capacity side-by-side`. The load above replaces their traffic.",
+    )
+    found = []
+    for file in files[: uploads.MAX_FILES]:
+        with show_errors():
+            found.append(read_upload(uploads.store_upload(file)))
+    return found
+
+
+def read_upload(path: Path) -> dict[str, Any]:
+    """Return the deployment of a file without its traffic. Raises InvalidInput if it names a file of this machine."""
+    fields = read_single_pool(path).model_dump(exclude_unset=True, exclude={"schema_", "traffic"})
+    (pool,) = fields["pools"]
+    models = {"model": fields["model"], **select(pool, ("draft",))}
+    texts = {**omit(pool, "draft"), **fields.get("service", {}), **fields.get("cost", {})}
+    wrong = [name for name, value in models.items() if value is not None and not is_known(value)]
+    wrong += [name for name, value in texts.items() if isinstance(value, str) and is_path(value)]
+    if wrong:
+        raise InvalidInput(
+            f"{path.name}: {', '.join(wrong)} must be a name that `capacity models` or `capacity gpus` lists; an "
+            "uploaded deployment cannot name other files"
+        )
+    return fields
+
+
+def is_path(text: str) -> bool:
+    return "/" in text or outside_path(text).exists()
+
+
 load = draw_load()
 current = {"model": inputs.model, "pools": [inputs.pool], "cost": inputs.cost}
-pinned = sides.pinned_sides()
+others = [side.deployment for side in sides.pinned_sides() if side.has_one_deployment] + draw_upload()
 compared: list[dict[str, Any]]
-if pinned:
-    st.caption("The pinned deployments and the sidebar's, all under this load.")
-    compared = [*(side.deployment for side in pinned if side.has_one_deployment), current]
+if others:
+    st.caption("The pinned deployments, those of the files and the sidebar's, all under this load.")
+    compared = [*others, current]
 else:
-    st.caption("Pin deployments on Estimate, Simulate or Cost to compare them here, or choose GPUs.")
+    st.caption(
+        "Pin deployments on Estimate, Simulate or Cost to compare them here, upload files, or choose GPUs."
+    )
     with widget_row():
         asked = draw_fields("deps_gpus")
     gpus = [gpu for gpu in asked.get("gpus", CANDIDATES["deps_gpus"]) if gpu != inputs.pool["gpu"]]
     compared = [current, *({**current, "pools": [{**inputs.pool, "gpu": gpu}]} for gpu in gpus)]
 if not 2 <= len(compared) <= len(sides.LETTERS):
-    st.info("Choose 1 to 3 other GPUs to compare.", icon=":material/balance:")
+    st.info("Choose 1 to 3 deployments or GPUs to compare with the sidebar's.", icon=":material/balance:")
 else:
     answer = sides.compare_in_background(compared, load, inputs.slo)
     st.success(escape_markdown(answer.verdict), icon=":material/balance:")
