@@ -102,7 +102,8 @@ def shown(chromium: Any, server: str, name: str, theme: str, width: int) -> Any:
     page = open_page(chromium, theme, width, 1000)
     page.goto(server + ("/" if name == PAGES[0].name else f"/{name}"))
     wait_until_drawn(page)
-    page.locator("[data-testid=stProgress]").wait_for(state="detached")  # what fades is judged when it stands
+    # what fades is judged when it stands
+    page.wait_for_function("() => !document.querySelector('[data-testid=stProgress]')")
     wait_until_drawn(page)
     page.wait_for_timeout(500)
     return page

@@ -92,7 +92,7 @@ else:
         "Pin deployments on Estimate, Simulate or Cost to compare them here, upload files, or choose GPUs."
     )
     with widget_row():
-        asked = draw_fields("deps_gpus")
+        asked = draw_fields("deps_gpus", stretch=True)
     gpus = [gpu for gpu in asked.get("gpus", CANDIDATES["deps_gpus"]) if gpu != inputs.pool["gpu"]]
     compared = [current, *({**current, "pools": [{**inputs.pool, "gpu": gpu}]} for gpu in gpus)]
 if not 2 <= len(compared) <= len(sides.LETTERS):
@@ -100,6 +100,8 @@ if not 2 <= len(compared) <= len(sides.LETTERS):
 else:
     answer = sides.compare_in_background(compared, load, inputs.slo)
     st.success(escape_markdown(answer.verdict), icon=":material/balance:")
+    for side in answer.sides:
+        st.caption(escape_markdown(f"{side.name}: {side.deployment}"))
     page = partial(interactive_page, answer)
     parts.draw_download("Interactive page", "deployments.html", page, mime="text/html")
     parts.record_downloads("compare_deployments", answer, partial(render, answer, "html"))

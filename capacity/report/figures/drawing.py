@@ -15,6 +15,7 @@ from capacity.report.display import (
     text_and_interval,
 )
 from capacity.report.figures.chart import (
+    DASHES,
     NEUTRAL,
     Chart,
     apply_layout,
@@ -44,6 +45,8 @@ Numbers = Mapping[str, Mapping[Any, Quantity | None]]
 BETTER_COLOUR, WORSE_COLOUR = 2, 5  # colours of a waterfall
 MIN_TEXT_SHARE = 0.06  # share of a whole bar below which parts have no text
 SMALLEST_TEXT = 11  # px; bars too short for it have no text
+LABEL_SHARE, LABEL_PX = 0.2, 15  # width of a mark's label as a share of the x axis, and its height
+MOST_MARKERS = 40  # points of a curve with a marker at each
 
 
 def draw_charts(view: View, answer: Any) -> list[Chart]:
@@ -77,11 +80,7 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
         add_line = figure.add_vline if isinstance(drawing, (Bars, Stack)) else figure.add_hline
         line = {"color": NEUTRAL, "dash": "dash", "width": 2}
         add_line(reference, line=line, annotation_text=words, annotation_position="bottom left")
-    marks = [(words, at) for words, at in drawing.marks.items() if at is not None]
-    for place, (words, at) in enumerate(marks):
-        if not isinstance(drawing, Curves):
-            at, words = at * scale, f"{words}: {four_digits(at * scale)}"
-        _add_mark(figure, words, at, place)
+    _add_marks(figure, drawing, labels, scale)
     for label, whole in drawing.wholes.items():
         add_interval(figure, label, whole, scale)
     return Chart(
@@ -94,18 +93,43 @@ def draw_chart(drawing: Drawing, answer: Any = None, units: Units = STANDARD) ->
     )
 
 
-def _add_mark(figure: Any, words: str, at: float, place: int) -> None:
-    """Add a vertical line at x = `at`; its label is at the top of the plot if `place` is 0, else at the bottom."""
-    figure.add_vline(at, line={"color": NEUTRAL, "dash": "dot" if place else "dash", "width": 2})
+def _add_marks(figure: Any, drawing: Drawing, labels: Sequence[Any], scale: float) -> None:
+    """Add a vertical line for each mark of a drawing. On bars the legend names it, because a text would cover them."""
+    marks = [(words, at) for words, at in drawing.marks.items() if at is not None]
+    for place, (words, at) in enumerate(marks):
+        line = {"color": NEUTRAL, "dash": "dot" if place else "dash", "width": 2}
+        if isinstance(drawing, Curves):
+            crowded = _is_crowded(figure, labels, at, [other for _, other in marks if other < at])
+            _add_mark_label(figure, words, at, place, right=crowded)
+        else:
+            at *= scale
+            name = f"{words} {four_digits(at)}"
+            figure.add_scatter(name=name, x=[at], y=labels[:1], mode="lines", line=line, hoverinfo="skip")
+        figure.add_vline(at, line=line)
+
+
+def _is_crowded(figure: Any, labels: Sequence[float], at: float, others: Sequence[float]) -> bool:
+    """Return whether a label left of the mark at `at` covers one of the marks `others`, and has room on the right."""
+    if not others:
+        return False
+    convert = math.log10 if figure.layout.xaxis.type == "log" else float
+    low, high = convert(min(labels)), convert(max(labels))
+    near = convert(at) - convert(max(others)) < LABEL_SHARE * (high - low)
+    return near and convert(at) < high - LABEL_SHARE * (high - low)
+
+
+def _add_mark_label(figure: Any, words: str, at: float, place: int, *, right: bool) -> None:
+    """Label the line at x = `at`: at the top of the plot if `place` is 0, else at the bottom, one above the other."""
     figure.add_annotation(
         x=math.log10(at) if figure.layout.xaxis.type == "log" else at,  # annotations need the logarithm
         y=0.0 if place else 1.0,
         yref="paper",
         text=words,
         showarrow=False,
-        xanchor="right",
+        xanchor="left" if right else "right",
         yanchor="bottom" if place else "top",
-        xshift=-3,
+        xshift=3 if right else -3,
+        yshift=LABEL_PX * max(place - 1, 0),
     )
 
 
@@ -295,12 +319,14 @@ def _draw_waterfall(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _
 def _draw_curves(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], x: str, y: str) -> Any:
     figure = new_figure()
     for index, (name, row) in enumerate(numbers.items()):
+        many = len(row) > MOST_MARKERS  # then the dash distinguishes the lines
+        dash = DASHES[index % len(DASHES) if many else 0]
         figure.add_scatter(
             name=name,
             x=list(row),
             **read_columns(row.values(), y="value", text=text_with_interval),
-            mode="lines+markers",
-            line={"color": colour(index), "width": 2.5},
+            mode="lines" if many else "lines+markers",
+            line={"color": colour(index), "width": 2.5, "dash": dash},
             marker={"symbol": symbol(index), "size": 9},
             error_y=whiskers(row.values(), shade=colour(index)),
             hovertemplate=f"{name}, {x} %{{x:,}}: %{{text}}<extra></extra>",

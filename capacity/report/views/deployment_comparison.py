@@ -12,7 +12,7 @@ from capacity.report.views import units
 from capacity.report.views.rising_load import day_blocks
 from capacity.report.views.units import Path, Unit
 from capacity.report.views.view import Block, Curves, Stack, View, side_by_side_table
-from capacity.workload import parse_slos
+from capacity.workload import Slo, parse_slos
 
 if TYPE_CHECKING:
     from capacity.planning.evaluation.slo_evaluation import Level
@@ -34,13 +34,13 @@ def comparison_view(answer: DeploymentComparison) -> View:
 
 
 def _blocks(answer: DeploymentComparison) -> Iterator[Block]:
-    yield f"{answer.workload}, within {' and '.join(answer.slos)} at {answer.confidence:.0%} confidence"
+    yield f"Workload: {answer.workload}, within {' and '.join(answer.slos)} at {answer.confidence:.0%} confidence"
     if answer.differences:
         yield "Bills change by whole replicas, so their intervals are wide."
     full = " at full load" if answer.concurrency is None else ""
     for each in answer.differences:
         yield (
-            f"in random draws of the step-time errors, the bill of {each.second} is lower than that of {each.first} in "
+            f"In random draws of the step-time errors, the bill of {each.second} is lower than that of {each.first} in "
             f"{each.cheaper_probability:.0%}, and the same in {each.equal_probability:.0%}; per request{full}, "
             f"{each.text(each.per_request)}"
         )
@@ -122,7 +122,7 @@ def _levels(answer: DeploymentComparison) -> Iterator[Curves]:
     for index, slo in enumerate(parse_slos(answer.slos)):
         yield Curves(
             name=f"sides_level_{index + 1}",
-            title=f"{answer.slos[index]} against load",
+            title=f"{_slo_words(slo)} against load",
             alt="Each side at rising request rates; the line is the limit.",
             data={
                 _series(side): {
@@ -138,6 +138,11 @@ def _levels(answer: DeploymentComparison) -> Iterator[Curves]:
             linear=True,
             top=LIMITS_SHOWN * slo.limit_s * 1e3,
         )
+
+
+def _slo_words(slo: Slo) -> str:
+    """Return the percentile and the metric of an SLO: `p95 TTFT`."""
+    return f"{'slowest' if slo.percentile is None else f'p{slo.percentile:g}'} {METRICS[slo.metric].label}"
 
 
 def _latency_s(level: Level) -> float | None:
@@ -179,7 +184,9 @@ def _memory(answer: DeploymentComparison) -> Stack:
         title="Memory of one GPU",
         alt="Bytes of one GPU by use, for each side.",
         data={
-            name.replace("_", " "): {side.name: side.memory_bytes.get(name, 0) for side in answer.sides}
+            name.replace("_", " ").replace("kv", "KV"): {
+                side.name: side.memory_bytes.get(name, 0) for side in answer.sides
+            }
             for name in parts
         },
         unit=units.GIB,
