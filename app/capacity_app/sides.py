@@ -43,7 +43,6 @@ def draw_figures(
     levels for comparing all sides under the current load. Returns a dict from letter (A, B, ...) to answer, the
     current side last.
     """
-    st.session_state[CURRENT_SIDE] = current
     sides = pinned_sides()
     here = LETTERS[len(sides)]
     others = dict(zip(LETTERS, (side.convert_to_page(current) for side in sides), strict=False))
@@ -55,7 +54,7 @@ def draw_figures(
             _draw_verdict(list(asked.values()), current, ask, slo)
     alike = sides and "A" in answers and asked["A"].load == current.load
     parts.draw_kpis(compare_with_first(shown[here], shown["A"]) if alike else shown[here])
-    _draw_buttons(current, sides)
+    draw_pin_buttons(current, sides)
     if len(answers) > 1:
         _show_all_sides(asked, here, shown)
     return answers
@@ -98,8 +97,9 @@ def _answers(others: Mapping[str, Side], ask: Ask) -> dict[str, Any]:
     return {letter: answer for letter, answer in done.items() if answer is not None}
 
 
-def _draw_buttons(current: Side, sides: list[Side]) -> None:
+def draw_pin_buttons(current: Side, sides: list[Side]) -> None:
     """Draw a button that pins the current side, and one to unpin each pinned side."""
+    st.session_state[CURRENT_SIDE] = current
     with st.container(horizontal=True):
         st.button(
             f"Pin this as {LETTERS[min(len(sides), MAX_PINNED - 1)]}",

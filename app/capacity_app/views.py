@@ -7,15 +7,19 @@ from typing import Any
 import streamlit as st
 
 from capacity.answers.records import Quantity
-from capacity.base.money import convert_amounts
+from capacity.base.money import convert_amounts, display_currency
+from capacity.report.figures.chart import Chart
 from capacity.report.figures.drawing import draw_block, to_quantity
 from capacity.report.layout import parse_marks
 from capacity.report.views.layout import table_records
 from capacity.report.views.view import CustomChart, Drawing, Fact, Facts, Rejections, Table, View
 from capacity_app import parts
 from capacity_app.error_display import escape_markdown
+from capacity_app.sessions import current_session
 from capacity_app.state import current_inputs
 
+MAX_RECENT_CHARTS = 64  # of all sessions
+_RECENT_CHARTS: dict[tuple[str, str], tuple[Any, Any, Chart | None]] = {}  # by session and name, oldest first
 # by the style mark at the beginning of a line
 BOXES = {"[green]": st.success, "[yellow]": st.warning, "[red]": st.error}
 
@@ -76,10 +80,29 @@ def show_line(line: str) -> None:
 
 def show_chart(drawing: Drawing | CustomChart, answer: Any = None) -> None:
     """Draw a chart of an answer, with a note on how to read it."""
-    chart = draw_block(drawing, answer, current_inputs().units)
+    chart = _draw_or_reuse(drawing, answer)
     if chart.rows:
         parts.draw_chart(chart)
         parts.draw_notes([getattr(drawing, "note", "")])
+
+
+def _draw_or_reuse(drawing: Drawing | CustomChart, answer: Any) -> Chart:
+    """Return the chart of an answer; reuse the session's last chart of this name if nothing has changed since then.
+
+    Charts take half of the CPU time of a run, and each edit runs a page twice: when it begins and when it is answered.
+    """
+    units = current_inputs().units
+    if isinstance(drawing, CustomChart):
+        return draw_block(drawing, answer, units)
+    order = [(name, *row) for name, row in drawing.data.items()]
+    place, source = (current_session(), drawing.name), (drawing, order, units, display_currency())
+    answer_before, source_before, chart = _RECENT_CHARTS.pop(place, (None, None, None))
+    if chart is None or answer_before is not answer or source_before != source:
+        chart = draw_block(drawing, answer, units)
+    _RECENT_CHARTS[place] = answer, source, chart
+    while len(_RECENT_CHARTS) > MAX_RECENT_CHARTS:
+        _RECENT_CHARTS.pop(next(iter(_RECENT_CHARTS)), None)
+    return chart
 
 
 def show_table(table: Table) -> None:

@@ -140,3 +140,13 @@ def test_deployment_file_that_cannot_be_used_is_one_line(dashboard: Open, text: 
     assert INTERNAL_ERROR not in opened.refusals
     assert "\n" not in opened.refusals[0]
     assert "uploads" not in opened.refusals[0]  # where the server keeps it
+
+
+@pytest.mark.ci
+def test_side_pinned_on_the_page_is_compared_with_the_changed_inputs(dashboard: Open) -> None:
+    opened = dashboard("deployments", rate="40").settled()
+    opened.at.button(key="pin").click().run()
+    opened.at.selectbox(key="gpu").set_value("b200-sxm-180gb").run()
+    assert opened.settled().refusals == []
+    answer = capacity.compare_deployments(sides_of({"request_rate": 40.0}), slo=SIDEBAR_SLO)
+    assert [box.value for box in opened.at.success] == [escape_markdown(answer.verdict)]

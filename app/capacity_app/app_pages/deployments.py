@@ -82,14 +82,17 @@ def is_path(text: str) -> bool:
 
 load = draw_load()
 current = {"model": inputs.model, "pools": [inputs.pool], "cost": inputs.cost}
-others = [side.deployment for side in sides.pinned_sides() if side.has_one_deployment] + draw_upload()
+pinned = sides.pinned_sides()
+others = [side.deployment for side in pinned if side.has_one_deployment] + draw_upload()
+side = sides.side_of("estimate", {"model": inputs.model, **inputs.pool, **inputs.load, **inputs.cost})
+sides.draw_pin_buttons(side, pinned)
 compared: list[dict[str, Any]]
 if others:
     st.caption("The pinned deployments, those of the files and the sidebar's, all under this load.")
     compared = [*others, current]
 else:
     st.caption(
-        "Pin deployments on Estimate, Simulate or Cost to compare them here, upload files, or choose GPUs."
+        "Pin deployments here, on Estimate, Simulate or Cost to compare them, upload files, or choose GPUs."
     )
     with widget_row():
         asked = draw_fields("deps_gpus", stretch=True)
@@ -100,8 +103,8 @@ if not 2 <= len(compared) <= len(sides.LETTERS):
 else:
     answer = sides.compare_in_background(compared, load, inputs.slo)
     st.success(escape_markdown(answer.verdict), icon=":material/balance:")
-    for side in answer.sides:
-        st.caption(escape_markdown(f"{side.name}: {side.deployment}"))
+    for each in answer.sides:
+        st.caption(escape_markdown(f"{each.name}: {each.deployment}"))
     page = partial(interactive_page, answer)
     parts.draw_download("Interactive page", "deployments.html", page, mime="text/html")
     parts.record_downloads("compare_deployments", answer, partial(render, answer, "html"))

@@ -218,7 +218,8 @@ def _draw_stack(drawing: Drawing, numbers: Numbers, labels: Sequence[Any], _x: s
             **style,
             **bar_style(index),
         )
-    apply_layout(figure, x=y, y="", height=180 + 60 * len(labels), barmode="stack")
+    height = 180 + 60 * len(labels) + 30 * len(drawing.marks)
+    apply_layout(figure, x=y, y="", height=height, barmode="stack")
     figure.update_yaxes(autorange="reversed")
     return figure
 
