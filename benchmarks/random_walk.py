@@ -66,8 +66,9 @@ class Walk:
 
     def report(self) -> str:
         return (
-            f"browser {self.seed}: {self.actions.total():,} actions {dict(self.actions)}, {self.pages.total():,} views of "
-            f"{len(self.pages)} pages, missed {dict(self.missed)}, {len(self.errors)} errors"
+            f"browser {self.seed}: {self.actions.total():,} actions {dict(self.actions)}, "
+            f"{self.pages.total():,} views of {len(self.pages)} pages, "
+            f"missed {dict(self.missed)}, {len(self.errors)} errors"
         )
 
 
@@ -167,6 +168,7 @@ class Walker:
     def select(self) -> None:
         self.rng.choice(enabled(self.page, "combobox")).click()
         self.rng.choice(self.page.get_by_role("option").all()).click()
+        self.page.keyboard.press("Escape")  # a list of several choices stays open
 
 
 WEIGHTS: dict[Callable[[Walker], None], int] = {
@@ -198,7 +200,7 @@ def walk(address: str, uploads: list[Path], until_s: float, found: Walk) -> None
                 try:
                     page.set_default_timeout(120_000)
                     wait_for_answers(page)
-                    found.pages[page.get_by_role("heading", level=1).first.inner_text()] += 1
+                    found.pages[page.locator("h1").first.inner_text()] += 1
                 except Error as error:
                     found.errors.append(f"{page.url} after {act.__name__}: {error}")
                     page.goto(address)
