@@ -95,7 +95,7 @@ def soak(minutes: float, threads: int, sessions: int) -> int:
             gc.collect()
             ours.bytes_held.append(rss_bytes())
             if server is not None:
-                servers.bytes_held.append(rss_bytes(server))
+                servers.bytes_held.append(sum(map(rss_bytes, (server, *_children(server)))))
             if tick % 3 == 2:
                 held = [
                     f"{samples.bytes_held[-1] / 2**20:.1f} MiB"
@@ -109,7 +109,9 @@ def soak(minutes: float, threads: int, sessions: int) -> int:
     growth = [ours.growth()]
     if sessions:
         growth.append(servers.growth())
-        print(f"dashboard: {sessions} sessions at once, {servers.growth():+.1%} of its server's memory")
+        print(
+            f"dashboard: {sessions} sessions at once, {servers.growth():+.1%} of the memory of its server and workers"
+        )
     print(f"{len(wrong)} wrong", *wrong, sep="\n")
     return 1 if wrong or max(growth) > MOST_GROWTH else 0
 
@@ -156,6 +158,12 @@ def _dashboard(sessions: int, end_s: float, wrong: list[str]) -> Iterator[int | 
         log = Path(folder, "log.txt").read_text(encoding="utf-8", errors="replace")
         if "Traceback" in log:
             wrong.append(f"the server's log: {log[-2000:]}")
+
+
+def _children(process: int) -> list[int]:
+    """The worker processes of a server."""
+    found = [thread.read_text().split() for thread in Path(f"/proc/{process}/task").glob("*/children")]
+    return [int(child) for children in found for child in children]
 
 
 def _listens_at(port: int) -> int:

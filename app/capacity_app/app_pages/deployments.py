@@ -30,8 +30,8 @@ def draw_load() -> dict[str, Any]:
         "Arrivals and a day use the sidebar's requests/s, for a day as its mean. A closed loop keeps the sidebar's "
         "concurrency in flight."
     )
+    kind = state.segments("Load", "deps_load", (RATE, LOOP, USERS, DAY), RATE, help=help_text)
     with widget_row():
-        kind = state.segments("Load", "deps_load", (RATE, LOOP, USERS, DAY), RATE, help=help_text)
         fields = draw_fields(*LOAD_FIELDS.get(kind, ()))
     common = {**inputs.lengths, **inputs.spread, **inputs.client}
     if kind == USERS:
