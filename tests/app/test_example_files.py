@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from screenshots import example_file
 
 import capacity
@@ -17,3 +20,12 @@ def test_every_point_of_the_sweep_has_an_answer() -> None:
     rows = capacity.sweep_results(str(example_file("sweep")))
     assert len(rows) == 20
     assert {row["status"] for row in rows} == {"done"}
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("page", "link"),
+    [("cache", {"cache_replicas": "4", "cache_saves": "true"}), ("compare", {"cmp_overheads": "true"})],
+)
+def test_link_is_accepted_while_the_example_is_made(dashboard: Any, page: str, link: dict[str, str]) -> None:
+    assert dashboard(page, **link).refusals == []

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import streamlit as st
+
 from capacity.base.mappings import select
 from capacity.report.views.cache_curve import cache_curve_facts, cache_curve_view
 from capacity.service.jobs import Task
@@ -13,17 +15,19 @@ from capacity_app.widgets import draw_fields, page_switch, widget_row
 
 inputs = current_inputs()
 
-paths = read_files(
-    "Request trace",
-    "cache_trace",
-    example_files.TRACE,
-    dropped=dropped_files.TRACE,
-    type=TRACE_TYPES,
-    help="A trace with block hashes (Mooncake, Qwen) or conversations, optionally gzip. It stays on this machine.",
-)
+place = st.container()  # above the widgets, which are drawn first because a link may set them
 with widget_row():
     options = draw_fields("cache_replicas", "cache_engine")
     saves = page_switch("cache_saves")
+with place:
+    paths = read_files(
+        "Request trace",
+        "cache_trace",
+        example_files.TRACE,
+        dropped=dropped_files.TRACE,
+        type=TRACE_TYPES,
+        help="A trace with block hashes (Mooncake, Qwen) or conversations, optionally gzip. It stays on this machine.",
+    )
 asked, python, typed = options, options, options
 if saves:
     served = select(inputs.pool, ("gpu", "tensor_parallel_size"))

@@ -158,14 +158,7 @@ st.caption(
     "Upload results of `vllm bench serve --save-result --save-detailed`, SGLang, AIPerf, guidellm and others, the "
     "server's start-up log, and scrapes of /metrics. Set its GPU in the sidebar, and what the files do not contain."
 )
-paths = read_files(
-    "Benchmark results, start-up logs and scrapes of /metrics of one server",
-    "cmp_results",
-    example_files.SERVER,
-    dropped=dropped_files.SERVER,
-    several=True,
-)
-shown = "_example" * (not st.session_state.get("cmp_results"))  # its answers are not kept for uploaded files
+place = st.container()  # above the widgets, which are drawn first because a link may set them
 with widget_row():
     arrivals = state.segments(
         "Arrivals",
@@ -176,6 +169,15 @@ with widget_row():
     )
     lengths = page_switch("cmp_lengths")
     overheads = page_switch("cmp_overheads")
+with place:
+    paths = read_files(
+        "Benchmark results, start-up logs and scrapes of /metrics of one server",
+        "cmp_results",
+        example_files.SERVER,
+        dropped=dropped_files.SERVER,
+        several=True,
+    )
+shown = "_example" * (not st.session_state.get("cmp_results"))  # its answers are not kept for uploaded files
 load: dict[str, dict[str, Any]] = {
     AT_RATE: {"request_rate": inputs.request_rate},
     AT_CONCURRENCY: {"concurrency": inputs.concurrency},
