@@ -73,7 +73,7 @@ def test_a_sweeps_store_is_drawn(chromium: Any, server: str, tmp_path: Path) -> 
     page = open_page(chromium, "dark", 390, 844)
     page.goto(f"{server}/sweeps")
     page.locator("input[type=file]").first.set_input_files(str(store))
-    page.get_by_text("ttft s over batch size").wait_for()
+    page.get_by_text("TTFT, s over batch size").wait_for()
     wait_until_drawn(page)
     expect(page.locator(".scatterlayer .trace")).to_have_count(2)  # not those of the example
     leave_page(page)

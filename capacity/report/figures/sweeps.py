@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from operator import itemgetter
 
+from capacity.base.latency_metrics import METRICS
 from capacity.report.display import phrase
 from capacity.report.figures.chart import Chart, apply_layout, colour, listed, new_figure, symbol
 from capacity.report.views.sweep import FIGURES, OPTION, Row, varied_options
@@ -69,4 +70,6 @@ def _sort_key(value: object) -> tuple[bool, float, str]:
 
 
 def _axis_name(name: str) -> str:
-    return name.removeprefix(OPTION).removesuffix(".value").replace("_", " ")
+    name = name.removeprefix(OPTION).removesuffix(".value")
+    metric = METRICS.get(name.removesuffix("_s"))
+    return name.replace("_", " ") if metric is None else f"{metric.label}, s"
