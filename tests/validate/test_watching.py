@@ -299,6 +299,8 @@ def test_alert_rules_and_dashboard_use_exported_metrics_only() -> None:
     shown = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     assert exported_names(" ".join(rule["expr"] for rule in rules)) <= exported
     assert exported_names(" ".join(shown)) == exported
+    in_ms = {expr.partition("{")[0] for expr in shown if expr.endswith(" * 1000")}
+    assert in_ms == {"capacity_watch_window_end_timestamp_seconds"}  # Grafana shows times from ms
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in dashboard["panels"]]
     assert len(set(places)) == len(places) == len({panel["id"] for panel in dashboard["panels"]})
 
