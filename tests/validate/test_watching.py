@@ -290,6 +290,16 @@ def test_metrics_contain_the_report_with_its_intervals(reported: WatchReport) ->
     assert missing <= {"capacity_watch_hours_to_saturation"}  # without significant growth
 
 
+def test_limit_with_unknown_launch_settings_has_a_note(reported: WatchReport) -> None:
+    assert any("--max-num-seqs, the default" in note for note in reported.notes)
+
+
+def test_too_short_prometheus_range_asks_for_a_shorter_step() -> None:
+    source = "http://127.0.0.1:1/api/v1/query_range"
+    watcher = Watcher(source=source, slos=(), model=None, options={"gpu": "h100"})
+    assert "add start, end and a shorter step to the address" in watcher.missing
+
+
 def test_alert_rules_and_dashboard_use_exported_metrics_only() -> None:
     import yaml
 
