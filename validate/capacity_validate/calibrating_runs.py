@@ -107,8 +107,8 @@ class RunCalibration(AnswerRecord):
         """Return a sentence for each measurement that no likely parameter values explain, followed by `over_roof`."""
         figures = (
             f"{figure.name} is {four_digits(figure.measured)}, {abs(figure.off):.0f} standard deviations from the most "
-            f"likely prediction {four_digits(figure.after)}, so its weight in the fit is {figure.weight:.0%}. Check for another "
-            "launch setting, a cache, other load on the machine, or a wrong flag in this command"
+            f"likely prediction {four_digits(figure.after)}, so its weight in the fit is {figure.weight:.0%}. Check for "
+            "another launch setting, a cache, other load on the machine, or a wrong flag in this command"
             for figure in self.figures
             if figure.contradicts
         )
@@ -205,7 +205,9 @@ def build_replay(
         evidence, model, pool_fields, server, profiles=profiles, download=download
     )
     printed = None
-    if server is not None and planned.profile.platform != "cpu":  # on a CPU, the KV cache has the size of a setting
+    if (
+        server is not None and planned.profile.platform != "cpu"
+    ):  # on a CPU, the KV cache has the size of a setting
         printed = server.kv_tokens
         if printed is None and server.kv_blocks is not None:
             printed = server.kv_blocks * planned.memory.kv_block_tokens

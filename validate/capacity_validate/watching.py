@@ -169,7 +169,10 @@ class Watcher:
             scenarios=scenarios,
             changes=changes,
             windows=points,
-            notes=(*report_notes(growth, changes, windows), *(() if limit is None else launch_notes(present))),
+            notes=(
+                *report_notes(growth, changes, windows),
+                *(() if limit is None else launch_notes(present)),
+            ),
         )
 
     def _run(self, window: Window, replayed: int | None = None) -> MeasuredRun:
