@@ -106,9 +106,9 @@ class RunCalibration(AnswerRecord):
     def contradictions(self) -> tuple[str, ...]:
         """Return a sentence for each measurement that no likely parameter values explain, followed by `over_roof`."""
         figures = (
-            f"{figure.name} is {four_digits(figure.measured)}, {abs(figure.off):.0f} standard deviations from the most "
-            f"likely prediction {four_digits(figure.after)}, so its weight in the fit is {figure.weight:.0%}. Check for "
-            "another launch setting, a cache, other load on the machine, or a wrong flag in this command"
+            f"{figure.name} is {four_digits(figure.measured)}, {abs(figure.off):.0f} standard deviations from the "
+            f"most likely prediction {four_digits(figure.after)}, so its weight in the fit is {figure.weight:.0%}. "
+            "Check for another launch setting, a cache, other load on the machine, or a wrong flag in this command"
             for figure in self.figures
             if figure.contradicts
         )
