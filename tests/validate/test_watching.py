@@ -290,6 +290,16 @@ def test_metrics_contain_the_report_with_its_intervals(reported: WatchReport) ->
     assert missing <= {"capacity_watch_hours_to_saturation"}  # without significant growth
 
 
+def test_limit_with_unknown_launch_settings_has_a_note(reported: WatchReport) -> None:
+    assert any("--max-num-seqs, the default" in note for note in reported.notes)
+
+
+def test_too_short_prometheus_range_asks_for_a_shorter_step() -> None:
+    source = "http://127.0.0.1:1/api/v1/query_range"
+    watcher = Watcher(source=source, slos=(), model=None, options={"gpu": "h100"})
+    assert "add start, end and a shorter step to the address" in watcher.missing
+
+
 def test_alert_rules_and_dashboard_use_exported_metrics_only() -> None:
     import yaml
 
@@ -299,6 +309,8 @@ def test_alert_rules_and_dashboard_use_exported_metrics_only() -> None:
     shown = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     assert exported_names(" ".join(rule["expr"] for rule in rules)) <= exported
     assert exported_names(" ".join(shown)) == exported
+    in_ms = {expr.partition("{")[0] for expr in shown if expr.endswith(" * 1000")}
+    assert in_ms == {"capacity_watch_window_end_timestamp_seconds"}  # Grafana shows times from ms
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in dashboard["panels"]]
     assert len(set(places)) == len(places) == len({panel["id"] for panel in dashboard["panels"]})
 

@@ -27,6 +27,7 @@ from capacity.hardware import (
 from capacity.hardware.adjustment import NAMES, PARAMETERS, Adjustment
 from capacity.hardware.measured_loads import MeasuredLoad
 from capacity.pool.resolve import ResolvedPool
+from capacity.report.figures.chart import four_digits
 from capacity.report.layout import render_text
 from capacity.report.views.layout import view_parts
 from capacity.report.views.units import TEXT
@@ -105,9 +106,9 @@ class RunCalibration(AnswerRecord):
     def contradictions(self) -> tuple[str, ...]:
         """Return a sentence for each measurement that no likely parameter values explain, followed by `over_roof`."""
         figures = (
-            f"{figure.name} is {figure.measured:.5g}, {abs(figure.off):.0f} standard deviations from the most "
-            f"likely prediction {figure.after:.5g}, so its weight in the fit is {figure.weight:.0%}. Check for another "
-            "launch setting, a cache, other load on the machine, or a wrong flag in this command"
+            f"{figure.name} is {four_digits(figure.measured)}, {abs(figure.off):.0f} standard deviations from the "
+            f"most likely prediction {four_digits(figure.after)}, so its weight in the fit is {figure.weight:.0%}. "
+            "Check for another launch setting, a cache, other load on the machine, or a wrong flag in this command"
             for figure in self.figures
             if figure.contradicts
         )
@@ -203,10 +204,13 @@ def build_replay(
     planned, settled = resolve_server(
         evidence, model, pool_fields, server, profiles=profiles, download=download
     )
-    blocks = None if server is None else server.kv_blocks
-    printed = None if server is None else server.kv_tokens
-    if printed is None and blocks is not None:
-        printed = blocks * planned.memory.kv_block_tokens
+    printed = None
+    if (
+        server is not None and planned.profile.platform != "cpu"
+    ):  # on a CPU, the KV cache has the size of a setting
+        printed = server.kv_tokens
+        if printed is None and server.kv_blocks is not None:
+            printed = server.kv_blocks * planned.memory.kv_block_tokens
     runs = tuple(replayed_run(run, traffic_fields, settled) for run in evidence.runs)
     replay = Replay(resolved=settled, planned=planned, runs=runs, steps=evidence.steps, kv_tokens=printed)
     if not replay.figures:
@@ -327,7 +331,7 @@ def calibration_view(answer: "RunCalibration | Calibration") -> View:
         return metric_title(name) + of + run
 
     figures = [
-        *(Column("metric", title), Column("measured", lambda figure: f"{figure.measured:,.5g}", TEXT)),
+        *(Column("metric", title), Column("measured", lambda figure: four_digits(figure.measured), TEXT)),
         *(Column(f"error {moment}", partial(error, moment), TEXT) for moment in ("before", "after")),
     ]
     parameters = [

@@ -9,6 +9,7 @@ from capacity.answers.records import Quantity
 from capacity.base.latency_metrics import METRICS
 from capacity.base.record import AnswerRecord, WrittenRecord, to_plain_values
 from capacity.report.display import basis_text, text_and_interval
+from capacity.report.figures.chart import four_digits
 from capacity.report.tables_html import NOTE
 from capacity.report.views import units
 from capacity.report.views.units import Unit
@@ -138,7 +139,7 @@ def metric_title(name: str) -> str:
 
 
 def error_text(error: float | None) -> str:
-    return "-" if error is None else f"{100 * error:+z.1f} %"
+    return "-" if error is None else f"{100 * error:+z,.1f} %"
 
 
 def predicted_texts(row: MetricRow) -> tuple[str, str]:
@@ -146,7 +147,7 @@ def predicted_texts(row: MetricRow) -> tuple[str, str]:
     if row.predicted is None:
         return "-", ""
     if row.low is None or row.high is None:
-        return f"{row.predicted:,.4g}", ""
+        return four_digits(row.predicted), ""
     return text_and_interval(Quantity(value=row.predicted, low=row.low, high=row.high))
 
 
@@ -163,7 +164,7 @@ def metric_rows(metrics: Sequence[MetricRow]) -> list[dict[str, object]]:
     return [
         {
             "": metric_title(row.name),
-            "measured": f"{row.measured:,.4g}",
+            "measured": four_digits(row.measured),
             "predicted": predicted_texts(row)[0],
             "error": error_text(row.error),
             **({"90 % interval": predicted_texts(row)[1], "measured is": inside_text(row)} if banded else {}),

@@ -74,8 +74,9 @@ def _rebuild_requests(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Worklo
     if run.requests is None:
         _require_lengths(run, traffic.keys() | lengths)
     if rate is None and concurrency is None:
+        copied = " (`cp -p` keeps a scrape's time)" if run.tool.endswith("metrics") else ""
         raise InvalidInput(
-            f"{run.path} does not record how requests arrived: give --request-rate or --concurrency"
+            f"{run.path} does not record how requests arrived: give --request-rate or --concurrency{copied}"
         )
     fields = {"request_rate": rate if rate is not None else math.inf, "burstiness": run.burstiness}
     if "length_distribution" not in traffic:  # identical lengths: the default of vllm bench serve

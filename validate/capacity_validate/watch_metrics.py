@@ -1,6 +1,7 @@
 """The Prometheus metrics of `capacity watch`: text format, HTTP endpoint, alert rules and Grafana dashboard.
 
-Sources: prometheus.io/docs/instrumenting/exposition_formats, grafana.com/docs (the classic JSON model), 2026-11-29.
+Sources: prometheus.io/docs/instrumenting/exposition_formats; the types of Grafana's classic dashboards in
+@grafana/schema 11.6.0 and 13.2.3, with which the dashboard was checked (2026-11-29).
 """
 
 import json
@@ -137,6 +138,7 @@ def grafana_dashboard() -> str:
     source = {"type": "prometheus", "uid": "${datasource}"}
     panels: list[dict[str, Any]] = []
     for name in (each for each in METRICS if not each.startswith("predicted_")):
+        in_ms = " * 1000" if METRICS[name].unit == "dateTimeAsIso" else ""  # Grafana's times are in ms
         queries = [name, *([name.replace("observed", "predicted")] if name.startswith("observed_") else [])]
         legend = "{{slo}}{{deployment}}{{statistic}} {{bound}}"
         panels.append(
@@ -151,7 +153,7 @@ def grafana_dashboard() -> str:
                     {
                         "refId": "AB"[place],
                         "datasource": source,
-                        "expr": f'{PREFIX}{query}{{instance="$instance"}}',
+                        "expr": f'{PREFIX}{query}{{instance="$instance"}}{in_ms}',
                         "legendFormat": f"{query.partition('_')[0]} {legend}" if queries[1:] else legend,
                     }
                     for place, query in enumerate(queries)

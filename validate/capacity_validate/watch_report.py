@@ -15,6 +15,7 @@ from capacity.base.quantity import Quantity
 from capacity.base.record import AnswerRecord, WrittenRecord
 from capacity.hardware.measured_loads import REPEATED
 from capacity.report.display import rate_and_interval, seconds_and_interval, text_and_interval
+from capacity.report.figures.chart import four_digits
 from capacity.report.views import units
 from capacity.report.views.view import Block, Column, Curves, Fact, Facts, Table, View
 from capacity_validate.comparison import MetricRow, coverage_text, error_text, metric_title
@@ -254,9 +255,11 @@ def _blocks(answer: WatchReport) -> Iterator[Block]:
     for row in newest.metrics:
         yield _latency_chart(answer, row.name)
     for row in newest.metrics:
+        values = (row.measured, row.predicted or 0.0, row.low or 0.0, row.high or 0.0)
+        measured, predicted, low, high = map(four_digits, values)
         yield (
-            f"{metric_title(row.name)}: measured {row.measured:,.4g}, predicted {row.predicted:,.4g} "
-            f"({row.low:,.4g} to {row.high:,.4g}), {error_text(row.error)}"
+            f"{metric_title(row.name)}: measured {measured}, predicted {predicted} ({low} to {high}), "
+            f"{error_text(row.error)}"
         )
 
 

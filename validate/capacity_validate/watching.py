@@ -33,6 +33,7 @@ from capacity_validate.replaying import calibration_prior
 from capacity_validate.scrape_history import (
     MIN_REQUESTS,
     MIN_RESIDENCES,
+    RANGE_PATH,
     Window,
     extend_history,
     read_scrapes,
@@ -127,10 +128,12 @@ class Watcher:
     def missing(self) -> str:
         """Return the message for too few windows, with the requirements of a window."""
         found = len(split_history(self.history, self.window_s))
+        remedy = "scrape again later with the same --state"
+        if RANGE_PATH in self.source:
+            remedy = "add start, end and a shorter step to the address"
         return (
             f"{found} of {MIN_WINDOWS} windows so far: each needs {MIN_REQUESTS} completed requests between two "
-            f"scrapes, and a length of {MIN_RESIDENCES:g} mean E2E latencies (at least {self.window_s:g} s); scrape "
-            "again later with the same --state"
+            f"scrapes, and a length of {MIN_RESIDENCES:g} mean E2E latencies (at least {self.window_s:g} s); {remedy}"
         )
 
     def report(self) -> WatchReport | None:
@@ -166,7 +169,10 @@ class Watcher:
             scenarios=scenarios,
             changes=changes,
             windows=points,
-            notes=tuple(report_notes(growth, changes, windows)),
+            notes=(
+                *report_notes(growth, changes, windows),
+                *(() if limit is None else launch_notes(present)),
+            ),
         )
 
     def _run(self, window: Window, replayed: int | None = None) -> MeasuredRun:
@@ -232,6 +238,15 @@ class Watcher:
                 measured_s=None if value is None else value / 1e3,
                 predicted_s=scenarios[0].levels_s[str(slo)],
             )
+
+
+def launch_notes(resolved: ResolvedPool) -> Iterator[str]:
+    """Yield a note if the user and the metrics leave the number of running requests open."""
+    if "max_num_seqs" not in resolved.pool.model_fields_set:
+        yield (
+            f"The highest load assumes {resolved.max_num_seqs:,} --max-num-seqs, the default: /metrics of vLLM "
+            "has few launch settings. Give those of your server, or --from-launch."
+        )
 
 
 def _setting(text: str) -> tuple[str, str]:
