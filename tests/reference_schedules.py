@@ -16,7 +16,7 @@ WITHOUT_LOOKAHEAD = RELEASES[
 ]  # in the library these ran without the lookahead slots that scenarios ask for
 # an arrival in these is the end of a step, which the reference's floating-point sum puts 14 as earlier
 JUST_AFTER_A_STEP = ("ext159", "fuzz159")
-# the library ran this one asynchronously with two stages and the rules of Model Runner V1, which no vLLM does by default
+# the library ran this one asynchronously with two stages, by the rules of Model Runner V1
 WITHOUT_ENGINE = {"v1async": "51_pp2"}
 PICOSECOND_S = 1e-12
 TIME_TOLERANCE_S = 1e-9  # the reference adds up seconds in binary floating point, we in whole picoseconds

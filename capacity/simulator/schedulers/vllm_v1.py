@@ -2,9 +2,9 @@
 
 Synchronous scheduling, asynchronous scheduling (two batches in flight) and pipeline micro-batches are one policy. They
 differ in the number of steps in flight and in the placeholders that an asynchronous step reserves for tokens that are
-not known yet. Asynchronous scheduling with pipeline stages is that of Model Runner V2: a request that decodes in one call
-of `schedule` is skipped until as many calls later as there are stages. Source: vLLM 0.33.0 `v1/core/sched/scheduler.py`
-and `async_scheduler.py`, checked against schedules recorded from vLLM.
+not known yet. Asynchronous scheduling with pipeline stages is that of Model Runner V2: a request that decodes in one
+call of `schedule` is skipped until as many calls later as there are stages. Source: vLLM 0.33.0
+`v1/core/sched/scheduler.py` and `async_scheduler.py`, checked against schedules recorded from vLLM.
 """
 
 from bisect import insort
