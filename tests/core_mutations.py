@@ -127,8 +127,8 @@ CORE_MUTATIONS = (
     wrong(
         "a step without rows at the head of the queue allows no other",
         ENGINE,
-        "passed = waits_early ? e->passed : 0, free;",
-        "passed = 0, free;",
+        "passed = waits_early ? e->passed : 0, free, idle_calls = 0;",
+        "passed = 0, free, idle_calls = 0;",
     ),
     wrong(
         "every stage begins at once",
