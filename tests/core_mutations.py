@@ -109,14 +109,26 @@ CORE_MUTATIONS = (
     wrong(
         "steps without rows take no place in the queue",
         ENGINE,
-        "->slots += MIN(p->empty_steps, free);",
-        "->slots += 0;",
+        "->slots += p->staggers ? 1 : MIN(p->empty_steps, free);",
+        "->slots += p->staggers;",
+    ),
+    wrong(
+        "a step does not wait for sampled tokens",
+        ENGINE,
+        "at_ps = sampled_ps(e, s, now_ps);",
+        "at_ps = now_ps;",
+    ),
+    wrong(
+        "a decode waits for one call less than there are stages",
+        "vllm_v1.c",
+        "if (p->staggers && v->calls < r->next_call)",
+        "if (p->staggers && v->calls + 1 < r->next_call)",
     ),
     wrong(
         "a step without rows at the head of the queue allows no other",
         ENGINE,
-        "passed = waits_early ? e->passed : 0, free;",
-        "passed = 0, free;",
+        "passed = waits_early ? e->passed : 0, free, idle_calls = 0;",
+        "passed = 0, free, idle_calls = 0;",
     ),
     wrong(
         "every stage begins at once",

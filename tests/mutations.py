@@ -338,8 +338,8 @@ MUTATIONS = (
     Mutation(
         name="steps without rows take no place in the queue",
         where="**/simulator/engine.py",
-        old="in_flight[-1].slots += min(policy.empty_steps, free)",
-        new="pass",
+        old="1 if policy.staggers else min(policy.empty_steps, free)",
+        new="1 if policy.staggers else 0",
         tests=(released("v1"),),
     ),
     Mutation(
@@ -362,6 +362,41 @@ MUTATIONS = (
         old="elif is_empty or (waits_early and not (computes and in_flight[0].end > now_ps)):",
         new="elif is_empty:",
         tests=(released("v1", "0.22"),),
+    ),
+    Mutation(
+        name="on Model Runner V2, a decode waits for one call less than there are stages",
+        where=VLLM_V1,
+        old="self._calls + self.limits.pipeline_stages",
+        new="self._calls + self.limits.pipeline_stages - 1",
+        tests=(released("v1async"),),
+    ),
+    Mutation(
+        name="on Model Runner V2, a step does not wait for sampled tokens",
+        where="**/simulator/engine.py",
+        old="if self.policy.staggers else now_ps",
+        new="if False else now_ps",
+        tests=(released("v1async"),),
+    ),
+    Mutation(
+        name="on Model Runner V2, a step waits for the token of a request with one output token",
+        where="**/simulator/engine.py",
+        old="row.yields and row.sequence.asked_known > row.sequence.prompt_tokens + 1",
+        new="row.yields",
+        tests=(released("v1async"),),
+    ),
+    Mutation(
+        name="on Model Runner V2, one step without rows fills the queue",
+        where="**/simulator/engine.py",
+        old="1 if policy.staggers else min(policy.empty_steps, free)",
+        new="min(policy.empty_steps, free)",
+        tests=(released("v1async"),),
+    ),
+    Mutation(
+        name="on Model Runner V2, no more steps are in flight than there are stages",
+        where="**/sequence.py",
+        old="return self.pipeline_stages + asynchronous",
+        new="return self.pipeline_stages + (asynchronous and self.pipeline_stages == 1)",
+        tests=(released("v1async"),),
     ),
     Mutation(
         name="a window's admission counts one step in flight",

@@ -16,13 +16,22 @@ WITHOUT_LOOKAHEAD = RELEASES[
 ]  # in the library these ran without the lookahead slots that scenarios ask for
 # an arrival in these is the end of a step, which the reference's floating-point sum puts 14 as earlier
 JUST_AFTER_A_STEP = ("ext159", "fuzz159")
+# the library ran this one asynchronously with two stages, by the rules of Model Runner V1
+WITHOUT_ENGINE = {"v1async": "51_pp2"}
 PICOSECOND_S = 1e-12
 TIME_TOLERANCE_S = 1e-9  # the reference adds up seconds in binary floating point, we in whole picoseconds
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
     with gzip.open(path, "rt") as file:
-        return [json.loads(line) for line in file]
+        found = [json.loads(line) for line in file]
+    left_out = WITHOUT_ENGINE.get(path.name.split("_")[0].split(".")[0])
+    return [line for line in found if left_out is None or scenario_name(line) != left_out]
+
+
+def scenario_name(line: dict[str, Any]) -> str | None:
+    scenario = line.get("scenario")
+    return scenario["name"] if isinstance(scenario, dict) else scenario
 
 
 def release_lines(path: Path, scenarios: dict[str, Any], release: str) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ import numpy as np
 from capacity.base.errors import InvalidInput
 from capacity.base.record import make_from
 from capacity.deployment import Traffic
+from capacity.deployment.drafts import TREE
 from capacity.pool import drafting as speculative
 from capacity.pool.drafting import DraftedSteps, pool_speculator, speculators
 from capacity.pool.memory import GIB, MemoryPlan, adapter_bytes
@@ -75,19 +76,26 @@ def _from_client(workload: Workload, traffic: Traffic) -> Workload:
 def policy_name(resolved: ResolvedPool, scheduling: str = "continuous") -> str:
     """Return the name of the engine release's scheduling policy, or "static" for static batching.
 
-    A request never has two tokens in a pipeline at once, because each token depends on the previous one. So with
-    pipeline stages an asynchronous engine skips requests that are in flight, as a synchronous engine does. Source: vLLM
-    pull request 32359, 2026-01. Model Runner V2 schedules otherwise (docs/simulation.md).
+    On vLLM's Model Runner V1, pipeline stages are scheduled synchronously: an asynchronous engine also skips requests
+    that are in flight. Source: vLLM pull request 32359, 2026-01. Model Runner V2 schedules them asynchronously.
     """
     if scheduling == "static":
         return "static"
     name = resolved.engine.scheduler
     scheduler, asynchronous = SCHEDULERS.get(name), resolved.pool.async_scheduling
-    if resolved.pool.pipeline_parallel_size > 1:
+    if resolved.pool.pipeline_parallel_size > 1 and not _schedules_stages_asynchronously(resolved):
         asynchronous = False
     if scheduler is None or asynchronous is None:
         return name
     return (scheduler.asynchronous if asynchronous else scheduler.synchronous) or name
+
+
+def _schedules_stages_asynchronously(resolved: ResolvedPool) -> bool:
+    engine, drafts = resolved.engine, (resolved.pool.speculator or "").removesuffix(TREE)
+    return (
+        "asynchronous_stages" not in engine.missing_scheduling_rules
+        and drafts not in engine.synchronous_stage_drafts
+    )
 
 
 def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:

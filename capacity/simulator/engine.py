@@ -28,6 +28,7 @@ from capacity.simulator.instants import (
 from capacity.simulator.kv_cache.pool import JointPool, KvPool, LoadingPool, PagedPool, Table
 from capacity.simulator.ledger import EngineLedger
 from capacity.simulator.schedulers import Policy, Sequence, Step
+from capacity.simulator.schedulers.sequence import Row
 from capacity.simulator.setup import EngineSetup
 from capacity.simulator.shapes import sum_step
 from capacity.simulator.transfer import allocate_computed
@@ -79,6 +80,7 @@ class Engine:
         self._loads: deque[tuple[Sequence, int]] = deque()  # (request, tokens to load)
         self._in_flight: deque[Step] = deque()
         self._stage_free_ps = [0] * setup.limits.pipeline_stages
+        self._calls = 0  # of the policy's `schedule`
         self._passed = 0  # empty steps of vLLM's queue that the last ended step was before
         self._without_rows = 0
         self._preemptions = 0
@@ -270,19 +272,26 @@ class Engine:
         waits_early = policy.empty_steps == 1  # for the oldest step, as soon as one has no rows
         passed = self._passed if waits_early else 0
         self._passed = 0
+        idle_calls = 0
         while policy.unfinished and self.stalled_by is None:
             free = policy.steps_in_flight - passed - sum(step.slots for step in in_flight)
             if not free:
                 break
             step = policy.schedule(now_ps)
+            self._calls += 1
+            step.call = self._calls
             computes = step.rows or step.held_ps
             is_empty = not (computes or step.preempted or step.finished)
             if not is_empty:
                 self._launch(step, now_ps)
             elif in_flight:
-                in_flight[-1].slots += min(policy.empty_steps, free)
+                in_flight[-1].slots += 1 if policy.staggers else min(policy.empty_steps, free)
             if passed and in_flight:
                 passed -= 1
+            elif policy.staggers:  # another call may have rows
+                idle_calls += is_empty and not in_flight
+                if idle_calls == policy.steps_in_flight:
+                    break
             elif is_empty or (waits_early and not (computes and in_flight[0].end > now_ps)):
                 break
 
@@ -331,7 +340,7 @@ class Engine:
             self.stalled_by = ENDLESS_PREEMPTION
         stages = self._stage_free_ps
         share, rest = divmod(duration_ps, len(stages))
-        at_ps = now_ps
+        at_ps = self._sampled_ps(step, now_ps) if self.policy.staggers else now_ps
         for stage, free_ps in enumerate(stages):
             begin_ps = max(at_ps, free_ps)
             if stage == 0:
@@ -350,6 +359,20 @@ class Engine:
             before = self._in_flight[-1]  # its results are read when this step is launched
             before.end = max(before.end, step.start + int(self.setup.launch_lag * (step.end - step.start)))
         self._in_flight.append(step)
+
+    def _sampled_ps(self, step: Step, now_ps: int) -> int:
+        """Return when the tokens are known that a staggered step waits for.
+
+        The first stage waits for all tokens that were sampled as many calls before as there are stages, also if the
+        step has other requests. Source: vLLM 0.33.0 `v1/worker/gpu/pp_utils.py`, `get_prev_sampled_outputs`.
+        """
+        stages = len(self._stage_free_ps)
+        ends = (
+            before.end
+            for before in self._in_flight
+            if before.call + stages <= step.call and any(_is_awaited(row) for row in before.rows)
+        )
+        return max(ends, default=now_ps)
 
     def _step_ps(self, step: Step, shapes: list[StepShape]) -> int:
         duration_ps = self._joint.joint_ps(shapes) if step.parts else self.step_times.step_ps(shapes[0])
@@ -393,6 +416,11 @@ class Engine:
         if kept:
             self.kept[r.index] = (r.rank, table)
         self.reports.on_prefill(self.number, r.index, now_ps, kept=kept)
+
+
+def _is_awaited(row: Row) -> bool:
+    """Return whether a row samples a token that a later step may need: not if the request has one output token."""
+    return row.yields and row.sequence.asked_known > row.sequence.prompt_tokens + 1
 
 
 StepObserver: TypeAlias = Callable[[Step, Engine], None]  # called with every completed step

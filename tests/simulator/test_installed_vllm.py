@@ -164,7 +164,10 @@ def test_setting_that_this_vllm_lacks_is_rejected(stand_in: str) -> None:
         ({"kv_offloading_size": 8}, "KV offloading"),
         ({"engine_loop": "core"}, "the compiled engines cannot run this"),
         ({"max_loras": 2}, "LoRA adapters"),
-        ({"speculator": "ngram", "pipeline_parallel_size": 2}, "draft tokens with pipeline stages"),
+        (
+            {"speculator": "ngram", "pipeline_parallel_size": 2, "async_scheduling": False},
+            "draft tokens with pipeline stages",
+        ),
     ],
 )
 def test_feature_that_it_does_not_cover_is_rejected(

@@ -90,10 +90,11 @@ class EngineSpec(Spec):
     chunked or not; otherwise prefill steps are separate. `stream_interval`: number of output tokens that are sent
     together. `batch_wait_steps`: number of decode steps that a prefill may wait for more prompts. `forks_samples`:
     several samples of one prompt share its prefill, and its KV until they differ. `missing_scheduling_rules`: rules of
-    newer releases that this release lacks (`capacity.simulator.schedulers.rules`). `caches_hybrid_prefixes`: the prefix
-    cache is on by default also for models with recurrent states. `default_drafts` maps a drafting
-    method or kind of drafter to its default depth and number of draft tokens to verify; if this number exceeds the
-    depth, the drafts form a tree.
+    newer releases that this release lacks (`capacity.simulator.schedulers.rules`). `synchronous_stage_drafts`: drafting
+    methods with which pipeline stages are scheduled synchronously, although the release has `asynchronous_stages`.
+    `caches_hybrid_prefixes`: the prefix cache is on by default also for models with recurrent states. `default_drafts`
+    maps a drafting method or kind of drafter to its default depth and number of draft tokens to verify; if this number
+    exceeds the depth, the drafts form a tree.
 
     Same in all releases. `baseline`: a textbook baseline for comparison that cannot be run. `kernel_family`: name of
     the fitted constants that represent this engine's kernels. `data_parallel_divides_limits`: for a mixture of
@@ -206,6 +207,7 @@ class EngineSpec(Spec):
     mixes_prefill_with_decode: bool
     reserve_full_isl: bool
     missing_scheduling_rules: tuple[str, ...] = ()
+    synchronous_stage_drafts: tuple[str, ...] = ()
     stream_interval: Count
     batch_wait_steps: Annotated[int, Field(ge=0)]
     forks_samples: bool = False

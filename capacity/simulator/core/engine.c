@@ -236,11 +236,38 @@ static i64 step_duration(engine *e, step *s)
     return duration;
 }
 
+static int has_awaited_row(const step *s)
+{
+    for (i64 i = 0; i < s->rows.count; i++)
+        if (s->rows.at[i].yields && s->rows.at[i].sequence->asked_known > s->rows.at[i].sequence->prompt_tokens + 1)
+            return 1;
+    for (i64 i = 0; i < s->num_parts; i++)
+        if (has_awaited_row(s->parts[i]))
+            return 1;
+    return 0;
+}
+
+/* When the tokens are known that a staggered step waits for: see engine.py. */
+static i64 sampled_ps(const engine *e, const step *s, i64 now_ps)
+{
+    i64 at_ps = now_ps;
+    for (i64 i = 0; i < e->num_in_flight; i++) {
+        const step *before = e->in_flight[i];
+        if (before->awaited && before->call + e->policy->limits.pipeline_stages <= s->call)
+            at_ps = MAX(at_ps, before->end);
+    }
+    return at_ps;
+}
+
 /* Run a step through the pipeline stages, each of which is busy for its share. */
 static void launch_stages(engine *e, step *s, i64 duration, i64 now_ps)
 {
     i64 stages = e->policy->limits.pipeline_stages;
     i64 share = duration / stages, rest = duration % stages, at_ps = now_ps;
+    if (e->policy->staggers) {
+        at_ps = sampled_ps(e, s, now_ps);
+        s->awaited = has_awaited_row(s);
+    }
     for (i64 stage = 0; stage < stages; stage++) {
         i64 begin_ps = MAX(at_ps, e->stage_free_ps[stage]);
         if (stage == 0)
@@ -487,11 +514,12 @@ static void fill_slots(engine *e, i64 now_ps)
 {
     const policy *p = e->policy;
     int waits_early = p->empty_steps == 1; /* for the oldest step, as soon as one has no rows */
-    i64 passed = waits_early ? e->passed : 0, free;
+    i64 passed = waits_early ? e->passed : 0, free, idle_calls = 0;
     e->passed = 0;
     while (policy_unfinished(p) && !e->endless && (free = free_slots(e) - passed)) {
         step *s = engine_new_step(e);
         p->ops->schedule(e->policy, s, now_ps);
+        s->call = ++e->calls;
         int computes = s->rows.count || s->group || s->held_ps;
         int is_empty = !computes && !s->preempted.count && !s->finished.count;
         if (!is_empty)
@@ -499,11 +527,16 @@ static void fill_slots(engine *e, i64 now_ps)
         else
             engine_spare_step(e, s);
         if (is_empty && e->num_in_flight)
-            e->in_flight[e->num_in_flight - 1]->slots += MIN(p->empty_steps, free);
-        if (passed && e->num_in_flight)
+            e->in_flight[e->num_in_flight - 1]->slots += p->staggers ? 1 : MIN(p->empty_steps, free);
+        if (passed && e->num_in_flight) {
             passed--;
-        else if (is_empty || (waits_early && !(computes && e->in_flight[0]->end > now_ps)))
+        } else if (p->staggers) { /* another call may have rows */
+            idle_calls += is_empty && !e->num_in_flight;
+            if (idle_calls == p->steps_in_flight)
+                break;
+        } else if (is_empty || (waits_early && !(computes && e->in_flight[0]->end > now_ps))) {
             break;
+        }
     }
 }
 

@@ -64,6 +64,7 @@ struct engine {
     /* steps in flight, oldest first, and the one that ends next */
     step **in_flight;
     i64 num_in_flight;
+    i64 calls; /* of the policy's `schedule` */
     i64 passed; /* empty steps of vLLM's queue that the last ended step was before */
     step *ending, *spare_steps;
     i64 *stage_free_ps;

@@ -115,10 +115,10 @@ struct pool {
     i64 num_blocks, block_size, free_blocks;
     int prefix_caching;
 };
-/* How many steps of vLLM V1 can be in flight. */
+/* How many steps of vLLM V1 can be in flight: one per pipeline stage, one more if it is asynchronous. */
 static inline i64 v1_steps_in_flight(const core_engine *setup)
 {
-    return setup->pipeline_stages + (setup->asynchronous && setup->pipeline_stages == 1);
+    return setup->pipeline_stages + (setup->asynchronous != 0);
 }
 pool *run_pool_new(memory *m, const core_engine *setup, const core_requests *requests);   /* full attention */
 pool *block_pool_new(memory *m, const core_engine *setup, const core_requests *requests); /* windows */
@@ -151,6 +151,7 @@ struct sequence {
     i64 stored_chunks; /* chunks of its KV below the GPU */
     i64 rank;
     i64 adapter;       /* LoRA; 0: none */
+    i64 next_call;    /* vllm_v1.c, staggered: the first call of `schedule` that may decode it again */
     i64 known_at_row; /* at its last generation row (batching.c) */
     int cancelled;
     int deferred;      /* it waits, and a step has skipped it */
@@ -189,6 +190,8 @@ typedef struct step {
     i64 common_last, common;
     sequences gone;       /* requests that had ended before their rows did */
     i64 start, end, held_ps;
+    i64 call;             /* number of the call of `schedule` that returned it */
+    int awaited;          /* it samples tokens that a later step may need */
     i64 slots;            /* of the steps in flight: its own, and those of steps without rows behind it */
     i64 stores;           /* offload.c: copies to make when it ends; -1: none */
     i64 num_parts;        /* lockstep.c: one a rank */
@@ -228,6 +231,7 @@ struct policy {
     i64 steps_in_flight;
     i64 empty_steps; /* most steps without rows that one decision adds to those in flight */
     int asynchronous; /* the next step is decided while one runs */
+    int staggers;     /* a decode waits for as many calls of `schedule` as there are pipeline stages */
     int aborts, reserves_to_end, can_hold_prompts, holds_prompts;
     i64 window_tokens;  /* clips contexts in step shapes; NEVER: none */
     int streams;        /* deliveries are streamed through a queue */

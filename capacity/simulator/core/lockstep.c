@@ -199,6 +199,7 @@ policy *lockstep_new(memory *m, const core_engine *setup, i64 num_ranks, policy 
     p->pool = NULL; /* each rank has its own */
     p->steps_in_flight = ranks[0]->steps_in_flight;
     p->empty_steps = ranks[0]->empty_steps;
+    p->staggers = ranks[0]->staggers;
     p->asynchronous = ranks[0]->asynchronous;
     p->aborts = ranks[0]->aborts;
     l->num_ranks = num_ranks;

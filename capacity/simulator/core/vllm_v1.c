@@ -214,6 +214,8 @@ static inline void add_decode_row(vllm_v1 *v, step *s, sequence *r)
     r->in_flight_tokens++;
     r->in_flight_yields += yields;
     r->placeholders += yields && p->asynchronous;
+    if (yields)
+        r->next_call = v->calls + p->limits.pipeline_stages;
     r->mid_prefill = !yields;
     r->rows_in_flight++;
     s->sums.decode_sequences++;
@@ -223,6 +225,7 @@ static inline void add_decode_row(vllm_v1 *v, step *s, sequence *r)
 
 static void undo_decode_row(step *s, sequence *r, const row *w, const policy *p)
 {
+    r->next_call = 0;
     r->in_flight_tokens--;
     r->in_flight_yields -= w->yields;
     r->rows_in_flight--;
@@ -287,6 +290,8 @@ static i64 schedule_running(vllm_v1 *v, step *s, i64 budget, i64 threshold)
         if (v->holds && r->mid_prefill)
             continue;
         if (p->asynchronous && r->known + r->in_flight_yields >= r->max_known)
+            continue;
+        if (p->staggers && v->calls < r->next_call)
             continue;
         i64 tokens = r->known + r->drafts + r->placeholders - r->computed;
         if (threshold > 0 && threshold < tokens)
@@ -452,6 +457,7 @@ void v1_commit(vllm_v1 *v, step *s)
         r->drafts = 0;
         if (w->yields) {
             r->in_flight_yields++;
+            r->next_call = v->calls + v->base.limits.pipeline_stages;
             if (v->base.asynchronous) {
                 r->placeholders += 1 + w->drafts;
                 r->drafts = v->speculates ? v->drafts.k : 0;
@@ -731,6 +737,7 @@ void v1_schedule(policy *p, step *s, i64 now_ps)
 {
     (void)now_ps;
     vllm_v1 *v = (vllm_v1 *)p;
+    v->calls++;
     int by_sums = v->regular && (v->group.active || take_over(v));
     if (v->stages)
         by_sums = stages_schedule(v, s);
@@ -899,6 +906,7 @@ void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engin
     policy_init(p, ops, m, setup, pool);
     p->aborts = 1;
     p->steps_in_flight = v1_steps_in_flight(setup);
+    p->staggers = p->asynchronous && setup->pipeline_stages > 1;
     p->empty_steps = setup->rules.empty_steps_fill_queue ? p->steps_in_flight : 1;
     v->speculates = setup->draft_tokens > 0;
     v->drafts = (speculation){setup->draft_tokens, setup->lookahead_slots, setup->num_accept, setup->num_rates, setup->num_classes,

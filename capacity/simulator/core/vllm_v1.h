@@ -17,6 +17,7 @@ typedef struct vllm_v1 {
     speculation drafts;
     int speculates;
     VEC(sequence *) by_priority; /* the waiting queue as a heap, with `priority` */
+    i64 calls;                   /* of `schedule` */
     i64 since_prefill;           /* executed steps since the last prefill row; -1: none yet */
     int admission_bound;
     sequences aside;             /* waiting requests that this step skips */

@@ -15,6 +15,7 @@ from capacity.simulator.setup import EngineSetup
 from capacity.step import PS_PER_S
 
 QUEUE_FILLS_SINCE = (0, 23)  # release of the rule `empty_steps_fill_queue`
+ASYNCHRONOUS_STAGES_SINCE = (0, 29)  # release of the rule `asynchronous_stages`
 
 
 class ReportedPool:
@@ -49,8 +50,11 @@ class InstalledVllm(Policy):
     ) -> None:
         self.pool = pool
         self.speculation = speculation
-        self.steps_in_flight = limits.steps_in_flight(asynchronous=asynchronous)
         self._process = find_process(source)
+        stages = limits.pipeline_stages
+        asynchronous &= stages == 1 or self._process.version_pair >= ASYNCHRONOUS_STAGES_SINCE
+        self.staggers = asynchronous and stages > 1
+        self.steps_in_flight = limits.steps_in_flight(asynchronous=asynchronous)
         self.empty_steps = self.steps_in_flight if self._process.version_pair >= QUEUE_FILLS_SINCE else 1
         self._requests: dict[str, Sequence] = {}
         self._block_ids: dict[Hashable, int] = {}
@@ -67,7 +71,7 @@ class InstalledVllm(Policy):
                 "max_model_len": limits.max_model_len,
                 "enable_chunked_prefill": limits.enable_chunked_prefill,
                 "reserve_full_isl": limits.reserve_full_isl,
-                "pipeline_stages": limits.pipeline_stages,
+                "pipeline_stages": stages,
                 "asynchronous": asynchronous,
                 "steps_in_flight": self.steps_in_flight,
                 "draft_tokens": 0 if speculation is None else speculation.k,
@@ -175,8 +179,9 @@ def use_installed(setup: EngineSetup, source: str) -> EngineSetup:
         "KV offloading": "offload" in setup.policy_options,
         "LoRA adapters": "adapters" in setup.policy_options,
         "contiguous KV": setup.kv_contiguous_tokens is not None,
-        "draft tokens with pipeline stages": setup.speculation is not None
-        and setup.limits.pipeline_stages > 1,
+        "draft tokens with pipeline stages on Model Runner V1": setup.speculation is not None
+        and setup.limits.pipeline_stages > 1
+        and (setup.policy == "vllm-v1" or find_process(source).version_pair < ASYNCHRONOUS_STAGES_SINCE),
     }
     for what, needed in needs.items():
         if needed:

@@ -224,7 +224,7 @@ class OpenScheduler:
             num_lookahead_tokens=given["lookahead_slots"],
             num_prefill_lookahead_tokens=0,
             num_hash_lookahead_tokens=0,
-            use_v2_model_runner=False,
+            use_v2_model_runner=self.asynchronous and given["pipeline_stages"] > 1,
             max_concurrent_batches=given["steps_in_flight"],
             max_in_flight_tokens=given["steps_in_flight"] * given["max_num_batched_tokens"],
         )

@@ -98,6 +98,7 @@ class Lockstep(Policy):
         self.ranks = tuple(ranks)
         self.steps_in_flight = self.ranks[0].steps_in_flight
         self.empty_steps = self.ranks[0].empty_steps
+        self.staggers = self.ranks[0].staggers
         self.aborts = self.ranks[0].aborts
         self.reserves_to_end = self.ranks[0].reserves_to_end
         self._sent = [0] * len(self.ranks)  # requests, to each rank

@@ -22,6 +22,7 @@ class Policy(Protocol):
 
     steps_in_flight: int
     empty_steps: int = 0  # most steps without rows that one decision adds to those in flight
+    staggers: bool = False  # a decode waits for as many calls of `schedule` as there are pipeline stages
     aborts: bool = False  # `abort` can remove a request at any time
     reserves_to_end: bool = False  # a request starts only if its blocks up to `last_slot` are free
     can_hold_prompts: bool = False  # while `holds_prompts` is set, no new prompt starts

@@ -44,6 +44,7 @@ class Sequence:
     placeholders: int = 0  # asynchronous: tokens that steps in flight will append
     in_flight_tokens: int = 0
     in_flight_yields: int = 0
+    next_call: int = 0  # staggered decodes of vLLM: the first call of `schedule` that may decode it again
     mid_prefill: bool = False  # its last row ended before its last known token
     deferred: bool = False  # it waits, and a step has skipped it
     placed: int = 0  # vLLM V0: tokens with a slot in its blocks
@@ -111,6 +112,7 @@ class Step:
     stores: list[Any] = field(default_factory=list)  # KV chunks to copy out of the GPU after the step
     parts: "tuple[Step, ...]" = ()
     encoded: list[tuple[Sequence, int]] = field(default_factory=list)  # images to encode before the step
+    call: int = 0  # number of the call of `schedule` that returned this step
     slots: int = 1  # of the steps in flight: its own, and those of steps without rows behind it
 
 
@@ -216,8 +218,8 @@ class SchedulerLimits:
                 object.__setattr__(self, setting, neutral)
 
     def steps_in_flight(self, *, asynchronous: bool) -> int:
-        """Return how many steps of vLLM V1 can be in flight: one per pipeline stage, two if it is asynchronous."""
-        return self.pipeline_stages + (asynchronous and self.pipeline_stages == 1)
+        """Return how many steps of vLLM V1 can be in flight: one per pipeline stage, one more if it is asynchronous."""
+        return self.pipeline_stages + asynchronous
 
     def empty_steps(self, *, asynchronous: bool) -> int:
         """Return how many steps without rows vLLM V1's engine loop adds to the steps in flight before it waits."""

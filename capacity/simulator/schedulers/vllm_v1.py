@@ -2,8 +2,9 @@
 
 Synchronous scheduling, asynchronous scheduling (two batches in flight) and pipeline micro-batches are one policy. They
 differ in the number of steps in flight and in the placeholders that an asynchronous step reserves for tokens that are
-not known yet. Source: vLLM 0.33.0 `v1/core/sched/scheduler.py` and `async_scheduler.py`, checked against schedules
-recorded from vLLM.
+not known yet. Asynchronous scheduling with pipeline stages is that of Model Runner V2: a request that decodes in one
+call of `schedule` is skipped until as many calls later as there are stages. Source: vLLM 0.33.0
+`v1/core/sched/scheduler.py` and `async_scheduler.py`, checked against schedules recorded from vLLM.
 """
 
 from bisect import insort
@@ -51,6 +52,8 @@ class VllmV1(QueuedPolicy):
     ) -> None:
         super().__init__(limits, pool, speculation=speculation)
         self.asynchronous = asynchronous
+        self.staggers = asynchronous and limits.pipeline_stages > 1
+        self._calls = 0  # of `schedule`
         self.steps_in_flight = limits.steps_in_flight(asynchronous=asynchronous)
         self.empty_steps = limits.empty_steps(asynchronous=asynchronous)
         self.waiting: FcfsQueue = PriorityQueue() if limits.priority else FcfsQueue()
@@ -82,6 +85,7 @@ class VllmV1(QueuedPolicy):
 
     def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
         step = Step()
+        self._calls += 1
         limit = self.limits.long_prefill_token_threshold
         exempt = self.limits.rules.lone_prefill_exempt and self.unfinished <= 1
         self._threshold = NO_THRESHOLD if not limit or exempt else limit
@@ -122,7 +126,9 @@ class VllmV1(QueuedPolicy):
                 continue
             if self._holds and r.mid_prefill:
                 continue
-            if self.asynchronous and r.known + r.in_flight_yields >= r.max_known:
+            if self.asynchronous and (
+                r.known + r.in_flight_yields >= r.max_known or self._calls < r.next_call
+            ):
                 continue
             wanted = r.known + r.drafts + r.placeholders - r.computed
             tokens = min(wanted, self._threshold, budget, limits.max_model_len - 1 - r.computed)
@@ -293,6 +299,7 @@ class VllmV1(QueuedPolicy):
             r.mid_prefill = not yields
             if yields and self.asynchronous:
                 r.placeholders += 1 + drafts
+                r.next_call = self._calls + self.limits.pipeline_stages
             if self.speculation is not None:
                 r.drafts = self.speculation.k if yields and self.asynchronous else 0
         if self._prefill_scheduled or self._prefill_started:
