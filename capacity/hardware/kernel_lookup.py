@@ -70,7 +70,7 @@ def measured_release(coefficients: StepCoefficients | None, engine: str) -> str 
     families = () if coefficients is None or not name else coefficients.families
     releases = sorted((each for each in families if each.startswith(f"{name}@")), key=_version_numbers)
     older = [each for each in releases if _version_numbers(each) <= _version_numbers(engine)]
-    return (older or releases[:1] or [None])[-1]
+    return older[-1] if older else next(iter(releases), None)
 
 
 def _version_numbers(release: str) -> tuple[int, ...]:
