@@ -149,8 +149,8 @@ def draw_calibration(
         )
     parts.draw_download("Profile as TOML", path.name, path.read_text, mime="application/toml")
     st.caption(
-        "Only this session has this calibrated profile, until the page is reloaded. To keep it, download the profile, "
-        "and give its path as `--gpu`."
+        "Only this browser has this calibrated profile, for a day. To keep it, download the profile, and give its path "
+        "as `--gpu`."
     )
     views.draw_view(calibration_view(uploads.hide_folders_in(replace(answer, path=path.name))), None)
 
