@@ -25,6 +25,8 @@ from capacity_app.widgets import Field, find_field
 MAX_NUMBER = 10_000_000  # of all numbers that pages accept
 TEXT_PATTERNS = {
     "price": re.compile(r"\d{1,7}(\.\d{1,6})?"),
+    "price_mix": re.compile(r"[a-z0-9=.,-]{1,200}"),
+    "owned_cost": re.compile(r"[a-z0-9=.,;@_-]{1,500}"),
     "acceptance": re.compile(r"\d(\.\d{1,6})?"),
     "goodput": re.compile(r"(ttft|tpot):\d{1,9}(\.\d{1,6})?"),
     "slo": re.compile(r"(ttft|tpot|e2el):p\d{2}:\d{1,9}(\.\d{1,6})?m?s"),

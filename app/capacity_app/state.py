@@ -11,9 +11,10 @@ from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.fields import parse_json_object
 from capacity.base.mappings import omit, select
 from capacity.base.money import currency_codes, currency_note, find_currency, set_display_currency
+from capacity.deployment import Cost, build
 from capacity.deployment.client_latency import USUAL_S
 from capacity.deployment.use_cases import USE_CASES
-from capacity.hardware.pricing import TIERS, find_price, price_cautions
+from capacity.hardware.pricing import TIERS, find_price, find_price_for_cost, price_cautions
 from capacity.model import ModelSpec, from_hf_config
 from capacity.report.display import MEMORY_UNITS, TIME_UNITS, Units
 from capacity.report.views.units import value_at
@@ -21,7 +22,7 @@ from capacity_app.error_display import NAMES_OF_FLAGS, escape_markdown
 from capacity_app.more_settings import search_options
 from capacity_app.parts import draw_download
 from capacity_app.side import MAX_TEXT_BYTES, pack_text, unpack_text
-from capacity_app.widgets import BOUND, IDLE, ROWS, draw_fields, page_field
+from capacity_app.widgets import BOUND, IDLE, ROWS, draw_fields, find_field, page_field
 from capacity_app.widgets import bind_to_url as bind_to_url
 from capacity_app.widgets import choice as choice
 from capacity_app.widgets import number as number
@@ -30,7 +31,7 @@ from capacity_app.widgets import segments as segments
 PRESET, OWN_MODEL = "preset", "config.json"
 MODEL = frozenset(("source", "model"))  # sets of the sidebar's keys, for `reads` in pages.toml
 ENGINE = frozenset(("gpu", "tp", "pp", "ep", "weights", "kv", "engine", "context", "more"))
-LENGTHS, PRICE = frozenset(("isl", "osl")), frozenset(("tier", "price", "currency"))
+LENGTHS, PRICE = frozenset(("isl", "osl")), frozenset(("tier", "price", "mix", "owned", "currency"))
 VARIATION, LEVELS = frozenset(("lengths", "range")), frozenset(("slo_ttft", "slo_tpot"))
 SHARED = (
     MODEL | ENGINE | LENGTHS | PRICE | VARIATION | LEVELS | {"concurrency", "rate", "client", "mem", "time"}
@@ -38,6 +39,11 @@ SHARED = (
 UNSET = "not set"
 LENGTH_SHAPES = (UNSET, "lognormal", "gamma", *USE_CASES)
 NO_PRICE, OWN_PRICE = "none", "my own"
+PRICE_TEXTS = {
+    "mix of tiers": ("price_mix", "Share of each tier", "mix", "reserved-1y=0.6,spot=0.4"),
+    "owned server": ("owned_cost", "Costs in US dollars", "owned", "purchase=250000,gpus=8,years=5,kwh=0.12"),
+}
+"""Choices of the price with a text: field of `Cost`, label, key, and initial text."""
 
 RENAMED = {  # keys in links made before 2026-11-24, with their new keys
     "sim_ttft": "slo_ttft",
@@ -214,21 +220,30 @@ def _draw_model() -> tuple[str | ModelSpec, str, CapacityError | None]:
 
 
 def _draw_price(gpu: str) -> dict[str, Any]:
-    """Draw the price input: a tier of the price table, a custom price, or none. Show a note if a tier has no price."""
-    tiers = replace(WIDGETS["price_tier"], choices=(NO_PRICE, *TIERS, OWN_PRICE))
+    """Draw the price input: a tier of the price table, tiers mixed, a server's costs, a custom price, or none.
+
+    Show a note if the choice gives no price.
+    """
+    tiers = replace(WIDGETS["price_tier"], choices=(NO_PRICE, *TIERS, *PRICE_TEXTS, OWN_PRICE))
     tier = draw_fields(tiers, stretch=True)["price_tier"]
     if tier == OWN_PRICE:
         return {"price": f"{number('US dollars per GPU-hour', 'price', 2.5, 0.01, 1_000.0):g}"}
     if tier == NO_PRICE:
         return {}
+    cost = {"price_tier": tier}
+    if tier in PRICE_TEXTS:
+        name, label, key, initial = PRICE_TEXTS[tier]
+        field = find_field((Cost,), name)
+        more = bind_to_url(key, initial, help=None if field is None else field.help)
+        cost = {name: st.text_input(label, initial, max_chars=500, **more)}
     try:
-        price = find_price(gpu, tier=tier)
+        price = find_price_for_cost(gpu, build(Cost, cost))
     except CapacityError as error:
         st.caption(f":material/info: no cost: {escape_markdown(str(error))}")
         return {}
     for caution in price_cautions(price):
         st.caption(f":material/info: {escape_markdown(caution)}")
-    return {"price_tier": tier}
+    return cost
 
 
 def _draw_own_model() -> ModelSpec:

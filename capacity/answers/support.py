@@ -117,7 +117,7 @@ def _device_name(profile: HardwareProfile, engine: EngineSpec) -> str:
 
 def _kernel_support(profile: HardwareProfile, engine: EngineSpec, kernel: Kernel) -> tuple[Status, str]:
     """Return "measured", "fitted" or "assumed" for an engine's GEMM kernel on this GPU, and the reason."""
-    lookup = KernelLookup(coefficient_sources(profile), engine.kernel_family)
+    lookup = KernelLookup(coefficient_sources(profile), engine.kernel_family, engine=engine.label)
     lookup.kernel("gemm", kernel)
     step_time = profile.step_time
     if lookup.assumed:

@@ -1,5 +1,6 @@
 """Look up the constants of kernels on one GPU: the engine's, else the most similar kernel's, else those of any GPU."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Literal, Protocol, TypeVar, overload
@@ -59,13 +60,42 @@ class StepConversion(Protocol):
 AttentionOperator = Literal["prefill_attention", "decode_attention", "mla_prefill", "mla_decode"]
 
 
+def measured_release(coefficients: StepCoefficients | None, engine: str) -> str | None:
+    """Return the name of the family `ENGINE@VERSION` with an engine's own operators as measured on this GPU.
+
+    If other releases than that of `engine` (`name@version`) were measured: the newest older one, else the oldest.
+    None if no release was measured.
+    """
+    name = engine.partition("@")[0]
+    families = () if coefficients is None or not name else coefficients.families
+    releases = sorted((each for each in families if each.startswith(f"{name}@")), key=_version_numbers)
+    older = [each for each in releases if _version_numbers(each) <= _version_numbers(engine)]
+    return older[-1] if older else next(iter(releases), None)
+
+
+def _version_numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", release.rpartition("@")[2])))
+
+
+def measured_release_notes(coefficients: StepCoefficients | None, engine: str) -> tuple[str, ...]:
+    """Return a note if kernels of `engine` (`name@version`) were measured on this GPU, with their release."""
+    measured = measured_release(coefficients, engine)
+    if measured is None:
+        return ()
+    text = f"capacity validate measured kernels of {measured} on this GPU"
+    if measured != engine:
+        text += f"; those of {engine} may differ: run capacity validate where {engine} is installed"
+    return (text,)
+
+
 class KernelLookup:
     """Lookup of kernel constants: in the engine's kernel family, else in other families, else in the universal family.
 
     The factors of `adjustment` are applied. `assumed` lists the kernels whose constants come from another kernel,
     engine or GPU, for notes and wider intervals. `capped` lists (adjustment parameter, operator) where the adjusted
     time would be below the roofline time. `on_this_card` converts another GPU's constants to this GPU. `in_steps`
-    converts constants fitted on short kernel runs to engine steps; None leaves them unchanged.
+    converts constants fitted on short kernel runs to engine steps; None leaves them unchanged. `engine` is
+    `name@version`: its own operators, if they were measured on this GPU (`measured_release`), come before `family`.
     """
 
     def __init__(
@@ -76,10 +106,13 @@ class KernelLookup:
         in_steps: StepConversion | None = None,
         *,
         adjustment: Adjustment | None = None,
+        engine: str = "",
     ) -> None:
         self._sources = coefficients
         self._family = family
         self._adjustment = adjustment or NO_ADJUSTMENT
+        measured = measured_release(coefficients[0] if coefficients else None, engine)
+        self._measured = None if measured is None else coefficients[0].families[measured]
         self._on_this_card = on_this_card
         self._in_steps = in_steps
         self.capped: list[tuple[str, str]] = []
@@ -96,6 +129,8 @@ class KernelLookup:
         `own`: whether the family was fitted on this GPU for this engine. `transferred`: whether the family was fitted
         on another GPU; the universal family counts as transferred only if the profile names no other GPU.
         """
+        if self._measured is not None:
+            yield self._measured, True, False
         for position, source in enumerate(self._sources):
             if self._family in source.families:
                 yield source.families[self._family], position == 0, position > 0
@@ -136,7 +171,7 @@ class KernelLookup:
                     constants = self._on_this_card(constants)
                 if self._in_steps is not None:
                     constants = self._in_steps(constants, kernel=(operator, name))
-                return self.adjust(operator, constants, key)
+                return self.adjust(operator, constants, key, measured=family is self._measured)
         known = ", ".join(getattr(universal_family(), operator))
         raise InvalidInput(
             f"the step model has no constants for {operator} kernel {key!r}, only for {known}; use another format, "
@@ -160,25 +195,29 @@ class KernelLookup:
             if family.all_reduce is not None:
                 if not own:
                     self.assumed.append("all_reduce")
-                return self.adjust("all_reduce", family.all_reduce)
+                return self.adjust("all_reduce", family.all_reduce, measured=family is self._measured)
         raise AssertionError("the default kernel family must include an all-reduce")
 
     def elementwise(self) -> ElementwiseCoefficients:
         """Return the constants of elementwise kernels from the engine's kernel family, else from the GPU's profile."""
+        measured = None if self._measured is None else self._measured.elementwise
         own = (s.families[self._family].elementwise for s in self._sources if self._family in s.families)
         fitted = (s.elementwise for s in self._sources_with_universal())
-        found = next(entry for entry in chain(own, fitted) if entry is not None)
-        return self.adjust(
-            "elementwise", found if self._in_steps is None else self._in_steps(found, kernel=None)
-        )
+        found = next(entry for entry in chain((measured,), own, fitted) if entry is not None)
+        in_steps = found if self._in_steps is None else self._in_steps(found, kernel=None)
+        return self.adjust("elementwise", in_steps, measured=found is measured)
 
     def nccl(self, kind: str) -> CollectiveCoefficients:
         found = next(s.nccl[kind] for s in self._sources_with_universal() if kind in s.nccl)
         return self.adjust("nccl", found, kind)
 
-    def adjust(self, operator: str, constants: Found, kernel: str = "") -> Found:
-        """Return the constants with the factors of `adjustment` applied, and record factors that are too large."""
-        values, capped = self._adjustment.adjust(operator, constants, kernel)
+    def adjust(self, operator: str, constants: Found, kernel: str = "", *, measured: bool = False) -> Found:
+        """Return the constants with the factors of `adjustment` applied, and record factors that are too large.
+
+        Constants that were `measured` with the engine's own operators on this GPU already contain its kernel ratios.
+        """
+        adjustment = self._adjustment.model_copy(update={"kernels": {}}) if measured else self._adjustment
+        values, capped = adjustment.adjust(operator, constants, kernel)
         self.capped += [(name, operator) for name in capped]
         return values
 

@@ -1,13 +1,17 @@
 """Parse the values of `--price` and `--price-mix`."""
 
 import math
+import re
 
 from capacity.base.errors import InvalidInput
+from capacity.base.money import USD, Currency, display_currency, find_currency
 from capacity.hardware import load_profile
+
+_CODE = re.compile(r"(?<=[\d. ])[A-Za-z]{3}(?=\s*(?:,|$))")
 
 
 def parse_prices(text: str, *, gpu: str | None = None) -> dict[str | None, float]:
-    """Parse `--price`: "2.50" for any GPU (key None), or "h100=2.50,b200=6" by profile name.
+    """Parse `--price` to US dollars: "2.50" for any GPU (key None), or "h100=2.50,b200=6EUR" by profile name.
 
     Accepts the name `gpu` even if it has no profile. Raises InvalidInput, and UnknownName for an unknown GPU.
     """
@@ -22,12 +26,26 @@ def parse_prices(text: str, *, gpu: str | None = None) -> dict[str | None, float
     return prices
 
 
+def price_currencies(text: str) -> tuple[Currency, ...]:
+    """Return the currencies other than US dollars that the amounts in `--price` name."""
+    codes = dict.fromkeys(code.upper() for code in _CODE.findall(text))
+    return tuple(currency for code in codes if (currency := _currency_of(code)) != USD)
+
+
+def _currency_of(code: str) -> Currency:
+    """Return the currency at the rate of `--currency` if it has the same code, else at the published rate."""
+    shown = display_currency()
+    return shown if shown.code == code.upper() else find_currency(code)
+
+
 def _parse_usd(amount: str, text: str) -> float:
+    code = _CODE.search(amount)
+    rate = 1.0 if code is None else _currency_of(code[0]).rate
     try:
-        usd = float(amount.strip().removeprefix("$"))
+        usd = rate * float(_CODE.sub("", amount).strip().removeprefix("$"))
     except ValueError:
         raise InvalidInput(
-            f"--price {text!r} is not a price in US dollars per GPU-hour; write 2.50 or h100=2.50"
+            f"--price {text!r} is not a price per GPU-hour; write 2.50 (US dollars), 2.50EUR or h100=2.50"
         ) from None
     if not math.isfinite(usd) or usd < 0:
         raise InvalidInput(f"--price {text!r} must be a finite price of at least 0")

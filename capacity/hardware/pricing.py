@@ -22,7 +22,7 @@ from capacity.base.untrusted_text import printable
 from capacity.deployment.cost import Cost, PriceTier
 from capacity.hardware import load_profile
 from capacity.hardware.owned_cost import parse_owned_cost
-from capacity.hardware.price_texts import parse_price_mix, parse_prices
+from capacity.hardware.price_texts import parse_price_mix, parse_prices, price_currencies
 
 Row = Mapping[str, str | None]
 Priced = TypeVar("Priced")
@@ -279,7 +279,8 @@ def find_price(
                 f"--price {override!r} is for {given}, but the deployment uses {name}; add {name}=USD"
             )
         own: Literal["owned", "given"] = "owned" if tier == "owned" else "given"
-        return _user_price(name, usd, "given with --price", tier=own)
+        rates = (f"{each.code} at {each.rate:.6g} US dollars" for each in price_currencies(override))
+        return _user_price(name, usd, ", ".join(("given with --price", *rates)), tier=own)
     if tier is None and table is not None:
         tier = _single_tier(name, table)
     if tier is None:

@@ -15,6 +15,7 @@ from capacity.deployment.drafts import drafting_notes
 from capacity.deployment.engines import EngineSpec, find_engine
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.hardware.adjustment import Adjustment
+from capacity.hardware.kernel_lookup import measured_release_notes
 from capacity.hardware.power_cap import power_cap_notes, with_power_cap
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import QuantizationScheme, bits_per_weight, find_kv_cache_format, scheme_for
@@ -363,6 +364,7 @@ def with_defaults(
     )
     resolved = _limit_by_states(resolved)
     notes = [*resolved.step_setting.remarks, *power_cap_notes(profile), *offload_notes(resolved)]
+    notes += measured_release_notes(profile.step_time, engine.label)
     if profile.adjustment is not None:
         notes += profile.adjustment.calibration_notes(model.name, engine.label)
     return replace(resolved, notes=(*resolved.notes, *notes))

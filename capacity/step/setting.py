@@ -207,6 +207,7 @@ class StepSetting:
             _transfer_function(self.profile),
             self._in_steps,
             adjustment=self.profile.adjustment,
+            engine="" if self.engine is None else self.engine.label,
         )
 
     def _in_steps(self, constants: Found, *, kernel: tuple[str, str] | None) -> Found:

@@ -522,6 +522,17 @@ QUESTIONS = {
     "a bill": billed({}, **PRICED),
     "a bill by a three-year term": billed({"tier": "reserved-3y"}, price_tier="reserved-3y"),
     "a bill by one's own price": billed({"tier": "my own", "price": "1.8"}, price="1.8"),
+    "a bill by a mix of tiers": billed(
+        {"tier": "mix of tiers", "mix": "reserved-1y=0.5,on-demand=0.5"},
+        price_mix="reserved-1y=0.5,on-demand=0.5",
+    ),
+    "a bill of an owned server": billed(
+        {"tier": "owned server", "owned": "purchase=300000,gpus=8,years=4,kwh=0.1"},
+        owned_cost="purchase=300000,gpus=8,years=4,kwh=0.1",
+    ),
+    "a bill of a growing load": billed(
+        {"cost_growth": "10.0", "cost_months": "6"}, growth=10.0, months=6, **PRICED
+    ),
     "a bill of two replicas in FP8": billed(
         {"cost_replicas": "2", "weights": "fp8", "range": "0.5"},
         quantization="fp8",

@@ -351,3 +351,17 @@ def test_a_servers_files_are_compared_calibrated_and_selected_on_every_page(
     wait_until_drawn(here.page)
     assert here.page.get_by_role("combobox", name="GPU").input_value() == "h100-sxm-80gb@mine"
     assert b"h100-sxm-80gb@mine" in here.download("Printable page")
+    tpot = here.value("TPOT")
+    here.page.reload()
+    here.kpi("TPOT").wait_for()
+    wait_until_drawn(here.page)
+    assert here.page.get_by_role("combobox", name="GPU").input_value() == "h100-sxm-80gb@mine"
+    assert here.value("TPOT") == tpot
+    link, browser = here.page.url, here.page.context.browser
+    stranger = browser.new_context()  # another browser, without the cookie
+    try:
+        page = stranger.new_page()
+        page.goto(link)
+        page.get_by_text("does not accept").first.wait_for()
+    finally:
+        stranger.close()

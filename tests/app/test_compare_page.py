@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from capacity_app.error_display import INTERNAL_ERROR, escape_except_code, escape_markdown, replace_flags
 from capacity_app.sessions import runner
-from capacity_app.variants import SessionVariants, Variant
+from capacity_app.variants import KEPT_S, MAX_VARIANTS, BrowserStore, SessionVariants, Variant
 from capacity_validate import calibrate, compare
 from capacity_validate.calibrating_runs import make_variant
 from capacity_validate.comparison import error_text, metric_rows, metric_title, predicted_texts
@@ -271,6 +272,34 @@ def test_variants_are_deleted_with_their_session() -> None:
     assert root.is_dir()
     del variants
     assert not root.exists()
+
+
+def test_variants_are_found_by_their_token_only_for_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, now_s = BrowserStore(), time.monotonic()
+    mine, other = SessionVariants(), SessionVariants()
+    store.keep(mine)
+    store.keep(other)
+    assert (store.find(mine.token), store.find(other.token)) == (mine, other)
+    assert store.find("") is None
+    assert len(mine.token) >= 32
+    monkeypatch.setattr("capacity_app.variants.time.monotonic", lambda: now_s + KEPT_S - 60)
+    assert store.find(mine.token) is mine
+    monkeypatch.setattr("capacity_app.variants.time.monotonic", lambda: now_s + KEPT_S + 60)
+    assert (store.find(mine.token), store.find(other.token)) == (mine, None)
+
+
+def test_number_of_browsers_and_variants_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capacity_app.variants.MAX_BROWSERS", 2)
+    store, three = BrowserStore(), [SessionVariants() for _ in range(3)]
+    for each in three:
+        store.keep(each)
+    assert [store.find(each.token) for each in three] == [None, *three[1:]]
+    for number in range(MAX_VARIANTS + 1):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        three[0].add(f"h100@{number}", Variant(folder=folder, gpu=H100, profiles=(), files=(str(number),)))
+    assert list(three[0].by_name) == [f"h100@{number}" for number in range(1, MAX_VARIANTS + 1)]
+    assert not (tmp_path / "0").exists()
 
 
 def test_too_many_files_are_one_line(dashboard: Open) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from capacity.base.errors import InvalidInput, UnknownName
+from capacity.base.money import find_currency, use_currency
 from capacity.deployment import Cost
 from capacity.hardware import profile_names
 from capacity.hardware.price_texts import parse_prices
@@ -173,6 +174,21 @@ def test_bad_prices_are_refused(text: str) -> None:
         parse_prices(text)
     with pytest.raises(UnknownName):
         parse_prices("h1000000=2")
+
+
+def test_own_price_in_another_currency_is_converted_and_names_the_rate() -> None:
+    rate = find_currency("EUR").rate
+    for text in ("2.5EUR", "h100=2.5 eur", "b200=6,h100=2.5EUR"):
+        price = find_price("h100", override=text)
+        assert price is not None
+        assert price.usd_per_gpu_hour == pytest.approx(2.5 * rate)
+        assert price.source == f"given with --price, EUR at {rate:.6g} US dollars"
+    with use_currency("EUR=1.5"):
+        price = find_price("h100", override="2EUR")
+    assert price is not None
+    assert price.usd_per_gpu_hour == 3.0
+    with pytest.raises(InvalidInput, match="'XYZ'"):
+        find_price("h100", override="2XYZ")
 
 
 def test_prices_are_those_of_the_reference_or_newer(shared_dir: Path) -> None:

@@ -24,7 +24,7 @@ from capacity.hardware import (
 from capacity.hardware.coefficients import Residuals
 from capacity.model import ModelSpec
 from capacity_validate.calibrating_runs import RunCalibration, calibrate_runs, variant_name
-from capacity_validate.card_ratios import CardRatio, card_ratios, kernel_adjustment
+from capacity_validate.card_ratios import CardRatio, apply_sustained_clock, card_ratios, kernel_adjustment
 from capacity_validate.cases import MeasuredCase, Measurements
 from capacity_validate.constant_fits import FamilyFit, RejectedFit, calibrated_profile, fit_families
 from capacity_validate.evidence import read_evidence
@@ -278,7 +278,8 @@ def fit_profile(
     residuals, missing = fit_residuals(
         half.evidence, model, source=source, unseen=_held_out_model(unseen, half.fits)
     )
-    calibrated = calibrated_profile(profile, fits, family=FAMILY, name=name)
+    lasting = apply_sustained_clock(fits, cases, profile)
+    calibrated = calibrated_profile(profile, lasting, family=FAMILY, name=name)
     ratios = card_ratios(cases, calibrated)
     return FittedProfile(
         half=half,

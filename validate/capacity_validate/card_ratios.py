@@ -16,11 +16,12 @@ import numpy as np
 from capacity.base.errors import InvalidInput
 from capacity.hardware import HardwareProfile
 from capacity.hardware.adjustment import NO_ADJUSTMENT, Adjustment, kernel_parameters
+from capacity.hardware.coefficients import GemmCoefficients
 from capacity.hardware.power import sustained_constants
 from capacity.hardware.spreads import load_spreads
 from capacity.step.setting import short_run_lookup
 from capacity_validate.cases import MeasuredCase
-from capacity_validate.constant_fits import evidence_by_target
+from capacity_validate.constant_fits import FamilyFit, evidence_by_target
 from capacity_validate.posterior import MeasuredFigure, Vector, infer
 from capacity_validate.predictions import Target, case_constants, formula
 
@@ -87,12 +88,14 @@ def card_ratios(cases: Sequence[MeasuredCase], profile: HardwareProfile) -> tupl
     found = []
     for target, rows in evidence_by_target(cases, profile).items():
         difference = ENGINE_DIFFERENCE.get((target.operator, target.key))
+        if target.engine:
+            continue
         if target.operator == "prefill_attention" and profile.architecture in NEWER_ATTENTION:
             difference = None
         usable = [row for row in rows if formula(row.case, profile) is not None]
         if difference is not None and len(usable) >= MIN_CASES:
             found.append(_card_ratio(target, usable, profile, difference))
-    slower = _sustained_correction(cases, profile)
+    slower = sustained_correction(cases, profile)
     for place, each in enumerate(found):
         if slower and each.target.operator == "gemm":
             compute = round(each.ratios.get("compute", 0.0) + slower, 4)
@@ -132,7 +135,28 @@ def _card_ratio(
     )
 
 
-def _sustained_correction(cases: Sequence[MeasuredCase], profile: HardwareProfile) -> float:
+def apply_sustained_clock(
+    fits: Sequence[FamilyFit], cases: Sequence[MeasuredCase], profile: HardwareProfile
+) -> list[FamilyFit]:
+    """Return the fits with the measured clock of sustained matrix multiplications in those of an engine's own.
+
+    Card ratios, which contain it for other kernels, do not apply to an engine's own operators.
+    """
+    factor = math.exp(sustained_correction(cases, profile))
+    return [
+        replace(
+            fit,
+            after=fit.after.model_copy(
+                update={"compute_fraction": min(1.0, fit.after.compute_fraction / factor)}
+            ),
+        )
+        if fit.target.engine and isinstance(fit.after, GemmCoefficients)
+        else fit
+        for fit in fits
+    ]
+
+
+def sustained_correction(cases: Sequence[MeasuredCase], profile: HardwareProfile) -> float:
     """Return log(measured / predicted slowdown) of sustained matrix multiplications; 0 if not measured."""
     logs = [
         math.log(case.seconds / case.burst_s)

@@ -68,6 +68,11 @@ class Case:
         return "/".join(part for part in (self.operator, self.kernel, self.variant) if part)
 
     @property
+    def engine(self) -> str:
+        """Return `engine@version` if the case runs an operator of an installed engine, else an empty string."""
+        return self.variant if "@" in self.variant else ""
+
+    @property
     def is_step(self) -> bool:
         """Return whether this is a step of a whole model (the campaign's model or the held-out one), not a kernel."""
         return self.operator.startswith(("model ", "unseen "))

@@ -122,6 +122,7 @@ _RANGES = {
     "compute_fraction": (0.003, 1.0),
     "bandwidth_fraction": (0.003, 1.0),
     "routed_fraction": (0.003, 1.0),
+    "quantize_fraction": (0.003, 1.0),
     "sharpness": (1.0, 16.0),
     "fixed_s": (1e-7, 1e-2),
     "occupancy_s": (1e-8, 1e-2),
@@ -217,16 +218,17 @@ def _fit_family(
     final: bool,
 ) -> FamilyFit | RejectedFit:
     fitted_rows, held_out = split_cases(rows)
+    before = case_constants(rows[0].case, profile_lookup(profile, target.engine))
     order = [
         n
         for n in OPERATORS[target.operator]["constants"]
-        if profile.architecture != "cpu" or n not in _GPU_ONLY
+        if (profile.architecture != "cpu" or n not in _GPU_ONLY)
+        and (n != "quantize_fraction" or (target.engine and before.quantize_fraction))
     ]
     if len(fitted_rows) // ROWS_PER_CONSTANT < MIN_CONSTANTS or not held_out:
         needed = 2 * ROWS_PER_CONSTANT * MIN_CONSTANTS
         reason = f"{len(rows)} cases are too few: {needed} are needed"
         return RejectedFit(family=target.label, rows=len(rows), reason=reason)
-    before = case_constants(rows[0].case, profile_lookup(profile))
     names = order[: len(fitted_rows) // ROWS_PER_CONSTANT]
     half = _solve(before, names, fitted_rows, profile)
     error = _errors(half, held_out, profile)
@@ -299,7 +301,8 @@ def calibrated_profile(
     """Return the profile with the fitted constants; everything else, including provenance, is unchanged.
 
     The constants describe the harness's kernels and are stored in the profile's table `families.FAMILY`. Predictions
-    for engines use them only if the profile has no engine's constants; otherwise `card_ratios` corrects those.
+    for engines use them only if the profile has no engine's constants; otherwise `card_ratios` corrects those. The
+    constants of an engine's own operators are stored in `families.ENGINE@VERSION`, for predictions of this engine.
     """
     raw = profile.step_time
     tables: dict[str, Any] = (
@@ -314,10 +317,12 @@ def calibrated_profile(
         operator, key = fit.target.operator, fit.target.key
         if operator == "nccl":
             tables.setdefault("nccl", {})[key] = after
-        elif operator == "elementwise":
-            families.setdefault(family, {})["elementwise"] = after
+            continue
+        kernels = families.setdefault(fit.target.engine or family, {})
+        if operator == "elementwise":
+            kernels["elementwise"] = after
         else:
-            families.setdefault(family, {}).setdefault(operator, {})[key] = after
+            kernels.setdefault(operator, {})[key] = after
     return profile.model_copy(
         update={"step_time": StepCoefficients.model_validate(tables), "name": name or profile.name}
     )

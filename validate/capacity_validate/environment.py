@@ -86,6 +86,7 @@ def library_versions(torch: Any, kind: str) -> dict[str, str | None]:
         "NCCL": _query(lambda: ".".join(map(str, torch.cuda.nccl.version()))),
         "cuBLAS": package_version("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12"),
         "triton": package_version("triton", "pytorch-triton"),
+        "vLLM": package_version("vllm"),
     }
 
 

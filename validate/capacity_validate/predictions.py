@@ -1,8 +1,7 @@
 """Predict the times of single cases with the formulas that the step model uses for whole steps."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
-from functools import cached_property
+from dataclasses import KW_ONLY, dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,18 +30,24 @@ FAMILY = "torch"  # the kernels that the harness runs
 @dataclass(frozen=True, slots=True)
 class Target:
     """The step-model constants that a case calibrates: entry `key` of the `KernelFamily` field `operator`, or of the
-    table `nccl`."""
+    table `nccl`. `engine`: `name@version` if they are those of an engine's own operators, else an empty string."""
 
     operator: str
     key: str
+    engine: str = ""
 
     @property
     def label(self) -> str:
-        return f"{self.operator} {self.key}".strip()
+        return " ".join(part for part in (self.operator, self.key, self.engine) if part)
 
 
 def calibration_target(case: Case) -> Target | None:
     """Return the step-model constants that a case can calibrate; None if the step model has none for it."""
+    target = _kernel_target(case)
+    return target if target is None else replace(target, engine=case.engine)
+
+
+def _kernel_target(case: Case) -> Target | None:
     if case.operator == "gemm":
         key = case.of_format("calibrates", case.kernel)
         return Target("gemm", key) if key else None
@@ -61,7 +66,9 @@ def is_calibration_case(case: Case, profile: HardwareProfile) -> bool:
     """Return whether a case is used to fit constants of `profile`, because engines run its kernel variant."""
     engines_run = OPERATORS.get(case.operator, {}).get("engines_run")
     follows = (
-        engines_run is None or case.variant == engines_run["cuda" if profile.architecture != "cpu" else "cpu"]
+        bool(case.engine)
+        or engines_run is None
+        or case.variant == engines_run["cuda" if profile.architecture != "cpu" else "cpu"]
     )
     return follows and calibration_target(case) is not None
 
@@ -94,8 +101,10 @@ def _gemm(case: Case, profile: HardwareProfile) -> Formula | None:
         activation_bits=bits,
         flops_per_s=peak,
         hbm_bytes_per_s=profile.hbm_bytes_per_s,
-        # activations are quantized before: only the product is timed
-        constants=SimpleNamespace(**{**vars(constants), "quantize_fraction": None}),  # type: ignore[arg-type]
+        # an engine's operators quantize activations too; the harness's own kernels get quantized ones
+        constants=constants
+        if case.engine
+        else SimpleNamespace(**{**vars(constants), "quantize_fraction": None}),  # type: ignore[arg-type]
     )
 
 
@@ -228,9 +237,12 @@ _FORMULAS: Mapping[str, Callable[[Case, HardwareProfile], Formula | None]] = {
 }
 
 
-def profile_lookup(profile: HardwareProfile) -> KernelLookup:
-    """Return a lookup of kernel constants: the profile's for the harness, then for engines, then those for any GPU."""
-    return KernelLookup(coefficient_sources(profile), FAMILY)
+def profile_lookup(profile: HardwareProfile, engine: str = "") -> KernelLookup:
+    """Return a lookup of kernel constants: the profile's for the harness, then for engines, then those for any GPU.
+
+    With an `engine` (`name@version`), the engine's constants come first.
+    """
+    return KernelLookup(coefficient_sources(profile), engine.partition("@")[0] or FAMILY, engine=engine)
 
 
 def case_constants(case: Case, lookup: KernelLookup) -> Any:
@@ -255,10 +267,7 @@ class Predictor:
     host: HostTime | None = None
     unseen: ModelSpec | None = None
     _steps: dict[tuple[str, int], StepModel] = field(default_factory=dict)
-
-    @cached_property
-    def _lookup(self) -> KernelLookup:
-        return profile_lookup(self.profile)
+    _lookups: dict[str, KernelLookup] = field(default_factory=dict)
 
     def step_model(self, layers: int | None = None) -> StepModel:
         if self.model is None:
@@ -293,6 +302,8 @@ class Predictor:
             return moved / self.profile.hbm_bytes_per_s
         if case.operator == "transfer":
             return case["bytes"] / self.profile.pcie.bytes_per_s
-        constants = case_constants(case, self._lookup)
+        if case.engine not in self._lookups:
+            self._lookups[case.engine] = profile_lookup(self.profile, case.engine)
+        constants = case_constants(case, self._lookups[case.engine])
         function = formula(case, self.profile)
         return None if constants is None or function is None else function(constants)

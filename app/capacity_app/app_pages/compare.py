@@ -39,7 +39,7 @@ from capacity_app.example_files import read_files
 from capacity_app.pages import AS_FILE, AT_CONCURRENCY, AT_RATE, CANDIDATES
 from capacity_app.router import current_inputs
 from capacity_app.state import OWN_MODEL
-from capacity_app.variants import Variant, session_variants
+from capacity_app.variants import Variant, keep_after_reload, session_variants
 from capacity_app.what_if import apply_fields
 from capacity_app.widgets import bind_to_url, page_switch, widget_row
 
@@ -133,8 +133,9 @@ def draw_calibration(
     session_variants().add(
         answer.profile, Variant(folder=path.parent, gpu=answer.base, profiles=profiles, files=tuple(files))
     )
+    keep_after_reload()
     if inputs.pool["gpu"] == answer.profile:
-        text = f"{answer.profile} is selected on every page of this session."
+        text = f"{answer.profile} is selected on every page in this browser."
         st.success(escape_markdown(text), icon=":material/check_circle:")
     else:
         st.button(
@@ -148,8 +149,8 @@ def draw_calibration(
         )
     parts.draw_download("Profile as TOML", path.name, path.read_text, mime="application/toml")
     st.caption(
-        "Only this session has this calibrated profile, until the page is reloaded. To keep it, download the profile, "
-        "and give its path as `--gpu`."
+        "Only this browser has this calibrated profile, for a day. To keep it, download the profile, and give its path "
+        "as `--gpu`."
     )
     views.draw_view(calibration_view(uploads.hide_folders_in(replace(answer, path=path.name))), None)
 

@@ -50,7 +50,9 @@ def draw_day_and_curve(options: dict[str, Any]) -> None:
 
 
 with widget_row():
-    counted = draw_fields("cost_replicas", "cost_requests")
+    counted, growth = draw_fields("cost_replicas", "cost_requests"), draw_fields("cost_growth")
+    if growth:
+        growth |= draw_fields("cost_months")
 with widget_row():
     listed = page_switch("cost_apis")
     own = page_switch("cost_api")
@@ -68,7 +70,7 @@ else:
         **inputs.cost,
     }
     billed = {"api": "all", **prices} if listed else prices
-    asked = {**options, **billed, "slo": list(inputs.slo)}
+    asked = {**options, **growth, **billed, "slo": list(inputs.slo)}
     found = ask_in_background("cost", inputs, asked, doing="Simulating the load")
     bill: Bill | None = found.value
     if bill is not None:

@@ -17,7 +17,7 @@ def test_fp8_weights_are_made_piece_by_piece(row_wise: bool) -> None:
     """At once in fp32 they would take four times their size and more; a 24 GB card has no room for that."""
     rows, columns = 8 * ROWS_AT_A_TIME, 32
     peak = live_peak_bytes(
-        torch, lambda: gemm._quantize_fp8(cpu_bench(), rows, columns, 1, columns if row_wise else None)
+        torch, lambda: gemm.quantize_fp8(cpu_bench(), rows, columns, 1, columns if row_wise else None)
     )
     weights = rows * columns
     assert peak < weights + 3 * 4 * ROWS_AT_A_TIME * columns + 8 * rows
@@ -26,7 +26,7 @@ def test_fp8_weights_are_made_piece_by_piece(row_wise: bool) -> None:
 
 @pytest.mark.parametrize("row_wise", [False, True])
 def test_fp8_values_use_their_range_and_scale_back(row_wise: bool) -> None:
-    values, scales, _ = gemm._quantize_fp8(cpu_bench(), ROWS_AT_A_TIME + 100, 64, 1, 64 if row_wise else None)
+    values, scales, _ = gemm.quantize_fp8(cpu_bench(), ROWS_AT_A_TIME + 100, 64, 1, 64 if row_wise else None)
     back = values.float() * scales
     assert back.std() == pytest.approx(1.0, abs=0.02)
     assert float(values.float().abs().max()) > 200

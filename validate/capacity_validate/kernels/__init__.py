@@ -121,7 +121,8 @@ def prepare(case: Case, bench: KernelContext) -> PreparedCase:
         raise InvalidInput(f"no kernel for operator {case.operator!r}; known: {', '.join(MODULES)}")
     if (reason := missing_part(case, bench.missing)) is not None:
         raise Unsupported(reason)
-    module = importlib.import_module(f"{__name__}.{MODULES[case.operator]}")
+    name = f"{case.engine.partition('@')[0]}_operators" if case.engine else MODULES[case.operator]
+    module = importlib.import_module(f"{__name__}.{name}")
     builder: Callable[[Case, KernelContext], PreparedCase] = getattr(module, case.operator)
     prepared = builder(case, bench)
     tolerance = OPERATORS[case.operator].get("tolerance")

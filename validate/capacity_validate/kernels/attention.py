@@ -38,13 +38,21 @@ DecodeParts = tuple[Sequence[Callable[[], Any]], Callable[[], float], float]
 
 
 def prefill_attention(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare causal attention of whole prompts by one SDPA backend or package, with a measurement of its memory."""
+    """Prepare causal attention of whole prompts by one SDPA backend or package."""
+    if case.variant in PACKAGES:
+        return prepare_prefill(case, bench, partial(prefill_call, case.variant))
+    return prepare_prefill(case, bench, partial(_sdpa_call, bench, _backend(bench, case.variant)))
+
+
+def prepare_prefill(
+    case: Case, bench: KernelContext, make_call: Callable[[Any, Any, Any], Callable[[], Any]]
+) -> PreparedCase:
+    """Prepare causal attention of whole prompts, with a measurement of its memory. `make_call` returns the call for
+    queries, keys and values [batch, heads, tokens, d]."""
     batch, heads, kv_heads, d = case["batch"], case["heads"], case["kv_heads"], case["head_dim"]
     tokens, dtype = case["tokens"], bench.dtype(case.kernel)
     item = dtype.itemsize
     moved = item * batch * tokens * d * (2 * heads + 2 * kv_heads)
-    installed = case.variant in PACKAGES
-    backend = None if installed else _backend(bench, case.variant)
 
     def inputs() -> tuple[Any, Any, Any]:
         q = bench.random(batch, heads, tokens, d, dtype=dtype)
@@ -52,9 +60,7 @@ def prefill_attention(case: Case, bench: KernelContext) -> PreparedCase:
         return q, k, v
 
     sets = [inputs() for _ in range(2)]  # not cold: queries, keys and values have just been written
-    calls = [
-        prefill_call(case.variant, *one) if installed else _sdpa_call(bench, backend, *one) for one in sets
-    ]
+    calls = [make_call(*one) for one in sets]
     attempt(calls[0])
 
     return PreparedCase(
@@ -136,8 +142,15 @@ def _prefill_error(torch: Any, q: Any, k: Any, v: Any, call: Callable[[], Any]) 
 
 def decode_attention(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare decode of one token per sequence, all with equal contexts, from a contiguous or a paged cache."""
-    build = _paged_decode if case.variant in ("paged", "flashinfer") else _contiguous_decode
-    calls, check, cache_bytes = build(case, bench)
+    if case.variant == "flashinfer":
+        return prepare_decode(case, bench, paged_decode(case, bench, partial(paged_decode_call, bench)))
+    if case.variant == "paged":
+        return prepare_decode(case, bench, paged_decode(case, bench, own_paged_call))
+    return prepare_decode(case, bench, _contiguous_decode(case, bench))
+
+
+def prepare_decode(case: Case, bench: KernelContext, parts: DecodeParts) -> PreparedCase:
+    calls, check, cache_bytes = parts
     values = case["batch"] * case["heads"] * case["head_dim"]  # number of query values
     return PreparedCase(
         calls=calls,
@@ -172,9 +185,20 @@ def _contiguous_decode(case: Case, bench: KernelContext) -> DecodeParts:
     return calls, check, cache_bytes
 
 
-def _paged_decode(case: Case, bench: KernelContext) -> DecodeParts:
+def own_paged_call(q: Any, keys: Any, values: Any, table: Any, *, context: int) -> Callable[[], Any]:
+    """Return a call of the harness's own decode kernel over pages [pages, tokens, KV heads, d]."""
     from capacity_validate.kernels.paged import paged_decode_attention
 
+    contexts = table.new_full((q.shape[0],), context).int()
+    ours = partial(paged_decode_attention, max_context=context, contexts_cpu=[context] * q.shape[0])
+    return partial(ours, q, keys, values, table, contexts)
+
+
+def paged_decode(
+    case: Case, bench: KernelContext, make_call: Callable[..., Callable[[], Any]]
+) -> DecodeParts:
+    """Return the calls of a decode kernel over a paged cache. `make_call` takes queries, keys, values, block table and
+    `context`."""
     torch = bench.torch
     batch, heads, kv_heads, d = case["batch"], case["heads"], case["kv_heads"], case["head_dim"]
     context, block, dtype = case["context"], case.get("block", 16), bench.dtype(case.kernel)
@@ -182,7 +206,6 @@ def _paged_decode(case: Case, bench: KernelContext) -> DecodeParts:
     blocks_each = -(-context // block)
     total = batch * blocks_each
     cache_bytes = 2 * total * block * kv_heads * d * cached.itemsize
-    contexts = torch.full((batch,), context, device=bench.device, dtype=torch.int32)
 
     q = bench.random(batch, heads, d, dtype=dtype)
     copies = bench.copy_count(cache_bytes)
@@ -199,12 +222,9 @@ def _paged_decode(case: Case, bench: KernelContext) -> DecodeParts:
         return order.view(batch, blocks_each)
 
     sets = [(q, k, v, table()) for k, v in zip(keys, values, strict=True)]
-    if case.variant == "flashinfer":
-        calls = [paged_decode_call(bench, *one, context=context) for one in sets]
+    calls = [make_call(*one, context=context) for one in sets]
+    if case.variant != "paged":  # kernels of other packages may reject the device
         attempt(calls[0])
-    else:
-        ours = partial(paged_decode_attention, max_context=context, contexts_cpu=[context] * batch)
-        calls = [partial(ours, *one, contexts) for one in sets]
 
     return calls, partial(_paged_decode_error, torch, *sets[0], context, calls[0]), cache_bytes
 

@@ -1,5 +1,7 @@
 """Mixture of experts: route tokens, gather each expert's tokens, multiply by three matrices, scatter the results."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,6 +15,14 @@ DOUBLED_ROWS = 1024  # weight rows converted to float64 at a time
 
 def moe(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare an MoE layer with random top-k routing: `grouped` runs one kernel, `loop` one expert at a time."""
+    torch, grouped = bench.torch, case.variant == "grouped"
+    prepared = prepare_experts(case, bench, partial(grouped_experts if grouped else looped_experts, torch))
+    capturable = grouped and grouped_in_one_kernel(torch, bench.device, bench.dtype(case.kernel))
+    return replace(prepared, capturable=capturable)
+
+
+def prepare_experts(case: Case, bench: KernelContext, run: Callable[..., Any]) -> PreparedCase:
+    """Prepare an MoE layer. `run` takes `ExpertWeights`, tokens, and the shares and numbers of their experts."""
     torch = bench.torch
     tokens, experts, top_k = case["tokens"], case["experts"], case["top_k"]
     hidden, width, dtype = case["hidden"], case["intermediate"], bench.dtype(case.kernel)
@@ -26,7 +36,6 @@ def moe(case: Case, bench: KernelContext) -> PreparedCase:
             strict=True,
         )
     ]
-    run = grouped_experts if case.variant == "grouped" else looped_experts
 
     def inputs() -> tuple[Any, Any, Any]:
         x = bench.random(tokens, hidden, dtype=dtype)
@@ -35,7 +44,7 @@ def moe(case: Case, bench: KernelContext) -> PreparedCase:
         return x, shares.to(dtype), chosen
 
     sets = [inputs() for _ in all_weights]
-    calls = [partial(run, torch, weights, *one) for one, weights in zip(sets, all_weights, strict=True)]
+    calls = [partial(run, weights, *one) for one, weights in zip(sets, all_weights, strict=True)]
     attempt(calls[0])
 
     def check() -> float:
@@ -49,7 +58,6 @@ def moe(case: Case, bench: KernelContext) -> PreparedCase:
         check=check,
         flops=6.0 * tokens * top_k * hidden * width,
         bytes=distinct * 3.0 * matrix_bytes + tokens * top_k * (hidden + 3 * width) * 2.0,
-        capturable=case.variant == "grouped" and grouped_in_one_kernel(torch, bench.device, dtype),
     )
 
 

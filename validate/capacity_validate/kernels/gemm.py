@@ -21,11 +21,13 @@ INT4_GROUP = 128
 SUSTAINED_S = 5.0
 
 Product = Callable[[], Any]
+CheckedProduct = tuple[Product, Callable[[], float]]
+ProductBuilder = Callable[[Case, KernelContext], CheckedProduct]
 
 
 def gemm(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare [m, k] x [k, n] in the case's format; weights are stored as [n, k], as in checkpoints."""
-    builders = {
+    builders: dict[str, ProductBuilder] = {
         "fp8": partial(_scaled_product, row_wise=False),
         "fp8_rowwise": partial(_scaled_product, row_wise=True),
         "fp8_block": block_scaled_product,
@@ -34,7 +36,11 @@ def gemm(case: Case, bench: KernelContext) -> PreparedCase:
         "int8": _int8_product,
         "w4a16": _int4_product,
     }
-    build: Any = builders.get(case.kernel, _plain_products)
+    return prepare_products(case, bench, builders.get(case.kernel))
+
+
+def prepare_products(case: Case, bench: KernelContext, build: ProductBuilder | None) -> PreparedCase:
+    """Prepare the products that `build` makes; None: unquantized products."""
     m, n, k = case["m"], case["n"], case["k"]
     bits = case.of_format("bits", 16)
     weight_bytes = int(n * k * case.of_format("weight_bits", bits) / 8)
@@ -42,7 +48,7 @@ def gemm(case: Case, bench: KernelContext) -> PreparedCase:
     copies = bench.copy_count(weight_bytes + activation_bytes)
     products = (
         _plain_products(case, bench, copies)
-        if build is _plain_products
+        if build is None
         else [build(case, bench) for _ in range(copies if bench.on_cuda else min(copies, 2))]
     )
     return PreparedCase(
@@ -55,9 +61,7 @@ def gemm(case: Case, bench: KernelContext) -> PreparedCase:
     )
 
 
-def _check_product(
-    bench: KernelContext, call: Product, a: Any, w: Any
-) -> tuple[Product, Callable[[], float]]:
+def check_product(bench: KernelContext, call: Product, a: Any, w: Any) -> CheckedProduct:
     """Return `call`, and a function that compares the first rows and columns of the result of `call` with float64 and
     returns the relative error. `a` and `w` must contain at least the rows for that comparison."""
     a, w = a[:CHECK_ROWS], w[:CHECK_COLUMNS]
@@ -69,9 +73,7 @@ def _check_product(
     return call, check
 
 
-def _plain_products(
-    case: Case, bench: KernelContext, copies: int = 1
-) -> list[tuple[Product, Callable[[], float]]]:
+def _plain_products(case: Case, bench: KernelContext, copies: int = 1) -> list[CheckedProduct]:
     """Return unquantized multiplications with different weights and the same activations, which are in cache."""
     torch, dtype = bench.torch, bench.dtype(case.kernel)
     if case.kernel == "tf32" and not bench.on_cuda:
@@ -79,26 +81,24 @@ def _plain_products(
     a = bench.random(case["m"], case["k"], dtype=dtype)
     precision = {"tf32": "high", "fp32": "highest"}.get(case.kernel) if bench.on_cuda else None
 
-    def product(w: Any) -> tuple[Product, Callable[[], float]]:
+    def product(w: Any) -> CheckedProduct:
         def call() -> Any:
             if precision is not None:
                 torch.set_float32_matmul_precision(precision)
             return torch.nn.functional.linear(a, w)
 
-        return _check_product(bench, call, a, w)
+        return check_product(bench, call, a, w)
 
     return [product(w) for w in bench.rotating_tensors(copies, case["n"], case["k"], dtype=dtype)]
 
 
-def _scaled_product(
-    case: Case, bench: KernelContext, *, row_wise: bool
-) -> tuple[Product, Callable[[], float]]:
+def _scaled_product(case: Case, bench: KernelContext, *, row_wise: bool) -> CheckedProduct:
     """Return a multiplication of random FP8 values, with a scale per row (`row_wise`) or tensor, and its check."""
     torch = bench.torch
     if not hasattr(torch, "float8_e4m3fn") or not hasattr(torch, "_scaled_mm"):
         raise Unsupported(f"torch {torch.__version__} has no FP8 matrix multiplication")
     k = case["k"]
-    a, w = (_quantize_fp8(bench, rows, k, 1, k if row_wise else None) for rows in (case["m"], case["n"]))
+    a, w = (quantize_fp8(bench, rows, k, 1, k if row_wise else None) for rows in (case["m"], case["n"]))
     scale_b = w.scales.T.contiguous() if row_wise else w.scales
 
     def call() -> Any:
@@ -112,10 +112,10 @@ def _scaled_product(
         )
 
     attempt(call)
-    return _check_product(bench, call, a.corner, w.corner)
+    return check_product(bench, call, a.corner, w.corner)
 
 
-def _int8_product(case: Case, bench: KernelContext) -> tuple[Product, Callable[[], float]]:
+def _int8_product(case: Case, bench: KernelContext) -> CheckedProduct:
     torch = bench.torch
     if not hasattr(torch, "_int_mm"):
         raise Unsupported(f"torch {torch.__version__} has no INT8 matrix multiplication")
@@ -133,10 +133,10 @@ def _int8_product(case: Case, bench: KernelContext) -> tuple[Product, Callable[[
         return torch._int_mm(a, w.T)
 
     attempt(call)
-    return _check_product(bench, call, a, w)
+    return check_product(bench, call, a, w)
 
 
-def _int4_product(case: Case, bench: KernelContext) -> tuple[Product, Callable[[], float]]:
+def _int4_product(case: Case, bench: KernelContext) -> CheckedProduct:
     """Return torch's weight-only INT4 multiplication (one scale and zero point per 128 inputs), and its check."""
     torch, n, k = bench.torch, case["n"], case["k"]
     if k % INT4_GROUP or n % 64:
@@ -165,7 +165,7 @@ def _int4_product(case: Case, bench: KernelContext) -> tuple[Product, Callable[[
     codes, scales, zeros = (part[:CHECK_COLUMNS].clone() for part in (codes, scales, zeros))
     groups = codes.view(-1, k // INT4_GROUP, INT4_GROUP).double() - 8
     w = (groups * scales.double().unsqueeze(-1) + zeros.double().unsqueeze(-1)).view(-1, k)
-    return _check_product(bench, call, a, w)
+    return check_product(bench, call, a, w)
 
 
 FP4_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # and their negatives: E2M1
@@ -184,11 +184,11 @@ class BlockScaled(NamedTuple):
     corner: Any
 
 
-def block_scaled_product(case: Case, bench: KernelContext) -> tuple[Product, Callable[[], float]]:
+def block_scaled_product(case: Case, bench: KernelContext) -> CheckedProduct:
     """Return a multiplication with block scales, and its check. Raises Unsupported."""
     torch = bench.torch
     formats: dict[str, Callable[..., BlockScaled]]
-    formats = {"fp8_block": _quantize_fp8_blocks, "mxfp8": _quantize_mxfp8, "nvfp4": _quantize_nvfp4}
+    formats = {"fp8_block": _quantize_fp8_blocks, "mxfp8": _quantize_mxfp8, "nvfp4": quantize_nvfp4}
     quantize = formats[case.kernel]
     if case.kernel == "nvfp4" and not hasattr(torch, "float4_e2m1fn_x2"):
         raise Unsupported(f"torch {torch.__version__} has no FP4 type")
@@ -204,7 +204,7 @@ def block_scaled_product(case: Case, bench: KernelContext) -> tuple[Product, Cal
         )
 
     attempt(call)
-    return _check_product(bench, call, a.corner, w.corner)
+    return check_product(bench, call, a.corner, w.corner)
 
 
 def _random_pieces(bench: KernelContext, rows: int, columns: int) -> Any:
@@ -213,7 +213,7 @@ def _random_pieces(bench: KernelContext, rows: int, columns: int) -> Any:
         yield start, bench.random(min(ROWS_AT_A_TIME, rows - start), columns, dtype=bench.torch.float32)
 
 
-def _quantize_fp8(bench: KernelContext, rows: int, columns: int, high: int, wide: int | None) -> BlockScaled:
+def quantize_fp8(bench: KernelContext, rows: int, columns: int, high: int, wide: int | None) -> BlockScaled:
     """Return FP8 values with one scale per block of `high` x `wide`; if `wide` is None, one scale for all."""
     torch = bench.torch
     values = torch.empty(rows, columns, device=bench.device, dtype=torch.float8_e4m3fn)
@@ -239,7 +239,7 @@ def _quantize_fp8_blocks(bench: KernelContext, rows: int, columns: int, *, weigh
     high = FP8_BLOCK if weights else 1
     if columns % FP8_BLOCK or rows % high:
         raise Unsupported(f"FP8 blocks need sizes in multiples of {FP8_BLOCK}, not {rows} x {columns}")
-    made = _quantize_fp8(bench, rows, columns, high, FP8_BLOCK)
+    made = quantize_fp8(bench, rows, columns, high, FP8_BLOCK)
     return made if weights else made._replace(scales=made.scales.T.contiguous().T)
 
 
@@ -257,7 +257,7 @@ def _quantize_mxfp8(bench: KernelContext, rows: int, columns: int, *, weights: b
     return _quantize_micro_blocks(bench, values, rows, columns, MX_BLOCK, quantize_blocks)
 
 
-def _quantize_nvfp4(bench: KernelContext, rows: int, columns: int, *, weights: bool) -> BlockScaled:  # noqa: ARG001
+def quantize_nvfp4(bench: KernelContext, rows: int, columns: int, *, weights: bool) -> BlockScaled:  # noqa: ARG001
     """Return NVFP4 values, two per byte (the even one in the low half), with one FP8 scale per 16 values."""
     torch = bench.torch
     packed = torch.empty(rows, columns // 2, device=bench.device, dtype=torch.uint8)

@@ -19,6 +19,7 @@ from capacity_validate.campaigns import TransformerStage, order_bit_reversed, or
 from capacity_validate.capture import GraphCapturer
 from capacity_validate.cases import Case, make_case
 from capacity_validate.devices import telemetry_reader
+from capacity_validate.engine_cases import add_engine_cases, installed_engine
 from capacity_validate.kernels import TRITON, KernelContext, PreparedCase, Unsupported
 from capacity_validate.model_error import measured_cases
 from capacity_validate.plausibility import DRIFT, DRIFT_CPU, timing_remarks
@@ -57,7 +58,7 @@ def step_stage(session: Session, results: StageResults) -> None:
     kept_s = HALF_DEPTH_SHARE * session.time_left_s() if session.whole and session.whole.half_depth else 0.0
     with telemetry or nullcontext():
         results.outcome = runner.run(
-            interleave(order_cases(session.plan), steps),
+            interleave(kernel_cases(session), steps),
             passes=session.plan.passes,
             deadline=time.monotonic() + session.time_left_s() - kept_s,
             progress=session.progress,
@@ -76,6 +77,12 @@ def step_stage(session: Session, results: StageResults) -> None:
         results.remarks.append(f"noisy: {text}")
     results.remarks += telemetry_remarks(telemetry, top_hz=session.facts.sm_clock_max_hz)
     results.remarks += timing_remarks(measured_cases(session))
+
+
+def kernel_cases(session: Session) -> list[Case]:
+    """Return the kernels to time, most valuable first; on a GPU, those of an installed engine too."""
+    engine = installed_engine() if session.on_gpu else ""
+    return list(add_engine_cases(order_cases(session.plan), engine, session.profile))
 
 
 def make_telemetry(session: Session) -> Telemetry | None:

@@ -1,0 +1,196 @@
+# ruff: noqa: ARG001, ARG002
+"""Operators of an installed vLLM: stand-ins with the signatures of vLLM 0.33.0, called and checked on a CPU."""
+
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from capacity_validate.cases import make_case  # noqa: E402
+from capacity_validate.kernels import Unsupported  # noqa: E402
+from capacity_validate.kernels.attention import reference_attention  # noqa: E402
+from capacity_validate.kernels.experts import ExpertWeights, looped_experts  # noqa: E402
+from capacity_validate.kernels.fused import plain_add_norm, rotate, silu_and_mul  # noqa: E402
+from kernel_checks import error_of, prepared  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+ENGINE = "vllm@0.33"
+HEADS = {"heads": 8, "kv_heads": 2, "head_dim": 32}
+CASES = {
+    "fp8": make_case("gemm", "fp8", variant=ENGINE, m=32, n=64, k=128),
+    "marlin": make_case("gemm", "w4a16", variant=ENGINE, m=16, n=256, k=256),
+    "nvfp4": make_case("gemm", "nvfp4", variant=ENGINE, m=130, n=96, k=192),
+    "prefill": make_case("prefill_attention", "bf16", variant=ENGINE, batch=2, tokens=40, **HEADS),
+    "decode": make_case("decode_attention", "bf16", variant=ENGINE, batch=3, context=50, **HEADS),
+    "experts": make_case(
+        "moe", "bf16", variant=ENGINE, tokens=6, experts=4, top_k=2, hidden=32, intermediate=48
+    ),
+    "elementwise": make_case(
+        "elementwise", "bf16", variant=ENGINE, rows=20, hidden=64, intermediate=96, **HEADS
+    ),
+}
+
+
+class Operators:
+    """`vllm._custom_ops` by plain torch; `called` holds the names of the operators that were called."""
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("_") and name != "called":
+            self.called.append(name)
+        return object.__getattribute__(self, name)
+
+    def scaled_fp8_quant(
+        self, input: Any, scale: Any = None, *, use_per_token_if_dynamic: bool = False
+    ) -> Any:
+        assert (input.ndim, input.dtype, scale, use_per_token_if_dynamic) == (2, torch.bfloat16, None, True)
+
+    def cutlass_scaled_mm(self, a: Any, b: Any, scale_a: Any, scale_b: Any, out_dtype: Any) -> Any:
+        assert a.dtype == b.dtype == torch.float8_e4m3fn
+        assert b.stride(0) == 1  # CUTLASS reads weights by column
+        assert (scale_a.numel(), scale_b.numel()) == (a.shape[0], b.shape[1])
+        return ((a.float() * scale_a.view(-1, 1)) @ (b.float() * scale_b.view(1, -1))).to(out_dtype)
+
+    def scaled_fp4_quant(self, input: Any, input_global_scale: Any) -> Any:
+        assert (input.dtype, input_global_scale.numel()) == (torch.bfloat16, 1)
+
+    def cutlass_scaled_fp4_mm(
+        self, a: Any, b: Any, block_scale_a: Any, block_scale_b: Any, alpha: Any, out_dtype: Any
+    ) -> Any:
+        assert a.dtype == b.dtype == torch.uint8
+        a, b = (fp4_values(*each) for each in ((a, block_scale_a), (b, block_scale_b)))
+        return (alpha * (a @ b.T)).to(out_dtype)
+
+    def gptq_marlin_repack(self, b_q_weight: Any, size_k: int, size_n: int, num_bits: int) -> Any:
+        assert (tuple(b_q_weight.shape), b_q_weight.dtype, num_bits) == (
+            (size_k // 8, size_n),
+            torch.int32,
+            4,
+        )
+        codes = torch.stack([b_q_weight >> (4 * place) & 15 for place in range(8)], dim=1)
+        return codes.reshape(size_k, size_n)
+
+    def marlin_gemm(
+        self, a: Any, c: Any, b_q_weight: Any, b_bias: Any, b_scales: Any, a_scales: Any, global_scale: Any,
+        b_zeros: Any, workspace: Any, b_q_type: Any, size_m: int, size_n: int, size_k: int,
+        use_atomic_add: bool = False, use_fp32_reduce: bool = False,
+    ) -> Any:  # fmt: skip
+        assert (c, b_bias, a_scales, global_scale, b_zeros) == (None,) * 5
+        assert (workspace, b_q_type, tuple(a.shape), use_fp32_reduce) == (
+            "space",
+            "int4",
+            (size_m, size_k),
+            True,
+        )
+        scales = b_scales.repeat_interleave(128, dim=0).float()
+        return (a.float() @ ((b_q_weight - 8).float() * scales)).to(a.dtype)
+
+    def fused_add_rms_norm(self, input: Any, residual: Any, weight: Any, epsilon: float) -> None:
+        normed, total = plain_add_norm(input, residual, weight, epsilon)
+        input.copy_(normed), residual.copy_(total)
+
+    def rotary_embedding(
+        self, positions: Any, query: Any, key: Any, head_size: int, cos_sin_cache: Any, is_neox: bool
+    ) -> None:
+        assert (is_neox, cos_sin_cache.shape[1]) == (True, head_size)
+        tables = tuple(cos_sin_cache[:, None].chunk(2, dim=-1))
+        for x in (query, key):
+            heads = x.view(len(positions), -1, head_size)
+            x.copy_(rotate(heads, positions, tables).reshape(x.shape))
+
+    def reshape_and_cache_flash(
+        self, key: Any, value: Any, key_cache: Any, value_cache: Any, slot_mapping: Any, kv_cache_dtype: str,
+        k_scale: Any, v_scale: Any,
+    ) -> None:  # fmt: skip
+        assert (kv_cache_dtype, slot_mapping.dtype) == ("auto", torch.int64)
+        key_cache.flatten(0, 1)[slot_mapping] = key
+        value_cache.flatten(0, 1)[slot_mapping] = value
+
+
+def fp4_values(packed: Any, tiles: Any) -> Any:
+    """NVFP4 in float32; the scales are in tiles of 128 x 4."""
+    steps = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    codes = torch.stack([packed & 15, packed >> 4], dim=-1).flatten(1)
+    values = steps[(codes & 7).long()] * torch.where(codes > 7, -1.0, 1.0)
+    tall, wide = tiles.shape[0] // 128, tiles.shape[1] // 4
+    plain = tiles.view(torch.uint8).view(tall, wide, 32, 4, 4).transpose(2, 3).reshape(tall, wide, 128, 4)
+    scales = plain.transpose(1, 2).reshape(tall * 128, wide * 4).view(torch.float8_e4m3fn).float()
+    return values * scales[: values.shape[0], : values.shape[1] // 16].repeat_interleave(16, dim=1)
+
+
+def flash_attn_varlen_func(
+    q: Any, k: Any, v: Any, max_seqlen_q: int, cu_seqlens_q: Any, max_seqlen_k: int, cu_seqlens_k: Any = None,
+    seqused_k: Any = None, causal: bool = False, block_table: Any = None, fa_version: int = 2,
+) -> Any:  # fmt: skip
+    assert (causal, fa_version, cu_seqlens_q.dtype) == (True, 3, torch.int32)
+    assert (cu_seqlens_k is None) == (block_table is not None) == (seqused_k is not None)
+    rows = []
+    for sequence, (start, end) in enumerate(
+        zip(cu_seqlens_q.tolist(), cu_seqlens_q.tolist()[1:], strict=False)
+    ):
+        if block_table is None:
+            keys, values = k[start:end], v[start:end]
+        else:
+            pages, count = block_table[sequence].long(), int(seqused_k[sequence])
+            keys, values = (part[pages].flatten(0, 1)[:count] for part in (k, v))
+        positions = range(len(keys) - (end - start), len(keys))
+        parts = (x.transpose(0, 1)[None] for x in (q[start:end], keys, values))
+        rows.append(reference_attention(torch, *parts, positions=positions)[0].transpose(0, 1).to(q.dtype))
+    return torch.cat(rows)
+
+
+def fused_experts(hidden_states: Any, w1: Any, w2: Any, topk_weights: Any, topk_ids: Any) -> Any:
+    assert (topk_weights.dtype, topk_ids.dtype) == (torch.float32, torch.int32)
+    shares = topk_weights.to(hidden_states.dtype)
+    return looped_experts(torch, ExpertWeights(gate_up=w1, down=w2), hidden_states, shares, topk_ids.long())
+
+
+@pytest.fixture
+def operators(monkeypatch: pytest.MonkeyPatch) -> Operators:
+    ops = Operators()
+    marlin = SimpleNamespace(
+        marlin_permute_scales=lambda s, size_k, size_n, group_size: s,  # noqa: ARG005
+        marlin_make_workspace_new=lambda device: "space",  # noqa: ARG005
+    )
+    modules = {
+        "_custom_ops": ops,
+        "scalar_type": SimpleNamespace(scalar_types=SimpleNamespace(uint4b8="int4")),
+        "model_executor.layers.quantization.utils.marlin_utils": marlin,
+        "model_executor.layers.fused_moe.fused_moe": SimpleNamespace(fused_experts=fused_experts),
+        "vllm_flash_attn": SimpleNamespace(flash_attn_varlen_func=flash_attn_varlen_func),
+        "v1.attention.backends.fa_utils": SimpleNamespace(get_flash_attn_version=lambda: 3),
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, f"vllm.{name}", module)
+    activation: Callable[[Any, Any], Any] = lambda out, x: out.copy_(silu_and_mul(x))  # noqa: E731
+    monkeypatch.setattr(torch.ops._C, "silu_and_mul", activation, raising=False)
+    return ops
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operator_of_vllm_computes_the_right_result(name: str, operators: Operators) -> None:
+    if name == "nvfp4" and not hasattr(torch, "float4_e2m1fn_x2"):
+        pytest.skip("this torch has no FP4 type")
+    built = prepared(CASES[name])
+    assert error_of(built) <= built.tolerance
+    assert built.bytes > 0
+    if CASES[name].operator in ("gemm", "elementwise"):
+        assert operators.called
+
+
+def test_time_of_fp8_product_includes_quantization(operators: Operators) -> None:
+    prepared(CASES["fp8"]).calls[0]()
+    assert operators.called[-2:] == ["scaled_fp8_quant", "cutlass_scaled_mm"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_release_without_the_operator_is_unsupported(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(Unsupported, match=r"vllm\.\S+ cannot be imported"):
+        prepared(CASES[name])
