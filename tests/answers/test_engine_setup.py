@@ -447,7 +447,8 @@ def test_tgi_drafts_by_what_it_has() -> None:
         capacity.simulate("llama-3.1-8b", num_prompts=20, speculator="eagle3", **words)
 
 
-OFFLINE: dict[str, Any] = {"cudagraph_padding": True, 
+OFFLINE: dict[str, Any] = {
+    "cudagraph_padding": True,
     "gpu": "b200",
     "engine": "tensorrt-llm@1.0",
     "kv_cache_dtype": "fp8",

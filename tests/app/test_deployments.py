@@ -58,9 +58,9 @@ def sides_of(traffic: Mapping[str, Any], **deployment: Any) -> list[dict[str, An
 @pytest.mark.parametrize(
     ("link", "traffic"),
     [
-        ({"deps_load": "a closed loop", "concurrency": "48"}, {"concurrency": 48}),
+        ({"deps_load": "a closed loop", "concurrency": "48", "slo_tpot": "12"}, {"concurrency": 48}),
         (
-            {"deps_load": "a day", "rate": "20", "deps_peak": "1.8"},
+            {"deps_load": "a day", "rate": "20", "deps_peak": "1.8", "slo_tpot": "12"},
             {"request_rate": 20.0, "arrivals": "diurnal", "day_peak_to_mean": 1.8},
         ),
     ],
@@ -70,7 +70,7 @@ def test_page_shows_the_comparison_of_the_library(
 ) -> None:
     opened = dashboard("deployments", **link).settled()
     assert opened.refusals == []
-    answer = capacity.compare_deployments(sides_of(traffic), slo=SIDEBAR_SLO)
+    answer = capacity.compare_deployments(sides_of(traffic), slo=("ttft:p95:1000ms", "tpot:p95:12ms"))
     assert [box.value for box in opened.at.success] == [escape_markdown(answer.verdict)]
     expected = [table_records(block) for block in comparison_view(answer).blocks if isinstance(block, Table)]
     shown = [frame.value.to_dict("records") for frame in opened.at.dataframe]
