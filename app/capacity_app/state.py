@@ -40,7 +40,7 @@ UNSET = "not set"
 LENGTH_SHAPES = (UNSET, "lognormal", "gamma", *USE_CASES)
 NO_PRICE, OWN_PRICE = "none", "my own"
 PRICE_TEXTS = {
-    "mix of tiers": ("price_mix", "Share of each tier", "mix", "reserved-1y=0.6,spot=0.4"),
+    "mix of tiers": ("price_mix", "Share of each tier", "mix", "reserved=0.6,spot=0.4"),
     "owned server": ("owned_cost", "Costs in US dollars", "owned", "purchase=250000,gpus=8,years=5,kwh=0.12"),
 }
 """Choices of the price with a text: field of `Cost`, label, key, and initial text."""

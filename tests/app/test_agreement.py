@@ -523,8 +523,8 @@ QUESTIONS = {
     "a bill by a three-year term": billed({"tier": "reserved-3y"}, price_tier="reserved-3y"),
     "a bill by one's own price": billed({"tier": "my own", "price": "1.8"}, price="1.8"),
     "a bill by a mix of tiers": billed(
-        {"tier": "mix of tiers", "mix": "reserved-1y=0.5,on-demand=0.5"},
-        price_mix="reserved-1y=0.5,on-demand=0.5",
+        {"tier": "mix of tiers", "mix": "reserved=0.5,on-demand=0.5"},
+        price_mix="reserved=0.5,on-demand=0.5",
     ),
     "a bill of an owned server": billed(
         {"tier": "owned server", "owned": "purchase=300000,gpus=8,years=4,kwh=0.1"},
