@@ -129,7 +129,7 @@ def fuzz_parsers(corpus: Path, seconds: int, seed: int, only: str = "") -> None:
         f"-max_total_time={seconds}",
         f"-max_len={LONGEST}",
         f"-seed={seed}",
-        "-timeout=30",
+        "-timeout=600",  # of wall time; `fault` judges the CPU time
         "-print_final_stats=1",
     ]
     options += ["-rss_limit_mb=2048", "-detect_leaks=0", f"-artifact_prefix={found}/"]
