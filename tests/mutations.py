@@ -130,8 +130,8 @@ MUTATIONS = (
     Mutation(
         name="an exact size replays the next larger CUDA graph",
         where=STEP,
-        old="return sizes[bisect.bisect_left(sizes, rows)]",
-        new="return sizes[min(bisect.bisect_right(sizes, rows), len(sizes) - 1)]",
+        old="size = sizes[bisect.bisect_left(sizes, rows)]",
+        new="size = sizes[min(bisect.bisect_right(sizes, rows), len(sizes) - 1)]",
         tests=tuple(
             f"tests/step/test_graphs.py::test_an_exact_size_replays_its_own_graph[{rows}]" for rows in (1, 8)
         ),
@@ -445,8 +445,8 @@ MUTATIONS = (
     Mutation(
         name="a step too many for a request that is about to end",
         where=VLLM_V1,
-        old="if self.asynchronous and r.known + r.in_flight_yields >= r.max_known:",
-        new="if False:",
+        old="r.known + r.in_flight_yields >= r.max_known or self._calls < r.next_call",
+        new="self._calls < r.next_call",
         tests=(named("v1async"),),
     ),
     # the block pool

@@ -21,6 +21,7 @@ import capacity
 from capacity.hardware import load_profile, profile_names, user_profiles_directory, write_profile
 from capacity.hardware.adjustment import NO_ADJUSTMENT
 from capacity.report.display import time_and_interval
+from capacity.report.figures.chart import four_digits
 from capacity.service.jobs import Task
 
 Open = Callable[..., Any]
@@ -219,7 +220,7 @@ def test_a_variant_is_selected_everywhere_in_this_session_only(dashboard: Open, 
         path.write_bytes(text)
     expected = calibrate(direct, gpu=H100, out=tmp_path)
     shown = table(opened, "Errors before")
-    assert [row["measured"] for row in shown] == [f"{figure.measured:,.5g}" for figure in expected.figures]
+    assert [row["measured"] for row in shown] == [four_digits(figure.measured) for figure in expected.figures]
     assert [row["error after"] for row in shown] == [
         error_text(f.after / f.measured - 1) for f in expected.figures
     ]
