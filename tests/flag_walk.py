@@ -43,7 +43,7 @@ PICTURED = "--isl 60 --osl 20 --request-rate 9 --num-prompts 20 --images-per-pro
 VALUES = {
     "acceptance": "0.5", "acceptance-spread": "1", "adapter-skew": "2", "api-server-count": "4",
     "audio-seconds": "12", "audio-tokens": "90",
-    "arrivals": "ramp --end-request-rate 30 --ramp-s 2", "async-scheduling": "off", "cudagraph-padding": "on",
+    "arrivals": "ramp --end-request-rate 30 --ramp-s 2", "async-scheduling": "off", "cudagraph-padding": "off",
     "attn-implementation": "eager", "moe-backend": "triton", "autoscale-interval-s": "1",
     "autoscale-max-replicas": "3 --autoscale-target-requests 4 --replica-startup-s 1", "autoscale-target-requests": "2",
     "trace-sessions-per-s": "0.5",

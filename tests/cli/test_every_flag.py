@@ -66,6 +66,7 @@ SAME_UNDER = {  # answers that a flag of a pool leaves as they are under an engi
     ("hf-transformers", "enable-chunked-prefill"): OFF,
     ("ollama", "enable-chunked-prefill"): OFF,
     ("tensorrt-llm", "enable-chunked-prefill"): "off is its default",
+    ("tensorrt-llm", "cudagraph-padding"): "off is its default",
 }
 OF_A_DEPLOYMENT = ("gpu", "engine", "replicas", "role", "route-up-to-tokens", "route-up-to-requests")
 
