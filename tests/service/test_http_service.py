@@ -25,7 +25,7 @@ import capacity
 from capacity.base.registry import BY_NAME
 from capacity.cli.main import main
 from capacity.report.tables import render
-from capacity.service.http_service import MAX_BODY_BYTES, make_app
+from capacity.service.http_service import MAX_BODY_BYTES, listen, make_app
 from capacity.service.jobs import Runner
 from capacity.service.quotas import PROC, Quota
 from capacity.service.verb_requests import served_verbs
@@ -268,3 +268,11 @@ def test_client_that_disconnects_cancels_its_job(limited: tuple[str, Runner], st
     connection.close()
     assert jobs[0].ended.wait(WAIT_S)
     assert jobs[0].status == "cancelled"
+
+
+def test_answers_are_sent_without_waiting_for_an_acknowledgement() -> None:
+    """With Nagle's algorithm, the second packet of an answer waits 40 ms on the loopback interface."""
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
