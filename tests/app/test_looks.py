@@ -204,7 +204,13 @@ def test_an_edit_is_drawn_at_once_on_every_page(chromium: Any, server: str, name
 
 def edit(page: Any) -> None:
     """Change what the page reads: a number by one, or what is switched."""
-    numbers = [box for box in page.get_by_role("spinbutton").all() if box.is_enabled() and box.input_value()]
+    numbers = [
+        box
+        for box in page.get_by_role("spinbutton").all()
+        if box.is_enabled()
+        and box.input_value()
+        and float(box.input_value()) + 1 <= float(box.get_attribute("max") or "inf")
+    ]
     if numbers:
         box = numbers[-1]
         box.fill(f"{float(box.input_value()) + 1:g}")
