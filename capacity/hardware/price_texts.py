@@ -35,7 +35,11 @@ def price_currencies(text: str) -> tuple[Currency, ...]:
 def _currency_of(code: str) -> Currency:
     """Return the currency at the rate of `--currency` if it has the same code, else at the published rate."""
     shown = display_currency()
-    return shown if shown.code == code.upper() else find_currency(code)
+    try:
+        return shown if shown.code == code.upper() else find_currency(code)
+    except InvalidInput as error:
+        known = str(error).removeprefix(f"--currency {code!r}: ").replace(", as ", " with --currency, as ")
+        raise InvalidInput(f"--price: {code!r} is no known currency; {known}") from None
 
 
 def _parse_usd(amount: str, text: str) -> float:

@@ -228,3 +228,8 @@ def test_the_users_own_cost_of_owned_gpus_keeps_the_tier() -> None:
     assert (owned.tier, given.tier) == ("owned", "given")
     assert owned.is_given
     assert owned.quote == "h100-sxm-80gb: $1.20 per GPU-hour, owned, given with --price"
+
+
+def test_unknown_currency_of_a_price_names_its_flag() -> None:
+    with pytest.raises(InvalidInput, match=r"--price: 'xyz' is no known currency; use .* --currency"):
+        parse_prices("2.5xyz")
