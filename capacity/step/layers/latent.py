@@ -167,8 +167,14 @@ def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, h
     into: tuple[str, float, float, tuple[str, ...]] = ("kv_a", hidden, latent, (to_latent,))
     if rank is None:
         return build.projections(group, "attention", "self_attn", ("q", hidden, width, ("q_proj",)), into)
-    into = ("qkv_a", hidden, rank + latent, ("q_a_proj", to_latent))
-    return build.projections(group, "attention", "self_attn", into, ("q_b", rank, width, ("q_b_proj",)))
+    shared = [("qkv_a", hidden, rank + latent, ("q_a_proj", to_latent))]
+    if _runs_separately("qkv_a", build):
+        shared = [("q_a", hidden, rank, ("q_a_proj",)), into]
+    return build.projections(group, "attention", "self_attn", *shared, ("q_b", rank, width, ("q_b_proj",)))
+
+
+def _runs_separately(product: str, build: Builder) -> bool:
+    return build.setting.engine is not None and product in build.setting.engine.separate_products
 
 
 def _indexer_products(
@@ -180,9 +186,11 @@ def _indexer_products(
     """
     hidden, width, heads = build.model.hidden_size, indexer.head_dim, indexer.num_heads
     queries = ("indexer q", mixer.q_lora_rank or hidden, heads * width, ("wq_b",))
-    keys = ("indexer k", hidden, width + heads, ("wk",))
+    keys = [("indexer k", hidden, width + heads, ("wk",))]
+    if _runs_separately("indexer k", build):
+        keys = [("indexer k", hidden, width, ("wk",)), ("indexer gates", hidden, heads, ("weights_proj",))]
     return [
-        *build.projections(group, "attention", "self_attn.indexer", queries, keys),
+        *build.projections(group, "attention", "self_attn.indexer", queries, *keys),
         build.traffic(
             "indexer norms, rope, quantization",
             kernels=group.num_layers * KERNELS_OF_INDEXER,

@@ -60,6 +60,7 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
         "chooses_moe_backend",
         "moe_backends",
         "fuses_biased_routing",
+        "separate_products",
         "whole_expert_kernels_on",
         "deepgemm_experts_below",
     }

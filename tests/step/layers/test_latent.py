@@ -112,3 +112,26 @@ def test_heads_of_a_rank_are_padded_where_its_kernels_do() -> None:
     assert PADDED_HEADS == {"hopper": 64}
     assert flops[1] == flops[0]
     assert flops[3] == pytest.approx(flops[2] / 4)
+
+
+def test_older_releases_compute_some_products_separately() -> None:
+    names = {"q_a", "kv_a", "qkv_a", "indexer k", "indexer gates"}
+    oldest, older, newest = (
+        {
+            op.name: op
+            for op in steps("deepseek-v3.2", tp=8, engine=f"vllm@{release}")
+            .step_cost(decode_shape(8, 4000))
+            .operators
+            if op.name in names
+        }
+        for release in ("0.9.2", "0.19", "0.20")
+    )
+    assert set(oldest) == names - {"qkv_a"}
+    assert set(older) == {"qkv_a", "indexer k", "indexer gates"}
+    assert set(newest) == {"qkv_a", "indexer k"}
+    for two, one in (
+        ((oldest["q_a"], oldest["kv_a"]), older["qkv_a"]),
+        ((older["indexer k"], older["indexer gates"]), newest["indexer k"]),
+    ):
+        assert sum(op.flops for op in two) == one.flops
+        assert sum(op.seconds for op in two) > 1.3 * one.seconds  # each is bound by its launch
