@@ -313,7 +313,8 @@ def _describe_exceeded_roofs(capped: Sequence[tuple[str, str]]) -> list[str]:
     titles = {parameter.name: parameter.title for parameter in PARAMETERS}
     return [
         f"{titles[name]} would exceed the GPU's peak in {', '.join(operators)}, so it is limited to the peak. "
-        "Check whether the server used another GPU, another number of GPUs, or a prefix cache"
+        "Check whether the server used another GPU, another number of GPUs, or a prefix cache, and whether the "
+        "profile's bandwidth and compute rates are too low"
         for name, operators in by_name.items()
     ]
 
