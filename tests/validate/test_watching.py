@@ -20,6 +20,7 @@ import metrics_server
 import numpy as np
 import pytest
 from capacity_validate import evidence, watch
+from capacity_validate.benchmark_results.metrics_scrape import run_of_metrics
 from capacity_validate.evidence import fetch_text
 from capacity_validate.scrape_history import (
     MAX_SCRAPES,
@@ -94,6 +95,34 @@ def test_growing_load_alone_raises_no_alarm(tmp_path: Path, seed: int) -> None:
     assert slope.high is not None
     assert slope.low < 6.0 < slope.high
     assert all(row.inside for window in report.windows[:4] for row in window.metrics)
+
+
+@pytest.mark.ci
+def test_release_is_that_of_the_server_or_is_said_to_be_assumed(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"seconds": 300, "rate": 4, "end_rate": 4}
+    stated = watched(tmp_path, **settings, version="0.32.0")
+    assert stated.engine == "vllm@0.32"
+    assert "The server states release 0.32.0, predicted as vllm@0.32." in stated.notes
+    silent = watched(tmp_path, **settings)
+    assert any(f"{silent.engine} is assumed" in note for note in silent.notes)
+    assert "is assumed" in render(silent, "table")
+
+
+def test_scrapes_with_and_without_a_release_are_of_one_server(tmp_path: Path) -> None:
+    with server_process(tmp_path, seconds=300, version="0.31.1") as address:
+        scrape, later = (read_scrapes(address)[0] for _ in range(2))
+    assert later.labels["release"] == {"version": "0.31.1"}
+    history = extend_history((), [replace(scrape, labels={}), later])
+    write_state(tmp_path / "state.json", history)
+    (window,) = split_history(read_state(tmp_path / "state.json"))
+    runs = tuple(run_of_metrics(each) for each in (window.metrics, replace(window.metrics, labels={})))
+    for order in (runs, runs[::-1]):
+        server = evidence.Evidence(sources=(address,), runs=order).server
+        assert server is not None
+        assert server.settings["engine"] == "vllm@0.31.1"
+    other = run_of_metrics(replace(window.metrics, labels={"release": {"version": "0.32.0"}}))
+    with pytest.raises(InvalidInput, match=r"engine is vllm@0\.31\.1 in .* and vllm@0\.32\.0"):
+        _ = evidence.Evidence(sources=(address,), runs=(runs[0], other)).server
 
 
 @pytest.fixture(scope="module")

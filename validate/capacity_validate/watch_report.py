@@ -241,7 +241,7 @@ def watch_view(answer: WatchReport) -> View:
     title = (
         f"[bold]{answer.model}[/bold] on {answer.num_gpus} x {answer.gpu}, {answer.engine}; {answer.source}"
     )
-    return View(title, _blocks(answer))
+    return View(title, _blocks(answer), notes=answer.notes)
 
 
 def _blocks(answer: WatchReport) -> Iterator[Block]:

@@ -21,7 +21,7 @@ from capacity.planning.load.highest_rate import Served
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Slo, parse_slos
 from capacity_validate.benchmark_results import MeasuredRun
-from capacity_validate.benchmark_results.metrics_scrape import PERCENTS, run_of_metrics
+from capacity_validate.benchmark_results.metrics_scrape import PERCENTS, RELEASE, run_of_metrics
 from capacity_validate.calibrating_runs import build_replay, fit_adjustment
 from capacity_validate.campaigns import parse_budget
 from capacity_validate.comparing import compare_run
@@ -185,6 +185,7 @@ class Watcher:
             windows=points,
             notes=(
                 *report_notes(growth, changes, windows),
+                self._release_note(present, now),
                 *self._guesses.get(_key(later), ()),
                 *(() if limit is None else correction_notes(corrections, scenarios[0])),
                 *(() if limit is None else launch_notes(present)),
@@ -264,6 +265,18 @@ class Watcher:
                 bucket_s=None if bucket is None else bucket[:2],
                 predicted_s=scenarios[0].levels_s[str(slo)],
             )
+
+    def _release_note(self, present: ResolvedPool, now: Window) -> str:
+        """Return a note on how the release of the server's engine is known."""
+        label, own = present.engine.label, str(self.options.get("engine", ""))
+        if "@" in own:
+            return f"{label} is the release given for this server."
+        if (stated := now.metrics.labels.get(RELEASE)) is not None:
+            return f"The server states release {stated['version']}, predicted as {label}."
+        return (
+            f"{label} is assumed, because /metrics does not state the release: give --engine "
+            f"{present.engine.name}@VERSION, or --from-launch."
+        )
 
 
 def _calibration_windows(windows: Sequence[Window]) -> list[Window]:
