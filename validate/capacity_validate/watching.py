@@ -25,12 +25,11 @@ from capacity_validate.benchmark_results.metrics_scrape import PERCENTS, RELEASE
 from capacity_validate.calibrating_runs import build_replay, fit_adjustment
 from capacity_validate.campaigns import parse_budget
 from capacity_validate.comparing import compare_run
-from capacity_validate.comparison import MetricRow, metric_title
+from capacity_validate.comparison import MetricRow
 from capacity_validate.evidence import Evidence
-from capacity_validate.posterior import EvaluatedFigure
 from capacity_validate.rate_growth import rate_growth
 from capacity_validate.rebuilt_load import rebuild_workload, split_options
-from capacity_validate.replaying import calibration_prior, widen_for_guess
+from capacity_validate.replaying import calibration_prior
 from capacity_validate.scrape_history import (
     MIN_REQUESTS,
     MIN_RESIDENCES,
@@ -58,7 +57,6 @@ TESTED_WINDOWS = 64  # the latest ones are compared with their predictions
 REPLAYED = (400, 1000)  # requests of a window's replay
 REPLAYED_RESIDENCES = 20  # requests in flight times this
 SCENARIO_REQUESTS = 2000  # per replica: enough to fill an engine
-UNLIKELY = 2.0  # standard deviations from the calibrated prediction: the profile then counts as a guess
 
 
 @validate_arguments
@@ -186,7 +184,7 @@ class Watcher:
             notes=(
                 *report_notes(growth, changes, windows),
                 self._release_note(present, now),
-                *self._guesses.get(_key(later), ()),
+                *self._guesses[_key(later)],
                 *(() if limit is None else correction_notes(corrections, scenarios[0])),
                 *(() if limit is None else launch_notes(present)),
             ),
@@ -200,10 +198,7 @@ class Watcher:
         return replace(run, request_rate=window.offered_per_s, notices=())
 
     def _fit(self, windows: Sequence[Window]) -> ResolvedPool:
-        """Return the deployment calibrated on `CALIBRATION_RUNS` of these windows, without their remaining errors.
-
-        If the profile does not explain the windows, it counts as a guess.
-        """
+        """Return the deployment calibrated on `CALIBRATION_RUNS` of these windows, without their remaining errors."""
         chosen = _calibration_windows(windows)
         key = _key(windows)
         if key not in self._fits:
@@ -214,13 +209,8 @@ class Watcher:
                 download=self.download,
                 options=self.options,
             )
-            known = calibration_prior(replay.resolved)
-            adjustment, posterior = fit_adjustment(replay, known)
-            means = [figure for figure in posterior.judged if figure.name.startswith("mean_")]
-            farthest = max(means, key=lambda figure: abs(figure.off), default=None)
-            if farthest is not None and abs(farthest.off) > UNLIKELY:
-                adjustment, _ = fit_adjustment(replay, widen_for_guess(known))
-                self._guesses[key] = (guess_note(replay.resolved, farthest),)
+            adjustment, _, guess = fit_adjustment(replay, calibration_prior(replay.resolved))
+            self._guesses[key] = () if guess is None else (f"{guess}.",)
             self._fits[key] = replay.resolved.adjusted_by(adjustment.model_copy(update={"loads": ()}))
         return self._fits[key]
 
@@ -288,15 +278,6 @@ def _calibration_windows(windows: Sequence[Window]) -> list[Window]:
 
 def _key(windows: Sequence[Window]) -> tuple[float, ...]:
     return tuple(each.end_s for each in _calibration_windows(windows))
-
-
-def guess_note(resolved: ResolvedPool, figure: EvaluatedFigure) -> str:
-    """Return a note on a measurement that the GPU's profile does not explain."""
-    name = metric_title(figure.name.partition(" of ")[0])
-    return (
-        f"{name}: {figure.measured:.3g} measured, {figure.before:.3g} by the profile of {resolved.profile.name}, which "
-        "therefore counts as a guess: intervals at other loads are wide. Check --gpu and the launch settings."
-    )
 
 
 def launch_notes(resolved: ResolvedPool) -> Iterator[str]:
