@@ -27,6 +27,7 @@ from capacity.hardware import (
 from capacity.hardware.adjustment import NAMES, PARAMETERS, Adjustment
 from capacity.hardware.measured_loads import MeasuredLoad
 from capacity.pool.resolve import ResolvedPool
+from capacity.report.display import count_noun
 from capacity.report.figures.chart import four_digits
 from capacity.report.layout import render_text
 from capacity.report.views.layout import view_parts
@@ -43,7 +44,7 @@ from capacity_validate.replaying import (
     replayed_run,
     widen_for_guess,
 )
-from capacity_validate.server_settings import resolve_server
+from capacity_validate.server_settings import release_notes, resolve_server
 
 if TYPE_CHECKING:
     from capacity_validate.calibrating import Calibration
@@ -176,6 +177,7 @@ def calibrate_runs(
         notices=tuple(
             dict.fromkeys(
                 [notice for run in evidence.runs for notice in run.notices]
+                + [*release_notes(learnt)]
                 + [UNKNOWN_LOAD for run in replay.runs if run.load_deviations]
                 + [
                     f"{name} is not used, because the simulated server does not complete this load"
@@ -375,8 +377,8 @@ def calibration_view(answer: "RunCalibration | Calibration") -> View:
     informed = [each for each in answer.parameters if each.is_informed]
     unseen = [each.title for each in answer.parameters if not each.is_informed]
     blocks: list[Block] = [
-        f"{answer.profile}: fitted to {len(answer.figures)} metrics of {len(answer.sources)} file(s), {answer.model} "
-        f"on {answer.engine}, based on {answer.base}",
+        f"{answer.profile}: fitted to {len(answer.figures)} metrics of {count_noun(len(answer.sources), 'file')}, "
+        f"{answer.model} on {answer.engine}, based on {answer.base}",
         *(f"[yellow]Contradiction: {text}" for text in answer.contradictions),
         Table("Errors before and after calibration", answer.figures, figures, name="calibrated_metrics"),
         Table(

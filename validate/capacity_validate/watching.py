@@ -42,6 +42,7 @@ from capacity_validate.scrape_history import (
     write_state,
 )
 from capacity_validate.server_metrics import ServerMetrics
+from capacity_validate.server_settings import release_notes
 from capacity_validate.watch_limits import (
     Correction,
     correction_notes,
@@ -263,10 +264,7 @@ class Watcher:
             return f"{label} is the release given for this server."
         if (stated := now.metrics.labels.get(RELEASE)) is not None:
             return f"The server states release {stated['version']}, predicted as {label}."
-        return (
-            f"{label} is assumed, because /metrics does not state the release: give --engine "
-            f"{present.engine.name}@VERSION, or --from-launch."
-        )
+        return " ".join(f"{note}." for note in release_notes(present))
 
 
 def _calibration_windows(windows: Sequence[Window]) -> list[Window]:
