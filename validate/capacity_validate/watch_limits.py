@@ -34,7 +34,7 @@ class LoadErrors:
     loads: tuple[MeasuredLoad, ...] = ()
     deviation: float = 0.0
 
-    def at(self, in_flight: float) -> tuple[float, float]:
+    def error_at(self, in_flight: float) -> tuple[float, float]:
         """Return the expected error at a load, and the standard deviation of the error that remains."""
         if not self.loads:
             return 0.0, self.deviation
@@ -58,20 +58,20 @@ class Correction:
 
     def factor(self, in_flight: float) -> float:
         """Return measured / simulated latency at a load."""
-        return math.exp(self.shared + self.mean.at(in_flight)[0] + self.tail.at(in_flight)[0])
+        return math.exp(self.shared + self.mean.error_at(in_flight)[0] + self.tail.error_at(in_flight)[0])
 
-    def remaining(self, in_flight: float) -> float:
+    def remaining_fraction(self, in_flight: float) -> float:
         """Return the fraction of the mean's standard deviation that the measurements leave at a load."""
-        return self.mean.at(in_flight)[1] / self.mean.deviation if self.mean.deviation else 1.0
+        return self.mean.error_at(in_flight)[1] / self.mean.deviation if self.mean.deviation else 1.0
 
     def is_same(self, one: float, other: float) -> bool:
         """Return whether the correction differs too little between two loads to need a further search."""
-        apart = (abs(change(one) - change(other)) for change in (self.factor, self.remaining))
+        apart = (abs(change(one) - change(other)) for change in (self.factor, self.remaining_fraction))
         return max(apart) < SAME_CORRECTION
 
     def scatter(self, in_flight: float) -> float:
         """Return the standard deviation of the percentile's logarithm in a run of known mean step times."""
-        return math.hypot(self.repeated, self.tail.at(in_flight)[1])
+        return math.hypot(self.repeated, self.tail.error_at(in_flight)[1])
 
 
 def find_corrections(
@@ -172,7 +172,7 @@ def _search(
 ) -> tuple[HighestRate, list[float]]:
     """Return the highest rate with the corrections at `load`, and the requests in flight with predicted, fast, slow and
     safe steps."""
-    corrected = _corrected(served, corrections, load)
+    corrected = _apply_corrections(served, corrections, load)
     runs = RateRuns(served=corrected, worker_pool=None, progress=None)
     highest, _ = runs.highest(rate_per_s * served.replicas, CONFIDENCE)
     if highest is None:
@@ -186,10 +186,10 @@ def _search(
     ]
 
 
-def _corrected(served: Served, corrections: Sequence[Correction], load: float) -> Served:
+def _apply_corrections(served: Served, corrections: Sequence[Correction], load: float) -> Served:
     """Return the deployment with limits and step-time errors as they are after the corrections at this load."""
     slos = tuple(replace(each.slo, limit_s=each.slo.limit_s / each.factor(load)) for each in corrections)
-    remaining = max(each.remaining(load) for each in corrections)
+    remaining = max(each.remaining_fraction(load) for each in corrections)
     return replace(served, goal=Goal(slos=slos), remaining_error=remaining)
 
 
@@ -204,7 +204,7 @@ def _levels(
 ) -> Iterator[tuple[str, Quantity]]:
     """Yield each SLO and its corrected latency at this rate; the interval contains the scatter of repeated runs."""
     load = rate_per_s * served.trial(RatePoint(rate_per_s)).mean_e2e_s / served.replicas
-    corrected = _corrected(served, corrections, load)
+    corrected = _apply_corrections(served, corrections, load)
     found = [corrected.trial(RatePoint(rate_per_s, level)) for level in (None, *ENDS)]
     for place, each in enumerate(corrections):
         value, *ends = (each.factor(load) * (trial.levels[place].value_s or 0.0) for trial in found)
@@ -229,11 +229,15 @@ def correction_notes(corrections: Sequence[Correction], scenario: Scenario) -> I
         f"{_factors_text(known, known[0].mean.loads[-1].in_flight)}."
     )
     limit = scenario.highest_concurrency.value
-    remaining = max(each.remaining(limit) for each in known)
+    remaining = max(each.remaining_fraction(limit) for each in known)
     yield (
         f"The highest load ({limit:.3g} requests in flight, {scenario.load_ratio:.2g} times the nearest measured load) "
         f"is an extrapolation: there the factors are {_factors_text(known, limit)}, and the measurements remove "
         f"{1 - remaining:.0%} of the uncertainty of step times."
+    )
+    yield (
+        "Percentiles of the server are interpolated in a bucket of its histogram. The tables predict the latency itself, "
+        "the lines below them the interpolated value."
     )
 
 
