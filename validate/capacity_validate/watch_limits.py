@@ -236,8 +236,8 @@ def correction_notes(corrections: Sequence[Correction], scenario: Scenario) -> I
         f"{1 - remaining:.0%} of the uncertainty of step times."
     )
     yield (
-        "Percentiles of the server are interpolated in a bucket of its histogram. The tables predict the latency itself, "
-        "the lines below them the interpolated value."
+        "Percentiles of the server are interpolated in a bucket of its histogram. The tables predict the latency "
+        "itself, the lines below them the interpolated value."
     )
 
 
