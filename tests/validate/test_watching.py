@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from capacity_validate import evidence, watch
 from capacity_validate.benchmark_results.metrics_scrape import run_of_metrics
+from capacity_validate.comparison import MetricRow
 from capacity_validate.evidence import fetch_text
 from capacity_validate.scrape_history import (
     MAX_SCRAPES,
@@ -30,6 +31,7 @@ from capacity_validate.scrape_history import (
     split_history,
     write_state,
 )
+from capacity_validate.watch_limits import find_corrections, in_flight
 from capacity_validate.watch_metrics import (
     METRICS,
     MetricsServer,
@@ -42,6 +44,8 @@ from capacity_validate.watching import Watcher
 from long_forms import mostly_slow
 
 from capacity.base.errors import CapacityError, InvalidInput, MalformedFile
+from capacity.deployment import Pool, build
+from capacity.pool.resolve import resolve
 from capacity.report.tables import render
 from capacity.workload import parse_slos
 
@@ -95,6 +99,30 @@ def test_growing_load_alone_raises_no_alarm(tmp_path: Path, seed: int) -> None:
     assert slope.high is not None
     assert slope.low < 6.0 < slope.high
     assert all(row.inside for window in report.windows[:4] for row in window.metrics)
+
+
+def test_correction_is_that_of_the_mean_and_decreases_with_the_distance(
+    texts: list[str], tmp_path: Path
+) -> None:
+    """SGLang exports no percentile of TPOT. The mean is measured as twice the prediction."""
+    (window,) = split_history((scrapes := scrapes_of(texts, tmp_path))[:1] + scrapes[-1:])
+    run = replace(run_of_metrics(window.metrics), request_rate=window.offered_per_s)
+    mean = MetricRow(name="mean_tpot_ms", measured=20.0, predicted=10.0, low=8.0, high=12.5)
+    (slo,) = parse_slos("tpot:p95:40ms")
+    present = resolve("llama-3.1-8b", build(Pool, {"gpu": "h100"}))
+    (found,) = find_corrections([slo], present, [(run, [mean])])
+    here = in_flight(run)
+    factors = [found.factor(here * times) for times in (1.0, 2.0, 100.0)]
+    assert factors == sorted(factors, reverse=True)
+    assert factors[0] == pytest.approx(2.0, rel=0.15)
+    assert factors[-1] == pytest.approx(1.0)
+    left = [found.remaining_fraction(here * times) for times in (1.0, 2.0, 100.0)]
+    assert left == sorted(left)
+    noise = (0.0539 / 0.1357) ** 2  # of repeated, resampled runs, and of the interval from 8 to 12.5
+    assert left[0] == pytest.approx((noise / (1 + noise)) ** 0.5, rel=0.01)
+    assert left[-1] == pytest.approx(1.0)
+    (none,) = find_corrections([slo], present, [])
+    assert (none.factor(here), none.remaining_fraction(here)) == (1.0, 1.0)
 
 
 @pytest.mark.ci

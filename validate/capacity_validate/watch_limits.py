@@ -85,8 +85,8 @@ def find_corrections(
         pairs = []
         for run, rows in found:
             by_name = {row.name: row for row in rows}
-            if by_name.keys() >= set(names):
-                pairs.append((run, by_name[names[0]], by_name[names[1]]))
+            if names[0] in by_name:
+                pairs.append((run, by_name[names[0]], by_name.get(names[1])))
         errors = [_run_errors(run, mean, tail, kind, len(pairs)) for run, mean, tail in pairs]
         corrections.append(
             Correction(
@@ -101,15 +101,13 @@ def find_corrections(
 
 
 def _run_errors(
-    run: MeasuredRun, mean: MetricRow, tail: MetricRow, kind: LoadMetric, runs: int
+    run: MeasuredRun, mean: MetricRow, tail: MetricRow | None, kind: LoadMetric, runs: int
 ) -> tuple[LoadErrors, LoadErrors]:
-    """Return the errors of a run's mean, and of its percentile / mean.
+    """Return the errors of a run's mean, and of its percentile / mean if the server exports the percentile.
 
     Percentiles of several `runs` are often in the same bucket, so their average is as uncertain as one of them.
     """
-    bucket = run.deviations.get(tail.name, 0.0)
-    shared, error = _deviation(mean), _error(mean)
-    beyond = math.sqrt(max(_deviation(tail) ** 2 - shared**2 - bucket**2, 0.0))
+    deviation, error = _deviation(mean), _error(mean)
     load = MeasuredLoad(
         deployment="",
         in_flight=in_flight(run),
@@ -118,14 +116,14 @@ def _run_errors(
         errors={ANY: error},
         scatter={ANY: math.hypot(REPEATED[kind], RESAMPLED_DEVIATION)},
     )
-    own = {
-        "errors": {ANY: _error(tail) - error},
-        "scatter": {ANY: math.hypot(load.scatter[ANY], bucket * math.sqrt(runs))},
-    }
-    return (
-        LoadErrors(loads=(load,), deviation=shared),
-        LoadErrors(loads=(load.model_copy(update=own),), deviation=beyond),
-    )
+    means = LoadErrors(loads=(load,), deviation=deviation)
+    if tail is None:
+        return means, LoadErrors()
+    bucket = run.deviations.get(tail.name, 0.0)
+    beyond = math.sqrt(max(_deviation(tail) ** 2 - deviation**2 - bucket**2, 0.0))
+    scatter = {ANY: math.hypot(load.scatter[ANY], bucket * math.sqrt(runs))}
+    own = load.model_copy(update={"errors": {ANY: _error(tail) - error}, "scatter": scatter})
+    return means, LoadErrors(loads=(own,), deviation=beyond)
 
 
 def _merge_errors(found: Sequence[LoadErrors]) -> LoadErrors:
