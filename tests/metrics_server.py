@@ -2,7 +2,7 @@
 
 The simulator serves the requests; the counters are those of its ledger. Each GET advances the clock by one interval, so
 a day takes seconds; samples carry the simulated time. After `slow_from_s` all steps of the server take `slow_factor`
-times as long. The address is printed on the first line.
+times as long. The address is printed on the first line. With `version`, the server states it at /version, as vLLM does.
 """
 
 import json
@@ -181,9 +181,11 @@ def main() -> None:
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            text = metrics_text(day, clock[0])
-            clock[0] += settings["interval"]
-            self.send_response(200)
+            text, found = json.dumps({"version": settings.get("version")}), self.path == "/version"
+            if not found:
+                text = metrics_text(day, clock[0])
+                clock[0] += settings["interval"]
+            self.send_response(404 if found and "version" not in settings else 200)
             self.end_headers()
             self.wfile.write(text.encode())
 

@@ -257,6 +257,7 @@ def gpus(
         show(f"given: {', '.join(added.given)}")
         show(f"assumed equal or proportional to those of {added.like}: {', '.join(added.assumed)}")
         show(f"kernel constants: those of {added.like}, with wider intervals")
+        show("intervals assume that the given values are right; run `capacity calibrate` to correct guesses")
         show(use_text(added.name, added.path))
         return
     if facts:

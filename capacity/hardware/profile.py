@@ -113,6 +113,11 @@ class HardwareProfile(Spec):
         """Return whether this is a hypothetical GPU with changed datasheet values (`capacity/hardware/what_if.py`)."""
         return "+" in self.name
 
+    @property
+    def is_guess(self) -> bool:
+        """Return whether the memory bandwidth has no source, so that the GPU may be several times slower or faster."""
+        return self.provenance["hbm_bytes_per_s"].basis == "assumed"
+
     def with_adjustment(self, adjustment: Adjustment | None) -> "HardwareProfile":
         return self.model_copy(update={"adjustment": adjustment})
 

@@ -144,7 +144,7 @@ def add_gpu(
     if wrong := [fact for fact, value in told.items() if not 0 < value < 1e18]:
         raise InvalidInput(f"{wrong[0]} is {told[wrong[0]]:g}, must be above 0 and below 1e18")
     today = datetime.now(tz=UTC).date().isoformat()
-    by_hand = Provenance(source="datasheet, as given to `capacity gpus add`", date=today, basis="datasheet")
+    by_hand = Provenance(source="given to `capacity gpus add` without a source", date=today, basis="assumed")
     source = f"assumed: equal or proportional to {base.name}"
     analogy = Provenance(source=source, date=today, basis="assumed")
     origins = {fact: by_hand if fact in told else analogy for fact in {**base.provenance, **told}}

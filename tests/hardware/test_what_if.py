@@ -116,12 +116,12 @@ def test_added_gpu_is_written_with_what_is_assumed(tmp_path: Path) -> None:
     assert profile.dense_flops_per_s["fp8"] == pytest.approx(
         2.5e15 * base.dense_flops_per_s["fp8"] / base.dense_flops_per_s["bf16"]
     )
-    assert set(added.given) == {
-        name for name, origin in profile.provenance.items() if origin.basis == "datasheet"
-    }
-    assert set(added.assumed) == {
-        name for name, origin in profile.provenance.items() if origin.basis == "assumed"
-    }
+    assert {origin.basis for origin in profile.provenance.values()} == {"assumed"}
+    sources = {name: origin.source for name, origin in profile.provenance.items()}
+    assert set(added.given) == {name for name, source in sources.items() if "without a source" in source}
+    assert set(added.assumed) == sources.keys() - set(added.given)
+    assert profile.is_guess
+    assert not base.is_guess
     answer = capacity.estimate("llama-3.1-70b", gpu="x2", profiles=tmp_path / "own", **LOAD)
     assert answer.basis == "analytic"
     assert half_width(answer) > 1.5 * half_width(capacity.estimate("llama-3.1-70b", gpu="b200", **LOAD))

@@ -1,13 +1,15 @@
 """Learning from runs: planted constants are found within the stated error, contradictions named, variants taken."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from capacity_validate import calibrate
+from capacity_validate import calibrate, compare
 from capacity_validate.calibrating_runs import RunCalibration, make_variant
+from capacity_validate.comparison import MetricRow
 from replayed_servers import GPU, MODEL, RANKS, result_file, server
 from scipy.stats import chi2
 
@@ -15,10 +17,13 @@ from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.deployment import Pool
 from capacity.hardware import load_profile, write_profile
 from capacity.hardware.adjustment import NAMES, NO_ADJUSTMENT, Adjustment
+from capacity.hardware.measured_loads import REPEATED
 from capacity.hardware.spreads import prior_adjustment
+from capacity.hardware.what_if import add_gpu
 from capacity.planning.sizing.sized_estimate import estimate
 from capacity.pool.resolve import resolve
 from capacity.step.shape import decode_shape
+from capacity.step.time_classes import TIME_CLASSES
 
 PLANTED = {  # about one standard deviation of the prior each
     "memory": 0.06,
@@ -71,6 +76,30 @@ def test_the_variant_predicts_a_load_that_was_not_measured(tmp_path: Path) -> No
     for name in ("ttft_s", "tpot_s"):
         was, now, real = (getattr(each, name).value for each in (before, after, truth))
         assert abs(now / real - 1) < 0.5 * abs(was / real - 1), name
+
+
+@pytest.mark.parametrize(("gpu", "slower"), [("guess", 2.0), ("guess", 4.0), (GPU, 2.0)])
+def test_one_run_corrects_the_profile_of_a_slower_gpu(gpu: str, slower: float, tmp_path: Path) -> None:
+    """A guessed datasheet, and a known GPU, such as one that other programs use."""
+    add_gpu("guess", like=GPU, memory_gb=141, hbm_tb_s=4.8, bf16_tflops=989, profiles=tmp_path)
+    profiled = resolve(MODEL, Pool(gpu=gpu, tensor_parallel_size=RANKS), profiles=tmp_path)
+    planted = dict.fromkeys(TIME_CLASSES, math.log(slower))
+    slow = profiled.adjusted_by(NO_ADJUSTMENT.shift_means(planted))
+    runs = [result_file(tmp_path / f"{n}.json", slow, n) for n in (16, 2, 64)]
+    answer = learnt(runs[:1], tmp_path, gpu=gpu, profiles=tmp_path)
+    assert [text for text in answer.contradictions if "counts as a guess" not in text] == []
+    assert (answer.guess is None) == profiled.profile.is_guess
+
+    def metrics(name: str) -> list[dict[str, MetricRow]]:
+        found = compare(runs, gpu=name, tensor_parallel_size=RANKS, profiles=tmp_path)
+        return [{row.name: row for row in run.metrics} for run in found.runs]
+
+    assert not any(run["mean_tpot_ms"].inside for run in metrics(gpu))
+    same, *others = metrics(f"{gpu}@mine")
+    for name, scatter in REPEATED.items():
+        row = same[f"mean_{name}_ms"]
+        assert row.predicted == pytest.approx(row.measured, rel=scatter)
+        assert all(other[f"mean_{name}_ms"].inside for other in others)
 
 
 def test_data_that_contradict_the_physics_are_named_and_hardly_move_anything(tmp_path: Path) -> None:

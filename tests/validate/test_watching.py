@@ -20,6 +20,8 @@ import metrics_server
 import numpy as np
 import pytest
 from capacity_validate import evidence, watch
+from capacity_validate.benchmark_results.metrics_scrape import run_of_metrics
+from capacity_validate.comparison import MetricRow
 from capacity_validate.evidence import fetch_text
 from capacity_validate.scrape_history import (
     MAX_SCRAPES,
@@ -29,6 +31,7 @@ from capacity_validate.scrape_history import (
     split_history,
     write_state,
 )
+from capacity_validate.watch_limits import find_corrections, in_flight
 from capacity_validate.watch_metrics import (
     METRICS,
     MetricsServer,
@@ -41,6 +44,8 @@ from capacity_validate.watching import Watcher
 from long_forms import mostly_slow
 
 from capacity.base.errors import CapacityError, InvalidInput, MalformedFile
+from capacity.deployment import Pool, build
+from capacity.pool.resolve import resolve
 from capacity.report.tables import render
 from capacity.workload import parse_slos
 
@@ -96,6 +101,58 @@ def test_growing_load_alone_raises_no_alarm(tmp_path: Path, seed: int) -> None:
     assert all(row.inside for window in report.windows[:4] for row in window.metrics)
 
 
+def test_correction_is_that_of_the_mean_and_decreases_with_the_distance(
+    texts: list[str], tmp_path: Path
+) -> None:
+    """SGLang exports no percentile of TPOT. The mean is measured as twice the prediction."""
+    (window,) = split_history((scrapes := scrapes_of(texts, tmp_path))[:1] + scrapes[-1:])
+    run = replace(run_of_metrics(window.metrics), request_rate=window.offered_per_s)
+    mean = MetricRow(name="mean_tpot_ms", measured=20.0, predicted=10.0, low=8.0, high=12.5)
+    (slo,) = parse_slos("tpot:p95:40ms")
+    present = resolve("llama-3.1-8b", build(Pool, {"gpu": "h100"}))
+    (found,) = find_corrections([slo], present, [(run, [mean])])
+    here = in_flight(run)
+    factors = [found.factor(here * times) for times in (1.0, 2.0, 100.0)]
+    assert factors == sorted(factors, reverse=True)
+    assert factors[0] == pytest.approx(2.0, rel=0.15)
+    assert factors[-1] == pytest.approx(1.0)
+    left = [found.remaining_fraction(here * times) for times in (1.0, 2.0, 100.0)]
+    assert left == sorted(left)
+    noise = (0.0539 / 0.1357) ** 2  # of repeated, resampled runs, and of the interval from 8 to 12.5
+    assert left[0] == pytest.approx((noise / (1 + noise)) ** 0.5, rel=0.01)
+    assert left[-1] == pytest.approx(1.0)
+    (none,) = find_corrections([slo], present, [])
+    assert (none.factor(here), none.remaining_fraction(here)) == (1.0, 1.0)
+
+
+@pytest.mark.ci
+def test_release_is_that_of_the_server_or_is_said_to_be_assumed(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"seconds": 300, "rate": 4, "end_rate": 4}
+    stated = watched(tmp_path, **settings, version="0.32.0")
+    assert stated.engine == "vllm@0.32"
+    assert "The server states release 0.32.0, predicted as vllm@0.32." in stated.notes
+    silent = watched(tmp_path, **settings)
+    assert any(f"{silent.engine} is assumed" in note for note in silent.notes)
+    assert "is assumed" in render(silent, "table")
+
+
+def test_scrapes_with_and_without_a_release_are_of_one_server(tmp_path: Path) -> None:
+    with server_process(tmp_path, seconds=300, version="0.31.1") as address:
+        scrape, later = (read_scrapes(address)[0] for _ in range(2))
+    assert later.labels["release"] == {"version": "0.31.1"}
+    history = extend_history((), [replace(scrape, labels={}), later])
+    write_state(tmp_path / "state.json", history)
+    (window,) = split_history(read_state(tmp_path / "state.json"))
+    runs = tuple(run_of_metrics(each) for each in (window.metrics, replace(window.metrics, labels={})))
+    for order in (runs, runs[::-1]):
+        server = evidence.Evidence(sources=(address,), runs=order).server
+        assert server is not None
+        assert server.settings["engine"] == "vllm@0.31.1"
+    other = run_of_metrics(replace(window.metrics, labels={"release": {"version": "0.32.0"}}))
+    with pytest.raises(InvalidInput, match=r"engine is vllm@0\.31\.1 in .* and vllm@0\.32\.0"):
+        _ = evidence.Evidence(sources=(address,), runs=(runs[0], other)).server
+
+
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
     day = metrics_server.serve_day({"rate": 4, "end_rate": 4, "seconds": 300})
@@ -108,6 +165,35 @@ def scrapes_of(texts: list[str], folder: Path) -> list[Any]:
         path.write_text(text)
         found += read_scrapes(str(path))
     return found
+
+
+@pytest.mark.ci
+def test_limits_of_a_server_slower_than_its_profile_start_from_its_measurements(tmp_path: Path) -> None:
+    """The card of the simulated server takes 3 times as long as the profile of its GPU predicts for each step."""
+    slow = {"rate": 4, "end_rate": 4, "seconds": 300, "factor": 3.0}
+    texts = [metrics_server.metrics_text(metrics_server.serve_day(slow), 60.0 * i) for i in range(6)]
+    slos = parse_slos("ttft:p95:2s tpot:p95:100ms")
+    history = extend_history((), scrapes_of(texts, tmp_path))
+    report = Watcher(
+        source="metrics.txt", slos=slos, model=None, options={"gpu": "h100"}, history=history
+    ).report()
+    assert report is not None
+    for level in report.levels:
+        low, high = level.predicted_s.low, level.predicted_s.high
+        assert low is not None
+        assert high is not None
+        assert level.measured_s is not None
+        assert low < level.measured_s < high
+    now, _ = report.scenarios
+    rates = [now.highest_rate_per_s.low, now.highest_rate_per_s.high]
+    met = []
+    for rate in rates:  # the limit is in the interval
+        day = metrics_server.serve_day({**slow, "rate": rate, "end_rate": rate})
+        tpot_s = (day.finish_s - day.first_s) / np.maximum(day.output - 1, 1)
+        met.append(np.percentile(tpot_s, 95) <= 0.1)
+    assert met == [True, False]
+    assert any("counts as a guess" in note for note in report.notes)
+    assert any("is an extrapolation" in note for note in report.notes)
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +222,12 @@ def test_limits_of_the_server_and_of_one_more_replica(reported: WatchReport) -> 
         low, high = scenario.highest_rate_per_s.low, scenario.highest_rate_per_s.high
         assert low is not None
         assert high is not None
-        assert low < scenario.safe_rate_per_s < high
+        if (
+            scenario is fewer
+        ):  # its interval is as narrow as the steps of the search, because its load was measured
+            assert low <= scenario.safe_rate_per_s < high
+        else:
+            assert low < scenario.safe_rate_per_s < high
         concurrency = scenario.highest_concurrency
         inside = (concurrency.low or 0.0) < scenario.safe_concurrency < (concurrency.high or 0.0)
         assert inside or scenario is fewer  # 8 requests at most, at any speed

@@ -23,6 +23,7 @@ from capacity.hardware import (
 )
 from capacity.hardware.coefficients import Residuals
 from capacity.model import ModelSpec
+from capacity.report.display import count_noun
 from capacity_validate.calibrating_runs import RunCalibration, calibrate_runs, variant_name
 from capacity_validate.card_ratios import CardRatio, apply_sustained_clock, card_ratios, kernel_adjustment
 from capacity_validate.cases import MeasuredCase, Measurements
@@ -82,7 +83,8 @@ class Calibration(AnswerRecord):
 
     def lines(self) -> list[str]:
         shown = [
-            f"{self.profile}: fitted to {self.cases} cases from {len(self.files)} file(s), based on {self.base}"
+            f"{self.profile}: fitted to {self.cases} cases from {count_noun(len(self.files), 'file')}, based on "
+            f"{self.base}"
         ]
         for family, (before, after) in self.errors.items():
             shown.append(f"{family}: error on held-out cases {before:.1%} -> {after:.1%} (median)")

@@ -27,6 +27,7 @@ from capacity.hardware import (
 from capacity.hardware.adjustment import NAMES, PARAMETERS, Adjustment
 from capacity.hardware.measured_loads import MeasuredLoad
 from capacity.pool.resolve import ResolvedPool
+from capacity.report.display import count_noun
 from capacity.report.figures.chart import four_digits
 from capacity.report.layout import render_text
 from capacity.report.views.layout import view_parts
@@ -36,13 +37,20 @@ from capacity_validate.comparison import error_text, metric_title
 from capacity_validate.evidence import Evidence
 from capacity_validate.posterior import EvaluatedFigure, Posterior, infer
 from capacity_validate.rebuilt_load import UNKNOWN_LOAD, split_options
-from capacity_validate.replaying import Replay, calibration_prior, replay_metrics, replayed_run
-from capacity_validate.server_settings import resolve_server
+from capacity_validate.replaying import (
+    Replay,
+    calibration_prior,
+    replay_metrics,
+    replayed_run,
+    widen_for_guess,
+)
+from capacity_validate.server_settings import release_notes, resolve_server
 
 if TYPE_CHECKING:
     from capacity_validate.calibrating import Calibration
 
 MIN_RELATIVE_CHANGE = 1e-6  # relative to the prior's standard deviation
+UNLIKELY = 3.0  # standard deviations of a mean from its prediction: the profile then counts as a guess
 EIGHTFOLD = 8.0  # a token exponent is shown as the slowdown at 8 times the tokens
 
 
@@ -82,7 +90,8 @@ class CalibratedParameter:
 class RunCalibration(AnswerRecord):
     """The result of calibration on runs: the new profile variant, its path, its parameters, and the runs used.
 
-    `over_roof`: a sentence for each parameter whose fit makes operators faster than the GPU's peak rates allow.
+    `guess`: a sentence if the GPU's profile counts as a guess. `over_roof`: a sentence for each parameter whose fit
+    makes operators faster than the GPU's peak rates allow.
     """
 
     SCHEMA: ClassVar[str] = "capacity/calibrated-runs/v1"
@@ -95,6 +104,7 @@ class RunCalibration(AnswerRecord):
     engine: str
     parameters: tuple[CalibratedParameter, ...]
     figures: tuple[EvaluatedFigure, ...]
+    guess: str | None
     over_roof: tuple[str, ...]
     notices: tuple[str, ...]
 
@@ -104,7 +114,7 @@ class RunCalibration(AnswerRecord):
 
     @property
     def contradictions(self) -> tuple[str, ...]:
-        """Return a sentence for each measurement that no likely parameter values explain, followed by `over_roof`."""
+        """Return `guess`, a sentence for each measurement that no likely parameter values explain, and `over_roof`."""
         figures = (
             f"{figure.name} is {four_digits(figure.measured)}, {abs(figure.off):.0f} standard deviations from the "
             f"most likely prediction {four_digits(figure.after)}, so its weight in the fit is {figure.weight:.0%}. "
@@ -112,7 +122,7 @@ class RunCalibration(AnswerRecord):
             for figure in self.figures
             if figure.contradicts
         )
-        return (*figures, *self.over_roof)
+        return (*([] if self.guess is None else [self.guess]), *figures, *self.over_roof)
 
 
 def _format_factor(unit: str, mean: float, deviation: float) -> str:
@@ -148,7 +158,7 @@ def calibrate_runs(
     if not overwrite and profile.name != variant_name(profile, name):  # else more runs of the same variant
         require_new_profile(variant_name(profile, name), folder)
     known = calibration_prior(replay.resolved)
-    adjustment, posterior = fit_adjustment(replay, known)
+    adjustment, posterior, guess = fit_adjustment(replay, known)
     learnt = replay.resolved.adjusted_by(adjustment)
     variant = make_variant(profile, name, adjustment)
     path = write_profile(variant, folder)
@@ -162,10 +172,12 @@ def calibrate_runs(
         engine=learnt.engine.label,
         parameters=tuple(_parameters(known, adjustment)),
         figures=posterior.judged,
+        guess=guess,
         over_roof=tuple(_describe_exceeded_roofs(learnt.step_model.capped_adjustments)),
         notices=tuple(
             dict.fromkeys(
                 [notice for run in evidence.runs for notice in run.notices]
+                + [*release_notes(learnt)]
                 + [UNKNOWN_LOAD for run in replay.runs if run.load_deviations]
                 + [
                     f"{name} is not used, because the simulated server does not complete this load"
@@ -176,18 +188,41 @@ def calibrate_runs(
     )
 
 
-def fit_adjustment(replay: Replay, known: Adjustment) -> tuple[Adjustment, Posterior]:
+def fit_adjustment(replay: Replay, known: Adjustment) -> tuple[Adjustment, Posterior, str | None]:
     """Fit the step model's parameters to a deployment's runs, with `known` as the prior.
 
-    Returns the calibration and the posterior of the fit. Raises InvalidInput if none of the measurements can be
-    predicted.
+    Returns the calibration, the posterior of the fit, and a note if the GPU's profile counts as a guess, because only
+    the prior of a guess explains the mean latencies. Raises InvalidInput if none of the measurements can be predicted.
     """
-    posterior = infer(
-        replay.predict, replay.figures, known.mean_vector, known.covariance_matrix, active=replay.active
-    )
+    posterior, note = _infer(replay, known), None
+    means = [figure for figure in posterior.judged if figure.name.startswith("mean_")]
+    farthest = max(means, key=lambda figure: abs(figure.off), default=None)
+    if farthest is not None and abs(farthest.off) > UNLIKELY:
+        wide = _infer(replay, widen_for_guess(known))
+        if not any(figure.contradicts for figure in wide.judged):
+            posterior, note = wide, _guess_note(replay.resolved, farthest)
     adjustment = _adjustment(replay, posterior, known)
     learnt = replay.resolved.adjusted_by(adjustment)
-    return adjustment.model_copy(update={"loads": _measured_loads(replay, learnt, posterior)}), posterior
+    return (
+        adjustment.model_copy(update={"loads": _measured_loads(replay, learnt, posterior)}),
+        posterior,
+        note,
+    )
+
+
+def _infer(replay: Replay, prior: Adjustment) -> Posterior:
+    return infer(
+        replay.predict, replay.figures, prior.mean_vector, prior.covariance_matrix, active=replay.active
+    )
+
+
+def _guess_note(resolved: ResolvedPool, figure: EvaluatedFigure) -> str:
+    metric, _, source = figure.name.partition(" of ")
+    return (
+        f"{metric_title(metric)} of {source}: {four_digits(figure.measured)} measured, {four_digits(figure.before)} "
+        f"predicted. The profile of {resolved.profile.name} does not explain this and counts as a guess, so intervals "
+        "at other loads are wide. Check --gpu, the launch settings, a cache, and other load on the machine"
+    )
 
 
 def build_replay(
@@ -313,7 +348,8 @@ def _describe_exceeded_roofs(capped: Sequence[tuple[str, str]]) -> list[str]:
     titles = {parameter.name: parameter.title for parameter in PARAMETERS}
     return [
         f"{titles[name]} would exceed the GPU's peak in {', '.join(operators)}, so it is limited to the peak. "
-        "Check whether the server used another GPU, another number of GPUs, or a prefix cache"
+        "Check whether the server used another GPU, another number of GPUs, or a prefix cache, and whether the "
+        "profile's bandwidth and compute rates are too low"
         for name, operators in by_name.items()
     ]
 
@@ -341,8 +377,8 @@ def calibration_view(answer: "RunCalibration | Calibration") -> View:
     informed = [each for each in answer.parameters if each.is_informed]
     unseen = [each.title for each in answer.parameters if not each.is_informed]
     blocks: list[Block] = [
-        f"{answer.profile}: fitted to {len(answer.figures)} metrics of {len(answer.sources)} file(s), {answer.model} "
-        f"on {answer.engine}, based on {answer.base}",
+        f"{answer.profile}: fitted to {len(answer.figures)} metrics of {count_noun(len(answer.sources), 'file')}, "
+        f"{answer.model} on {answer.engine}, based on {answer.base}",
         *(f"[yellow]Contradiction: {text}" for text in answer.contradictions),
         Table("Errors before and after calibration", answer.figures, figures, name="calibrated_metrics"),
         Table(

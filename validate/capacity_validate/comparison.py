@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from capacity.answers.records import Quantity
 from capacity.base.latency_metrics import METRICS
 from capacity.base.record import AnswerRecord, WrittenRecord, to_plain_values
-from capacity.report.display import basis_text, text_and_interval
+from capacity.report.display import basis_text, count_noun, text_and_interval
 from capacity.report.figures.chart import four_digits
 from capacity.report.tables_html import NOTE
 from capacity.report.views import units
@@ -108,7 +108,9 @@ class Comparison(AnswerRecord):
                 parts.append(f"{label} {errors[len(errors) // 2]:.0%}")
         if not parts:
             return "The files contain no metric that the simulator predicts."
-        said = f"Over {len(self.runs)} run(s), the median prediction errors are {', '.join(parts)}."
+        said = (
+            f"Over {count_noun(len(self.runs), 'run')}, the median prediction errors are {', '.join(parts)}."
+        )
         return said + coverage_text([row for run in self.runs for row in run.rows_with_interval])
 
 

@@ -8,15 +8,16 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from capacity.base.errors import CapacityError, InvalidInput, MalformedFile
-from capacity.base.external_files import read_bytes
+from capacity.base.external_files import parse_json, read_bytes
 from capacity_validate.benchmark_results import MeasuredRun, is_mlperf, read_results
 from capacity_validate.benchmark_results.metrics_scrape import (
+    RELEASE,
     is_metrics,
     modified_s,
     read_scrape,
@@ -29,6 +30,9 @@ from capacity_validate.server_metrics import ServerMetrics
 
 FETCH_SECONDS = 10.0
 FETCH_BYTES = 16 * 2**20
+RELEASE_PATHS = {"vllm": ("version",), "sglang": ("server_info", "get_server_info")}
+"""Paths of JSON with the engine's `version`: vLLM 0.6 to 0.33, entrypoints (`/version`); SGLang 0.4 to 0.5,
+entrypoints/http_server.py. /metrics does not contain it."""
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _JSON = re.compile(r"\s*(?:\{|\[\s*[\[\]{])")  # a log line may start with [2026-11-22 ...
 
@@ -127,7 +131,7 @@ class _EvidenceReader:
         _refuse_copy(source, text, self.seen)
         if _ADDRESS.match(source) or is_metrics(text):
             self.kinds[source] = SCRAPE
-            self.scrapes.append(read_scrape(source, text, scraped_s=at_s))
+            self.scrapes.append(scrape_source(source, text, at_s))
         elif is_kernel_file(text):
             self.kinds[source] = KERNELS
             self.measurements.append(source)
@@ -168,6 +172,20 @@ def read_source(source: str) -> tuple[str, float | None]:
     return str(raw, "utf-8-sig", errors="replace"), modified_s(source)
 
 
+def scrape_source(source: str, text: str, at_s: float | None) -> ServerMetrics:
+    """Return the metrics in `text`; for an address of /metrics, with the release that the server states elsewhere."""
+    scrape, parts = read_scrape(source, text, scraped_s=at_s), urllib.parse.urlsplit(source)
+    paths = RELEASE_PATHS[scrape.engine] if parts.netloc and parts.path.endswith("/metrics") else ()
+    for path in paths:
+        address = urllib.parse.urlunsplit(parts._replace(path=parts.path.removesuffix("metrics") + path))
+        with suppress(CapacityError):
+            document = parse_json(fetch_text(address), address)
+            stated = document.get("version") if isinstance(document, dict) else None
+            if found := re.match(r"\d+\.\d+(\.\d+)?", str(stated)):
+                return replace(scrape, labels={**scrape.labels, RELEASE: {"version": found[0]}})
+    return scrape
+
+
 def _refuse_copy(source: str, text: str, seen: dict[bytes, str]) -> None:
     """Raise InvalidInput if an earlier source has the same content, because a run must not count twice."""
     digest = hashlib.sha256(text.encode("utf-8", errors="replace")).digest()
@@ -182,7 +200,10 @@ def _require_same_server(first: ServerLog | None, other: ServerLog) -> None:
         return
     for name, value in other.settings.items():
         before = first.settings.get(name, value)
-        if before != value:
+        # one of two scrapes may not state the release
+        (one, *release), (two, *another) = (str(each).split("@") for each in (before, value))
+        unstated = name == "engine" and one == two and not (release and another)
+        if before != value and not unstated:
             raise InvalidInput(
                 f"the results come from different servers: {name.replace('_', ' ')} is {before} in {first.path} and "
                 f"{value} in {other.path}; give only results of one server"

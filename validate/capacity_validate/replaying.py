@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from capacity.answers.engine_setup import engine_frontend, setup_of
+from capacity.answers.interval_parts import Z_90
 from capacity.hardware.adjustment import NAMES, Adjustment
 from capacity.hardware.measured_loads import REPEATED, LoadMetric, MeasuredLoad
 from capacity.hardware.spreads import metric_deviation, prior_adjustment
@@ -18,6 +19,7 @@ from capacity.simulator.load_means import whole_run_means
 from capacity.step import DecodePiece, StepShape, StepTimes, picoseconds
 from capacity.step.export import DelayedData
 from capacity.step.shape import decode_shape
+from capacity.step.time_classes import TIME_CLASSES
 from capacity.workload import Workload
 from capacity_validate.benchmark_results import MeasuredRun
 from capacity_validate.posterior import MeasuredFigure, Vector
@@ -253,6 +255,20 @@ def engine_and_gpu(resolved: ResolvedPool) -> tuple[str, str]:
     return resolved.engine.name, resolved.profile.name.partition("@")[0]
 
 
+GUESS_FACTOR, GUESS_CLASS_FACTOR = 4.0, 2.0
+"""90 % of step times on a GPU whose profile is a guess are within `GUESS_FACTOR` of predicted times. Times of one kind,
+such as memory-bound kernels, are off by a further factor of up to `GUESS_CLASS_FACTOR`. A guessed CPU was slower than
+predicted by factors of 2.9 (TTFT), 2.5 (TPOT) and 4.7 (throughput; docs/validation.md). Assumed, 2026-11-29."""
+
+
+def widen_for_guess(known: Adjustment) -> Adjustment:
+    """Return the prior `known`, widened for a GPU whose datasheet values are guesses."""
+    common, own = (math.log(factor) / Z_90 for factor in (GUESS_FACTOR, GUESS_CLASS_FACTOR))
+    places, covariance = [NAMES.index(name) for name in TIME_CLASSES], known.covariance_matrix
+    covariance[np.ix_(places, places)] += common**2 + own**2 * np.eye(len(places))
+    return known.model_copy(update={"covariance": tuple(map(tuple, covariance.tolist()))})
+
+
 def calibration_prior(resolved: ResolvedPool) -> Adjustment:
     """Return the profile's calibrated parameters, or else the general prior for this engine and GPU.
 
@@ -260,6 +276,8 @@ def calibration_prior(resolved: ResolvedPool) -> Adjustment:
     """
     engine, gpu = engine_and_gpu(resolved)
     fresh = prior_adjustment(engine, gpu, is_moe=resolved.model.is_moe)
+    if resolved.profile.is_guess:
+        fresh = widen_for_guess(fresh)
     known = resolved.profile.adjustment
     if known is None:
         return fresh

@@ -20,7 +20,7 @@ from capacity.base.external_files import parse_json, read_bytes
 from capacity.base.latency_metrics import HISTOGRAMS
 from capacity.base.output_files import write_file
 from capacity_validate.benchmark_results.metrics_scrape import LENGTHS, is_metrics, read_scrape
-from capacity_validate.evidence import read_source
+from capacity_validate.evidence import read_source, scrape_source
 from capacity_validate.server_metrics import ServerMetrics
 
 MAX_SCRAPES = 300
@@ -63,7 +63,7 @@ def read_scrapes(source: str) -> tuple[ServerMetrics, ...]:
     """
     text, at_s = read_source(_range_address(source) if "://" in source else source)
     if is_metrics(text):
-        return (_trim(read_scrape(source, text, scraped_s=at_s)),)
+        return (_trim(scrape_source(source, text, at_s)),)
     if STATE in text[:100]:
         return read_state(source)
     if not text.lstrip().startswith("{"):

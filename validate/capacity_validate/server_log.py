@@ -219,7 +219,11 @@ class ServerLog:
         if self.kv_tokens or self.kv_blocks:
             missing = {name: value for name, value in missing.items() if not name.startswith("kv_")}
         launch = LoggedSettings(
-            engine=self.launch.engine or other.launch.engine,
+            engine=max(  # with a release if one of them has it
+                filter(None, (self.launch.engine, other.launch.engine)),
+                key=lambda each: "@" in each,
+                default=None,
+            ),
             models=self.launch.models,
             fields={**other.launch.fields, **self.launch.fields},
         )

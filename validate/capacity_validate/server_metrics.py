@@ -66,13 +66,19 @@ class Histogram:
     def quantile(self, share: float) -> tuple[float, float] | None:
         """Return the quantile `share` (0 to 1), interpolated in its bucket, and the standard deviation of its
         logarithm that follows from the bucket's width. None if the quantile lies above the highest finite bound."""
+        found = self.bucket(share)
+        if found is None:
+            return None
+        low, high, below = found
+        return low + (high - low) * below, math.log(high / max(low, high / 10)) / math.sqrt(12)
+
+    def bucket(self, share: float) -> tuple[float, float, float] | None:
+        """Return the bounds of the bucket of the quantile `share`, and the fraction of its values below the quantile;
+        None above the highest finite bound."""
         below, wanted = 0.0, share * self.count
         for low, high, number in self.buckets():
             if below + number >= wanted > 0:
-                if math.isinf(high):
-                    return None
-                value = low + (high - low) * (wanted - below) / number
-                return value, math.log(high / max(low, high / 10)) / math.sqrt(12)
+                return None if math.isinf(high) else (low, high, (wanted - below) / number)
             below += number
         return None
 

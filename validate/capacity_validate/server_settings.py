@@ -122,6 +122,14 @@ def resolve_server(
     return planned, settled
 
 
+def release_notes(resolved: ResolvedPool) -> tuple[str, ...]:
+    """Return a note if neither the user nor a file states the engine's release."""
+    if "@" in resolved.pool.engine:
+        return ()
+    label, name = resolved.engine.label, resolved.engine.name
+    return (f"{label} is assumed, because the release is not stated: give --engine {name}@VERSION",)
+
+
 def _complete_fields(
     model: str, fields: dict[str, Any], log: ServerLog, *, profiles: str | Path | None, download: bool
 ) -> dict[str, Any]:

@@ -26,14 +26,15 @@ from capacity_validate.scrape_history import Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedLevel(WrittenRecord):
-    """One SLO at the present load, in seconds: measured in the last window (None if the server does not export it),
-    and predicted."""
+    """One SLO at the present load, in seconds: measured in the last window, the bounds of the histogram's bucket that
+    contains this value (None if the server does not export it), and predicted."""
 
     LAST: ClassVar[tuple[str, ...]] = ("headroom",)
 
     slo: str
     limit_s: float
     measured_s: float | None
+    bucket_s: tuple[float, float] | None
     predicted_s: Quantity
 
     @property
@@ -47,13 +48,15 @@ class WatchedLevel(WrittenRecord):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """A deployment at the present load: the highest rate (requests/s) and number of requests in flight within the SLO,
-    and each SLO's metric (s). The SLO is met up to `safe_rate_per_s` and `safe_concurrency` with 90 % confidence."""
+    and each SLO's metric (s). The SLO is met up to `safe_rate_per_s` and `safe_concurrency` with 90 % confidence.
+    `load_ratio`: requests in flight of a replica at the highest rate, divided by those of the nearest measured load."""
 
     name: str
     highest_rate_per_s: Quantity
     safe_rate_per_s: float
     highest_concurrency: Quantity
     safe_concurrency: float
+    load_ratio: float | None
     levels_s: dict[str, Quantity]
 
 
@@ -238,7 +241,7 @@ def watch_view(answer: WatchReport) -> View:
     title = (
         f"[bold]{answer.model}[/bold] on {answer.num_gpus} x {answer.gpu}, {answer.engine}; {answer.source}"
     )
-    return View(title, _blocks(answer))
+    return View(title, _blocks(answer), notes=answer.notes)
 
 
 def _blocks(answer: WatchReport) -> Iterator[Block]:
@@ -266,7 +269,7 @@ def _blocks(answer: WatchReport) -> Iterator[Block]:
 def _headroom_table(answer: WatchReport) -> Table:
     levels = [
         Column("SLO", "slo", units.TEXT),
-        Column("measured, s", "measured_s", units.Unit(significant=3)),
+        Column("measured (bucket), s", _measured_text, units.TEXT),
         Column(
             "predicted, s",
             lambda level: _text_with_interval(seconds_and_interval(level.predicted_s)),
@@ -290,6 +293,12 @@ def _limits_table(answer: WatchReport) -> Table:
         Column("with 90 % confidence", "safe_concurrency", units.Unit(significant=3)),
     ]
     return Table("Highest load within the SLO", answer.scenarios, limits)
+
+
+def _measured_text(level: WatchedLevel) -> str:
+    if level.measured_s is None or level.bucket_s is None:
+        return "not exported"
+    return f"{level.measured_s:.3g} ({level.bucket_s[0]:g} to {level.bucket_s[1]:g})"
 
 
 def _headroom_text(level: WatchedLevel) -> str:

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from capacity.answers.records import Quantity
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import with_flags
+from capacity.base.latency_metrics import HISTOGRAMS
 from capacity.deployment import Pool, build
 from capacity.planning.evaluation.slo_evaluation import Goal
-from capacity.planning.load.highest_rate import RatePoint, RateRuns, Served
+from capacity.planning.load.highest_rate import Served
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Slo, parse_slos
 from capacity_validate.benchmark_results import MeasuredRun
-from capacity_validate.benchmark_results.metrics_scrape import PERCENTS, run_of_metrics
+from capacity_validate.benchmark_results.metrics_scrape import PERCENTS, RELEASE, run_of_metrics
 from capacity_validate.calibrating_runs import build_replay, fit_adjustment
 from capacity_validate.campaigns import parse_budget
 from capacity_validate.comparing import compare_run
@@ -42,6 +42,14 @@ from capacity_validate.scrape_history import (
     write_state,
 )
 from capacity_validate.server_metrics import ServerMetrics
+from capacity_validate.server_settings import release_notes
+from capacity_validate.watch_limits import (
+    Correction,
+    correction_notes,
+    find_corrections,
+    find_limits,
+    in_flight,
+)
 from capacity_validate.watch_report import Scenario, WatchedLevel, WatchReport, compare_windows, report_notes
 
 MIN_WINDOWS = 4
@@ -50,8 +58,6 @@ TESTED_WINDOWS = 64  # the latest ones are compared with their predictions
 REPLAYED = (400, 1000)  # requests of a window's replay
 REPLAYED_RESIDENCES = 20  # requests in flight times this
 SCENARIO_REQUESTS = 2000  # per replica: enough to fill an engine
-CONFIDENCE = 0.9
-ENDS = (0.05, 0.95)  # quantiles of step times
 
 
 @validate_arguments
@@ -106,6 +112,7 @@ class Watcher:
     window_s: float = 1.0
     history: tuple[ServerMetrics, ...] = ()
     _fits: dict[tuple[float, ...], ResolvedPool] = field(default_factory=dict)
+    _guesses: dict[tuple[float, ...], tuple[str, ...]] = field(default_factory=dict)  # notes
     _rows: dict[tuple[object, ...], tuple[MetricRow, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -145,16 +152,22 @@ class Watcher:
         # an early part, so that the fit is of a time before a change
         early = tested[: 2 ** int(math.log2(len(tested))) // 2]
         reference = self._fit(early)
-        adjustment = reference.profile.adjustment
-        assert adjustment is not None
-        smooth = reference.adjusted_by(adjustment.model_copy(update={"loads": ()}))
-        points, changes = compare_windows([(each, self._metrics(each, smooth, early)) for each in tested])
+        points, changes = compare_windows([(each, self._metrics(each, reference, early)) for each in tested])
         since_s = min((change.since_s for change in changes), default=0.0)
-        present = self._fit([each for each in tested if each.end_s > since_s])
+        later = [each for each in tested if each.end_s > since_s]
+        present = self._fit(later)
+        corrections = find_corrections(
+            self.slos,
+            present,
+            [
+                (self._run(each), self._metrics(each, present, later))
+                for each in {each.end_s: each for each in (*_calibration_windows(later), now)}.values()
+            ],
+        )
         growth = rate_growth(
             *([getattr(each, name) for each in windows] for name in ("end_s", "seconds", "offered_per_s"))
         )
-        scenarios = tuple(self._scenarios(present, now))
+        scenarios = tuple(self._scenarios(present, now, corrections))
         limit = scenarios[0].highest_rate_per_s if scenarios else None
         return WatchReport(
             source=self.source,
@@ -171,25 +184,24 @@ class Watcher:
             windows=points,
             notes=(
                 *report_notes(growth, changes, windows),
+                self._release_note(present, now),
+                *self._guesses[_key(later)],
+                *(() if limit is None else correction_notes(corrections, scenarios[0])),
                 *(() if limit is None else launch_notes(present)),
             ),
         )
 
     def _run(self, window: Window, replayed: int | None = None) -> MeasuredRun:
         """Return a window as a run at its arrival rate, long enough that start and end have little effect."""
-        run = run_of_metrics(window.metrics)
-        in_flight = window.offered_per_s * run.latencies_ms.get("e2el", {}).get("mean", 0.0) / 1e3
-        number = replayed or int(min(max(REPLAYED[0], REPLAYED_RESIDENCES * in_flight), REPLAYED[1]))
+        run = replace(run_of_metrics(window.metrics), request_rate=window.offered_per_s)
+        number = replayed or int(min(max(REPLAYED[0], REPLAYED_RESIDENCES * in_flight(run)), REPLAYED[1]))
         run = run_of_metrics(window.metrics, replayed=number)
         return replace(run, request_rate=window.offered_per_s, notices=())
 
     def _fit(self, windows: Sequence[Window]) -> ResolvedPool:
-        """Return the deployment calibrated on `CALIBRATION_RUNS` of these windows, from the lowest to the highest
-        rate."""
-        ranked = sorted(windows, key=lambda each: each.offered_per_s)
-        places = {round(i * (len(ranked) - 1) / (CALIBRATION_RUNS - 1)) for i in range(CALIBRATION_RUNS)}
-        chosen = [ranked[place] for place in sorted(places)]
-        key = tuple(each.end_s for each in chosen)
+        """Return the deployment calibrated on `CALIBRATION_RUNS` of these windows, without their remaining errors."""
+        chosen = _calibration_windows(windows)
+        key = _key(windows)
         if key not in self._fits:
             replay = build_replay(
                 Evidence(sources=(self.source,), runs=tuple(map(self._run, chosen))),
@@ -198,8 +210,9 @@ class Watcher:
                 download=self.download,
                 options=self.options,
             )
-            adjustment, _ = fit_adjustment(replay, calibration_prior(replay.resolved))
-            self._fits[key] = replay.resolved.adjusted_by(adjustment)
+            adjustment, _, guess = fit_adjustment(replay, calibration_prior(replay.resolved))
+            self._guesses[key] = () if guess is None else (f"{guess}.",)
+            self._fits[key] = replay.resolved.adjusted_by(adjustment.model_copy(update={"loads": ()}))
         return self._fits[key]
 
     def _metrics(
@@ -213,7 +226,9 @@ class Watcher:
             self._rows[key] = tuple(row for row in found.metrics if row.low and row.high)
         return self._rows[key]
 
-    def _scenarios(self, present: ResolvedPool, now: Window) -> Iterator[Scenario]:
+    def _scenarios(
+        self, present: ResolvedPool, now: Window, corrections: Sequence[Correction]
+    ) -> Iterator[Scenario]:
         """Yield the highest load within the SLO for one replica, for two, and for one with the settings of --try."""
         chosen = [("now", present, 1), ("one more replica", present, 2)]
         if self.settings:
@@ -226,18 +241,41 @@ class Watcher:
             workload, _ = rebuild_workload(run, self.traffic)
             goal = Goal(slos=self.slos)
             served = Served(resolved=resolved, workloads=(workload,), goal=goal, replicas=replicas)
-            yield _scenario(name, served, now.offered_per_s)
+            yield find_limits(name, served, now.offered_per_s, corrections)
 
     def _levels(self, now: Window, scenarios: Sequence[Scenario]) -> Iterator[WatchedLevel]:
-        measured = run_of_metrics(now.metrics).latencies_ms
         for slo in self.slos:
-            value = measured.get(slo.metric, {}).get(f"p{slo.percentile:g}")
+            histogram = now.metrics.histogram(*HISTOGRAMS.get(slo.metric, ()))
+            share = (slo.percentile or 0.0) / 100  # always given: see __post_init__
+            value = None if histogram is None else histogram.quantile(share)
+            bucket = None if histogram is None else histogram.bucket(share)
             yield WatchedLevel(
                 slo=str(slo),
                 limit_s=slo.limit_s,
-                measured_s=None if value is None else value / 1e3,
+                measured_s=None if value is None else value[0],
+                bucket_s=None if bucket is None else bucket[:2],
                 predicted_s=scenarios[0].levels_s[str(slo)],
             )
+
+    def _release_note(self, present: ResolvedPool, now: Window) -> str:
+        """Return a note on how the release of the server's engine is known."""
+        label, own = present.engine.label, str(self.options.get("engine", ""))
+        if "@" in own:
+            return f"{label} is the release given for this server."
+        if (stated := now.metrics.labels.get(RELEASE)) is not None:
+            return f"The server states release {stated['version']}, predicted as {label}."
+        return " ".join(f"{note}." for note in release_notes(present))
+
+
+def _calibration_windows(windows: Sequence[Window]) -> list[Window]:
+    """Return `CALIBRATION_RUNS` of these windows, from the lowest to the highest rate."""
+    ranked = sorted(windows, key=lambda each: each.offered_per_s)
+    places = {round(i * (len(ranked) - 1) / (CALIBRATION_RUNS - 1)) for i in range(CALIBRATION_RUNS)}
+    return [ranked[place] for place in sorted(places)]
+
+
+def _key(windows: Sequence[Window]) -> tuple[float, ...]:
+    return tuple(each.end_s for each in _calibration_windows(windows))
 
 
 def launch_notes(resolved: ResolvedPool) -> Iterator[str]:
@@ -256,36 +294,3 @@ def _setting(text: str) -> tuple[str, str]:
     if name not in Pool.model_fields or not value:
         raise InvalidInput(f"--try {text!r}: write a launch setting as in --try max-num-seqs=512")
     return name, value
-
-
-def _scenario(name: str, served: Served, rate_per_s: float) -> Scenario:
-    runs = RateRuns(served=served, worker_pool=None, progress=None)
-    highest, _ = runs.highest(rate_per_s * served.replicas, CONFIDENCE)
-    if highest is None:
-        raise InvalidInput(
-            f"the {len(served.workloads[0]):,} simulated requests meet the SLO at any rate: give a stricter --slo"
-        )
-    levels = (None, *ENDS)
-    now = [served.trial(RatePoint(rate_per_s, level)) for level in levels]
-    limits = (  # with predicted, fast, slow and safe steps
-        *zip((highest.predicted, highest.high, highest.low), levels, strict=True),
-        (highest.at_confidence, CONFIDENCE),
-    )
-    *in_flight, safe = (
-        rate * served.trial(RatePoint(rate, level)).mean_e2e_s if rate > 0 else 0.0 for rate, level in limits
-    )
-    return Scenario(
-        name=name,
-        highest_rate_per_s=_hull(highest.predicted, highest.high, highest.low),
-        safe_rate_per_s=highest.at_confidence,
-        highest_concurrency=_hull(*in_flight),
-        safe_concurrency=safe,
-        levels_s={
-            level.slo: _hull(*(each.levels[place].value_s or 0.0 for each in now))
-            for place, level in enumerate(now[0].levels)
-        },
-    )
-
-
-def _hull(value: float, *ends: float) -> Quantity:
-    return Quantity(value=value, low=min(value, *ends), high=max(value, *ends))

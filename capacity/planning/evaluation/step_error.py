@@ -31,12 +31,15 @@ class Factors:
     decode: float = 1.0
 
 
-def factors_at(resolved: ResolvedPool, confidence: float | None) -> Factors:
-    """Return factors that scale step times to quantile `confidence` of their prediction error; None: factors of 1."""
+def factors_at(resolved: ResolvedPool, confidence: float | None, remaining: float = 1.0) -> Factors:
+    """Return factors that scale step times to quantile `confidence` of their prediction error; None: factors of 1.
+
+    `remaining`: fraction of the error's standard deviation that measurements at similar loads leave.
+    """
     if confidence is None:
         return Factors()
     bands = _reference_bands(resolved)
-    deviations = NormalDist().inv_cdf(confidence) / Z_90
+    deviations = NormalDist().inv_cdf(confidence) / Z_90 * remaining
     end = 1 if deviations > 0 else 0
     prefill, decode = (float(bands.ends(name)[end] ** abs(deviations)) for name in ("ttft", "tpot"))
     return Factors(prefill=prefill, decode=decode)

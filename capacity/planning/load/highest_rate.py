@@ -61,7 +61,8 @@ class RatePoint(NamedTuple):
 class Served:
     """Deployment, samples of the traffic and SLO, to be simulated at any request rate.
 
-    Closed loops are simulated at any concurrency up to that of the samples.
+    Closed loops are simulated at any concurrency up to that of the samples. `remaining_error`: fraction of the
+    step-time error's standard deviation that measurements at similar loads leave.
     """
 
     resolved: ResolvedPool
@@ -69,10 +70,11 @@ class Served:
     goal: Goal
     replicas: int
     service: Service = NO_SERVICE
+    remaining_error: float = 1.0
 
     def trial(self, ask: RatePoint) -> Evaluation:
         """Simulate the deployment at one load, in this process or on a worker."""
-        factors = factors_at(self.resolved, ask.level)
+        factors = factors_at(self.resolved, ask.level, self.remaining_error)
         engines = EngineGroup(resolved=self.resolved, replicas=self.replicas, factors=factors)
         scaled = [_at_load(self.workloads[ask.draw], ask.rate)]
         return evaluate_engines(

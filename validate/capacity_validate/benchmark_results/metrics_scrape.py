@@ -24,6 +24,7 @@ from capacity_validate.server_log import LoggedSettings, ServerLog
 from capacity_validate.server_metrics import ENGINES, ServerMetrics, parse_metrics
 
 MAX_REPLAYED_REQUESTS = 1000  # maximum number of replayed requests
+RELEASE = "release"  # key of the labels that contain the server's `version`, if it states one
 PERCENTS = (50, 90, 95, 99)
 LENGTHS = {
     "prompt": ("request_prompt_tokens", "prompt_tokens_histogram"),
@@ -170,7 +171,7 @@ def _lengths(metrics: ServerMetrics, number: int) -> RequestColumns | None:
 
 def _server_settings(metrics: ServerMetrics) -> ServerLog | None:
     """Return the launch settings that the metrics contain: vLLM's cache_config_info, SGLang's limits."""
-    cache = metrics.labels.get("cache_config_info", {})
+    cache, version = (metrics.labels.get(name, {}) for name in ("cache_config_info", RELEASE))
     fields: dict[str, object] = {}
     if (dtype := cache.get("cache_dtype", "None")) not in ("None", "auto"):
         fields["kv_cache_dtype"] = dtype
@@ -187,9 +188,9 @@ def _server_settings(metrics: ServerMetrics) -> ServerLog | None:
         max_num_seqs=_first_count(metrics, "max_running_requests"),
         max_model_len=_first_count(metrics, "context_len"),
         prefix_hit_rate=metrics.prefix_hit_rate,
-        launch=LoggedSettings(engine=metrics.engine, fields=fields),
+        launch=LoggedSettings(engine="@".join((metrics.engine, *version.values())), fields=fields),
     )
-    return found if len(found.rows()) > 1 else None
+    return found if version or len(found.rows()) > 1 else None
 
 
 def _first_count(metrics: ServerMetrics, name: str) -> int | None:
