@@ -135,11 +135,12 @@ class RateRuns:
         For a closed loop it is at most the concurrency of the workloads.
         """
         draws, most = len(self.served.workloads), self.served.workloads[0].concurrency
-        asked = [(None, draw) for draw in range(draws)] + [(level, 0) for level in (confidence, 0.95, 0.05)]
+        asked: list[tuple[float | None, int]] = [(None, draw) for draw in range(draws)]
+        asked += [(level, 0) for level in (confidence, 0.95, 0.05)]
         *predicted, at_confidence, low, high = self._run_chains(
             [
-                _bisect(guess, *each) if most is None else _search_loop(int(guess), *each, most)
-                for each in asked
+                _bisect(guess, level, draw) if most is None else _search_loop(int(guess), level, draw, most)
+                for level, draw in asked
             ]
         )
         sampling_low, sampling_high = _interval(predicted)
