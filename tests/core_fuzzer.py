@@ -237,6 +237,11 @@ class Case:
                 instants = self.array(count, now_ps, now_ps + 10**12, rising=True)
                 whom = self.array(count, 0, self.count - 1) if count and self.random.random() < 0.5 else None
                 result = core.fleet_feed(fleet, engine, count, whom, instants)
+                if count % 3 == 0:
+                    room = self.array(self.count, 0, 0)
+                    result = core.fleet_feed_loop(
+                        fleet, engine, self.number(1, 9), now_ps, self.number(0, 10**10), room
+                    )
             elif which in (1, 2):
                 core.fleet_deliver(fleet, engine, request, at_ps)
             elif which in (3, 4, 5):

@@ -21,10 +21,7 @@ from capacity.simulator.peaks import MIN_RESIDENCES
 from capacity.simulator.verdict import MIN_REQUESTS, TOO_SHORT, Verdict
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
-from capacity.workload.request_generation import DEFAULT_NUM_PROMPTS
-
-REQUESTS_PER_USER = 10  # requests of a closed loop's run over its concurrency, as in published benchmarks
-MAX_PROMPTS = 50_000
+from capacity.workload.request_generation import MAX_PROMPTS, REQUESTS_PER_SLOT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +84,12 @@ def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Ve
     num_prompts = traffic.num_prompts
     if num_prompts is not None or traffic.arrivals != "steady":
         return _run_requests(resolved, traffic, num_prompts)
-    num_prompts = with_enough_prompts(traffic).num_prompts or DEFAULT_NUM_PROMPTS
     sample = None
     while True:
         run, verdict, requests = _run_requests(resolved, traffic, num_prompts, sample)
         sample = sample or requests
         needed = prompts_for_steady_state(run, traffic)
-        if verdict.verdict != TOO_SHORT or not num_prompts < needed <= MAX_PROMPTS:
+        if verdict.verdict != TOO_SHORT or not len(requests) < needed <= MAX_PROMPTS:
             return run, verdict, requests
         num_prompts = needed
 
@@ -118,20 +114,12 @@ def name_longer_run(verdict: Verdict, run: SimulationResult, requests: Workload,
     if traffic.trace is not None:
         more = "a longer trace" if traffic.num_prompts is None else "more of the trace, or a longer one"
         return replace(verdict, reason=f"{verdict.reason}: replay {more}")
-    loop = REQUESTS_PER_USER * (requests.concurrency or 0)
+    loop = REQUESTS_PER_SLOT * (requests.concurrency or 0)
     needed = max(MIN_REQUESTS, loop, prompts_for_steady_state(run, traffic))
     if needed > len(requests):
         unit = 10 ** max(len(str(needed)) - 2, 0)
         return replace(verdict, reason=f"{verdict.reason}: use --num-prompts {-(-needed // unit) * unit}")
     return replace(verdict, reason=f"{verdict.reason}: increase --num-prompts")
-
-
-def with_enough_prompts(traffic: Traffic) -> Traffic:
-    """Return the traffic with enough requests for a steady state, if it is a closed loop without `num_prompts`."""
-    if traffic.num_prompts is not None or traffic.trace is not None or traffic.concurrency is None:
-        return traffic
-    wanted = min(max(DEFAULT_NUM_PROMPTS, REQUESTS_PER_USER * traffic.concurrency), MAX_PROMPTS)
-    return traffic.model_copy(update={"num_prompts": wanted})
 
 
 def _run_requests(

@@ -31,7 +31,7 @@ from capacity.pool.kv_eviction import evict_to_budget, eviction_notes
 from capacity.pool.memory import GIB, MemoryPlan, limiting_states, memory_plan
 from capacity.pool.offload import check_offload, host_weight_share, offload_notes
 from capacity.pool.parallelism import largest_tensor_parallel_size, shares_contexts, tensor_parallel_sizes
-from capacity.pool.settings import PoolSettings, add_grammar_cost, add_penalty_cost
+from capacity.pool.settings import PoolSettings, add_grammar_cost, add_penalty_cost, select_model_runner
 from capacity.pool.shortfall import Change, explain_shortfall, shortfall, suggest_changes
 from capacity.pool.support_checks import (
     apply_dtype,
@@ -113,7 +113,7 @@ class ResolvedPool(PoolSettings):
     def adjusted_by(self, adjustment: Adjustment | None) -> "ResolvedPool":
         """Return a copy whose GPU profile has this calibration adjustment in place of its own."""
         profile = self.profile.with_adjustment(adjustment)
-        known = _engine(self.pool, profile)
+        known = _engine(self.pool, profile, self.model)
         latencies = {name: getattr(known, name) for name in ("request_latency_s", "response_latency_s")}
         return replace(
             self,
@@ -233,7 +233,7 @@ def resolve(
     if pool.max_model_len == "auto":
         return _resolve_auto_length(spec, pool, profiles)
     profile = with_power_cap(load_profile(pool.gpu, [profiles] if profiles else []), pool.power_cap)
-    engine = _engine(pool, profile)
+    engine = _engine(pool, profile, spec)
     check_settings(pool, engine)
     cpu = None if pool.n_gpu_layers is None else load_profile(pool.host_cpu, [profiles] if profiles else [])
     if cpu is not None and cpu.platform != "cpu":
@@ -300,9 +300,10 @@ def _resolve_draft(target: ResolvedPool, profiles: str | Path | None, download: 
     return resolve(spec, Pool(**shared), profiles=profiles)
 
 
-def _engine(pool: Pool, profile: HardwareProfile) -> EngineSpec:
-    """Return the engine release, with calibrated API server latencies and the host time of penalties and grammars."""
-    engine = find_engine(pool.engine)
+def _engine(pool: Pool, profile: HardwareProfile, model: ModelSpec) -> EngineSpec:
+    """Return the engine release with the model runner of the model, calibrated API server latencies, and the host time
+    of penalties and grammars."""
+    engine = select_model_runner(find_engine(pool.engine), model, pool.quantization)
     if profile.adjustment is not None:
         there_s, back_s = profile.adjustment.adjust_latencies(
             engine.request_latency_s, engine.response_latency_s

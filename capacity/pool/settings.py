@@ -7,7 +7,7 @@ from capacity.deployment import Pool
 from capacity.deployment.engines import EngineSpec
 from capacity.hardware import HardwareProfile
 from capacity.model import ModelSpec
-from capacity.model.quantization import QuantizationScheme
+from capacity.model.quantization import QuantizationScheme, scheme_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +83,28 @@ def add_grammar_cost(engine: EngineSpec, *, compiled_each: bool) -> EngineSpec:
         update={
             "host_per_sequence_s": engine.host_per_sequence_s + MASK_S,
             "request_latency_s": engine.request_latency_s + (COMPILE_S if compiled_each else 0.0),
+        }
+    )
+
+
+def select_model_runner(engine: EngineSpec, model: ModelSpec, quantization: str | None) -> EngineSpec:
+    """Return the engine as on vLLM's Model Runner V2, if its release runs the model on that by default.
+
+    Model Runner V2 schedules pipeline stages asynchronously, and counts the tokens of penalties on the GPU.
+    """
+    formats = engine.runner_v2_models
+    hybrid = model.is_moe or model.state_bytes_per_sequence()
+    chosen = formats.get(model.model_type) or (None if hybrid else formats.get("dense"))
+    if chosen is None or model.task != "generate":
+        return engine
+    if chosen == "16-bit" and scheme_for(model, quantization).quantized:
+        return engine
+    missing = (rule for rule in engine.missing_scheduling_rules if rule != "asynchronous_stages")
+    return engine.model_copy(
+        update={
+            "missing_scheduling_rules": tuple(missing),
+            "penalty_host_s": 0.0,
+            "penalty_host_per_sequence_s": 0.0,
         }
     )
 

@@ -104,7 +104,7 @@ class CascadeCluster(Cluster):
             return
         for request, at_ps in sent:
             self._begin(request, at_ps)
-            found_ps = max(at_ps, int(self.env.now)) + self._lookup_ps
+            found_ps = at_ps + self._lookup_ps
             if self._final[request] < 0:
                 self._schedule_between_pools(self._on_cache_hit, request, found_ps)
             else:

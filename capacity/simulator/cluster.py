@@ -17,8 +17,9 @@ from capacity.deployment.routers import make_router
 from capacity.deployment.routing import Prompt, Router
 from capacity.simulator.account import RunAccount
 from capacity.simulator.client import ClientTimeouts, OpenLoopClient
+from capacity.simulator.core.engines import CompiledEngines
 from capacity.simulator.dispatch import Dispatch
-from capacity.simulator.engine_loop import make_engines
+from capacity.simulator.engine_loop import can_send_loop, make_engines
 from capacity.simulator.fleet import NoProgress, ProgressGuard, fail_replica, sample_states
 from capacity.simulator.frontend import make_client_with_latency
 from capacity.simulator.instants import ARRIVE, CLIENT, NEVER, call_at
@@ -50,7 +51,8 @@ class Cluster:
         self.ledger = Ledger(len(workload), recording.progress)
         self.client = make_client_with_latency(workload, self.ledger, recording.frontend)
         self.rules = dispatch.rules
-        self.feeds = self._can_feed()
+        loops = dispatch.router is None and can_send_loop(recording, setups, self.requests)
+        self.feeds = loops or self._can_feed()
         self._reacts = workload.is_closed_loop or self.rules.holds or self.acts_on_answers
         surroundings = self.env, self.requests, self.ledger, self, recording
         self.engines = make_engines(*surroundings, setups, reacts=self._reacts, routed=not self.feeds)
@@ -89,7 +91,10 @@ class Cluster:
 
     def run(self) -> None:
         """Run the simulation until no events remain."""
-        if self.feeds:
+        if self.feeds and not isinstance(self.client, OpenLoopClient):
+            assert isinstance(self.engines, CompiledEngines)
+            self.engines.feed_loop()
+        elif self.feeds:
             assert isinstance(self.client, OpenLoopClient)
             instants_ps, count = self.client.take_all(), len(self.members)
             for number in range(min(count, len(self.workload))):

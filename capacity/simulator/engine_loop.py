@@ -40,6 +40,22 @@ def make_engines(
     return ReadableEngines(env, requests, ledger, reports, recording)
 
 
+def can_send_loop(recording: Recording, setups: Sequence[EngineSetup], requests: Requests) -> bool:
+    """Return whether the compiled engine itself can send the requests of a closed loop to a single engine: if all are
+    ready at the start, none is rejected, and nothing else happens during the run."""
+    workload, setup, frontend = requests.workload, setups[0], recording.frontend
+    return (
+        workload.concurrency is not None
+        and workload.after_request is None
+        and not workload.arrival_s.any()
+        and workload.prompt_tokens.max() < setup.limits.max_model_len
+        and "max_waiting" not in setup.policy_options
+        and recording.sample_interval_s is None
+        and (frontend is None or frontend.delays)  # else a client does not wait for the last token's delivery
+        and readable_loop_reason(recording, setups, requests) is None
+    )
+
+
 def readable_loop_reason(
     recording: Recording, setups: Sequence[EngineSetup], requests: Requests
 ) -> str | None:

@@ -32,6 +32,8 @@ from capacity.workload.windows import WINDOW_S, duration_text
 from capacity.workload.workload import Workload
 
 DEFAULT_NUM_PROMPTS = 1000  # as `vllm bench serve`
+REQUESTS_PER_SLOT = 10  # default number of requests for each request in flight, as in published benchmarks
+MAX_PROMPTS = 50_000  # limit of that number, and of a longer run to reach a steady state
 # most requests of a varying rate; a longer period is reduced to its busiest part
 MAX_REQUESTS_PER_PERIOD = 5_000
 REQUESTS_PER_USER = 5  # default number of requests per user of a closed loop
@@ -281,12 +283,12 @@ def _make_conversations(traffic: Traffic, requests: int, prompt: Lengths, output
 
 
 def _num_requests(traffic: Traffic) -> int:
-    """Return the number of requests to generate: `num_prompts` if given. Otherwise it is the default or, for a varying
-    rate, the number of requests in its period or busiest part."""
+    """Return the number of requests to generate: `num_prompts` if given. Otherwise it is the default, enough for a
+    steady state at `concurrency` or, for a varying rate, the number of requests in its period or busiest part."""
     if traffic.num_prompts is not None:
         return traffic.num_prompts
     if traffic.arrivals == "steady" or traffic.request_rate is None or math.isinf(traffic.request_rate):
-        return DEFAULT_NUM_PROMPTS
+        return min(max(DEFAULT_NUM_PROMPTS, REQUESTS_PER_SLOT * (traffic.concurrency or 0)), MAX_PROMPTS)
     if (part := _busiest_part(traffic)) is not None:
         return part.requests
     return max(round(math.prod(_mean_and_period(_varying_rate(traffic)))), DEFAULT_NUM_PROMPTS)

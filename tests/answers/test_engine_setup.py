@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 
 import capacity
-from capacity.answers.engine_setup import engine_frontend, make_workload, scheduler_limits, setup_of
+from capacity.answers.engine_setup import (
+    engine_frontend,
+    make_workload,
+    policy_name,
+    scheduler_limits,
+    setup_of,
+)
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import Pool, Traffic
 from capacity.deployment.launch_command import read_line as read_vllm_command
@@ -26,6 +32,33 @@ LOAD: dict[str, Any] = {"input_len": 600, "output_len": 100, "request_rate": 4, 
 
 def simulate(**options: Any) -> dict[str, Any]:
     return capacity.simulate("llama-3.1-8b", gpu="h100", **LOAD, **options).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("model", "format", "since"),
+    [
+        ("llama-3.1-70b", None, "0.23"),
+        ("llama-3.1-70b", "fp8", "0.24"),
+        ("deepseek-v2-lite", None, "0.24"),
+        ("qwen2.5-32b", None, "0.25"),
+        ("qwen3-30b-a3b", None, "0.29"),
+        ("qwen3-next-80b-a3b", None, "0.29"),
+    ],
+)
+def test_model_runner_v2_is_that_of_the_release_and_the_model(
+    model: str, format: str | None, since: str
+) -> None:
+    """By vllm/config/vllm.py of each wheel. V2 schedules stages asynchronously; penalties cost no host time."""
+    for release in ("0.22", "0.23", "0.24", "0.25", "0.26", "0.27", "0.28", "0.29"):
+        pool = Pool(
+            gpu="h200", tensor_parallel_size=4, pipeline_parallel_size=2, engine=f"vllm@{release}",
+            quantization=format, repetition_penalty=1.1,
+        )  # fmt: skip
+        resolved = resolve(model, pool)
+        is_v2 = release >= since
+        assert policy_name(resolved) == ("vllm-v1-async" if is_v2 else "vllm-v1")
+        plain = resolve(model, pool.model_copy(update={"repetition_penalty": 1.0}))
+        assert (resolved.engine.host_serial_s == plain.engine.host_serial_s) == is_v2
 
 
 def test_drafts_that_are_accepted_pay_and_those_that_are_not_cost() -> None:

@@ -49,7 +49,6 @@ CLOSED: tuple[Fields, ...] = (
     {"concurrency": 300},
 )
 OPEN = (0.3, 0.75)  # of what 48 requests in flight get
-BENCHED = 10  # requests of a benchmark, in times those in flight: a start and an end of a tenth each
 
 
 @dataclass(frozen=True)
@@ -94,9 +93,7 @@ def within(value: float, quantity: Quantity | None) -> bool:
 
 def asked_of_simulate(question: Question, estimate: Estimate) -> list[str]:
     """What is wrong between `estimate` and `simulate`."""
-    prompts = BENCHED * question.load.get("concurrency", 0)
-    longer = {"num_prompts": prompts} if prompts > 1000 else {}
-    answer = capacity.simulate(question.model, **question.keywords, **longer)
+    answer = capacity.simulate(question.model, **question.keywords)
     run, wrong = answer.to_dict(), []
     steady = run["evidence"]["steady"]
     exact = 1e-9 if estimate.whole_run is not None else 0.05  # by Little's law, where most of them only wait

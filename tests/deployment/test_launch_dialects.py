@@ -63,6 +63,20 @@ def test_options_of_trtllm_serve_are_read_beside_the_line(tmp_path: Any) -> None
         read_launch(script.read_text())
 
 
+def test_options_of_trtllm_serve_that_are_not_read_are_reported(tmp_path: Any) -> None:
+    options = "print_iter_log: true\nscheduler_config:\n  capacity_scheduler_policy: MAX_UTILIZATION\n"
+    options += "moe_config:\n  backend: TRTLLM\nkv_cache_config:\n  free_gpu_memory_fraction: 0.8\n"
+    (tmp_path / "o.yaml").write_text(options)
+    (tmp_path / "l.sh").write_text("trtllm-serve m --extra_llm_api_options o.yaml\n")
+    read = read_launch(str(tmp_path / "l.sh"))
+    assert read.pool("h100").gpu_memory_utilization == 0.8
+    assert read.not_modelled[0].startswith(
+        "scheduler_config.capacity_scheduler_policy=MAX_UTILIZATION (GUARANTEED_NO_EVICT, the default, is simulated"
+    )
+    assert read.unknown == ("moe_config.backend",)
+    assert read.ignored == ("print_iter_log",)
+
+
 def test_adapters_of_sglang_are_eight_unless_said() -> None:
     line = "python -m sglang.launch_server --model m --enable-lora"
     assert read_launch(line).pool("h100").max_loras == 8

@@ -11,10 +11,8 @@ from capacity.answers.drawn_energy import drawn_energy
 from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.answers.full_load import full_load
 from capacity.answers.served import (
-    MAX_PROMPTS,
     name_longer_run,
     prompts_for_steady_state,
-    with_enough_prompts,
 )
 from capacity.answers.steady_load import steady_load
 from capacity.base.checked import validate_arguments
@@ -33,6 +31,7 @@ from capacity.planning.sizing.replicas_needed import replicas_needed
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator.levels import check_window, evaluate_slos_in_windows
 from capacity.workload import Slo, Workload, parse_slos
+from capacity.workload.request_generation import MAX_PROMPTS
 
 
 @document_options(Pool, Traffic, Cost, Billing)
@@ -70,7 +69,7 @@ def cost(
     price = required_price(resolved, deployment.cost)
     traffic, engines = deployment.traffic, with_replicas(resolved, billing.replicas)
     has_load = _has_load(traffic, workload, slo)
-    drawn = with_enough_prompts(traffic) if has_load else traffic.model_copy(update={"request_rate": 1.0})
+    drawn = traffic if has_load else traffic.model_copy(update={"request_rate": 1.0})
     requests = requests_of(drawn, workload, resolved.max_model_len)
     run, needed = NOTHING_SERVED, None
     if has_load:

@@ -1,7 +1,7 @@
-"""Find the highest load that meets the SLO, by a separate bisection for each sample of the traffic and each quantile
-of the step-time error. The load is a request rate or, for a closed loop, the number of requests in flight.
+"""Find the highest load that meets the SLO, by a separate search for each sample of the traffic and each quantile of
+the step-time error. The load is a request rate or, for a closed loop, the number of requests in flight.
 
-Each bisection runs sequentially; with a worker pool, the bisections run in parallel.
+Each search runs sequentially; with a worker pool, the searches run in parallel.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from capacity.answers.deployment_run import NO_SERVICE
 from capacity.deployment import Service
-from capacity.planning.evaluation.evaluate import EngineGroup, evaluate_engines, highest_rate
+from capacity.planning.evaluation.evaluate import TOLERANCE, EngineGroup, evaluate_engines, highest_rate
 from capacity.planning.evaluation.slo_evaluation import Evaluation, Goal
 from capacity.planning.evaluation.step_error import factors_at
 from capacity.planning.workers.worker_pool import (
@@ -137,10 +137,12 @@ class RateRuns:
         For a closed loop it is at most the concurrency of the workloads.
         """
         draws, most = len(self.served.workloads), self.served.workloads[0].concurrency
+        asked: list[tuple[float | None, int]] = [(None, draw) for draw in range(draws)]
+        asked += [(level, 0) for level in (confidence, 0.95, 0.05)]
         *predicted, at_confidence, low, high = self._run_chains(
             [
-                *(_bisect(guess, None, draw, most) for draw in range(draws)),
-                *(_bisect(guess, level, 0, most) for level in (confidence, 0.95, 0.05)),
+                _bisect(guess, level, draw) if most is None else _search_loop(int(guess), level, draw, most)
+                for level, draw in asked
             ]
         )
         sampling_low, sampling_high = _interval(predicted)
@@ -176,12 +178,8 @@ def _interval(values: Sequence[float]) -> tuple[float, float] | tuple[None, None
     return max(mean - reach, 0.0), mean + reach
 
 
-def _bisect(
-    guess: float, level: float | None, draw: int, most: int | None
-) -> Generator[RatePoint, Evaluation, float]:
+def _bisect(guess: float, level: float | None, draw: int) -> Generator[RatePoint, Evaluation, float]:
     asking = highest_rate(guess)
-    if most is not None:
-        asking = highest_rate(guess, most=most, resolution=1.0)
     rate = next(asking)
     while True:
         trial = yield RatePoint(rate, level, draw, give_up=True)
@@ -189,4 +187,31 @@ def _bisect(
             rate = asking.send(trial.met)
         except StopIteration as found:
             highest: float = found.value
-            return highest if most is None else math.floor(highest)
+            return highest
+
+
+def _search_loop(
+    guess: int, level: float | None, draw: int, most: int
+) -> Generator[RatePoint, Evaluation, float]:
+    """Find the most requests in flight that meet the SLO, within `TOLERANCE` and at most `most`; 0 if none meets it.
+
+    The next number to try is interpolated from the ratios of latency to limit, because they rise almost linearly with
+    the requests in flight. If the last one did not halve the interval, it is the middle of the interval.
+    """
+    load, low, other, high = min(guess, most), (0, 0.0), (0, 0.0), math.inf
+    while True:
+        trial = yield RatePoint(load, level, draw, give_up=True)
+        width = high - low[0]
+        if not trial.met:
+            high, other = load, (load, trial.ratio)
+        else:
+            low, other = (load, trial.ratio), low if high == math.inf else other
+        step = max(int(TOLERANCE * low[0]), 1)
+        if high - low[0] <= step or low[0] == most:
+            return low[0]
+        rise = (other[1] - low[1]) / (other[0] - low[0])
+        if rise > 0 and 2 * (high - low[0]) <= width:
+            target = low[0] + (1 - low[1]) / rise
+        else:
+            target = 2 * low[0] if high == math.inf else (low[0] + high) / 2
+        load = int(min(max(target, low[0] + step), high - step, most))

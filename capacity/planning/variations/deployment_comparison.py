@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from capacity.answers.engine_setup import requests_of
-from capacity.answers.served import with_enough_prompts
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.money import usd_text
@@ -71,16 +70,16 @@ def compare_deployments(
     """Compare 2 to 4 deployments at equal load within the SLO: replicas, bill, utilization, energy and break-even.
 
     A deployment is a file, a DeploymentFile or its fields; its own number of replicas is not used. All must have the
-    same traffic, with a request rate or a concurrency; those without traffic take that of the first. Without
-    num_prompts, a closed loop has 10 requests for each in flight, at least 1,000. Traffic of a day adds the replicas by
-    hour. The service of each deployment (router, limits, failures) applies. `slo` replaces the SLO of the use case. A
-    deployment that does not fit or cannot run has a reason instead of results. Raises InvalidInput for different loads,
-    sessions, users who wait for answers, or a missing SLO, and the error of the first deployment if none can run.
+    same traffic, with a request rate or a concurrency; those without traffic take that of the first. Traffic of a day
+    adds the replicas by hour. The service of each deployment (router, limits, failures) applies. `slo` replaces the SLO
+    of the use case. A deployment that does not fit or cannot run has a reason instead of results. Raises InvalidInput
+    for different loads, sessions, users who wait for answers, or a missing SLO, and the error of the first deployment
+    if none can run.
     """
     if not 2 <= len(deployments) <= len(LETTERS):
         raise InvalidInput(f"a comparison takes 2 to {len(LETTERS)} deployments, not {len(deployments)}")
     read = [read_single_pool(each) for each in deployments]
-    traffic = with_enough_prompts(_common_traffic(read))
+    traffic = _common_traffic(read)
     levels = service_levels(slo, traffic)
     if not levels:
         raise InvalidInput("a comparison at equal load needs an SLO: add --slo, such as ttft:p95:500ms")

@@ -177,6 +177,9 @@ i64 fleet_add(fleet *f, const core_engine *setup, i64 now_ps);
 
 /* Add arrivals, in order of their instants. The caller keeps both arrays. */
 i64 fleet_feed(fleet *f, i64 engine, i64 count, const i64 *requests, const i64 *instants);
+/* Add a closed loop of all requests: `in_flight` of them at `first_ps`, and the next one `delay_ps` after each end. The
+ * caller keeps `instants`, which has room for all of them. */
+i64 fleet_feed_loop(fleet *f, i64 engine, i64 in_flight, i64 first_ps, i64 delay_ps, i64 *instants);
 /* Deliver one request to an engine now. Returns 1: accepted, 0: rejected (without an event), -1: error. */
 i64 fleet_deliver(fleet *f, i64 engine, i64 request, i64 at_ps);
 

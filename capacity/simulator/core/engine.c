@@ -120,6 +120,17 @@ int engine_receive(engine *e, i64 request, i64 at_ps)
     return 1;
 }
 
+/* In a closed loop, the end of a request sends the next one. Its engine rejects no requests. */
+static void send_next(engine *e, i64 end_ps)
+{
+    if (e->fed_count >= e->loop_count)
+        return;
+    i64 at = e->fed_count++, due_ps = end_ps + e->loop_delay_ps;
+    for (; at > e->fed_next && e->fed_instants[at - 1] > due_ps; at--)
+        e->fed_instants[at] = e->fed_instants[at - 1];
+    e->fed_instants[at] = due_ps;
+}
+
 static void refuse(engine *e, i64 request, i64 at_ps)
 {
     if (e->fleet->routed)
@@ -349,6 +360,8 @@ static void finish(engine *e, sequence *r, i64 now_ps)
         return;
     }
     ledger_finished(e, r, now_ps);
+    i64 end_ps = e->fleet->columns.finish_ps[r->request];
+    send_next(e, end_ps == MISSING ? now_ps : end_ps);
     fleet_tell(e->fleet, EVENT_FINISHED, e, r->request, now_ps, r->known == r->prompt_tokens);
 }
 

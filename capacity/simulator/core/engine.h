@@ -70,8 +70,10 @@ struct engine {
     i64 *stage_free_ps;
     shape *shapes; /* one a rank */
     /* scheduled arrivals */
-    const i64 *fed_requests, *fed_instants;
+    const i64 *fed_requests;
+    i64 *fed_instants;
     i64 fed_count, fed_next;
+    i64 loop_count, loop_delay_ps; /* of a closed loop: its requests, and from the end of one to the arrival of another */
     /* actions that take effect at the next decision */
     VEC(mail) mail;
     VEC(load) loads;

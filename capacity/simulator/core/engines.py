@@ -31,12 +31,14 @@ from capacity.simulator.engines import (
     Reports,
     stall_reason,
 )
+from capacity.simulator.front_end_process import FrontendTimes
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.instants import next_event_key
 from capacity.simulator.ledger import Ledger, Progress
 from capacity.simulator.members import Recording
 from capacity.simulator.requests import Requests
 from capacity.simulator.setup import EngineSetup, check_setup
+from capacity.step import picoseconds
 
 FINISHED, REFUSED, PREFILLED = enums.EVENT_FINISHED, enums.EVENT_REFUSED, enums.EVENT_PREFILLED
 LOAD_BEGINS = enums.EVENT_LOAD_BEGINS
@@ -92,6 +94,13 @@ class CompiledEngines:
     def feed(self, number: int, requests: Sequence[int], instants_ps: Sequence[int]) -> None:
         whole = isinstance(requests, range) and requests == range(len(instants_ps))
         self.fleet.feed(number, None if whole else np.asarray(requests), np.asarray(instants_ps))
+
+    def feed_loop(self) -> None:
+        """Let the first engine send all requests of a closed loop."""
+        times, concurrency = self._recording.frontend or FrontendTimes(), self._requests.workload.concurrency
+        assert concurrency is not None
+        request_ps, response_ps = map(picoseconds, (times.request_latency_s, times.response_latency_s))
+        self.fleet.feed_loop(concurrency, request_ps, response_ps + request_ps)
 
     def report_at_once(self) -> None:
         self.fleet.turn[STOP_AT] = ANY_EVENT

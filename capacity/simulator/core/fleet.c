@@ -291,12 +291,30 @@ i64 fleet_feed(fleet *f, i64 number, i64 count, const i64 *requests, const i64 *
             || (requests && (requests[i] < 0 || requests[i] >= f->requests.count)))
             fail(&f->memory, BAD_INPUT, "arrival %lld is out of order or out of bounds", (long long)i);
     e->fed_requests = requests;
-    e->fed_instants = instants;
+    e->fed_instants = (i64 *)instants; /* written only in a closed loop */
     e->fed_count = count;
-    e->fed_next = 0;
+    e->fed_next = e->loop_count = 0;
     engine_expect_arrivals(e);
     reorder(f, number);
     return OK;
+}
+
+i64 fleet_feed_loop(fleet *f, i64 number, i64 in_flight, i64 first_ps, i64 delay_ps, i64 *instants)
+{
+    ENTER(f, f->memory.error);
+    check_instant(f, first_ps);
+    check_instant(f, delay_ps);
+    if (in_flight < 1 || !instants)
+        fail(&f->memory, BAD_INPUT, "a closed loop needs instants, and at least one request in flight");
+    i64 count = MIN(in_flight, f->requests.count);
+    for (i64 i = 0; i < count; i++)
+        instants[i] = first_ps;
+    i64 error = fleet_feed(f, number, count, NULL, instants);
+    if (!error && count) {
+        f->engines.at[number]->loop_count = f->requests.count;
+        f->engines.at[number]->loop_delay_ps = delay_ps;
+    }
+    return error;
 }
 
 i64 fleet_deliver(fleet *f, i64 number, i64 request, i64 at_ps)

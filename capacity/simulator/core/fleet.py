@@ -179,6 +179,11 @@ class Fleet:
             self._core.fleet_feed(self._pointer, number, len(instants_ps), self._column(requests), instants)
         )
 
+    def feed_loop(self, in_flight: int, first_ps: int, delay_ps: int) -> None:
+        """Send `in_flight` requests to the first engine at `first_ps`, and each next one `delay_ps` after an end."""
+        instants = self._column(np.zeros(len(self._workload), dtype=np.int64))
+        self._check(self._core.fleet_feed_loop(self._pointer, 0, in_flight, first_ps, delay_ps, instants))
+
     def deliver(self, number: int, request: int, at_ps: int) -> bool:
         taken: int = self._core.fleet_deliver(self._pointer, number, request, at_ps)
         return taken > 0 or self._is_taken(taken)

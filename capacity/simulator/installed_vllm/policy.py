@@ -15,7 +15,7 @@ from capacity.simulator.setup import EngineSetup
 from capacity.step import PS_PER_S
 
 QUEUE_FILLS_SINCE = (0, 23)  # release of the rule `empty_steps_fill_queue`
-ASYNCHRONOUS_STAGES_SINCE = (0, 29)  # release of the rule `asynchronous_stages`
+ASYNCHRONOUS_STAGES_SINCE = (0, 23)  # first release with these schedules on Model Runner V2
 
 
 class ReportedPool:

@@ -38,8 +38,9 @@ class SchedulingRules:
     window_waits_for_steps: bool = True
     # 0.30, sched/scheduler.py: the same if no request runs and all its other tokens are cached
     pads_cached_starts: bool = True
-    # 0.29, ../../config/vllm.py: Model Runner V2 is the default; with pipeline stages it schedules asynchronously, with
-    # one step more in flight than stages, and a decode waits for as many calls of the scheduler as there are stages
+    # 0.29, ../../config/vllm.py: Model Runner V2 is the default of all models; with pipeline stages it schedules
+    # asynchronously, with one step more in flight than stages, and a decode waits for as many calls of the scheduler as
+    # there are stages
     asynchronous_stages: bool = True
     # 0.29, sched/scheduler.py: such a request starts without drafts if they exceed max_model_len; before, it waits
     starts_without_room: bool = True

@@ -41,7 +41,7 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
     optional |= {"nontorch_bytes_tpn_without_nvls", "graph_reference_layers", "profiles_images"}
     optional |= {"rotary_value_bytes", "kept_expert_rows", "large_graph_reserve", "prefill_graph_reserve"}
     optional |= {"draft_reserve_bytes", "graph_smallest", "graph_padding", "unpadded_graph_sizes"}
-    optional |= {"graph_doubling_from", "graphs_for_prompts", "synchronous_stage_drafts"}
+    optional |= {"graph_doubling_from", "graphs_for_prompts", "synchronous_stage_drafts", "runner_v2_models"}
     optional |= {
         "sparse_kv_cache_dtype",
         "plain_sparse_fp8_heads",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from capacity.deployment import Pool
 from capacity.model import load_model
 from capacity.planning.evaluation.evaluate import TOLERANCE, highest_rate
 from capacity.planning.evaluation.slo_evaluation import Goal
-from capacity.planning.load.highest_rate import RateRuns, Served
+from capacity.planning.load.highest_rate import RatePoint, RateRuns, Served, _search_loop
 from capacity.planning.workers.worker_pool import WorkerPool, run_in_parallel
 from capacity.pool.resolve import resolve
 from capacity.workload import parse_slos, random_requests
@@ -33,6 +35,33 @@ def test_bisection_finds_the_edge(edge: float, guess: float) -> None:
 def test_bisection_says_never_and_always() -> None:
     assert bisected(lambda _: False, 1.0) == 0.0
     assert bisected(lambda _: True, 1.0) == math.inf
+
+
+@given(
+    edge=st.floats(0.5, 3000),
+    guess=st.integers(1, 300),
+    power=st.sampled_from([0.0, 0.2, 1.0, 4.0, 40.0]),
+    most=st.integers(1, 2000),
+)
+def test_search_of_a_closed_loop_finds_the_edge_in_few_runs(
+    edge: float, guess: int, power: float, most: int
+) -> None:
+    """Also if the ratio is flat or rises steeply; if it is linear, the interpolation needs a few runs."""
+    loads: list[float] = []
+
+    def run(point: RatePoint) -> Any:
+        loads.append(point.rate)
+        met = point.rate <= edge
+        ratio = (point.rate / edge) ** power if power else 0.5 if met else 2.0
+        return SimpleNamespace(met=met, ratio=ratio)
+
+    (found,) = run_in_parallel(
+        [_search_loop(guess, None, 0, most)], run, worker_pool=None, function=Served.trial
+    )
+    highest = min(int(edge), most)
+    assert highest - max(int(TOLERANCE * found), 1) < found <= highest
+    assert len(loads) <= (6 if power == 1.0 else 40)
+    assert all(1 <= load <= most and load == int(load) for load in loads)
 
 
 def test_runs_side_by_side_find_what_runs_in_a_row_find() -> None:

@@ -42,6 +42,47 @@ def needed_by_cost(gpu: str, **asked: Any) -> Any:
     return bill.needed.needed
 
 
+@pytest.mark.parametrize("concurrency", [50, 200, 600])
+def test_a_closed_loop_has_the_same_requests_in_every_verb(concurrency: int) -> None:
+    """Ten requests for each in flight, at least 1,000, so that throughput, TTFT, cost and replicas are equal."""
+    loop: dict[str, Any] = {**VARIED, "output_len": 64, "concurrency": concurrency}
+    asked: dict[str, Any] = {"gpu": "h100", **loop, "slo": ("ttft:p95:60s", "tpot:p95:1s"), **PRICED}
+    run, bill = capacity.simulate(MODEL, **asked), capacity.cost(MODEL, **asked)
+    estimate = capacity.estimate(MODEL, **{name: asked[name] for name in asked.keys() - {"slo"}})
+    side = {"model": MODEL, "pools": [{"gpu": "h100"}], "traffic": loop, "cost": PRICED}
+    diff = capacity.diff(side, {**side, "pools": [{"gpu": "h200"}]})
+    sides = capacity.compare_deployments([side, side], slo=asked["slo"]).sides
+    space = {name: asked[name] for name in asked.keys() - {"gpu"}}
+    plan = capacity.plan(MODEL, gpus="h100", **AS_IT_IS, **space, alternatives=False, replications=3).best
+
+    requests = max(1000, 10 * concurrency)
+    assert run.verdict is not None
+    steady, whole = run.verdict.steady, estimate.whole_run
+    assert steady is not None
+    assert whole is not None
+    assert (len(run.run.records), whole.num_prompts, diff.requests) == (requests,) * 3
+    for rate in (
+        bill.served.requests_per_s,
+        estimate.requests_per_s.value,
+        diff.first_outcome.requests_per_s,
+    ):
+        assert rate == pytest.approx(steady.requests_per_s, rel=1e-9)
+    assert bill.served.usd_per_million_output_tokens == estimate.cost.usd_per_million_output_tokens
+    assert bill.levels == run.slos
+    printed = run.to_dict()
+    assert whole.ttft_s * 1e3 == pytest.approx(printed["mean_ttft_ms"], rel=1e-9)
+    assert diff.first_outcome.ttft_p95_s * 1e3 == pytest.approx(printed["p95_ttft_ms"], rel=1e-9)
+    assert sides[0].served_per_s == pytest.approx(
+        printed["request_throughput"], rel=0.02
+    )  # of several samples
+    assert plan is not None
+    assert plan.candidate.replicas == 1
+    assert sides[0].needed == bill.needed.within_slo
+    assert bill.needed.within_slo.requests_per_s_per_replica == pytest.approx(
+        plan.trial.requests_per_s, rel=1e-9
+    )
+
+
 def carries(gpu: str, replicas: int, rate: float, **asked: Any) -> bool:
     """Whether so many replicas carry a rate within the service levels, by the curve."""
     asked = {"replications": 1, "rates": (rate,)} | asked

@@ -244,10 +244,20 @@ def test_arrivals_out_of_order_or_of_no_request_are_refused(
     assert given.said()
 
 
+def test_a_loop_of_an_unknown_engine_is_refused(given: Sensible) -> None:
+    assert given.add() == ""
+    assert given.core.fleet_feed_loop(given.fleet, 3, 1, 0, 0, given.array([0] * 5)) == enums.BAD_INPUT
+    assert given.said()
+
+
 @pytest.mark.parametrize(
     ("call", "arguments"),
     [
         ("fleet_feed", (0, 6, None, 1)),
+        ("fleet_feed_loop", (0, 1, 0, 0, None)),
+        ("fleet_feed_loop", (0, 0, 0, 0, 1)),
+        ("fleet_feed_loop", (0, 1, -1, 0, 1)),
+        ("fleet_feed_loop", (0, 1, 0, FAR * 2, 1)),
         ("fleet_cancel", (0, -1, 0)),
         ("fleet_cancel", (0, 5, 0)),
         ("fleet_cancel", (3, 0, 0)),
