@@ -238,13 +238,7 @@ class Answer:
 
 def start_when_shown(place: str) -> None:
     """Start the next task of this place without a click on its button."""
-    _work(place)["start"] = True
-
-
-def _work(place: str) -> dict[str, Any]:
-    """Return this session's record of a place: its job, the last answer shown, and a cancelled or requested task."""
-    kept: dict[str, Any] = st.session_state.setdefault(f"_work_{place}", {})
-    return kept
+    st.session_state.setdefault(f"_work_{place}", {})["start"] = True
 
 
 ReadProgress = Callable[..., tuple[float, str]]
@@ -272,7 +266,7 @@ def run_in_background(
     text. Raises the task's CapacityError; if `keeps` is true, draw the error instead, and return the previous answer as
     stale.
     """
-    kept = _work(place)
+    kept: dict[str, Any] = st.session_state.setdefault(f"_work_{place}", {})
     clicked = button is not None and st.button(
         button, type="primary", key=f"run_{place}", icon=":material/play_arrow:"
     )
