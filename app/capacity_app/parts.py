@@ -236,6 +236,11 @@ class Answer:
         return None if self.stale else self.value
 
 
+def start_when_shown(place: str) -> None:
+    """Start the next task of this place without a click on its button."""
+    st.session_state.setdefault(f"_work_{place}", {})["start"] = True
+
+
 ReadProgress = Callable[..., tuple[float, str]]
 """Function that converts a task's progress report to a fraction from 0 to 1 and a text."""
 
@@ -256,15 +261,16 @@ def run_in_background(
 ) -> Answer:
     """Run a task in the background, and draw its progress, a cancel button and a mark for stale answers.
 
-    The task starts immediately, or when a button with the label `button` is clicked. A new task in the same `place`
-    replaces the previous one. `reading` converts a progress report to a fraction and a text. Raises the task's
-    CapacityError; if `keeps` is true, draw the error instead, and return the previous answer as stale.
+    The task starts immediately, or when a button with the label `button` is clicked, or shown after `start_when_shown`.
+    A new task in the same `place` replaces the previous one. `reading` converts a progress report to a fraction and a
+    text. Raises the task's CapacityError; if `keeps` is true, draw the error instead, and return the previous answer as
+    stale.
     """
     kept: dict[str, Any] = st.session_state.setdefault(f"_work_{place}", {})
     clicked = button is not None and st.button(
         button, type="primary", key=f"run_{place}", icon=":material/play_arrow:"
     )
-    if clicked:
+    if clicked := kept.pop("start", clicked):
         kept.pop("stopped", None)
     job = _job(kept, task, wanted=clicked or button is None)
     if job is not None and not job.finished:

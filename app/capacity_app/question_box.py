@@ -11,7 +11,7 @@ from capacity.base.external_files import read_text
 from capacity.base.mappings import omit, select
 from capacity.deployment.use_cases import USE_CASES, find_use_case
 from capacity.workload import parse_slos
-from capacity_app import uploads
+from capacity_app import parts, uploads
 from capacity_app.dropped_files import SERVER, TEXT, TRACE, dropped_paths, set_dropped, sort_files
 from capacity_app.error_display import page_message
 from capacity_app.pages import LOOP, PAGE_BY_NAME, RATE
@@ -33,6 +33,9 @@ WITHOUT_INPUT = (
     "think_time_s",
     "response_s",
 )  # they are in no widget; the rate of users contains the times
+LOAD = frozenset(
+    ("users", "request_rate", "use_case")
+)  # with one of them but without a GPU, the question asks for a plan
 _UNDERSTOOD, _NOT_READ = "_question_fields", "_question_not_read"
 
 
@@ -137,10 +140,12 @@ def _keep_selected() -> None:
 
 def _draw_links(fields: Mapping[str, Any]) -> None:
     """Draw a link to each page that answers the question; `_fill_pages` has set the inputs of these pages."""
+    estimate, plan = {"estimate": "Estimate"}, {"plan": "Plan"}
+    first = {**plan, **estimate} if LOAD & fields.keys() and "gpu" not in fields else {**estimate, **plan}
     offers = (  # what the question contains, and links to the pages that read it
         (dropped_paths(SERVER), {"compare": "Compare your server with the prediction"}),
         (dropped_paths(TRACE), {"simulate": "Simulate the trace", "cache": "Prefix cache of the trace"}),
-        (fields, {"estimate": "Estimate", "plan": "Plan", "fit": "Does it fit?"}),
+        (fields, {**first, "fit": "Does it fit?"}),
     )
     links = [link for content, pages in offers if content for link in pages.items()]
     with st.container(horizontal=True, key="question_links"):
@@ -152,7 +157,7 @@ def _draw_links(fields: Mapping[str, Any]) -> None:
 
 
 def _fill_pages(fields: Mapping[str, Any]) -> None:
-    """Set the inputs of the linked pages that the sidebar does not have."""
+    """Set the inputs of the linked pages that the sidebar does not have; with a load, start the search of a plan."""
     load = LOOP if "concurrency" in fields and "request_rate" not in fields else RATE
     traces = {"sim_arrivals": A_TRACE} if dropped_paths(TRACE) else {}
     limits: dict[str, Any] = {"plan_e2e": None}
@@ -160,4 +165,6 @@ def _fill_pages(fields: Mapping[str, Any]) -> None:
         (level,) = parse_slos(find_use_case(fields["use_case"]).slo.limits)  # of the whole answer
         at = f"p{level.percentile:g}"
         limits = {"plan_e2e": level.limit_s, "plan_at": at, "plan_ttft": 600_000.0, "plan_tpot": 60_000.0}
+    if LOAD & fields.keys():
+        parts.start_when_shown("plan")
     st.session_state.update({"load": load, **implied_page_state("plan", fields), **traces, **limits})

@@ -11,6 +11,7 @@ import pandas  # noqa: F401
 import plotly.graph_objects  # noqa: F401
 import pyarrow  # type: ignore[import-untyped]  # noqa: F401
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from capacity.base.mappings import omit
 from capacity_app import what_if
@@ -41,6 +42,7 @@ def run() -> None:
     if _LINK not in st.session_state:
         _rename_older_keys()
     link = st.session_state.setdefault(_LINK, _link())
+    _keep_requested_page()
     page = st.navigation(_menu(), position="top")
     entry = next(entry for entry in PAGES if entry.title == page.title)
     begin_page(entry.name, entry.read_keys())
@@ -95,6 +97,13 @@ def _menu() -> dict[str, list[st.Page]]:
     for entry in PAGES:
         menu.setdefault(entry.section, []).append(entry.menu_entry)
     return menu
+
+
+def _keep_requested_page() -> None:
+    """Set the requested page again, which a run of an earlier page may have replaced before it was stopped."""
+    run = get_script_run_ctx()
+    if run is not None and run.page_script_hash != run.pages_manager.main_script_hash:
+        run.pages_manager.set_script_intent(run.page_script_hash, "")
 
 
 def _rename_older_keys() -> None:

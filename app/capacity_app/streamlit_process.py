@@ -1,5 +1,6 @@
 """Run streamlit's command in a process that imports the pages' dependencies before the first visit."""
 
+import gc
 import threading
 
 
@@ -19,6 +20,7 @@ def _prepare() -> None:
     from capacity_app.sessions import runner
 
     runner()
+    gc.freeze()  # streamlit collects garbage after every run: 0.12 s of CPU time with these objects, 0.03 s without
 
 
 if __name__ == "__main__":

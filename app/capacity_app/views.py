@@ -1,7 +1,8 @@
 """Draw the views of answers on a page: key metrics, tables, charts, lines and notes."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -91,18 +92,31 @@ def _draw_or_reuse(drawing: Drawing | CustomChart, answer: Any) -> Chart:
 
     Charts take half of the CPU time of a run, and each edit runs a page twice: when it begins and when it is answered.
     """
-    units = current_inputs().units
+    units, source = current_inputs().units, (answer, drawing)
     if isinstance(drawing, CustomChart):
-        return draw_block(drawing, answer, units)
-    order = [(name, *row) for name, row in drawing.data.items()]
-    place, source = (current_session(), drawing.name), (drawing, order, units, display_currency())
-    answer_before, source_before, chart = _RECENT_CHARTS.pop(place, (None, None, None))
-    if chart is None or answer_before is not answer or source_before != source:
+        texts = [each for each in drawing.draw.args if isinstance(each, str)]
+        name, content = " ".join((drawing.draw.func.__name__, *texts)), _comparable(drawing.draw)
+    else:
+        name, content = drawing.name, (drawing, [(name, *row) for name, row in drawing.data.items()])
+    place, made_of = (current_session(), name), (id(answer), content, units, display_currency())
+    _, made_of_before, chart = _RECENT_CHARTS.pop(place, (None, None, None))
+    if chart is None or made_of_before != made_of:
         chart = draw_block(drawing, answer, units)
-    _RECENT_CHARTS[place] = answer, source, chart
+    _RECENT_CHARTS[place] = source, made_of, chart
     while len(_RECENT_CHARTS) > MAX_RECENT_CHARTS:
         _RECENT_CHARTS.pop(next(iter(_RECENT_CHARTS)), None)
     return chart
+
+
+def _comparable(value: Any) -> Any:
+    """Return tuples of texts and numbers, and of the ids of all other objects, which a chart's source keeps alive."""
+    if isinstance(value, partial):
+        value = value.func, value.args, value.keywords
+    if isinstance(value, Mapping):
+        value = tuple(value.items())
+    if isinstance(value, tuple):
+        return tuple(map(_comparable, value))
+    return value if isinstance(value, (str, int, float)) else id(value)
 
 
 def show_table(table: Table) -> None:

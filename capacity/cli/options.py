@@ -114,10 +114,16 @@ def exit_with_message(message: str, exit_code: int) -> NoReturn:
     sys.exit(exit_code)
 
 
+def write_output(path: str, content: str | bytes) -> None:
+    """Write the file of `--output`, and print its path on stderr. Raises InvalidInput."""
+    write_file(path, content)
+    print_message(f"written: {path}")
+
+
 def write_chart(path: str, chart: Chart) -> None:
     """Write a chart as PNG or SVG if the file has this suffix, else as an HTML page. Raises InvalidInput."""
     formats: dict[str, Callable[[], str | bytes]] = {".png": chart.png, ".svg": chart.svg}
-    write_file(path, formats.get(Path(path).suffix.lower(), chart.html)())
+    write_output(path, formats.get(Path(path).suffix.lower(), chart.html)())
 
 
 def write_all(writers: Iterable[Callable[[], object]]) -> None:

@@ -14,7 +14,6 @@ import capacity
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import CLUSTER
 from capacity.base.mappings import omit, select
-from capacity.base.output_files import write_file
 from capacity.base.progress import progress_bar
 from capacity.base.quantity import size_text
 from capacity.base.registry import BY_NAME
@@ -29,6 +28,7 @@ from capacity.cli.options import (
     show_answer,
     with_dashes,
     write_chart,
+    write_output,
 )
 from capacity.cli.question import (
     NO_GPU,
@@ -146,8 +146,7 @@ def fleet(
         from capacity.deployment import to_toml
         from capacity.planning.fleets.fleet_records import deployment_of_fleet
 
-        write_file(output, to_toml(deployment_of_fleet(answer, model, options)))
-        print_message(f"written: {output}")
+        write_output(output, to_toml(deployment_of_fleet(answer, model, options)))
 
 
 def _refuse_idle(verb: str, options: Mapping[str, Any]) -> None:
@@ -172,7 +171,7 @@ def curve(question: Question, *, output: str | None = None, **keywords: Any) -> 
     if output is not None:
         from capacity.report.tables import render
 
-        write_file(output, render(answer, "html", command=command_line_text()))
+        write_output(output, render(answer, "html", command=command_line_text()))
 
 
 def diff(
@@ -210,7 +209,7 @@ def compare_deployments(
     if output is not None:
         from capacity.report.figures.interactive import interactive_page
 
-        write_file(output, interactive_page(answer, command=command_line_text()))
+        write_output(output, interactive_page(answer, command=command_line_text()))
 
 
 def _two_deployments(question: Question, files: list[str]) -> "tuple[DeploymentFile, DeploymentFile | str]":
@@ -332,7 +331,7 @@ def from_launch(
     if output is None:
         show(to_toml(deployment))
     else:
-        write_file(output, to_toml(deployment))
+        write_output(output, to_toml(deployment))
 
 
 def cascade(

@@ -4,7 +4,7 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -189,6 +189,7 @@ class FlagTable(Spec):
                     raise ValueError(f"{row.name}: {name!r} is neither a field of a pool nor one of `terms`")
         return self
 
+    @cached_property
     def rows(self) -> tuple[LaunchFlag, ...]:
         """Return the flags to read from a command: rows with a `field`; if `reads_pool_fields`, all `Pool` fields."""
         if not self.reads_pool_fields:

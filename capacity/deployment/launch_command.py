@@ -221,7 +221,7 @@ def read_words(
     line = Line(flags=flags, environment=environment, folder=folder)
     line.options.update(dialect.options(line))
     values: Fields = {}
-    for row in table.rows():
+    for row in table.rows:
         value = row.read(line)
         if row.field is not None and value is not None:
             values.setdefault(row.field, value)
@@ -269,7 +269,7 @@ def _choose_model(named: str, given: str) -> str:
 
 def _parse_flags(table: FlagTable, words: Sequence[str], folder: Path | None) -> tuple[Flags, str]:
     """Return a command's flags, completed by those of its options file, and the model that this file names."""
-    rows = [row for row in table.rows() if row.place == "line"]
+    rows = [row for row in table.rows if row.place == "line"]
     switches = {flag_name(row.name) for row in rows if row.is_switch}
     aliases = {flag_name(alias): flag_name(row.name) for row in rows for alias in row.aliases}
 

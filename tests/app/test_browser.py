@@ -19,6 +19,7 @@ from capacity_app.example_files import example_server
 from capacity_app.pages import PAGES
 from long_forms import mostly_slow
 from screenshots import leave_page, open_first_page, open_page, wait_until_drawn
+from streamlit.proto.BackMsg_pb2 import BackMsg
 
 import capacity
 from capacity.hardware import parse_profile
@@ -285,6 +286,35 @@ def test_an_answer_is_a_page_to_print(tab: Callable[..., Tab]) -> None:
     assert here.page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
     pages = here.page.pdf(format="A4")
     assert 1 <= len(re.findall(rb"/Type /Page\b", pages)) <= 4
+
+
+def test_a_redraw_of_progress_sent_after_a_click_on_a_link_does_not_undo_it(tab: Callable[..., Tab]) -> None:
+    """A browser sends it if a busy server has not answered the click; here it is sent for the browser."""
+    here, sent = tab(), []
+
+    def forward(socket: Any) -> None:
+        server = socket.connect_to_server()
+
+        def pass_on(message: bytes) -> None:
+            asked = BackMsg.FromString(message).rerun_script
+            if asked.fragment_id:
+                sent.append(message)
+            server.send(message)
+            if sent and asked.page_script_hash != BackMsg.FromString(sent[-1]).rerun_script.page_script_hash:
+                server.send(sent[-1])
+
+        socket.on_message(pass_on)
+
+    here.page.route_web_socket("**/_stcore/stream", forward)
+    here.open("/plan?rate=300&plan_n=20000&plan_for=latency")
+    here.page.get_by_role("button", name="Search", exact=True).click()
+    here.page.get_by_role("progressbar").first.wait_for()
+    here.page.wait_for_timeout(600)
+    here.open_from_menu("Explore", "Fit")
+    here.kpi("KV cache").wait_for()
+    wait_until_drawn(here.page)
+    assert sent
+    assert here.page.get_by_role("heading", level=1).inner_text() == "Fit"
 
 
 def test_a_search_reports_is_cancelled_and_is_found_stale(tab: Callable[..., Tab]) -> None:

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import streamlit
 from capacity_app.error_display import INTERNAL_ERROR, escape_markdown
-from capacity_app.pages import PAGES
+from capacity_app.pages import PAGE_BY_NAME, PAGES
 from copied_commands import printed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from long_forms import mostly_slow
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 import capacity
 from capacity.hardware import profile_names
@@ -236,6 +238,22 @@ def test_a_link_speaks_of_the_page_that_it_leads_to(dashboard: Open) -> None:
     assert link(opened) == "isl=512"
     opened.at.switch_page("capacity_app/app_pages/plan.py").run()
     assert opened.at.number_input(key="plan_n").value == 77
+
+
+def test_a_run_that_is_being_stopped_does_not_replace_the_page(
+    dashboard: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Progress that ends in the moment of a click on a link starts a run of the page with the link."""
+    opened = dashboard("fit")
+
+    def replace_page(**_: Any) -> None:
+        run = get_script_run_ctx()
+        assert run is not None
+        run.pages_manager.set_script_intent(PAGE_BY_NAME["estimate"].menu_entry._script_hash, "")
+
+    monkeypatch.setattr(streamlit, "set_page_config", replace_page)
+    opened.at.run()
+    assert [title.value for title in opened.at.title] == ["Fit"]
 
 
 def link(opened: Any) -> str:

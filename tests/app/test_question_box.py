@@ -29,7 +29,7 @@ def asked(opened: Any, text: str) -> Any:
 def go_to(opened: Any, page: str) -> Any:
     opened.at.switch_page(f"capacity_app/app_pages/{page}.py")
     opened.at.run()
-    return opened.settled()
+    return opened
 
 
 def links(opened: Any) -> list[str]:
@@ -40,7 +40,7 @@ def test_a_pasted_command_fills_the_estimate_in_two_actions(dashboard: Open) -> 
     opened = asked(dashboard("start"), COMMAND)
     assert links(opened) == ["estimate", "plan", "fit"]
     assert "Not understood: \\-\\-what" in [caption.value for caption in opened.at.main.caption]
-    estimate = go_to(opened, "estimate")
+    estimate = go_to(opened, "estimate").settled()
     assert estimate.refusals == []
     command = estimate.code("shell")
     for words in ("llama-3.1-70b", "--tensor-parallel-size 4", "--max-num-seqs 256", "--request-rate 4"):
@@ -63,6 +63,17 @@ def test_a_pill_that_is_deselected_is_left_out_and_a_new_question_replaces_the_o
         "gpu": "h200-sxm-141gb",
         "tp": 1,
     }
+
+
+def test_a_question_without_gpus_is_a_plan_in_two_actions(dashboard: Open) -> None:
+    opened = asked(dashboard("start"), "cheapest GPUs for qwen3-8b chat, 50 users")
+    assert links(opened) == ["plan", "estimate", "fit"]
+    assert not any(caption.value.startswith("Not understood") for caption in opened.at.main.caption)
+    opened.at.session_state["plan_n"] = 50  # a short search
+    plan = go_to(opened, "plan").settled()
+    assert plan.refusals == []
+    assert plan.kpis["To rent"]
+    assert any("vllm serve Qwen/Qwen3-8B" in code.value for code in plan.at.code)
 
 
 def test_plain_words_fill_the_plan(dashboard: Open) -> None:

@@ -19,6 +19,7 @@ def test_the_verb_answers_as_the_library(run: Any, tmp_path: Path) -> None:
     more = ("--quantizations", "default,fp8", "--loads", "1,8", "--tensor-parallel-sizes", "fewest,2")
     ran = run("frontier", *ASKED, *more, "--price", "2", "--format", "json", "--chart", str(chart))
     assert ran.code == 0, ran.err
+    assert ran.err.endswith(f"written: {chart}\n")
     validator("frontier").validate(ran.json)
     direct = capacity.frontier(
         "llama-3.1-8b",

@@ -112,7 +112,7 @@ def test_what_a_field_writes_reads_back(engine: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_no_flag_stands_in_two_places(engine: str) -> None:
     table = flag_table.flag_table(engine)
-    read = [row for row in table.rows() if row.place == "line"]
+    read = [row for row in table.rows if row.place == "line"]
     names = [name for row in read for name in {flag_name(each) for each in (row.name, *row.aliases)}]
     left = {flag_name(row.name) for row in read if row.others == "left"}  # words that have no meaning here
     assert len(names) == len(set(names))

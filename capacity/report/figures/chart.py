@@ -108,12 +108,12 @@ def bar_style(index: int) -> dict[str, object]:
 
 def apply_layout(figure: Any, *, x: str, y: str, height: int = 360, **more: Any) -> Any:
     """Set axis titles, the legend below the plot, the toolbar above, and a transparent background."""
-    figure.update_layout(
-        xaxis_title=x,
-        yaxis_title=y,
-        height=height,
-        margin={"l": 10, "r": 20, "t": MODE_BAR, "b": 10},
-        legend={  # below the plot, which shrinks to leave room for it
+    layout = {
+        "xaxis_title": x,
+        "yaxis_title": y,
+        "height": height,
+        "margin": {"l": 10, "r": 20, "t": MODE_BAR, "b": 10},
+        "legend": {  # below the plot, which shrinks to leave room for it
             "orientation": "h",
             "yref": "container",
             "yanchor": "bottom",
@@ -121,14 +121,15 @@ def apply_layout(figure: Any, *, x: str, y: str, height: int = 360, **more: Any)
             "x": 0,
             "traceorder": "normal",
         },
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        modebar={"bgcolor": "rgba(0,0,0,0)", "color": NEUTRAL, "activecolor": PALETTE[0]},
-        hovermode="closest",
-        **more,
-    )
-    figure.update_xaxes(automargin=True)
-    figure.update_yaxes(automargin=True)
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": NEUTRAL, "activecolor": PALETTE[0]},
+        "hovermode": "closest",
+    }
+    for name, value in {**layout, **more}.items():  # `update_layout` takes five times as long
+        figure.layout[name] = value
+    for axis in (*figure.select_xaxes(), *figure.select_yaxes()):
+        axis.automargin = True
     return figure
 
 

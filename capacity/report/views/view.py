@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from capacity.base.quantity import Quantity
@@ -183,7 +184,7 @@ class Curves(Drawing):
 class CustomChart(NamedTuple):
     """A chart drawn by a function that takes the reader's units; with `fixed`, the function takes no units."""
 
-    draw: "Callable[..., Chart]"
+    draw: "partial[Chart]"
     fixed: bool = False
 
     def draw_in(self, units: Units) -> "Chart":
