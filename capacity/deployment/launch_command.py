@@ -231,7 +231,7 @@ def read_words(
     label = f"{engine}@{release}" if release else engine
     own = {} if label == Pool.model_fields["engine"].default else {"engine": label}
     left = [(name, name.partition(".")[0], text) for name, text in flags.remaining_flags()]
-    known = {"model", "quantization"}.union(*((row.name, *row.aliases) for row in table.rows()))
+    known = {"model", "quantization"}.union(*((row.name, *row.aliases) for row in table.rows))
     left += [(name, name, f"{name}={value}") for name, value in line.options.items() if name not in known]
     spelled = {
         name: text.partition(" ")[0].partition("=")[0] for name, _, text in left

@@ -11,6 +11,7 @@ from capacity.step.layers.grouped import shard
 from capacity.step.operators import ACTIVATION_BYTES, Attention, Gemm, Operator
 from capacity.step.row_counts import expanded_tokens
 
+_Product = tuple[str, float, float, tuple[str, ...]]  # name, inputs, outputs and weights of a GEMM
 # Kernels in addition to products, scores and top-k: key norm, rope, two copies back, two Hadamard transforms,
 # quantization of both, cache write, head gates (SGLang 0.5.9 nsa_indexer.py, decode). Kernels of the keys run in
 # parallel with those of the queries.
@@ -164,10 +165,10 @@ def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, h
     """Build the GEMMs from the hidden state to the latents, and the query expansion if queries have a latent."""
     hidden, latent = build.model.hidden_size, mixer.kv_lora_rank + mixer.qk_rope_head_dim
     width, rank, to_latent = heads * mixer.qk_head_dim, mixer.q_lora_rank, "kv_a_proj_with_mqa"
-    into: tuple[str, float, float, tuple[str, ...]] = ("kv_a", hidden, latent, (to_latent,))
+    into: _Product = ("kv_a", hidden, latent, (to_latent,))
     if rank is None:
         return build.projections(group, "attention", "self_attn", ("q", hidden, width, ("q_proj",)), into)
-    shared = [("qkv_a", hidden, rank + latent, ("q_a_proj", to_latent))]
+    shared: list[_Product] = [("qkv_a", hidden, rank + latent, ("q_a_proj", to_latent))]
     if _runs_separately("qkv_a", build):
         shared = [("q_a", hidden, rank, ("q_a_proj",)), into]
     return build.projections(group, "attention", "self_attn", *shared, ("q_b", rank, width, ("q_b_proj",)))
@@ -186,7 +187,7 @@ def _indexer_products(
     """
     hidden, width, heads = build.model.hidden_size, indexer.head_dim, indexer.num_heads
     queries = ("indexer q", mixer.q_lora_rank or hidden, heads * width, ("wq_b",))
-    keys = [("indexer k", hidden, width + heads, ("wk",))]
+    keys: list[_Product] = [("indexer k", hidden, width + heads, ("wk",))]
     if _runs_separately("indexer k", build):
         keys = [("indexer k", hidden, width, ("wk",)), ("indexer gates", hidden, heads, ("weights_proj",))]
     return [
