@@ -1,24 +1,36 @@
 """Small deployments in which single rules decide: those that random ones hardly ever touch, found by searching.
 
-Each is a kind and a seed. Those of `RULED` are the first of their kind that show a wrong rule: core_mutations.py.
+Each is a kind and a seed. Those of `RULED` show a wrong rule: the first of their kind, and the first optioned ones of each policy.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
-from engine_runs import random_content
-from random_deployments import Deployment, real_setup
+from engine_runs import KneedStepTimes, random_content
+from random_deployments import (
+    PAGED,
+    POLICIES,
+    Deployment,
+    add_abilities,
+    add_surroundings,
+    choose_adapters,
+    real_setup,
+    split_prefill_and_decode,
+)
 
 from capacity.simulator import EngineSetup
 from capacity.simulator.schedulers import SchedulerLimits
+from capacity.simulator.schedulers.rules import SchedulingRules, rules_without
 from capacity.step import AffineStepTimes
 from capacity.workload import Workload
 
 AFFINE = AffineStepTimes(0.01, 1e-4, per_context_token_s=1e-6)
+RULES = [field.name for field in fields(SchedulingRules)]
 
 
 def crowded(policy: str, rng: random.Random) -> Deployment:
@@ -80,6 +92,53 @@ def whole_prompts(policy: str, rng: random.Random) -> Deployment:
     return workload, [replace(setup, limits=limits, policy_options=options, num_blocks=blocks)], keywords
 
 
+OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {  # values besides those of `add_abilities`
+    "sglang": {
+        "asynchronous": (True, False),
+        "recv_interval": (1, 4),
+        "ignore_eos": (False, True),
+        "max_prefill_tokens": (100, 16384),
+    },
+    "tensorrt-llm": {
+        "asynchronous": (True, False),
+        "prompts_per_step": (None, 1, 2),
+        "batch_wait_tokens_fraction": (0.0, 0.5),
+    },
+    "tgi": {
+        "asynchronous": (False, True),
+        "waiting_served_ratio": (0.0, 0.3, 1.2),
+        "max_waiting_steps": (0, 2, 20),
+    },
+}
+
+
+def optioned(policy: str, rng: random.Random) -> Deployment:
+    """As crowded, with the rules of any release, options, KV windows, and timeouts or prefill and decode apart."""
+    workload, (setup,), keywords = crowded(policy, rng)
+    limits = replace(
+        setup.limits,
+        rules=rules_without(rng.sample(RULES, rng.choice([0, 0, 3, 12]))),
+        watermark=rng.choice([0.0, 0.1]),
+        reserve_full_isl=rng.random() < 0.5,
+        max_num_active_seqs=rng.choice([None, None, 3]),
+        long_prefill_token_threshold=rng.choice([0, 0, 5]),
+    )
+    setup = replace(setup, limits=limits, step_times=rng.choice([AFFINE, KneedStepTimes(30)]))
+    if policy in PAGED:
+        windows = rng.choice([(None,), (None,), (8,), (None, 8)])
+        setup = replace(setup, kv_windows=windows, num_blocks=setup.num_blocks * len(windows))
+    setup = add_abilities(rng, setup)
+    options = {name: rng.choice(values) for name, values in OPTIONS.get(policy, {}).items()}
+    setup = replace(setup, policy_options=setup.policy_options | options)
+    if "adapters" in setup.policy_options:
+        workload = choose_adapters(rng, workload)
+    alone = setup.kv_contiguous_tokens is None and setup.data_parallel_size == 1
+    if policy in PAGED and alone and rng.random() < 0.3:
+        return workload, *split_prefill_and_decode(rng, setup, keywords)
+    add_surroundings(rng, setup, keywords)
+    return workload, [setup], keywords | {"keep_work": True}
+
+
 def quiet(policy: str, rng: random.Random) -> Deployment:
     """Some that generate for long, while samples are taken: steps on a line, one after the other."""
     count, block_size = rng.randint(2, 6), rng.choice([1, 4])
@@ -128,6 +187,7 @@ KINDS: dict[str, Callable[[str, random.Random], Deployment]] = {
     "crowded": crowded,
     "starved": starved,
     "whole prompts": whole_prompts,
+    "optioned": optioned,
     "quiet": quiet,
     "long answers": long_answers,
     "rented": rented,
@@ -150,4 +210,5 @@ RULED: tuple[tuple[str, str, int], ...] = (
     ("starved", "vllm-v1", 17),
     ("whole prompts", "tgi", 0),
     ("whole prompts", "tgi", 935),
+    *(("optioned", policy, seed) for policy in POLICIES for seed in range(20)),
 )
