@@ -1,6 +1,7 @@
 """Small deployments in which single rules decide: those that random ones hardly ever touch, found by searching.
 
-Each is a kind and a seed. Those of `RULED` show a wrong rule: the first of their kind, and the first optioned ones of each policy.
+Each is a kind and a seed. Those of `RULED` show a wrong rule: the first of their kind, and the first optioned ones of
+each policy.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
@@ -374,6 +374,64 @@ def test_other_times_are_pythons(own: Any, kind: int) -> None:
     together = own if hasattr(own, "joint_ps") else SlowestRank(own)
     if not isinstance(own, ScaledSteps):
         assert joint(data, working[:4]) == together.joint_ps(working[:4])
+
+
+MANY_ROWS = decode_shape(1 << 17, 8)  # more than lines and drafting times are kept for
+EXTREME = (
+    MANY_ROWS,
+    MANY_ROWS._replace(draft_tokens=1 << 17),
+    decode_shape(3, 1 << 16)._replace(draft_tokens=9),
+    decode_shape(1 << 23, 8),  # rows beyond the tables
+    decode_shape(1, 1 << 41),  # contexts beyond what C computes
+    decode_shape(1, 1 << 41)._replace(draft_tokens=1),
+    prefill_shape(1, 3 << 20),
+    decode_shape(2, 100)._replace(encoder_tokens=5),
+    StepShape(),
+)
+
+
+def extreme_times() -> dict[str, Any]:
+    target, draft = pool("llama-3.1-8b", "h200"), pool("llama-3.2-1b", "h200")
+    inner: dict[str, Any] = {"dense": model("dense"), "ranks": model("ranks of experts")}
+    for kind, own in (("eagle3", None), ("draft-model", draft)):
+        inner[kind] = DraftedSteps(Speculation(target, find_speculator(kind), draft=own), 2)
+    rows = AffineStepTimes(0.01, 4e6)  # beyond 64 bits with 2 rows
+    inner["rows"] = SlowestRank(rows)
+    found = inner | {
+        "affine rows": rows,
+        "contexts": AffineStepTimes(0.01, 0.0, per_context_token_s=4e6),
+        "base and rows": AffineStepTimes(4e6, 40.0),
+        "base and contexts": AffineStepTimes(4e6, 0.0, per_context_token_s=9.0),
+        "added": _WithOverhead(model("dense"), 1e-4),
+    }
+    for factor in (1.2, 1e13, 1e19):  # with the last, no time is in 64 bits
+        found |= {
+            f"{name}, {factor:g}": ScaledSteps(own, Factors(decode=factor)) for name, own in inner.items()
+        }
+    return found
+
+
+def answer(ask: Callable[[], Any]) -> Any:
+    """The answer, or the kind of error; numbers beyond the core's are an OverflowError."""
+    try:
+        found = ask()
+    except Exception as error:
+        return type(error)
+    numbers = [found] if isinstance(found, int) else found or []
+    return OverflowError if any(number is not None and abs(number) > 1 << 62 for number in numbers) else found
+
+
+@pytest.mark.parametrize("name", extreme_times())
+def test_extreme_times_are_pythons_or_refused(name: str) -> None:
+    own = extreme_times()[name]
+    data, together = compiled(own), own if hasattr(own, "joint_ps") else SlowestRank(own)
+    for shape in EXTREME:
+        assert answer(partial(times, data, [shape])) == answer(lambda one=shape: [own.step_ps(one)])
+        for shapes in ([shape, shape], [shape, decode_shape(1, 10)]):
+            assert answer(partial(joint, data, shapes)) == answer(partial(together.joint_ps, shapes))
+        line = answer(partial(own.decode_piece, shape))
+        if shape.decode_sequences and line is not OverflowError:
+            assert answer(partial(line_of, data, shape)) == line
 
 
 @pytest.mark.parametrize("name", ["dense", "gpt-oss", "ranks of experts"])
