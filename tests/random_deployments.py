@@ -421,7 +421,7 @@ def random_drafts(rng: random.Random) -> Speculation:
     k = rng.randint(1, 4)
     if rng.random() < 0.4:
         return Speculation(k, tuple(rng.randint(0, k) for _ in range(3)), lookahead_slots=rng.choice([0, k]))
-    rates = tuple(sorted((rng.random() for _ in range(k)), reverse=True))
+    rates = tuple(sorted((min(max(1.2 * rng.random() - 0.1, 0.0), 1.0) for _ in range(k)), reverse=True))
     return DrawnSpeculation(
         rates,
         lookahead_slots=k,

@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
+from capacity_validate.replaying import _WithOverhead
 from engine_runs import KneedStepTimes, random_content
 from random_deployments import (
     PAGED,
@@ -20,14 +21,16 @@ from random_deployments import (
     add_abilities,
     add_surroundings,
     choose_adapters,
+    random_drafts,
     real_setup,
     split_prefill_and_decode,
 )
 
+from capacity.planning.evaluation.step_error import Factors, ScaledSteps
 from capacity.simulator import EngineSetup
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.schedulers.rules import SchedulingRules, rules_without
-from capacity.step import AffineStepTimes
+from capacity.step import AffineStepTimes, SlowestRank
 from capacity.workload import Workload
 
 AFFINE = AffineStepTimes(0.01, 1e-4, per_context_token_s=1e-6)
@@ -140,6 +143,23 @@ def optioned(policy: str, rng: random.Random) -> Deployment:
     return workload, [setup], keywords | {"keep_work": True}
 
 
+def drafting(policy: str, rng: random.Random) -> Deployment:
+    """As crowded, with drafts; those who draft are stored as sums until blocks or the budget run out."""
+    workload, (setup,), keywords = rng.choice([crowded, starved])(policy, rng)
+    limits = replace(
+        setup.limits,
+        max_model_len=rng.choice([setup.limits.max_model_len, int(workload.prompt_tokens.max()) + 12]),
+        max_num_batched_tokens=rng.choice([8, 24, 64]),
+        max_num_seqs=rng.choice([2, 4, 8]),
+    )
+    blocks = setup.num_blocks * rng.choice([1, 1, 2])
+    return (
+        workload,
+        [replace(setup, limits=limits, speculation=random_drafts(rng), num_blocks=blocks)],
+        keywords | {"timeout_s": rng.choice([None, None, 0.3])},
+    )
+
+
 def quiet(policy: str, rng: random.Random) -> Deployment:
     """Some that generate for long, while samples are taken: steps on a line, one after the other."""
     count, block_size = rng.randint(2, 6), rng.choice([1, 4])
@@ -159,6 +179,16 @@ def quiet(policy: str, rng: random.Random) -> Deployment:
         num_blocks=longest + rng.choice([0, 1, 2, longest // 2, 1000]),
     )
     return workload, [setup], {"sample_interval_s": rng.choice([None, 0.0371])}
+
+
+def scaled(policy: str, rng: random.Random) -> Deployment:
+    """As quiet, with step times that another object changes."""
+    workload, (setup,), keywords = quiet(policy, rng)
+    inner = rng.choice([SlowestRank(AFFINE), SlowestRank(KneedStepTimes(30)), real_setup(0).step_times])
+    changed = rng.choice(
+        [ScaledSteps(inner, Factors(prefill=1.3, decode=1.1)), _WithOverhead(inner, 1e-4), inner]
+    )
+    return workload, [replace(setup, step_times=changed)], keywords
 
 
 def long_answers(policy: str, rng: random.Random) -> Deployment:
@@ -189,7 +219,9 @@ KINDS: dict[str, Callable[[str, random.Random], Deployment]] = {
     "starved": starved,
     "whole prompts": whole_prompts,
     "optioned": optioned,
+    "drafting": drafting,
     "quiet": quiet,
+    "scaled": scaled,
     "long answers": long_answers,
     "rented": rented,
 }
@@ -212,4 +244,6 @@ RULED: tuple[tuple[str, str, int], ...] = (
     ("whole prompts", "tgi", 0),
     ("whole prompts", "tgi", 935),
     *(("optioned", policy, seed) for policy in POLICIES for seed in range(20)),
+    *(("drafting", "vllm-v1-async", seed) for seed in range(40)),
+    *(("scaled", policy, seed) for policy in ("vllm-v1", "vllm-v1-async") for seed in range(6)),
 )
