@@ -244,6 +244,6 @@ RULED: tuple[tuple[str, str, int], ...] = (
     ("whole prompts", "tgi", 0),
     ("whole prompts", "tgi", 935),
     *(("optioned", policy, seed) for policy in POLICIES for seed in range(20)),
-    *(("drafting", "vllm-v1-async", seed) for seed in range(40)),
+    *(("drafting", "vllm-v1-async", seed) for seed in (*range(40), 135, 1873)),
     *(("scaled", policy, seed) for policy in ("vllm-v1", "vllm-v1-async") for seed in range(6)),
 )

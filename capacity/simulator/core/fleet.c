@@ -168,7 +168,6 @@ static void check_setup(fleet *f, const core_engine *c)
     WITHIN(lookahead_slots, 0, 1 << 16);
     WITHIN(num_accept, 0, 1 << 20);
     WITHIN(num_rates, 0, 1 << 16);
-    WITHIN(num_classes, 0, 16);
     WITHIN(data_parallel_size, 1, 1 << 16);
     WITHIN(balance, 0, BALANCE_FEWEST_REQUESTS);
     WITHIN(prompt_wait_steps, 0, most);
@@ -440,7 +439,7 @@ i64 fleet_advance(fleet *f, i64 limit_key, i64 stop_at, i64 max_steps)
     if (!(f->kinds_waiting & stop_at))
         for (i64 i = 0; i < f->engines.count; i++) {
             engine *e = f->engines.at[i];
-            if (e->fed_next < e->fed_count && e->key >= limit_key && limit_key < NEVER)
+            if (e->key >= limit_key && limit_key < NEVER)
                 engine_receive_fed(e, (limit_key - ARRIVE - 1) >> 2);
         }
     return OK;

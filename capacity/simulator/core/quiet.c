@@ -22,13 +22,11 @@ static int is_quiet(const engine *e, const vllm_v1 *v)
     const decode_group *g = &v->group;
     if (!g->active || !g->size || g->prefilling.count || v1_waiting_count(v) || e->loads.count)
         return 0;
-    if (g->size > v->base.limits.max_num_batched_tokens || e->num_pools != 1)
-        return 0;
     const step *s = v->pending;
     if (!v->base.asynchronous)
-        return !s && !e->num_in_flight && v->last_end_ps == e->now_ps && !g->visits;
-    return s && e->num_in_flight == 1 && e->in_flight[0] == s && s->grouped && s->group
-           && !s->rows.count && !s->ending.count && !s->preempted.count && !s->held_ps;
+        return !g->visits;
+    REQUIRE(e->memory, e->num_in_flight == 1 && e->in_flight[0] == s && s->grouped);
+    return s->group && !s->rows.count && !s->ending.count && !s->preempted.count && !s->held_ps;
 }
 
 /* Allocate the blocks of the group's next step; 0: too few are free. */
@@ -142,11 +140,11 @@ static void follow_line(engine *e, decode_group *g, step *s, quiet *q)
     engine_check_end(e, s);
 }
 
-int take_quiet_steps(engine *e)
+void take_quiet_steps(engine *e)
 {
     vllm_v1 *v = (vllm_v1 *)e->regular_v1;
     if (!v || !is_quiet(e, v))
-        return 0;
+        return;
     fleet *f = e->fleet;
     decode_group *g = &v->group;
     step *s = v->pending;
@@ -165,11 +163,6 @@ int take_quiet_steps(engine *e)
         launch_group(e, g, s, q.now_ps);
         pass_to(e, &q, s->group, s->end);
     }
-    i64 taken = most - q.left;
-    if (taken <= 0)
-        return 0;
-    f->steps += taken;
+    f->steps += most - q.left;
     v->last_end_ps = e->now_ps = q.now_ps;
-    e->in_vain = e->without_rows = 0;
-    return 1;
 }
