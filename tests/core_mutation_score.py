@@ -20,6 +20,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -28,7 +29,7 @@ from core_mutant import SOURCES, CoreMutants, compiled, compiled_sources
 from core_mutations import CoreMutation
 from kinds_of_deployments import KINDS, MADE, deployment_of
 
-from capacity.simulator.core import fleet, library
+from capacity.simulator.core import build, fleet, library
 
 FOLDER = Path(__file__).parent / "simulator" / "core"
 TESTS = [
@@ -52,6 +53,12 @@ SKIPPED = re.compile(
 )  # checks, comments, declarations
 
 
+def changed_number(code: str, match: re.Match[str]) -> str:
+    """Return the number plus 1, but 0 for `return 1`, which would return another true value."""
+    truth = match.group() == "1" and code[: match.start()].endswith("return ")
+    return "0" if truth else str(int(match.group()) + 1)
+
+
 def generate(rng: random.Random) -> Iterator[CoreMutation]:
     """Yield all mutants of all sources, in random order."""
     places = []
@@ -62,7 +69,7 @@ def generate(rng: random.Random) -> Iterator[CoreMutation]:
             if SKIPPED.match(line) or not code or '"' in code:
                 continue
             changes = [(m.start(), m.end(), SWAPPED[m.group()]) for m in OPERATOR.finditer(code)]
-            changes += [(m.start(), m.end(), str(int(m.group()) + 1)) for m in NUMBER.finditer(code)]
+            changes += [(m.start(), m.end(), changed_number(code, m)) for m in NUMBER.finditer(code)]
             if STATEMENT.match(code) and not DECLARED.match(code):
                 changes.append((len(code) - len(code.lstrip()), len(code), ";"))
             places += [(path, lines, at, *change) for change in changes]
@@ -84,9 +91,9 @@ def is_counted(mutation: CoreMutation, folder: Path) -> bool:
     return made.read_bytes() != compiled_sources()[mutation.file].read_bytes()
 
 
-def fails(core: Path) -> bool:
-    """Return whether one of `TESTS` fails with this library."""
-    child = multiprocessing.get_context("fork").Process(target=_run_tests, args=(core,))
+def fails(core: Path, file: str = "") -> bool:
+    """Return whether one of `TESTS` fails with this library, whose mutated source of `file` is beside it."""
+    child = multiprocessing.get_context("fork").Process(target=_run_tests, args=(core, file))
     child.start()
     child.join(TESTS_S)
     child.kill()
@@ -94,7 +101,13 @@ def fails(core: Path) -> bool:
     return child.exitcode != 0
 
 
-def _run_tests(core: Path) -> None:
+def _run_tests(core: Path, file: str) -> None:
+    compile_library = build.compile_library
+
+    def compile_mutated(sources: list[Path], *rest: Any) -> None:  # tests that compile a part of the core
+        compile_library([core.with_suffix(".c") if path.name == file else path for path in sources], *rest)
+
+    build.compile_library = compile_mutated
     mutant = ctypes.CDLL(str(core))
     library.load = functools.cache(lambda: mutant)
     fleet._load_core.cache_clear()
@@ -142,7 +155,7 @@ def main() -> None:
             continue
         tried[each.file] += 1
         mutation = CoreMutation(name=str(number), file=each.file, old=each.old, new=each.new)
-        if mutants.shown_by(mutation) is None and not fails(mutants.library(mutation)):
+        if mutants.shown_by(mutation) is None and not fails(mutants.library(mutation), each.file):
             survivors[each.file] += 1
             print(f"survives: {each.name}", flush=True)
     for file, count in sorted(tried.items()):

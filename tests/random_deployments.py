@@ -59,7 +59,7 @@ def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str,
     """A workload, the engines and the keywords of `simulate`; some stand one after another, as a cascade, and some
     before a router that expects first tokens in time."""
     workload, setups, keywords = _random_deployment(seed)
-    workload, setups = _pictured(random.Random(f"images {seed}"), workload, setups)
+    workload, setups = add_images(random.Random(f"images {seed}"), workload, setups)
     rng = random.Random(f"cascade {seed}")
     chance = rng.random()
     if chance > 0.6 or len(setups) < 2 or setups[0].role != "both":
@@ -93,7 +93,7 @@ def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str,
     )
 
 
-def _pictured(
+def add_images(
     rng: random.Random, workload: Workload, setups: list[EngineSetup]
 ) -> tuple[Workload, list[EngineSetup]]:
     """Some prompts that share nothing get images, an audio clip or both, before an encoder that has little space."""

@@ -9,16 +9,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from capacity_validate.replaying import _WithOverhead
 from engine_runs import KneedStepTimes, random_content
+from kinds_of_deployments import KINDS as ABILITIES
 from random_deployments import (
     PAGED,
     POLICIES,
     Deployment,
     add_abilities,
+    add_images,
     add_surroundings,
     choose_adapters,
     random_drafts,
@@ -116,9 +119,8 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {  # values besides those of `a
 }
 
 
-def optioned(policy: str, rng: random.Random) -> Deployment:
-    """As crowded, with the rules of any release, options, KV windows, and timeouts or prefill and decode apart."""
-    workload, (setup,), keywords = crowded(policy, rng)
+def released(rng: random.Random, setup: EngineSetup) -> EngineSetup:
+    """With the rules of any release, limits that it may lack, and KV windows."""
     limits = replace(
         setup.limits,
         rules=rules_without(rng.sample(RULES, rng.choice([0, 0, 3, 12]))),
@@ -128,10 +130,22 @@ def optioned(policy: str, rng: random.Random) -> Deployment:
         long_prefill_token_threshold=rng.choice([0, 0, 5]),
     )
     setup = replace(setup, limits=limits, step_times=rng.choice([AFFINE, KneedStepTimes(30)]))
-    if policy in PAGED:
-        windows = rng.choice([(None,), (None,), (8,), (None, 8)])
-        setup = replace(setup, kv_windows=windows, num_blocks=setup.num_blocks * len(windows))
-    setup = add_abilities(rng, setup)
+    windows = rng.choice([(None,), (None,), (8,), (None, 8)]) if setup.policy in PAGED else (None,)
+    return replace(setup, kv_windows=windows, num_blocks=setup.num_blocks * len(windows))
+
+
+def able(
+    make: Callable[[random.Random, EngineSetup], EngineSetup], policy: str, rng: random.Random
+) -> Deployment:
+    """As crowded, with one ability."""
+    workload, (setup,), keywords = crowded(policy, rng)
+    return workload, [make(rng, released(rng, setup))], keywords
+
+
+def optioned(policy: str, rng: random.Random) -> Deployment:
+    """As crowded, with the rules of any release, options, KV windows, and timeouts or prefill and decode apart."""
+    workload, (setup,), keywords = crowded(policy, rng)
+    setup = add_abilities(rng, released(rng, setup))
     options = {name: rng.choice(values) for name, values in OPTIONS.get(policy, {}).items()}
     setup = replace(setup, policy_options=setup.policy_options | options)
     if "adapters" in setup.policy_options:
@@ -139,6 +153,7 @@ def optioned(policy: str, rng: random.Random) -> Deployment:
     alone = setup.kv_contiguous_tokens is None and setup.data_parallel_size == 1
     if policy in PAGED and alone and rng.random() < 0.3:
         return workload, *split_prefill_and_decode(rng, setup, keywords)
+    workload, (setup,) = add_images(rng, workload, [setup])
     add_surroundings(rng, setup, keywords)
     return workload, [setup], keywords | {"keep_work": True}
 
@@ -220,6 +235,7 @@ KINDS: dict[str, Callable[[str, random.Random], Deployment]] = {
     "whole prompts": whole_prompts,
     "optioned": optioned,
     "drafting": drafting,
+    **{f"crowded {name}": partial(able, make) for name, make in ABILITIES.items()},
     "quiet": quiet,
     "scaled": scaled,
     "long answers": long_answers,
@@ -245,5 +261,6 @@ RULED: tuple[tuple[str, str, int], ...] = (
     ("whole prompts", "tgi", 935),
     *(("optioned", policy, seed) for policy in POLICIES for seed in range(20)),
     *(("drafting", "vllm-v1-async", seed) for seed in (*range(40), 135, 1873)),
+    *((f"crowded {name}", "vllm-v1", seed) for name in ABILITIES for seed in range(20)),
     *(("scaled", policy, seed) for policy in ("vllm-v1", "vllm-v1-async") for seed in range(6)),
 )

@@ -181,6 +181,15 @@ def model(name: str) -> StepModel:
     return steps(options.pop("model"), options.pop("gpu"), **options)
 
 
+def with_operators(own: StepModel, **operators: Any) -> StepModel:
+    """A copy of a model with other operators."""
+    changed = StepModel.__new__(StepModel)
+    changed.__dict__.update(vars(own))
+    changed._operators = replace(own._operators, **operators)
+    changed._pieces = {}
+    return changed
+
+
 def ranks_of(name: str) -> int:
     return int(SETTINGS[name].get("data_parallel_size", 1))
 
@@ -384,6 +393,7 @@ EXTREME = (
     decode_shape(1 << 23, 8),  # rows beyond the tables
     decode_shape(1, 1 << 41),  # contexts beyond what C computes
     decode_shape(1, 1 << 41)._replace(draft_tokens=1),
+    decode_shape(1, 17),
     prefill_shape(1, 3 << 20),
     decode_shape(2, 100)._replace(encoder_tokens=5),
     StepShape(),
@@ -393,6 +403,12 @@ EXTREME = (
 def extreme_times() -> dict[str, Any]:
     target, draft = pool("llama-3.1-8b", "h200"), pool("llama-3.2-1b", "h200")
     inner: dict[str, Any] = {"dense": model("dense"), "ranks": model("ranks of experts")}
+    for rate in (1.0, 1e-6):  # bytes/s of the KV cache
+        slow = [
+            replace(one, device=replace(one.device, hbm_bytes_per_s=rate))
+            for one in model("dense")._operators.per_context
+        ]
+        inner[f"{rate:g} bytes/s"] = with_operators(model("dense"), per_context=tuple(slow))
     for kind, own in (("eagle3", None), ("draft-model", draft)):
         inner[kind] = DraftedSteps(Speculation(target, find_speculator(kind), draft=own), 2)
     rows = AffineStepTimes(0.01, 4e6)  # beyond 64 bits with 2 rows
@@ -474,12 +490,9 @@ def test_a_subclass_is_asked() -> None:
 
 
 def test_an_operator_without_a_form_leaves_its_model_asked() -> None:
-    own = StepModel.__new__(StepModel)
-    own.__dict__.update(vars(model("dense")))
-    operators = own._operators
-    strange = replace(operators.per_context[0], work=lambda shape: (1e12, 1e9, 1.0 + shape[7], 0.0))
-    own._operators = replace(operators, per_context=(strange, *operators.per_context[1:]))
-    own._pieces = {}
+    first, *others = model("dense")._operators.per_context
+    strange = replace(first, work=lambda shape: (1e12, 1e9, 1.0 + shape[7], 0.0))
+    own = with_operators(model("dense"), per_context=(strange, *others))
     assert own.step_data() is None
     data = compiled(own)
     assert data.kind == enums.STEPS_ASKED
@@ -576,14 +589,11 @@ class Strange(Traffic):
 
 def strange_model() -> StepModel:
     """A model whose seconds by rows are asked for."""
-    own = StepModel.__new__(StepModel)
-    own.__dict__.update(vars(model("experts")))
-    operators = own._operators
-    traffic = [one for one in operators.per_token if type(one) is Traffic]
-    strange = Strange(**{name: getattr(traffic[0], name) for name in Traffic.__dataclass_fields__})
-    own._operators = replace(operators, per_token=(*operators.per_token, strange))
+    operators = model("experts")._operators.per_token
+    traffic = next(one for one in operators if type(one) is Traffic)
+    strange = Strange(**{name: getattr(traffic, name) for name in Traffic.__dataclass_fields__})
+    own = with_operators(model("experts"), per_token=(*operators, strange))
     own.row_seconds = make_seconds(own._operators.per_token)
-    own._pieces = {}
     return own
 
 
