@@ -103,6 +103,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {  # values besides those of `a
     "sglang": {
         "asynchronous": (True, False),
         "recv_interval": (1, 4),
+        "conservativeness": (0.1, 1.0, 8.0),
         "ignore_eos": (False, True),
         "max_prefill_tokens": (100, 16384),
     },

@@ -239,7 +239,7 @@ static void check_instant(fleet *f, i64 at_ps)
 /* Requests may come with KV that another engine computed. */
 static int loads_kv(const engine *e)
 {
-    return e->num_pools == 1 && !e->setup.contiguous_blocks && e->policy->ops->add_loaded && e->pools[0]->ops->load;
+    return e->num_pools == 1 && e->policy->ops->add_loaded && e->pools[0]->ops->load;
 }
 
 /* Return the engine with this number, or NULL. */
@@ -255,7 +255,7 @@ i64 fleet_add(fleet *f, const core_engine *setup, i64 now_ps)
     check_instant(f, now_ps);
     i64 number = f->engines.count;
     engine *e = engine_new(f, setup, number, now_ps);
-    if (setup->role != ROLE_BOTH && (!loads_kv(e) || !e->pools[0]->ops->hold_computed))
+    if (setup->role != ROLE_BOTH && !loads_kv(e))
         fail(&f->memory, BAD_INPUT, "an engine of this kind does not support disaggregation");
     PUSH(&f->memory, &f->engines, e);
     PUSH(&f->memory, &f->heap, number);

@@ -248,6 +248,7 @@ def test_arrivals_out_of_order_or_of_no_request_are_refused(
     ("call", "arguments"),
     [
         ("fleet_feed", (0, 6, None, 1)),
+        ("fleet_feed", (0, 1, None, None)),
         ("fleet_cancel", (0, -1, 0)),
         ("fleet_cancel", (0, 5, 0)),
         ("fleet_cancel", (3, 0, 0)),
