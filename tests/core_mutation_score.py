@@ -1,8 +1,8 @@
 """Mutation score of the compiled engines: the share of generated mutants that differ from the Python engines.
 
 `python -m tests.core_mutation_score --mutants 300 --seed 0` changes one operator, number or statement of the C sources
-at a time, compiles it, and runs the schedules and deployments of `core_mutant` on it, and then `TESTS`. Mutants that
-do not compile, or whose object is the same as before, are not counted.
+at a time, compiles it, and runs the schedules and deployments of `core_mutant` on it, and then the source's `TESTS`.
+Mutants that do not compile, or whose object is the same as before, are not counted.
 """
 
 from __future__ import annotations
@@ -32,10 +32,15 @@ from kinds_of_deployments import KINDS, MADE, deployment_of
 from capacity.simulator.core import build, fleet, library
 
 FOLDER = Path(__file__).parent / "simulator" / "core"
-TESTS = [
-    f"{FOLDER}/test_{name}.py"
-    for name in ("step_data", "gaps", "work", "pools", "refusals", "offload", "equal")
-]
+POOLS = ("pools", "gaps", "work")
+TESTS = {  # of `FOLDER`, by the sources that they run without an engine or with wrong arguments; the others have none
+    **dict.fromkeys(("step_times.c", "norms.c"), ("step_data",)),
+    **dict.fromkeys(("memory.c", "runs.c", "run_pool.c", "block_pool.c", "contiguous_pool.c"), POOLS),
+    **dict.fromkeys(("offload.c", "tiers.c"), ("offload",)),
+    "fleet.c": ("refusals", "equal"),
+    "gaps.c": ("gaps",),
+    "work.c": ("work",),
+}
 TESTS_S = 300
 
 SWAPPED = {
@@ -91,8 +96,10 @@ def is_counted(mutation: CoreMutation, folder: Path) -> bool:
     return made.read_bytes() != compiled_sources()[mutation.file].read_bytes()
 
 
-def fails(core: Path, file: str = "") -> bool:
-    """Return whether one of `TESTS` fails with this library, whose mutated source of `file` is beside it."""
+def fails(core: Path, file: str) -> bool:
+    """Return whether a test of this source fails with this library; the mutated source, if any, is beside it."""
+    if file not in TESTS:
+        return False
     child = multiprocessing.get_context("fork").Process(target=_run_tests, args=(core, file))
     child.start()
     child.join(TESTS_S)
@@ -105,7 +112,10 @@ def _run_tests(core: Path, file: str) -> None:
     compile_library = build.compile_library
 
     def compile_mutated(sources: list[Path], *rest: Any) -> None:  # tests that compile a part of the core
-        compile_library([core.with_suffix(".c") if path.name == file else path for path in sources], *rest)
+        mutated = core.with_suffix(".c")
+        compile_library(
+            [mutated if path.name == file and mutated.exists() else path for path in sources], *rest
+        )
 
     build.compile_library = compile_mutated
     mutant = ctypes.CDLL(str(core))
@@ -125,7 +135,7 @@ def _run_tests(core: Path, file: str) -> None:
                 "no:cacheprovider",
                 "-o",
                 "addopts=--import-mode=importlib",
-                *TESTS,
+                *(f"{FOLDER}/test_{name}.py" for name in TESTS[file]),
             ]
         )
     )
@@ -145,7 +155,9 @@ def main() -> None:
     made |= {name: make() for name, make in MADE.items()}
     scratch = Path(tempfile.mkdtemp())
     mutants = CoreMutants(Path(tempfile.mkdtemp()), range(asked.deployments), made)
-    if fails(mutants.library(None)):
+    if mutants.shown_by(None) or any(
+        fails(mutants.library(None), file) for file in {tests: file for file, tests in TESTS.items()}.values()
+    ):
         sys.exit("the tests fail without a mutation: mend them first")
     tried, survivors = Counter[str](), Counter[str]()
     for number, each in enumerate(generate(random.Random(asked.seed))):

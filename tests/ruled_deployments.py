@@ -262,6 +262,6 @@ RULED: tuple[tuple[str, str, int], ...] = (
     ("whole prompts", "tgi", 935),
     *(("optioned", policy, seed) for policy in POLICIES for seed in range(20)),
     *(("drafting", "vllm-v1-async", seed) for seed in (*range(40), 135, 1873)),
-    *((f"crowded {name}", "vllm-v1", seed) for name in ABILITIES for seed in range(20)),
+    *((f"crowded {name}", "vllm-v1", seed) for name in ABILITIES for seed in range(24)),
     *(("scaled", policy, seed) for policy in ("vllm-v1", "vllm-v1-async") for seed in range(6)),
 )
