@@ -159,6 +159,25 @@ def optioned(policy: str, rng: random.Random) -> Deployment:
     return workload, [setup], keywords | {"keep_work": True}
 
 
+def restricted(
+    make: Callable[[str, random.Random], Deployment], policy: str, rng: random.Random
+) -> Deployment:
+    """The same with whole prompts or prefills that wait, and a window of the step times."""
+    workload, setups, keywords = make(policy, rng)
+    limits = replace(setups[0].limits, prefill_schedule_interval=rng.choice([1, 3]))
+    if rng.random() < 0.5:
+        limits = replace(limits, enable_chunked_prefill=False, max_num_batched_tokens=96)
+    window = rng.choice([None, 6])
+    return workload, [replace(setup, limits=limits, window_tokens=window) for setup in setups], keywords
+
+
+def pictured(policy: str, rng: random.Random) -> Deployment:
+    """As crowded, with images and audio, which a request that is sent back or given up still holds."""
+    workload, setups, keywords = rng.choice([crowded, starved])(policy, rng)
+    workload, setups = add_images(rng, replace(workload, content=None), setups)
+    return workload, setups, keywords | {"timeout_s": rng.choice([None, 0.2])}
+
+
 def drafting(policy: str, rng: random.Random) -> Deployment:
     """As crowded, with drafts; those who draft are stored as sums until blocks or the budget run out."""
     workload, (setup,), keywords = rng.choice([crowded, starved])(policy, rng)
@@ -235,6 +254,9 @@ KINDS: dict[str, Callable[[str, random.Random], Deployment]] = {
     "starved": starved,
     "whole prompts": whole_prompts,
     "optioned": optioned,
+    "restricted": partial(restricted, optioned),
+    "restricted offload": partial(restricted, partial(able, ABILITIES["offload"])),
+    "pictured": pictured,
     "drafting": drafting,
     **{f"crowded {name}": partial(able, make) for name, make in ABILITIES.items()},
     "quiet": quiet,
@@ -261,6 +283,9 @@ RULED: tuple[tuple[str, str, int], ...] = (
     ("whole prompts", "tgi", 0),
     ("whole prompts", "tgi", 935),
     *(("optioned", policy, seed) for policy in POLICIES for seed in range(20)),
+    *(("restricted", policy, seed) for policy in POLICIES for seed in range(12)),
+    *(("restricted offload", "vllm-v1", seed) for seed in range(24)),
+    *(("pictured", policy, seed) for policy in ("vllm-v1", "vllm-v1-async") for seed in range(24)),
     *(("drafting", "vllm-v1-async", seed) for seed in (*range(40), 135, 1873)),
     *((f"crowded {name}", "vllm-v1", seed) for name in ABILITIES for seed in range(24)),
     *(("scaled", policy, seed) for policy in ("vllm-v1", "vllm-v1-async") for seed in range(6)),

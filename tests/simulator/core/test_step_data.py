@@ -402,7 +402,9 @@ EXTREME = (
     decode_shape(1, 1 << 41)._replace(draft_tokens=1),
     decode_shape(1, 17),
     prefill_shape(1, 3 << 20),
+    decode_shape(1 << 39, 1)._replace(draft_tokens=1 << 39),  # drafts beyond them
     decode_shape(2, 100)._replace(encoder_tokens=5),
+    decode_shape(2, 100)._replace(audio_tokens=5),
     StepShape(),
 )
 
@@ -420,6 +422,7 @@ def extreme_times() -> dict[str, Any]:
         inner[kind] = DraftedSteps(Speculation(target, find_speculator(kind), draft=own), 2)
     rows = AffineStepTimes(0.01, 4e6)  # beyond 64 bits with 2 rows
     inner["rows"] = SlowestRank(rows)
+    inner["no base"] = SlowestRank(AffineStepTimes(0.0, 0.0, per_context_token_s=4e6))
     found = inner | {
         "affine rows": rows,
         "contexts": AffineStepTimes(0.01, 0.0, per_context_token_s=4e6),
