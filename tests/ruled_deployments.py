@@ -159,6 +159,13 @@ def optioned(policy: str, rng: random.Random) -> Deployment:
     return workload, [setup], keywords | {"keep_work": True}
 
 
+def split_offload(policy: str, rng: random.Random) -> Deployment:
+    """Prefill here and decode there, each with chunks below the GPU."""
+    workload, (setup,), keywords = able(ABILITIES["offload"], policy, rng)
+    setups, keywords = split_prefill_and_decode(rng, setup, keywords)
+    return workload, [replace(one, policy_options=setup.policy_options) for one in setups], keywords
+
+
 def restricted(
     make: Callable[[str, random.Random], Deployment], policy: str, rng: random.Random
 ) -> Deployment:
