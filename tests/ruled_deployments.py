@@ -185,6 +185,12 @@ def pictured(policy: str, rng: random.Random) -> Deployment:
     return workload, setups, keywords | {"timeout_s": rng.choice([None, 0.2])}
 
 
+def late(policy: str, rng: random.Random) -> Deployment:
+    """As crowded, with steps of days: simulated time ends before the last of them."""
+    workload, (setup,), keywords = crowded(policy, rng)
+    return workload, [replace(setup, step_times=AffineStepTimes(rng.choice([2e5, 7e5]), 0.0))], keywords
+
+
 def drafting(policy: str, rng: random.Random) -> Deployment:
     """As crowded, with drafts; those who draft are stored as sums until blocks or the budget run out."""
     workload, (setup,), keywords = rng.choice([crowded, starved])(policy, rng)
@@ -265,6 +271,7 @@ KINDS: dict[str, Callable[[str, random.Random], Deployment]] = {
     "restricted offload": partial(restricted, partial(able, ABILITIES["offload"])),
     "split offload": split_offload,
     "pictured": pictured,
+    "late": late,
     "drafting": drafting,
     **{f"crowded {name}": partial(able, make) for name, make in ABILITIES.items()},
     "quiet": quiet,
@@ -290,6 +297,8 @@ RULED: tuple[tuple[str, str, int], ...] = (
     ("starved", "vllm-v1", 17),
     ("whole prompts", "tgi", 0),
     ("whole prompts", "tgi", 935),
+    *(("late", policy, 0) for policy in POLICIES),
+    *(("starved", policy, seed) for policy in PAGED for seed in range(12)),
     *(("optioned", policy, seed) for policy in POLICIES for seed in range(20)),
     *(("restricted", policy, seed) for policy in POLICIES for seed in range(12)),
     *((kind, "vllm-v1", seed) for kind in ("restricted offload", "split offload") for seed in range(24)),
