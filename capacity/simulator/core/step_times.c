@@ -610,7 +610,7 @@ static i64 model_step_ps(step_times *t, const shape *s)
 static i64 model_joint_ps(step_times *t, const shape *shapes, i64 count)
 {
     i64 ps;
-    int plain = count > 0 && (count == t->source.ranks || !t->source.has_shared);
+    int plain = count == t->source.ranks || !t->source.has_shared;
     for (i64 i = 0; i < count; i++) plain = plain && in_reason(&shapes[i]);
     if (plain) {
         double found_ps = joint_seconds(t, &t->quick, shapes, count) * PS_PER_S;

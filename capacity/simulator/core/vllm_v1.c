@@ -200,7 +200,7 @@ static sequence *victim_of(vllm_v1 *v)
 /* One token of a generating request: its earlier fields are not needed. */
 static inline int commits_at_once(const sequence *r, i64 tokens)
 {
-    return tokens == 1 && r->computed >= r->prompt_tokens && !r->drafts && r->scheduled && r->preempted == MISSING;
+    return tokens == 1 && r->computed >= r->prompt_tokens && !r->drafts;
 }
 
 /* The part of `v1_commit` for such a row, done when it is decided. */
