@@ -169,13 +169,17 @@ def split_offload(policy: str, rng: random.Random) -> Deployment:
 def restricted(
     make: Callable[[str, random.Random], Deployment], policy: str, rng: random.Random
 ) -> Deployment:
-    """The same with whole prompts or prefills that wait, and a window of the step times."""
+    """The same with whole prompts or prefills that wait, a window of the step times, and now and then many blocks."""
     workload, setups, keywords = make(policy, rng)
     limits = replace(setups[0].limits, prefill_schedule_interval=rng.choice([1, 3]))
     if rng.random() < 0.5:
         limits = replace(limits, enable_chunked_prefill=False, max_num_batched_tokens=96)
-    window = rng.choice([None, 6])
-    return workload, [replace(setup, limits=limits, window_tokens=window) for setup in setups], keywords
+    window, room = rng.choice([None, 6]), rng.choice([1, 1, 4])
+    setups = [
+        replace(setup, limits=limits, window_tokens=window, num_blocks=setup.num_blocks * room)
+        for setup in setups
+    ]
+    return workload, setups, keywords
 
 
 def pictured(policy: str, rng: random.Random) -> Deployment:
@@ -301,7 +305,7 @@ RULED: tuple[tuple[str, str, int], ...] = (
     *(("late", policy, 0) for policy in POLICIES),
     *(("starved", policy, seed) for policy in PAGED for seed in range(12)),
     *(("optioned", policy, seed) for policy in POLICIES for seed in range(20)),
-    *(("restricted", policy, seed) for policy in POLICIES for seed in range(12)),
+    *(("restricted", policy, seed) for policy in POLICIES for seed in range(24)),
     *((kind, "vllm-v1", seed) for kind in ("restricted offload", "split offload") for seed in range(24)),
     *(("pictured", policy, seed) for policy in ("vllm-v1", "vllm-v1-async") for seed in range(24)),
     *(("drafting", "vllm-v1-async", seed) for seed in (*range(40), 135, 688, 1873)),
