@@ -123,6 +123,8 @@ def add_images(
         return 0.01 + tokens + (shape.encoder_pairs + 2 * shape.audio_pairs) * 1e-7
 
     changed = {"step_times": FunctionStepTimes(step_s), "limits": replace(limits, max_encoder_tokens=space)}
+    if "audio" not in kinds:
+        del columns["audio_tokens"]
     return (
         replace(workload, **{name: np.array(values) for name, values in columns.items()}),
         [replace(setup, **changed) for setup in setups],

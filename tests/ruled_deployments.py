@@ -302,6 +302,7 @@ RULED: tuple[tuple[str, str, int], ...] = (
     ("whole prompts", "tgi", 0),
     ("whole prompts", "tgi", 935),
     ("optioned", "tgi", 797),
+    ("optioned", "vllm-v1", 57),
     *(("late", policy, 0) for policy in POLICIES),
     *(("starved", policy, seed) for policy in PAGED for seed in range(12)),
     *(("optioned", policy, seed) for policy in POLICIES for seed in range(20)),

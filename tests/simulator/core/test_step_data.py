@@ -71,6 +71,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
         }
         for sharpness in (0.2, 40.0)
     },
+    "host with eager, a graph for each size": {
+        "model": "qwen3-8b",
+        "host": HostTime(eager_s=2e-3, step_s=1e-3),
+    },
     "launches that wait": {"model": "qwen3-30b-a3b", "engine": "sglang", "tp": 2},
     "fp8": {"model": "llama-3.1-8b", "gpu": "h200", "quantization": "fp8", "kv": "fp8", "engine": "vllm"},
     "awq": {"model": "llama-3.1-70b", "gpu": "l40s", "tp": 4, "quantization": "awq", "engine": "vllm"},
