@@ -179,6 +179,8 @@ def restricted(
         replace(setup, limits=limits, window_tokens=window, num_blocks=setup.num_blocks * room)
         for setup in setups
     ]
+    if policy in PAGED and rng.random() < 0.5:
+        keywords["timeout_s"] = rng.choice([0.05, 0.15])
     return workload, setups, keywords
 
 
@@ -303,6 +305,7 @@ RULED: tuple[tuple[str, str, int], ...] = (
     ("whole prompts", "tgi", 935),
     ("optioned", "tgi", 797),
     ("optioned", "vllm-v1", 57),
+    ("restricted", "tgi", 61),
     *(("late", policy, 0) for policy in POLICIES),
     *(("starved", policy, seed) for policy in PAGED for seed in range(12)),
     *(("optioned", policy, seed) for policy in POLICIES for seed in range(20)),
