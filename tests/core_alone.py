@@ -51,6 +51,13 @@ class CoreAlone:
         self._library.alone_free(memory)
         return found
 
+    def exhaust(self, *, larger: bool) -> int:
+        """Take more memory than there is, or enlarge some to that; return the error."""
+        memory = ctypes.c_void_p(self._library.alone_new())
+        error = int(self._library.alone_exhaust(memory, ctypes.c_int(larger)))
+        self._library.alone_free(memory)
+        return error
+
     def _fill(self, add: object, memory: ctypes.c_void_p, part: ctypes.c_void_p, entries: np.ndarray) -> None:
         entries = np.ascontiguousarray(entries, dtype=np.int64)
         assert not add(memory, part, ctypes.c_void_p(entries.ctypes.data), ctypes.c_int64(len(entries)))

@@ -25,7 +25,13 @@ from capacity.simulator.core import build, fleet, library
 from capacity.simulator.scenarios import schedule_scenario
 
 SOURCES = Path(build.__file__).parent
-FLAGS = [*build.FLAGS, "-fPIC", "-w", '-DCORE_VERSION="mutant"', f"-I{SOURCES}"]
+FLAGS = [
+    *build.FLAGS,
+    "-fPIC",
+    "-Werror=implicit-function-declaration",
+    '-DCORE_VERSION="mutant"',
+    f"-I{SOURCES}",
+]
 TIMEOUT_S = 60  # a mutant that never ends is shown too
 
 

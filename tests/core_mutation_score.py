@@ -1,8 +1,8 @@
 """Mutation score of the compiled engines: the share of generated mutants that differ from the Python engines.
 
 `python -m tests.core_mutation_score --mutants 300 --seed 0` changes one operator, number or statement of the C sources
-at a time, compiles it, and runs the schedules and deployments of `core_mutant` on it, and then `TESTS`. Mutants that
-do not compile, or whose object is the same as before, are not counted.
+at a time, compiles it, and runs the schedules and deployments of `core_mutant` on it, and then the source's `TESTS`.
+Mutants that do not compile, or whose object is the same as before, are not counted.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -28,13 +29,18 @@ from core_mutant import SOURCES, CoreMutants, compiled, compiled_sources
 from core_mutations import CoreMutation
 from kinds_of_deployments import KINDS, MADE, deployment_of
 
-from capacity.simulator.core import fleet, library
+from capacity.simulator.core import build, fleet, library
 
 FOLDER = Path(__file__).parent / "simulator" / "core"
-TESTS = [
-    f"{FOLDER}/test_{name}.py"
-    for name in ("step_data", "gaps", "work", "pools", "refusals", "offload", "equal")
-]
+POOLS = ("pools", "gaps", "work")
+TESTS = {  # of `FOLDER`, by the sources that they run without an engine or with wrong arguments; the others have none
+    **dict.fromkeys(("step_times.c", "norms.c"), ("step_data",)),
+    **dict.fromkeys(("memory.c", "runs.c", "run_pool.c", "block_pool.c", "contiguous_pool.c"), POOLS),
+    **dict.fromkeys(("offload.c", "tiers.c"), ("offload",)),
+    "fleet.c": ("refusals", "equal"),
+    "gaps.c": ("gaps",),
+    "work.c": ("work",),
+}
 TESTS_S = 300
 
 SWAPPED = {
@@ -52,6 +58,12 @@ SKIPPED = re.compile(
 )  # checks, comments, declarations
 
 
+def changed_number(code: str, match: re.Match[str]) -> str:
+    """Return the number plus 1, but 0 for `return 1`, which would return another true value."""
+    truth = match.group() == "1" and code[: match.start()].endswith("return ")
+    return "0" if truth else str(int(match.group()) + 1)
+
+
 def generate(rng: random.Random) -> Iterator[CoreMutation]:
     """Yield all mutants of all sources, in random order."""
     places = []
@@ -62,7 +74,7 @@ def generate(rng: random.Random) -> Iterator[CoreMutation]:
             if SKIPPED.match(line) or not code or '"' in code:
                 continue
             changes = [(m.start(), m.end(), SWAPPED[m.group()]) for m in OPERATOR.finditer(code)]
-            changes += [(m.start(), m.end(), str(int(m.group()) + 1)) for m in NUMBER.finditer(code)]
+            changes += [(m.start(), m.end(), changed_number(code, m)) for m in NUMBER.finditer(code)]
             if STATEMENT.match(code) and not DECLARED.match(code):
                 changes.append((len(code) - len(code.lstrip()), len(code), ";"))
             places += [(path, lines, at, *change) for change in changes]
@@ -84,9 +96,11 @@ def is_counted(mutation: CoreMutation, folder: Path) -> bool:
     return made.read_bytes() != compiled_sources()[mutation.file].read_bytes()
 
 
-def fails(core: Path) -> bool:
-    """Return whether one of `TESTS` fails with this library."""
-    child = multiprocessing.get_context("fork").Process(target=_run_tests, args=(core,))
+def fails(core: Path, file: str) -> bool:
+    """Return whether a test of this source fails with this library; the mutated source, if any, is beside it."""
+    if file not in TESTS:
+        return False
+    child = multiprocessing.get_context("fork").Process(target=_run_tests, args=(core, file))
     child.start()
     child.join(TESTS_S)
     child.kill()
@@ -94,7 +108,16 @@ def fails(core: Path) -> bool:
     return child.exitcode != 0
 
 
-def _run_tests(core: Path) -> None:
+def _run_tests(core: Path, file: str) -> None:
+    compile_library = build.compile_library
+
+    def compile_mutated(sources: list[Path], *rest: Any) -> None:  # tests that compile a part of the core
+        mutated = core.with_suffix(".c")
+        compile_library(
+            [mutated if path.name == file and mutated.exists() else path for path in sources], *rest
+        )
+
+    build.compile_library = compile_mutated
     mutant = ctypes.CDLL(str(core))
     library.load = functools.cache(lambda: mutant)
     fleet._load_core.cache_clear()
@@ -112,7 +135,7 @@ def _run_tests(core: Path) -> None:
                 "no:cacheprovider",
                 "-o",
                 "addopts=--import-mode=importlib",
-                *TESTS,
+                *(f"{FOLDER}/test_{name}.py" for name in TESTS[file]),
             ]
         )
     )
@@ -132,7 +155,9 @@ def main() -> None:
     made |= {name: make() for name, make in MADE.items()}
     scratch = Path(tempfile.mkdtemp())
     mutants = CoreMutants(Path(tempfile.mkdtemp()), range(asked.deployments), made)
-    if fails(mutants.library(None)):
+    if mutants.shown_by(None) or any(
+        fails(mutants.library(None), file) for file in {tests: file for file, tests in TESTS.items()}.values()
+    ):
         sys.exit("the tests fail without a mutation: mend them first")
     tried, survivors = Counter[str](), Counter[str]()
     for number, each in enumerate(generate(random.Random(asked.seed))):
@@ -142,7 +167,7 @@ def main() -> None:
             continue
         tried[each.file] += 1
         mutation = CoreMutation(name=str(number), file=each.file, old=each.old, new=each.new)
-        if mutants.shown_by(mutation) is None and not fails(mutants.library(mutation)):
+        if mutants.shown_by(mutation) is None and not fails(mutants.library(mutation), each.file):
             survivors[each.file] += 1
             print(f"survives: {each.name}", flush=True)
     for file, count in sorted(tried.items()):

@@ -322,8 +322,8 @@ CORE_MUTATIONS = (
     wrong(
         "a group takes blocks that are not free",
         V1,
-        "if (budget < 0 || new_blocks > p->pool->free_blocks)",
-        "if (budget < 0 || new_blocks > p->pool->free_blocks + 1)",
+        "if (new_blocks > p->pool->free_blocks)",
+        "if (new_blocks > p->pool->free_blocks + 1)",
     ),
     wrong(
         "a group's last step is one later",
@@ -341,8 +341,8 @@ CORE_MUTATIONS = (
     wrong(
         "a group's blocks are taken one step late",
         GROUP,
-        "PUSH(m, &g->places, 0);",
-        "PUSH(m, &g->places, modulo(1, g->block_size));",
+        "add_place(g, 0);",
+        "add_place(g, 1);",
     ),
     wrong(
         "who joins a group is not visited",

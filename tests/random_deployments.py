@@ -59,7 +59,7 @@ def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str,
     """A workload, the engines and the keywords of `simulate`; some stand one after another, as a cascade, and some
     before a router that expects first tokens in time."""
     workload, setups, keywords = _random_deployment(seed)
-    workload, setups = _pictured(random.Random(f"images {seed}"), workload, setups)
+    workload, setups = add_images(random.Random(f"images {seed}"), workload, setups)
     rng = random.Random(f"cascade {seed}")
     chance = rng.random()
     if chance > 0.6 or len(setups) < 2 or setups[0].role != "both":
@@ -93,7 +93,7 @@ def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str,
     )
 
 
-def _pictured(
+def add_images(
     rng: random.Random, workload: Workload, setups: list[EngineSetup]
 ) -> tuple[Workload, list[EngineSetup]]:
     """Some prompts that share nothing get images, an audio clip or both, before an encoder that has little space."""
@@ -123,6 +123,8 @@ def _pictured(
         return 0.01 + tokens + (shape.encoder_pairs + 2 * shape.audio_pairs) * 1e-7
 
     changed = {"step_times": FunctionStepTimes(step_s), "limits": replace(limits, max_encoder_tokens=space)}
+    if "audio" not in kinds:
+        del columns["audio_tokens"]
     return (
         replace(workload, **{name: np.array(values) for name, values in columns.items()}),
         [replace(setup, **changed) for setup in setups],
@@ -158,23 +160,23 @@ def _random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str
     if rng.random() < 0.3:
         workload = replace(workload, max_tokens=workload.output_tokens + rng.choice([0, 5, 60]))
     if not 0.24 <= kind < 0.32:
-        setup = _with_abilities(rng, setup)
+        setup = add_abilities(rng, setup)
     if 0.32 <= kind < 0.40:  # with drafts it would preempt itself for ever, as a real one
         setup = replace(setup, speculation=None)
     if "adapters" in setup.policy_options:
-        workload = _for_adapters(rng, workload)
+        workload = choose_adapters(rng, workload)
     if on_the_beat:
         setup = replace(setup, noise=None)
     setups = [setup] * rng.choice([1, 1, 1, 2, 3])
     paged = setup.policy in PAGED and setup.kv_contiguous_tokens is None
     if paged and rng.random() < 0.18 and setup.data_parallel_size == 1:
-        setups, keywords = _apart(rng, setup, keywords)
+        setups, keywords = split_prefill_and_decode(rng, setup, keywords)
         return workload, setups, _that_ends(kind, keywords)
     if len(setups) > 1 or rng.random() < 0.3:
         keywords["router"] = rng.choice(ROUTERS)
         if workload.session is not None and rng.random() < 0.4:
             keywords["router"] = "session-sticky"
-    _surroundings(rng, setup, keywords)
+    add_surroundings(rng, setup, keywords)
     keywords["keep_work"] = True
     return workload, setups, _that_ends(kind, keywords)
 
@@ -356,7 +358,7 @@ def _too_large(rng: random.Random, workload: Workload, setup: EngineSetup) -> tu
     )
 
 
-def _with_abilities(rng: random.Random, setup: EngineSetup) -> EngineSetup:
+def add_abilities(rng: random.Random, setup: EngineSetup) -> EngineSetup:
     options: dict[str, Any] = {}
     match setup.policy:
         case "vllm-v1" | "vllm-v1-async":
@@ -421,7 +423,7 @@ def random_drafts(rng: random.Random) -> Speculation:
     k = rng.randint(1, 4)
     if rng.random() < 0.4:
         return Speculation(k, tuple(rng.randint(0, k) for _ in range(3)), lookahead_slots=rng.choice([0, k]))
-    rates = tuple(sorted((rng.random() for _ in range(k)), reverse=True))
+    rates = tuple(sorted((min(max(1.2 * rng.random() - 0.1, 0.0), 1.0) for _ in range(k)), reverse=True))
     return DrawnSpeculation(
         rates,
         lookahead_slots=k,
@@ -441,7 +443,7 @@ def _adapters(rng: random.Random) -> AdapterSlots:
     )
 
 
-def _for_adapters(rng: random.Random, workload: Workload) -> Workload:
+def choose_adapters(rng: random.Random, workload: Workload) -> Workload:
     """Each request for one of a few, or for the base model."""
     most = rng.choice([1, 2, 6])
     return replace(workload, adapter=np.array([rng.randint(0, most) for _ in range(len(workload))]))
@@ -462,7 +464,7 @@ def random_offload(rng: random.Random) -> Offload:
     )
 
 
-def _surroundings(rng: random.Random, setup: EngineSetup, keywords: dict[str, Any]) -> None:
+def add_surroundings(rng: random.Random, setup: EngineSetup, keywords: dict[str, Any]) -> None:
     """What stands before the engines, now and then."""
     aborts = setup.policy not in ("static", "slots", "vllm-v0")
     if rng.random() < 0.15:
@@ -495,7 +497,7 @@ def _surroundings(rng: random.Random, setup: EngineSetup, keywords: dict[str, An
         )
 
 
-def _apart(
+def split_prefill_and_decode(
     rng: random.Random, setup: EngineSetup, keywords: dict[str, Any]
 ) -> tuple[list[EngineSetup], dict[str, Any]]:
     """Prefill here, decode there."""

@@ -1,24 +1,43 @@
 """Small deployments in which single rules decide: those that random ones hardly ever touch, found by searching.
 
-Each is a kind and a seed. Those of `RULED` are the first of their kind that show a wrong rule: core_mutations.py.
+Each is a kind and a seed. Those of `RULED` show a wrong rule: the first of their kind, and the first optioned ones of
+each policy.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
-from engine_runs import random_content
-from random_deployments import Deployment, real_setup
+from capacity_validate.replaying import _WithOverhead
+from engine_runs import KneedStepTimes, random_content
+from kinds_of_deployments import KINDS as ABILITIES
+from random_deployments import (
+    PAGED,
+    POLICIES,
+    Deployment,
+    add_abilities,
+    add_images,
+    add_surroundings,
+    choose_adapters,
+    random_drafts,
+    real_setup,
+    split_prefill_and_decode,
+)
 
+from capacity.planning.evaluation.step_error import Factors, ScaledSteps
 from capacity.simulator import EngineSetup
 from capacity.simulator.schedulers import SchedulerLimits
-from capacity.step import AffineStepTimes
+from capacity.simulator.schedulers.rules import SchedulingRules, rules_without
+from capacity.step import AffineStepTimes, SlowestRank
 from capacity.workload import Workload
 
 AFFINE = AffineStepTimes(0.01, 1e-4, per_context_token_s=1e-6)
+RULES = [field.name for field in fields(SchedulingRules)]
 
 
 def crowded(policy: str, rng: random.Random) -> Deployment:
@@ -80,6 +99,121 @@ def whole_prompts(policy: str, rng: random.Random) -> Deployment:
     return workload, [replace(setup, limits=limits, policy_options=options, num_blocks=blocks)], keywords
 
 
+OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {  # values besides those of `add_abilities`
+    "sglang": {
+        "asynchronous": (True, False),
+        "recv_interval": (1, 4),
+        "conservativeness": (0.1, 1.0, 8.0),
+        "ignore_eos": (False, True),
+        "max_prefill_tokens": (64, 16384),
+    },
+    "tensorrt-llm": {
+        "asynchronous": (True, False),
+        "prompts_per_step": (None, 1, 2),
+        "batch_wait_tokens_fraction": (0.0, 0.5),
+    },
+    "tgi": {
+        "asynchronous": (False, True),
+        "waiting_served_ratio": (0.0, 0.3, 1.2),
+        "max_waiting_steps": (0, 2, 20),
+    },
+}
+
+
+def released(rng: random.Random, setup: EngineSetup) -> EngineSetup:
+    """With the rules of any release, limits that it may lack, and KV windows."""
+    limits = replace(
+        setup.limits,
+        rules=rules_without(rng.sample(RULES, rng.choice([0, 0, 3, 12]))),
+        watermark=rng.choice([0.0, 0.1]),
+        reserve_full_isl=rng.random() < 0.5,
+        max_num_active_seqs=rng.choice([None, None, 3]),
+        long_prefill_token_threshold=rng.choice([0, 0, 5]),
+    )
+    setup = replace(setup, limits=limits, step_times=rng.choice([AFFINE, KneedStepTimes(30)]))
+    windows = rng.choice([(None,), (None,), (8,), (None, 8)]) if setup.policy in PAGED else (None,)
+    return replace(setup, kv_windows=windows, num_blocks=setup.num_blocks * len(windows))
+
+
+def able(
+    make: Callable[[random.Random, EngineSetup], EngineSetup], policy: str, rng: random.Random
+) -> Deployment:
+    """As crowded, with one ability."""
+    workload, (setup,), keywords = crowded(policy, rng)
+    return workload, [make(rng, released(rng, setup))], keywords
+
+
+def optioned(policy: str, rng: random.Random) -> Deployment:
+    """As crowded, with the rules of any release, options, KV windows, and timeouts or prefill and decode apart."""
+    workload, (setup,), keywords = crowded(policy, rng)
+    setup = add_abilities(rng, released(rng, setup))
+    options = {name: rng.choice(values) for name, values in OPTIONS.get(policy, {}).items()}
+    setup = replace(setup, policy_options=setup.policy_options | options)
+    if "adapters" in setup.policy_options:
+        workload = choose_adapters(rng, workload)
+    alone = setup.kv_contiguous_tokens is None and setup.data_parallel_size == 1
+    if policy in PAGED and alone and rng.random() < 0.3:
+        return workload, *split_prefill_and_decode(rng, setup, keywords)
+    workload, (setup,) = add_images(rng, workload, [setup])
+    add_surroundings(rng, setup, keywords)
+    return workload, [setup], keywords | {"keep_work": True}
+
+
+def split_offload(policy: str, rng: random.Random) -> Deployment:
+    """Prefill here and decode there, each with chunks below the GPU."""
+    workload, (setup,), keywords = able(ABILITIES["offload"], policy, rng)
+    setups, keywords = split_prefill_and_decode(rng, setup, keywords)
+    return workload, [replace(one, policy_options=setup.policy_options) for one in setups], keywords
+
+
+def restricted(
+    make: Callable[[str, random.Random], Deployment], policy: str, rng: random.Random
+) -> Deployment:
+    """The same with whole prompts or prefills that wait, a window of the step times, and now and then many blocks."""
+    workload, setups, keywords = make(policy, rng)
+    limits = replace(setups[0].limits, prefill_schedule_interval=rng.choice([1, 3]))
+    if rng.random() < 0.5:
+        limits = replace(limits, enable_chunked_prefill=False, max_num_batched_tokens=96)
+    window, room = rng.choice([None, 6]), rng.choice([1, 1, 4])
+    setups = [
+        replace(setup, limits=limits, window_tokens=window, num_blocks=setup.num_blocks * room)
+        for setup in setups
+    ]
+    if policy in PAGED and rng.random() < 0.5:
+        keywords["timeout_s"] = rng.choice([0.05, 0.15])
+    return workload, setups, keywords
+
+
+def pictured(policy: str, rng: random.Random) -> Deployment:
+    """As crowded, with images and audio, which a request that is sent back or given up still holds."""
+    workload, setups, keywords = rng.choice([crowded, starved])(policy, rng)
+    workload, setups = add_images(rng, replace(workload, content=None), setups)
+    return workload, setups, keywords | {"timeout_s": rng.choice([None, 0.2])}
+
+
+def late(policy: str, rng: random.Random) -> Deployment:
+    """As crowded, with steps of days: simulated time ends before the last of them."""
+    workload, (setup,), keywords = crowded(policy, rng)
+    return workload, [replace(setup, step_times=AffineStepTimes(rng.choice([2e5, 7e5]), 0.0))], keywords
+
+
+def drafting(policy: str, rng: random.Random) -> Deployment:
+    """As crowded, with drafts; those who draft are stored as sums until blocks or the budget run out."""
+    workload, (setup,), keywords = rng.choice([crowded, starved])(policy, rng)
+    limits = replace(
+        setup.limits,
+        max_model_len=rng.choice([setup.limits.max_model_len, int(workload.prompt_tokens.max()) + 12]),
+        max_num_batched_tokens=rng.choice([8, 24, 64]),
+        max_num_seqs=rng.choice([2, 4, 8]),
+    )
+    blocks = setup.num_blocks * rng.choice([1, 1, 2])
+    return (
+        workload,
+        [replace(setup, limits=limits, speculation=random_drafts(rng), num_blocks=blocks)],
+        keywords | {"timeout_s": rng.choice([None, None, 0.3])},
+    )
+
+
 def quiet(policy: str, rng: random.Random) -> Deployment:
     """Some that generate for long, while samples are taken: steps on a line, one after the other."""
     count, block_size = rng.randint(2, 6), rng.choice([1, 4])
@@ -99,6 +233,16 @@ def quiet(policy: str, rng: random.Random) -> Deployment:
         num_blocks=longest + rng.choice([0, 1, 2, longest // 2, 1000]),
     )
     return workload, [setup], {"sample_interval_s": rng.choice([None, 0.0371])}
+
+
+def scaled(policy: str, rng: random.Random) -> Deployment:
+    """As quiet, with step times that another object changes."""
+    workload, (setup,), keywords = quiet(policy, rng)
+    inner = rng.choice([SlowestRank(AFFINE), SlowestRank(KneedStepTimes(30)), real_setup(0).step_times])
+    changed = rng.choice(
+        [ScaledSteps(inner, Factors(prefill=1.3, decode=1.1)), _WithOverhead(inner, 1e-4), inner]
+    )
+    return workload, [replace(setup, step_times=changed)], keywords
 
 
 def long_answers(policy: str, rng: random.Random) -> Deployment:
@@ -128,7 +272,16 @@ KINDS: dict[str, Callable[[str, random.Random], Deployment]] = {
     "crowded": crowded,
     "starved": starved,
     "whole prompts": whole_prompts,
+    "optioned": optioned,
+    "restricted": partial(restricted, optioned),
+    "restricted offload": partial(restricted, partial(able, ABILITIES["offload"])),
+    "split offload": split_offload,
+    "pictured": pictured,
+    "late": late,
+    "drafting": drafting,
+    **{f"crowded {name}": partial(able, make) for name, make in ABILITIES.items()},
     "quiet": quiet,
+    "scaled": scaled,
     "long answers": long_answers,
     "rented": rented,
 }
@@ -150,4 +303,16 @@ RULED: tuple[tuple[str, str, int], ...] = (
     ("starved", "vllm-v1", 17),
     ("whole prompts", "tgi", 0),
     ("whole prompts", "tgi", 935),
+    ("optioned", "tgi", 797),
+    ("optioned", "vllm-v1", 57),
+    ("restricted", "tgi", 61),
+    *(("late", policy, 0) for policy in POLICIES),
+    *(("starved", policy, seed) for policy in PAGED for seed in range(12)),
+    *(("optioned", policy, seed) for policy in POLICIES for seed in range(20)),
+    *(("restricted", policy, seed) for policy in POLICIES for seed in range(24)),
+    *((kind, "vllm-v1", seed) for kind in ("restricted offload", "split offload") for seed in range(24)),
+    *(("pictured", policy, seed) for policy in ("vllm-v1", "vllm-v1-async") for seed in range(24)),
+    *(("drafting", "vllm-v1-async", seed) for seed in (*range(40), 135, 688, 1873)),
+    *((f"crowded {name}", "vllm-v1", seed) for name in ABILITIES for seed in range(24)),
+    *(("scaled", policy, seed) for policy in ("vllm-v1", "vllm-v1-async") for seed in range(6)),
 )

@@ -104,7 +104,7 @@ void batching_generate(batching *p, step *s, const sequences *rows, i64 count)
         grow_by_one(p, r);
         cache_known(p, r);
         i64 computed = r->computed++;
-        *next++ = (row){.sequence = r, .tokens = 1, .computed = computed, .epoch = r->epoch, .yields = 1};
+        *next++ = (row){.sequence = r, .tokens = 1, .computed = computed, .yields = 1};
         r->in_flight_tokens++;
         r->in_flight_yields++;
         r->rows_in_flight++;
@@ -160,7 +160,7 @@ void batching_prefill(batching *p, step *s, sequence *r, i64 tokens, const hit *
 void batching_context_row(batching *p, step *s, sequence *r, i64 tokens, i64 cached)
 {
     add_row(p->policy.memory, s, (row){
-        .sequence = r, .tokens = tokens, .computed = r->computed, .epoch = r->epoch, .cached = cached,
+        .sequence = r, .tokens = tokens, .computed = r->computed, .cached = cached,
         .yields = r->computed + tokens >= r->known
     });
     const row *w = &s->rows.at[s->rows.count - 1];
@@ -180,7 +180,6 @@ void batching_give_up(batching *p, sequence *r, step *s)
     base->pool->ops->release(base->pool, &r->table);
     r->lost = r->computed;
     r->computed = r->next_leave = r->known_at_row = 0;
-    r->epoch++;
     r->preemptions++;
     r->status = WAITING;
     queue_prepend(base->memory, &base->waiting, r);

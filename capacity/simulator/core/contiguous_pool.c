@@ -51,8 +51,6 @@ static i64 blocks_needed(pool *pool, const table *t, i64 tokens, const hit *h, i
     if (t->held && ceil_div(tokens, pool->block_size) <= t->held)
         return 0;
     i64 wanted = wanted_blocks(p, tokens);
-    if (t->held >= wanted)
-        return 0;
     return !t->held && first_fit(p, wanted) >= 0 ? wanted : pool->num_blocks + 1;
 }
 
@@ -115,22 +113,8 @@ static i64 held_blocks(const pool *p, const table *t)
     return t->held;
 }
 
-static int hold_computed(pool *pool, table *t, i64 tokens, const hit *h)
-{
-    if (blocks_needed(pool, t, tokens, h, 0) > pool->free_blocks)
-        return 0;
-    grow(pool, t, tokens, h);
-    return 1;
-}
-
-static int load(pool *pool, table *t, i64 tokens)
-{
-    (void)t, (void)tokens;
-    fail(pool->memory, BROKEN, "a contiguous pool cannot load KV");
-}
-
 static const pool_ops OPS = {
-    open_table, lookup, blocks_needed, grow, cache, leave_window, release, held_blocks, load, hold_computed,
+    open_table, lookup, blocks_needed, grow, cache, leave_window, release, held_blocks, NULL, NULL, /* KV is not transferred */
 };
 
 pool *contiguous_pool_new(memory *m, const core_engine *setup)

@@ -42,6 +42,15 @@ static timed heap_pop(timed_heap *h)
 
 /* membership */
 
+static void add_place(decode_group *g, i64 place)
+{
+    place = modulo(place, g->block_size);
+    for (i64 i = 0; i < g->places.count; i++)
+        if (g->places.at[i] == place)
+            return;
+    PUSH(g->memory, &g->places, place);
+}
+
 void group_init(decode_group *g, memory *m, const core_engine *setup, pool *p)
 {
     g->memory = m;
@@ -51,22 +60,13 @@ void group_init(decode_group *g, memory *m, const core_engine *setup, pool *p)
     g->asynchronous = setup->asynchronous != 0;
     g->visits = !setup->answers_private;
     g->window_lag = g->asynchronous && setup->rules.window_waits_for_steps;
-    PUSH(m, &g->places, 0);
-    PUSH(m, &g->places, modulo(g->asynchronous ? 0 : -1, g->block_size)); /* a block is full when its last token is known */
+    add_place(g, 0);
+    add_place(g, g->asynchronous ? 0 : -1); /* a block is full when its last token is known */
     for (i64 i = 0; i < setup->num_windows; i++)
         if (setup->windows[i] >= 0) {
             g->visits = 1;
-            PUSH(m, &g->places, modulo(setup->windows[i] - 1 + g->window_lag, g->block_size));
+            add_place(g, setup->windows[i] - 1 + g->window_lag);
         }
-    i64 kept = 0;
-    for (i64 i = 0; i < g->places.count; i++) {
-        int known = 0;
-        for (i64 k = 0; k < kept; k++)
-            known = known || g->places.at[k] == g->places.at[i];
-        if (!known)
-            g->places.at[kept++] = g->places.at[i];
-    }
-    g->places.count = kept;
     g->phases = take_memory(m, (size_t)g->block_size * sizeof *g->phases);
     g->ends = take_memory(m, END_CLOCKS * sizeof *g->ends);
     if (g->visits)

@@ -92,10 +92,11 @@ static int can_join(const vllm_v1 *v, const row *w)
 {
     const sequence *r = w->sequence;
     i64 k = v->drafted->drafts;
-    return w->epoch == r->epoch && r->status == RUNNING && w->yields && w->drafts == k && w->tokens == 1 + k
-           && r->in_flight_yields == 1 && r->in_flight_tokens == 1 + k && r->placeholders == 1 + k && r->drafts == k
-           && r->computed == r->known + k && r->known + 1 < r->max_known && r->known <= most_known(v)
-           && r->scheduled && r->preempted == MISSING && r->last_token != MISSING && r->last_token == v->last_end_ps;
+    if (!(w->epoch == r->epoch && r->status == RUNNING && w->yields && w->drafts == k && r->known + 1 < r->max_known
+          && r->known <= most_known(v) && r->last_token != MISSING && r->last_token == v->last_end_ps))
+        return 0;
+    REQUIRE(v->base.memory, w->tokens == 1 + k && r->placeholders == 1 + k && r->drafts == k && r->computed == r->known + k);
+    return 1;
 }
 
 static void join(vllm_v1 *v, sequence *r)
@@ -149,7 +150,6 @@ static void demote(vllm_v1 *v, i64 place)
     r->drafts = g->drafts;
     r->accepted += g->clock - m.joined;
     r->room = m.room;
-    r->next_full = r->next_leave = 0;
     r->last_token = v->last_end_ps;
     r->rows_in_flight++;
     PUSH(g->memory, &s->rows, ((row){.sequence = r, .tokens = 1 + g->drafts, .computed = r->known - 1,
@@ -314,14 +314,12 @@ int drafts_schedule(vllm_v1 *v, step *s)
 {
     policy *p = &v->base;
     draft_group *g = v->drafted;
-    if (v->num_pending > 1)
-        return 0;
     if (!g->active)
         form(v);
     take_members(v);
     i64 for_members = look_at_due(v), budget = p->limits.max_num_batched_tokens - g->members.count * (1 + g->drafts);
     group_sort(&g->others);
-    i64 for_others = budget < 0 ? -1 : look_at_others(v, &budget);
+    i64 for_others = look_at_others(v, &budget);
     if (for_others < 0 || for_members + for_others > p->pool->free_blocks) {
         drafts_spell_out(v);
         return 0;
@@ -396,7 +394,7 @@ static void end_member(vllm_v1 *v, i64 place, step *s)
     draft_group *g = v->drafted;
     member m = g->members.at[place];
     sequence *r = m.sequence;
-    spell_blocks(v, &m, MIN(m.known - 1, r->max_known));
+    spell_blocks(v, &m, MIN(m.known, r->max_known) - 1);
     r->known = r->max_known;
     PUSH(g->memory, &s->finished, r);
     drop(g, place);
@@ -443,12 +441,10 @@ static int is_quiet(const engine *e, vllm_v1 *v)
 {
     const draft_group *g = v->drafted;
     const step *s = v->pending;
-    if (!g->active || !g->members.count || g->others.count || v1_waiting_count(v) || e->loads.count || !s)
+    if (!g->active || !g->members.count || g->others.count || v1_waiting_count(v) || e->loads.count)
         return 0;
-    if (g->members.count * (1 + g->drafts) > v->base.limits.max_num_batched_tokens || (g->stale && g->some_due))
-        return 0;
-    return e->num_in_flight == 1 && e->in_flight[0] == s && s->grouped && !s->rows.count && !s->gone.count
-           && !s->preempted.count && !s->held_ps;
+    REQUIRE(e->memory, e->num_in_flight == 1 && e->in_flight[0] == s && s->grouped);
+    return !(g->stale && g->some_due) && !s->rows.count && !s->gone.count && !s->preempted.count && !s->held_ps;
 }
 
 /* Allocate blocks for the next step of the members; 0: a member leaves, or too few blocks are free. */
@@ -484,17 +480,17 @@ static int some_end(const draft_group *g)
 /* The same steps as in engine.c (decide, launch, settle), without the impossible cases; see quiet.c. The accepted
  * drafts of the step in flight are drawn when the next one is launched. If that ends a request, the engine handles
  * both steps. */
-int take_quiet_drafts(engine *e)
+void take_quiet_drafts(engine *e)
 {
     vllm_v1 *v = (vllm_v1 *)e->drafted_v1;
     if (!v || !is_quiet(e, v))
-        return 0;
+        return;
     fleet *f = e->fleet;
     draft_group *g = v->drafted;
     step *s = v->pending, *next = engine_new_step(e);
     i64 arrival_ps = MIN(front_end_due_ps(&e->front_end),
                          e->fed_next < e->fed_count ? e->fed_instants[e->fed_next] : NEVER);
-    i64 size = g->members.count, now_ps = e->now_ps, taken = 0;
+    i64 size = g->members.count, now_ps = e->now_ps;
     while (f->steps < f->last_step && s->end < arrival_ps && 4 * s->end + DECIDE < f->bound && take_blocks(v)) {
         next->sums = (shape){0};
         add_members(g, next);
@@ -510,21 +506,16 @@ int take_quiet_drafts(engine *e)
         gaps_add(f->gaps, s->end - v->last_end_ps, size);
         v->last_end_ps = now_ps = s->end;
         f->steps++;
-        taken++;
         step *ended = s;
         s = next;
         next = ended;
     }
     e->now_ps = now_ps;
     e->in_flight[0] = v->pending = s;
-    if (taken)
-        e->in_vain = e->without_rows = 0;
     if (g->ahead) {
         v1_launched(v, next);
         e->in_flight[e->num_in_flight++] = next;
-        e->without_rows = 0;
     } else {
         engine_spare_step(e, next);
     }
-    return 1;
 }

@@ -13,7 +13,7 @@ draft_group *drafts_new(vllm_v1 *v, const core_engine *setup); /* NULL: these dr
 int drafts_schedule(vllm_v1 *v, step *s);                      /* 0: the policy itself has to decide, row by row */
 int drafts_update(vllm_v1 *v, step *s);                        /* 0: the policy itself has to decide */
 void drafts_spell_out(vllm_v1 *v);
-int take_quiet_drafts(engine *e); /* run steps of members only; 1: e->now_ps has changed */
+void take_quiet_drafts(engine *e); /* run steps of members only */
 
 #ifndef _WIN32
 #pragma GCC visibility pop

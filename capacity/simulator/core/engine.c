@@ -105,15 +105,10 @@ static int join(engine *e, i64 request, i64 at_ps)
     return 1;
 }
 
-int engine_tokenizes(const engine *e)
-{
-    return e->front_end.input_token_s > 0.0 || e->front_end.request_ps > 0;
-}
-
 /* Accept a request, through the front end if that tokenizes; 0: it is rejected. */
 int engine_receive(engine *e, i64 request, i64 at_ps)
 {
-    if (!engine_tokenizes(e))
+    if (!e->front_end.tokenizes)
         return join(e, request, at_ps);
     front_end_take_in(&e->front_end, request, e->fleet->requests.prompt_tokens[request], at_ps);
     engine_expect_arrivals(e);
@@ -174,7 +169,7 @@ void engine_wake(engine *e, i64 at_ps)
 /* The instant at which the next request matters: if no step has to end before, or if the front end receives it. */
 void engine_expect_arrivals(engine *e)
 {
-    if (!e->alive || ((e->ending || e->endless) && !engine_tokenizes(e)))
+    if (!e->alive || ((e->ending || e->endless) && !e->front_end.tokenizes))
         return;
     i64 at_ps = front_end_due_ps(&e->front_end);
     if (e->fed_next < e->fed_count)
@@ -567,8 +562,9 @@ static void decide(engine *e)
         e->paused = 1;
         return;
     }
-    if (take_quiet_steps(e) || take_quiet_drafts(e))
-        now_ps = e->now_ps;
+    take_quiet_steps(e);
+    take_quiet_drafts(e);
+    now_ps = e->now_ps;
     fill_slots(e, now_ps);
     if (e->endless && !e->num_in_flight) {
         e->key = NEVER;

@@ -44,6 +44,7 @@ typedef struct {
     i64 *turn_ends_ps, *last_taken_in_ps; /* also by process */
     i64 request_ps, message_ps;
     double input_token_s;
+    int tokenizes; /* requests come through it */
     VEC(tokenized) coming; /* a heap: incoming requests, the next one first */
     i64 taken_in;
 } front_end;
@@ -119,8 +120,7 @@ step *engine_new_step(engine *e); /* an empty one */
 void engine_spare_step(engine *e, step *s);
 void time_step(engine *e, step *s, i64 now_ps); /* compute how long it lasts, and its start and end */
 void engine_check_end(engine *e, const step *s); /* simulated time has an end */
-int take_quiet_steps(engine *e);          /* quiet.c: run quiet steps; 1: e->now_ps has changed */
-int engine_tokenizes(const engine *e); /* whether requests come through its front end */
+void take_quiet_steps(engine *e); /* quiet.c */
 void engine_wake(engine *e, i64 at_ps); /* something arrived: decide, unless a step has to end first */
 i64 engine_kv_used(const engine *e);
 sequence *engine_new_sequence(engine *e, i64 request);

@@ -168,7 +168,6 @@ static void check_setup(fleet *f, const core_engine *c)
     WITHIN(lookahead_slots, 0, 1 << 16);
     WITHIN(num_accept, 0, 1 << 20);
     WITHIN(num_rates, 0, 1 << 16);
-    WITHIN(num_classes, 0, 16);
     WITHIN(data_parallel_size, 1, 1 << 16);
     WITHIN(balance, 0, BALANCE_FEWEST_REQUESTS);
     WITHIN(prompt_wait_steps, 0, most);
@@ -240,7 +239,7 @@ static void check_instant(fleet *f, i64 at_ps)
 /* Requests may come with KV that another engine computed. */
 static int loads_kv(const engine *e)
 {
-    return e->num_pools == 1 && !e->setup.contiguous_blocks && e->policy->ops->add_loaded && e->pools[0]->ops->load;
+    return e->num_pools == 1 && e->policy->ops->add_loaded && e->pools[0]->ops->load;
 }
 
 /* Return the engine with this number, or NULL. */
@@ -256,7 +255,7 @@ i64 fleet_add(fleet *f, const core_engine *setup, i64 now_ps)
     check_instant(f, now_ps);
     i64 number = f->engines.count;
     engine *e = engine_new(f, setup, number, now_ps);
-    if (setup->role != ROLE_BOTH && (!loads_kv(e) || !e->pools[0]->ops->hold_computed))
+    if (setup->role != ROLE_BOTH && !loads_kv(e))
         fail(&f->memory, BAD_INPUT, "an engine of this kind does not support disaggregation");
     PUSH(&f->memory, &f->engines, e);
     PUSH(&f->memory, &f->heap, number);
@@ -458,7 +457,7 @@ i64 fleet_advance(fleet *f, i64 limit_key, i64 stop_at, i64 max_steps)
     if (!(f->kinds_waiting & stop_at))
         for (i64 i = 0; i < f->engines.count; i++) {
             engine *e = f->engines.at[i];
-            if (e->fed_next < e->fed_count && e->key >= limit_key && limit_key < NEVER)
+            if (e->key >= limit_key && limit_key < NEVER)
                 engine_receive_fed(e, (limit_key - ARRIVE - 1) >> 2);
         }
     return OK;

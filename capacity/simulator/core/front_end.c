@@ -14,6 +14,7 @@ void front_end_init(front_end *f, memory *m, const core_engine *setup)
     f->input_token_s = setup->input_token_s;
     f->request_ps = setup->request_ps;
     f->message_ps = setup->message_ps;
+    f->tokenizes = f->input_token_s > 0.0 || f->request_ps > 0;
 }
 
 static i64 serve(front_end *f, i64 request, i64 work_ps, i64 now_ps)

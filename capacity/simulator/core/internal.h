@@ -133,7 +133,7 @@ struct sequence {
     i64 in_flight_tokens, in_flight_yields, placeholders, drafts;
     i64 last_token;     /* instant; or MISSING */
     i64 rows_in_flight; /* rows of unsettled steps, and entries in the lists of requests that those preempted */
-    i64 epoch;
+    i64 epoch;          /* vllm_v1.c: preemptions, by which rows of before are known */
     i64 preempted;      /* instant, until it runs again; or MISSING */
     int status, scheduled; /* scheduled: the first tokens of the request were */
     int mid_prefill;    /* its last row ended before its last known token */

@@ -11,7 +11,7 @@
 /* State that a series of steps changes, and its limits. */
 typedef struct {
     i64 now_ps, last_end_ps; /* instant of the next decision, and end of the last accounted step */
-    i64 end_ps, size;        /* of the step in flight, if the engine is asynchronous */
+    i64 end_ps;              /* of the step in flight, if the engine is asynchronous */
     i64 limit_ps;            /* the engine loop handles steps that end at this instant or later */
     i64 left;                /* steps until the first request or the call ends */
 } quiet;
@@ -22,13 +22,11 @@ static int is_quiet(const engine *e, const vllm_v1 *v)
     const decode_group *g = &v->group;
     if (!g->active || !g->size || g->prefilling.count || v1_waiting_count(v) || e->loads.count)
         return 0;
-    if (g->size > v->base.limits.max_num_batched_tokens || e->num_pools != 1)
-        return 0;
     const step *s = v->pending;
     if (!v->base.asynchronous)
-        return !s && !e->num_in_flight && v->last_end_ps == e->now_ps && !g->visits;
-    return s && e->num_in_flight == 1 && e->in_flight[0] == s && s->grouped && s->group
-           && !s->rows.count && !s->ending.count && !s->preempted.count && !s->held_ps;
+        return !g->visits;
+    REQUIRE(e->memory, e->num_in_flight == 1 && e->in_flight[0] == s && s->grouped);
+    return !s->rows.count && !s->ending.count && !s->preempted.count && !s->held_ps;
 }
 
 /* Allocate the blocks of the group's next step; 0: too few are free. */
@@ -65,10 +63,9 @@ static void launch_group(engine *e, decode_group *g, step *s, i64 now_ps)
 static inline void pass_to(engine *e, quiet *q, i64 size, i64 end_ps)
 {
     ledger_use_kv(e, q->end_ps - q->now_ps);
-    gaps_add(e->fleet->gaps, q->end_ps - q->last_end_ps, q->size);
+    gaps_add(e->fleet->gaps, q->end_ps - q->last_end_ps, size);
     q->last_end_ps = q->now_ps = q->end_ps;
     q->end_ps = end_ps;
-    q->size = size;
     q->left--;
 }
 
@@ -88,7 +85,7 @@ static void follow_line(engine *e, decode_group *g, step *s, quiet *q)
     const i64 limit_ps = q->limit_ps, most = MIN(line.max_context_tokens, line.max_window_context_tokens);
     const i64 slope_ps = line.context_ps + line.window_context_ps;
     i64 contexts = g->contexts, place = g->place, free_blocks = g->pool->free_blocks, duration_ps = 0;
-    i64 now_ps = q->now_ps, last_end_ps = q->last_end_ps, end_ps = q->end_ps, ending = q->size, left = q->left;
+    i64 now_ps = q->now_ps, last_end_ps = q->last_end_ps, end_ps = q->end_ps, left = q->left;
     i64 busy_ps = 0;
     u128 kv_block_ps = 0;
     while (left > 0 && end_ps < limit_ps && contexts <= most && phases[place] <= free_blocks) {
@@ -103,23 +100,20 @@ static void follow_line(engine *e, decode_group *g, step *s, quiet *q)
         place = place + 1 == block_size ? 0 : place + 1;
         contexts += size;
         busy_ps += duration_ps;
-        if (!ahead) {
+        if (!ahead)
             end_ps = now_ps + duration_ps;
-            ending = size;
-        }
         kv_block_ps += (u128)(uint64_t)(e->num_blocks - free_blocks) * (uint64_t)(end_ps - now_ps);
-        gaps_add(gaps, end_ps - last_end_ps, ending);
+        gaps_add(gaps, end_ps - last_end_ps, size);
         last_end_ps = now_ps = end_ps;
         if (ahead)
             end_ps += duration_ps;
-        ending = size;
         left--;
     }
     i64 taken = first - left;
     if (!taken)
         return;
-    *q = (quiet){.now_ps = now_ps, .last_end_ps = last_end_ps, .end_ps = end_ps, .size = size,
-                 .limit_ps = limit_ps, .left = left};
+    *q = (quiet){.now_ps = now_ps, .last_end_ps = last_end_ps, .end_ps = end_ps, .limit_ps = limit_ps,
+                 .left = left};
     g->clock += taken;
     g->place = place;
     g->contexts = contexts;
@@ -142,16 +136,16 @@ static void follow_line(engine *e, decode_group *g, step *s, quiet *q)
     engine_check_end(e, s);
 }
 
-int take_quiet_steps(engine *e)
+void take_quiet_steps(engine *e)
 {
     vllm_v1 *v = (vllm_v1 *)e->regular_v1;
     if (!v || !is_quiet(e, v))
-        return 0;
+        return;
     fleet *f = e->fleet;
     decode_group *g = &v->group;
     step *s = v->pending;
-    quiet q = {.now_ps = e->now_ps, .last_end_ps = v->last_end_ps, .end_ps = s ? s->end : e->now_ps,
-               .size = s ? s->group : 0};
+    REQUIRE(e->memory, !s || s->group == g->size);
+    quiet q = {.now_ps = e->now_ps, .last_end_ps = v->last_end_ps, .end_ps = s ? s->end : e->now_ps};
     q.limit_ps = MIN(front_end_due_ps(&e->front_end), e->fed_next < e->fed_count ? e->fed_instants[e->fed_next] : NEVER);
     q.limit_ps = MIN(MIN(q.limit_ps, (f->bound - DECIDE + 3) >> 2), NEVER / 4);
     i64 most = q.left = MIN(group_steps_to_end(g), f->last_step - f->steps);
@@ -165,11 +159,6 @@ int take_quiet_steps(engine *e)
         launch_group(e, g, s, q.now_ps);
         pass_to(e, &q, s->group, s->end);
     }
-    i64 taken = most - q.left;
-    if (taken <= 0)
-        return 0;
-    f->steps += taken;
+    f->steps += most - q.left;
     v->last_end_ps = e->now_ps = q.now_ps;
-    e->in_vain = e->without_rows = 0;
-    return 1;
 }

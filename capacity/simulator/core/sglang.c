@@ -359,8 +359,7 @@ policy *sglang_new(memory *m, const core_engine *setup, pool *pool)
     p->recv_interval = setup->sglang_recv_interval;
     double initial = INITIAL_RATIO * setup->sglang_conservativeness;
     p->initial_ratio = 1.0 < initial ? 1.0 : initial;
-    double least = p->initial_ratio * LEAST_RATIO;
-    p->least_ratio = 1.0 < least ? 1.0 : least;
+    p->least_ratio = p->initial_ratio * LEAST_RATIO;
     p->new_token_ratio = p->initial_ratio;
     return &p->base.policy;
 }

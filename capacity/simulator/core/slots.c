@@ -27,7 +27,7 @@ static void schedule(policy *base, step *s, i64 now_ps)
     for (i64 i = 0; i < base->running.count; i++) {
         sequence *r = base->running.at[i];
         add_row(base->memory, s, (row){
-            .sequence = r, .tokens = 1, .computed = r->known - 1, .epoch = r->epoch, .yields = 1
+            .sequence = r, .tokens = 1, .computed = r->known - 1, .yields = 1
         });
     }
     while (base->waiting.count && base->running.count < base->limits.max_num_seqs) {
@@ -35,7 +35,7 @@ static void schedule(policy *base, step *s, i64 now_ps)
         r->status = RUNNING;
         PUSH(base->memory, &base->running, r);
         add_row(base->memory, s, (row){
-            .sequence = r, .tokens = r->prompt_tokens, .epoch = r->epoch, .yields = 1
+            .sequence = r, .tokens = r->prompt_tokens, .yields = 1
         });
     }
     count_rows(base, s);

@@ -63,7 +63,7 @@ static void start(static_batching *p, step *s, i64 now_ps)
         base->pool->ops->grow(base->pool, &r->table, p->padded_prompt_tokens + outputs - 1, NULL);
         r->status = RUNNING;
         add_row(base->memory, s, (row){
-            .sequence = r, .tokens = p->padded_prompt_tokens, .epoch = r->epoch, .yields = 1
+            .sequence = r, .tokens = p->padded_prompt_tokens, .yields = 1
         });
     }
     count_rows(base, s);
@@ -82,7 +82,7 @@ static void schedule(policy *base, step *s, i64 now_ps)
     for (i64 i = 0; i < base->running.count; i++) {
         sequence *r = base->running.at[i];
         add_row(base->memory, s, (row){
-            .sequence = r, .tokens = 1, .computed = computed, .epoch = r->epoch, .yields = r->known < r->max_known
+            .sequence = r, .tokens = 1, .computed = computed, .yields = r->known < r->max_known
         });
     }
     count_rows(base, s);

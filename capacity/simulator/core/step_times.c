@@ -238,7 +238,6 @@ static double traffic_seconds(const step_operator *o, double rows)
 static double all_reduce_seconds(const step_operator *o, const exponent *p, double rows)
 {
     double message = rows * o->row_bytes;
-    if (message <= 0.0) return 0.0;
     double ring = 2.0 * message * (o->ranks - 1.0) / o->ranks;
     double two_shot = norm(o->fixed_s, ring / o->memory_rate, p);
     if (o->one_shot_rate == 0.0) return o->count * (o->latency_s + two_shot);
@@ -286,7 +285,6 @@ static double distinct_experts(const step_operator *o, double tokens)
 
 static double experts_seconds(const step_operator *o, const exponent *p, double tokens)
 {
-    if (tokens <= 0.0) return 0.0;
     tokens *= o->token_groups;
     double held = o->num_experts / o->ranks;
     double pairs = busiest_pairs(o, tokens * o->experts_per_token, held);
@@ -316,8 +314,7 @@ static double row_operator_seconds(const step_operator *o, const exponent *p, do
     case TRAFFIC: return traffic_seconds(o, rows);
     case ALL_REDUCE: return all_reduce_seconds(o, p, rows);
     case COLLECTIVE: return collective_seconds(o, p, rows);
-    case EXPERTS: return experts_seconds(o, p, rows);
-    default: return NAN;
+    default: return experts_seconds(o, p, rows);
     }
 }
 
@@ -331,8 +328,7 @@ static double operator_seconds(const step_operator *o, const exponent *p, const 
     case SPARSE_INDEXER: return attention_seconds(o, p, sparse_indexer(o, s));
     case SPARSE_PREFILL: return attention_seconds(o, p, sparse_prefill(o, s));
     case RECURRENCE: return attention_seconds(o, p, recurrence(o, s));
-    case EXPANSION: return gemm_seconds(o, p, expanded_tokens(s));
-    default: return NAN;
+    default: return gemm_seconds(o, p, expanded_tokens(s)); /* EXPANSION */
     }
 }
 
@@ -614,7 +610,7 @@ static i64 model_step_ps(step_times *t, const shape *s)
 static i64 model_joint_ps(step_times *t, const shape *shapes, i64 count)
 {
     i64 ps;
-    int plain = count > 0 && (count == t->source.ranks || !t->source.has_shared);
+    int plain = count == t->source.ranks || !t->source.has_shared;
     for (i64 i = 0; i < count; i++) plain = plain && in_reason(&shapes[i]);
     if (plain) {
         double found_ps = joint_seconds(t, &t->quick, shapes, count) * PS_PER_S;
@@ -849,7 +845,6 @@ int decode_piece(step_times *t, const shape *s, decode_line *out)
 int step_line(step_times *t, const shape *s, decode_line *out)
 {
     const decode_line *last;
-    if (t->failed || !s->decode_sequences || s->prefill_tokens) return 0;
     switch (t->source.kind) {
     case STEPS_MODEL:
         last = last_line(t, s);

@@ -127,7 +127,7 @@ static void start(vllm_v0 *v, sequence *r, step *s, i64 tokens, i64 cached)
 {
     i64 computed = r->known - tokens;
     r->table.accessed = v->calls;
-    add_row(v->base.memory, s, (row){.sequence = r, .tokens = tokens, .computed = computed, .epoch = r->epoch,
+    add_row(v->base.memory, s, (row){.sequence = r, .tokens = tokens, .computed = computed,
                                      .cached = cached, .yields = 1});
     count_row(&v->base, s, &s->rows.at[s->rows.count - 1]);
 }
@@ -178,7 +178,6 @@ static int preempt(vllm_v0 *v, sequence *victim, step *s)
         v->refused++;
     }
     victim->lost = victim->known - 1;
-    victim->epoch++;
     victim->preemptions++;
     PUSH(p->memory, &s->preempted, victim);
     return 1;
@@ -232,7 +231,7 @@ static void decode(vllm_v0 *v, step *s)
         running->at[served++] = r;
         r->table.accessed = v->calls;
         r->rows_in_flight++;
-        add_row(p->memory, s, (row){.sequence = r, .tokens = 1, .computed = r->known - 1, .epoch = r->epoch,
+        add_row(p->memory, s, (row){.sequence = r, .tokens = 1, .computed = r->known - 1,
                                     .yields = 1});
         contexts += r->known;
         clipped += MIN(r->known, p->window_tokens);
@@ -364,7 +363,6 @@ policy *vllm_v0_new(memory *m, const core_engine *setup, pool *p)
 {
     vllm_v0 *v = take_memory(m, sizeof *v);
     policy_init(&v->base, &VLLM_V0, m, setup, p);
-    v->base.steps_in_flight = 1;
     v->base.asynchronous = 0;
     v->swaps = setup->v0_swap != 0;
     v->free_cpu_blocks = setup->v0_num_cpu_blocks;

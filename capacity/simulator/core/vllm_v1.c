@@ -200,7 +200,7 @@ static sequence *victim_of(vllm_v1 *v)
 /* One token of a generating request: its earlier fields are not needed. */
 static inline int commits_at_once(const sequence *r, i64 tokens)
 {
-    return tokens == 1 && r->computed >= r->prompt_tokens && !r->drafts && r->scheduled && r->preempted == MISSING;
+    return tokens == 1 && r->computed >= r->prompt_tokens && !r->drafts;
 }
 
 /* The part of `v1_commit` for such a row, done when it is decided. */
@@ -562,7 +562,7 @@ int v1_schedule_group(vllm_v1 *v, decode_group *g, step *s)
     i64 budget = p->limits.max_num_batched_tokens - g->size;
     group_find_due(g);
     i64 new_blocks = group_blocks_needed(g);
-    if (budget < 0 || new_blocks > p->pool->free_blocks)
+    if (new_blocks > p->pool->free_blocks)
         return 0;
     if (prefilling->count && !take_chunks(v, s, &budget, p->pool->free_blocks - new_blocks)) {
         s->rows.count = 0;
@@ -675,14 +675,11 @@ static int take_over(vllm_v1 *v)
     decode_group *g = &v->group;
     step *pending = v->pending;
     sequences *running = &p->running;
-    if (v->num_pending > p->asynchronous)
-        return 0;
     if (pending) {
         if (!pending->rows.count || pending->preempted.count)
             return 0;
         for (i64 i = 0; i < pending->rows.count; i++)
-            if (pending->rows.at[i].epoch != pending->rows.at[i].sequence->epoch
-                || pending->rows.at[i].sequence->status == FINISHED)
+            if (pending->rows.at[i].sequence->status == FINISHED)
                 return 0;
     }
     group_clear(g);
@@ -693,15 +690,9 @@ static int take_over(vllm_v1 *v)
         r->ticket = v->next_ticket++;
         r->place = i;
         int in_step = r->last_token == v->last_end_ps; /* it took part in the last step */
-        const row *w = NULL;
-        if (pending) { /* its rows are in the order of the running list */
-            for (i64 k = next; k < pending->rows.count; k++)
-                if (pending->rows.at[k].sequence == r) {
-                    w = &pending->rows.at[k];
-                    next = k + 1;
-                    break;
-                }
-        }
+        const row *w = NULL; /* rows are in the order of the running list */
+        if (pending && next < pending->rows.count && pending->rows.at[next].sequence == r)
+            w = &pending->rows.at[next++];
         if (!w) {
             if (r->known - r->computed == 1 && in_step && !pending)
                 group_join(g, r, r->computed, 0);
@@ -888,7 +879,7 @@ static void init_groups(vllm_v1 *v, const policy_ops *ops, const core_engine *se
 {
     policy *p = &v->base;
     int plain = ops == &V1_OPS;
-    if ((!plain && !setup->num_tiers) || setup->max_loras || p->limits.prefill_schedule_interval > 1
+    if (setup->max_loras || p->limits.prefill_schedule_interval > 1
         || setup->data_parallel_size > 1 || setup->keep_log || p->streams || setup->contiguous_blocks || v->encoder)
         return;
     group_init(&v->group, p->memory, setup, p->pool);

@@ -9,6 +9,7 @@ memory *alone_new(void);
 void alone_free(memory *m);
 gaps *alone_gaps(memory *m);
 work *alone_work(memory *m);
+int alone_exhaust(memory *m, int larger);
 int alone_gaps_add(memory *m, gaps *g, const i64 *entries, i64 count);
 int alone_work_steps(memory *m, work *w, const i64 *steps, i64 count);
 
@@ -23,6 +24,15 @@ void alone_free(memory *m)
 gaps *alone_gaps(memory *m) { return setjmp(m->on_error) ? NULL : gaps_new(m); }
 
 work *alone_work(memory *m) { return setjmp(m->on_error) ? NULL : work_new(m); }
+
+/* Take more memory than there is, or enlarge some to that; an error or OK. */
+int alone_exhaust(memory *m, int larger)
+{
+    if (setjmp(m->on_error))
+        return m->error;
+    resize_memory(m, larger ? take_memory(m, 8) : NULL, 8, SIZE_MAX);
+    return OK;
+}
 
 /* Pairs of a gap and how often; an error or OK. */
 int alone_gaps_add(memory *m, gaps *g, const i64 *entries, i64 count)

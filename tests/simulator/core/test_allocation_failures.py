@@ -8,11 +8,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from core_alone import CoreAlone
 
 from capacity.simulator.core import build, library
+from capacity.simulator.core.interface import enums
 
 TESTS = Path(__file__).parents[2]
 WRAPPED = [f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "realloc", "free")]
+
+
+@pytest.mark.parametrize("larger", [False, True])
+def test_more_memory_than_there_is_is_an_error(core_alone: CoreAlone, larger: bool) -> None:
+    assert core_alone.exhaust(larger=larger) == enums.OUT_OF_MEMORY
 
 
 @pytest.mark.parametrize(

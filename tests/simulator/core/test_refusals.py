@@ -231,7 +231,7 @@ def test_nothing_at_all_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("instants", "whom"),
-    [([3, 2], None), ([-1, 0], None), ([0, FAR * 2], None), ([0, 1], [0, 5]), ([0, 1], [-1, 0])],
+    [([3, 2], None), ([-1, 0], None), ([0, FAR * 2], None), ([0, 2**60], None), ([0, 1], [0, 5]), ([0, 1], [-1, 0])],
 )  # fmt: skip
 def test_arrivals_out_of_order_or_of_no_request_are_refused(
     given: Sensible, instants: list[int], whom: list[int] | None
@@ -258,6 +258,7 @@ def test_a_loop_of_an_unknown_engine_is_refused(given: Sensible) -> None:
         ("fleet_feed_loop", (0, 0, 0, 0, 1)),
         ("fleet_feed_loop", (0, 1, -1, 0, 1)),
         ("fleet_feed_loop", (0, 1, 0, FAR * 2, 1)),
+        ("fleet_feed", (0, 1, None, None)),
         ("fleet_cancel", (0, -1, 0)),
         ("fleet_cancel", (0, 5, 0)),
         ("fleet_cancel", (3, 0, 0)),

@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
@@ -63,6 +63,17 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "host with eager, added": {
         "model": "qwen3-8b",
         "host": HostTime(eager_s=2e-3, step_s=1e-3, overlap_sharpness=1.0, graph_sizes=(1, 8, 9)),
+    },
+    **{
+        f"host with eager, norm of {sharpness:g}": {
+            "model": "qwen3-8b",
+            "host": HostTime(eager_s=2e-3, step_s=1e-3, overlap_sharpness=sharpness, graph_sizes=(1, 8, 9)),
+        }
+        for sharpness in (0.2, 40.0)
+    },
+    "host with eager, a graph for each size": {
+        "model": "qwen3-8b",
+        "host": HostTime(eager_s=2e-3, step_s=1e-3),
     },
     "launches that wait": {"model": "qwen3-30b-a3b", "engine": "sglang", "tp": 2},
     "fp8": {"model": "llama-3.1-8b", "gpu": "h200", "quantization": "fp8", "kv": "fp8", "engine": "vllm"},
@@ -179,6 +190,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def model(name: str) -> StepModel:
     options = {"host": None, "gpu": "h100"} | SETTINGS[name]
     return steps(options.pop("model"), options.pop("gpu"), **options)
+
+
+def with_operators(own: StepModel, **operators: Any) -> StepModel:
+    """A copy of a model with other operators."""
+    changed = StepModel.__new__(StepModel)
+    changed.__dict__.update(vars(own))
+    changed._operators = replace(own._operators, **operators)
+    changed._pieces = {}
+    return changed
 
 
 def ranks_of(name: str) -> int:
@@ -376,6 +396,74 @@ def test_other_times_are_pythons(own: Any, kind: int) -> None:
         assert joint(data, working[:4]) == together.joint_ps(working[:4])
 
 
+MANY_ROWS = decode_shape(1 << 17, 8)  # more than lines and drafting times are kept for
+EXTREME = (
+    MANY_ROWS,
+    MANY_ROWS._replace(draft_tokens=1 << 17),
+    decode_shape(3, 1 << 16)._replace(draft_tokens=9),
+    decode_shape(1 << 23, 8),  # rows beyond the tables
+    decode_shape(1, 1 << 41),  # contexts beyond what C computes
+    decode_shape(1, 1 << 41)._replace(draft_tokens=1),
+    decode_shape(1, 17),
+    prefill_shape(1, 3 << 20),
+    decode_shape(1 << 39, 1)._replace(draft_tokens=1 << 39),  # drafts beyond them
+    decode_shape(2, 100)._replace(encoder_tokens=5),
+    decode_shape(2, 100)._replace(audio_tokens=5),
+    StepShape(),
+)
+
+
+def extreme_times() -> dict[str, Any]:
+    target, draft = pool("llama-3.1-8b", "h200"), pool("llama-3.2-1b", "h200")
+    inner: dict[str, Any] = {"dense": model("dense"), "ranks": model("ranks of experts")}
+    for rate in (1.0, 1e-6):  # bytes/s of the KV cache
+        slow = [
+            replace(one, device=replace(one.device, hbm_bytes_per_s=rate))
+            for one in model("dense")._operators.per_context
+        ]
+        inner[f"{rate:g} bytes/s"] = with_operators(model("dense"), per_context=tuple(slow))
+    for kind, own in (("eagle3", None), ("draft-model", draft)):
+        inner[kind] = DraftedSteps(Speculation(target, find_speculator(kind), draft=own), 2)
+    rows = AffineStepTimes(0.01, 4e6)  # beyond 64 bits with 2 rows
+    inner["rows"] = SlowestRank(rows)
+    inner["no base"] = SlowestRank(AffineStepTimes(0.0, 0.0, per_context_token_s=4e6))
+    found = inner | {
+        "affine rows": rows,
+        "contexts": AffineStepTimes(0.01, 0.0, per_context_token_s=4e6),
+        "base and rows": AffineStepTimes(4e6, 40.0),
+        "base and contexts": AffineStepTimes(4e6, 0.0, per_context_token_s=9.0),
+        "added": _WithOverhead(model("dense"), 1e-4),
+    }
+    for factor in (1.2, 1e13, 1e19):  # with the last, no time is in 64 bits
+        found |= {
+            f"{name}, {factor:g}": ScaledSteps(own, Factors(decode=factor)) for name, own in inner.items()
+        }
+    return found
+
+
+def answer(ask: Callable[[], Any]) -> Any:
+    """The answer, or the kind of error; numbers beyond the core's are an OverflowError."""
+    try:
+        found = ask()
+    except Exception as error:
+        return type(error)
+    numbers = [found] if isinstance(found, int) else found or []
+    return OverflowError if any(number is not None and abs(number) > 1 << 62 for number in numbers) else found
+
+
+@pytest.mark.parametrize("name", extreme_times())
+def test_extreme_times_are_pythons_or_refused(name: str) -> None:
+    own = extreme_times()[name]
+    data, together = compiled(own), own if hasattr(own, "joint_ps") else SlowestRank(own)
+    for shape in EXTREME:
+        assert answer(partial(times, data, [shape])) == answer(lambda one=shape: [own.step_ps(one)])
+        for shapes in ([shape, shape], [shape, decode_shape(1, 10)]):
+            assert answer(partial(joint, data, shapes)) == answer(partial(together.joint_ps, shapes))
+        line = answer(partial(own.decode_piece, shape))
+        if shape.decode_sequences and line is not OverflowError:
+            assert answer(partial(line_of, data, shape)) == line
+
+
 @pytest.mark.parametrize("name", ["dense", "gpt-oss", "ranks of experts"])
 @pytest.mark.parametrize("factors", [Factors(), Factors(prefill=1.0371, decode=1.2345)])
 def test_scaled_and_delayed_models(name: str, factors: Factors) -> None:
@@ -416,12 +504,9 @@ def test_a_subclass_is_asked() -> None:
 
 
 def test_an_operator_without_a_form_leaves_its_model_asked() -> None:
-    own = StepModel.__new__(StepModel)
-    own.__dict__.update(vars(model("dense")))
-    operators = own._operators
-    strange = replace(operators.per_context[0], work=lambda shape: (1e12, 1e9, 1.0 + shape[7], 0.0))
-    own._operators = replace(operators, per_context=(strange, *operators.per_context[1:]))
-    own._pieces = {}
+    first, *others = model("dense")._operators.per_context
+    strange = replace(first, work=lambda shape: (1e12, 1e9, 1.0 + shape[7], 0.0))
+    own = with_operators(model("dense"), per_context=(strange, *others))
     assert own.step_data() is None
     data = compiled(own)
     assert data.kind == enums.STEPS_ASKED
@@ -518,14 +603,11 @@ class Strange(Traffic):
 
 def strange_model() -> StepModel:
     """A model whose seconds by rows are asked for."""
-    own = StepModel.__new__(StepModel)
-    own.__dict__.update(vars(model("experts")))
-    operators = own._operators
-    traffic = [one for one in operators.per_token if type(one) is Traffic]
-    strange = Strange(**{name: getattr(traffic[0], name) for name in Traffic.__dataclass_fields__})
-    own._operators = replace(operators, per_token=(*operators.per_token, strange))
+    operators = model("experts")._operators.per_token
+    traffic = next(one for one in operators if type(one) is Traffic)
+    strange = Strange(**{name: getattr(traffic, name) for name in Traffic.__dataclass_fields__})
+    own = with_operators(model("experts"), per_token=(*operators, strange))
     own.row_seconds = make_seconds(own._operators.per_token)
-    own._pieces = {}
     return own
 
 
