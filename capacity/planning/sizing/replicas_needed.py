@@ -176,7 +176,7 @@ def _search_space(
     most_gpus = ANY_GPUS
     if stable is not None:  # several times the stable deployment, so that engines are nearly idle
         largest = max(engine.pool.num_gpus for engine in engines)
-        most_gpus = largest * (MAX_TIMES_STABLE * stable.replicas + MAX_EXTRA_REPLICAS)
+        most_gpus = min(largest * (MAX_TIMES_STABLE * stable.replicas + MAX_EXTRA_REPLICAS), ANY_GPUS)
     objective: Objective = "gpus" if price is None else "cost"
     return Search(gpus=(engines[0].pool.gpu,), max_gpus=most_gpus, objective=objective)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -151,7 +152,7 @@ def explain_structure(path: str | Path, source: str) -> Iterator[None]:
         yield
     except MalformedFile:
         raise
-    except (AttributeError, TypeError, KeyError, IndexError, ValueError, OverflowError) as error:
+    except (AttributeError, TypeError, LookupError, ValueError, OverflowError, csv.Error) as error:
         reason = str(error)[:120] or type(error).__name__
         raise MalformedFile(path, f"looks like {source}, but has another structure: {reason}") from None
 
