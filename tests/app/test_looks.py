@@ -69,12 +69,11 @@ WATCH = """() => {
   const app = document.querySelector('[data-testid=stApp]');
   window.done = window.began = null;
   let ran = false;
-  new MutationObserver(() => {
-    const state = app.getAttribute('data-test-script-state');
+  new MutationObserver((changes) => {
     if (window.began === null) return;
-    if (state === 'running') ran = true;
-    else if (ran && window.done === null) window.done = performance.now();
-  }).observe(app, { attributes: true, attributeFilter: ['data-test-script-state'] });
+    ran ||= changes.some((change) => change.oldValue === 'running');
+    if (ran && app.getAttribute('data-test-script-state') !== 'running') window.done ??= performance.now();
+  }).observe(app, { attributeFilter: ['data-test-script-state'], attributeOldValue: true });
   for (const kind of ['keydown', 'click'])
     document.addEventListener(kind, (event) => {
       if (kind === 'click' || event.key === 'Enter') window.began ??= performance.now();
