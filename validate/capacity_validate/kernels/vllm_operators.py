@@ -1,9 +1,12 @@
 """Operators of an installed vLLM, called as vLLM's layers call them, so that their times are those of this engine.
 
 Source of the calls: vLLM 0.33.0 wheel, `_custom_ops.py`, `vllm_flash_attn/flash_attn_interface.py`,
-`layers/fused_moe/fused_moe.py`, `layers/quantization/utils/marlin_utils.py` and `platforms/cuda.py`. The calls were
-checked against these signatures, but not run on a GPU. Not covered: FP8 and FP4 experts, block-scaled FP8, FP8 KV
-caches, latent attention and all-reduce.
+`layers/quantization/utils/marlin_utils.py` and `platforms/cuda.py`; of `layers/fused_moe`: `fused_moe.py`, `config.py`,
+`experts/marlin_moe.py`, and `oracle`, which chooses the kernels; of `distributed/device_communicators`:
+`cuda_communicator.py` and the all-reduces that it chooses from (`custom_all_reduce.py`, `symm_mem.py`, `pynccl.py`,
+`flashinfer_all_reduce.py`). The calls were checked against these signatures, but not run on a GPU. Not covered: FP4
+experts, the experts of FlashInfer and DeepGEMM, block-scaled FP8 products, FP8 KV caches, latent attention, and the
+all-reduce that is fused with a norm.
 """
 
 from collections.abc import Callable
@@ -176,6 +179,17 @@ def moe(case: Case, bench: KernelContext) -> PreparedCase:
         return run(x, weights.gate_up, weights.down, shares.float(), chosen.to(bench.torch.int32))
 
     return experts.prepare_experts(case, bench, call)
+
+
+def communicator(host_group: Any, device: Any, device_group: Any) -> Any:
+    """Return vLLM's communicator of a tensor-parallel group, whose `all_reduce` selects the kernel by message size.
+
+    `host_group`: the same ranks with gloo.
+    """
+    module = import_vllm("distributed.device_communicators.cuda_communicator")
+    return module.CudaCommunicator(
+        cpu_group=host_group, device=device, device_group=device_group, unique_name="tp:0"
+    )
 
 
 def elementwise(case: Case, bench: KernelContext) -> PreparedCase:
