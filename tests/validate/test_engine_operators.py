@@ -35,6 +35,8 @@ LOADS: dict[str, dict[str, Any]] = {
     | {"output_len": 200, "concurrency": 8},
     "tensor parallel": {"model": "llama-3.1-8b", "tensor_parallel_size": 8, "max_model_len": 8192}
     | {"input_len": 1000, "output_len": 200, "concurrency": 8},
+    "fp8 experts": {"model": "qwen3-30b-a3b", "quantization": "fp8_block", "max_model_len": 16384}
+    | {"input_len": 1000, "output_len": 200, "concurrency": 16},
 }
 
 
@@ -104,7 +106,7 @@ def test_written_profile_names_engine_and_release(measured: str, folder: Path) -
     assert step_time is not None
     family = step_time.families["vllm@0.33"]
     assert set(family.gemm) == {"fp8", "w4a16"}
-    assert set(family.moe) == {"bf16"}
+    assert set(family.moe) == {"bf16", "fp8", "fp8_block"}
     assert family.all_reduce is not None
     assert family.all_reduce.fit.rows == 3 * 15
     assert set(family.decode_attention) == set(family.prefill_attention) == {"16bit"}

@@ -175,6 +175,7 @@ def _moe(case: Case, profile: HardwareProfile) -> Formula | None:
     if peak is None:
         return None
     bits = case.of_format("bits", 16.0)
+    weight_bits, activation_bits = (case.of_format(f"{of}_bits", bits) for of in ("weight", "activation"))
     device = Device(hbm_bytes_per_s=profile.hbm_bytes_per_s, sm_count=profile.sm_count)
     shape = StepShape(prefill_sequences=1, prefill_tokens=case["tokens"])
 
@@ -187,8 +188,8 @@ def _moe(case: Case, profile: HardwareProfile) -> Formula | None:
         num_experts=case["experts"],
         experts_per_token=case["top_k"],
         expert_ranks=1,
-        weight_bits=bits,
-        activation_bits=bits,
+        weight_bits=weight_bits,
+        activation_bits=activation_bits,
         flops_per_s=peak,
         device=device,
         constants=constants,
