@@ -8,7 +8,7 @@ from capacity_validate.cases import Case
 from capacity_validate.environment import package_version
 from capacity_validate.predictions import is_calibration_case
 
-QUANTIZED_EXPERTS = ("fp8", "fp8_block")
+QUANTIZED_EXPERTS = ("fp8", "fp8_block", "w4a16")
 """Experts of vLLM that the harness has not itself; they are timed with the shapes of its experts in 16 bit."""
 
 VLLM_KERNELS = {

@@ -36,6 +36,9 @@ CASES = {
     "fp8_block experts": make_case(
         "moe", "fp8_block", variant=ENGINE, tokens=6, experts=4, top_k=2, hidden=256, intermediate=128
     ),
+    "marlin experts": make_case(
+        "moe", "w4a16", variant=ENGINE, tokens=6, experts=4, top_k=2, hidden=256, intermediate=128
+    ),
     "elementwise": make_case(
         "elementwise", "bf16", variant=ENGINE, rows=20, hidden=64, intermediate=96, **HEADS
     ),
@@ -85,6 +88,11 @@ class Operators:
         )
         codes = torch.stack([b_q_weight >> (4 * place) & 15 for place in range(8)], dim=1)
         return codes.reshape(size_k, size_n)
+
+    def gptq_marlin_moe_repack(
+        self, b_q_weight: Any, size_k: int, size_n: int, num_bits: int, is_a_8bit: bool = False
+    ) -> Any:
+        return torch.stack([self.gptq_marlin_repack(each, size_k, size_n, num_bits) for each in b_q_weight])
 
     def marlin_gemm(
         self, a: Any, c: Any, b_q_weight: Any, b_bias: Any, b_scales: Any, a_scales: Any, global_scale: Any,
@@ -209,6 +217,20 @@ def fp8_w8a8_moe_quant_config(
     return SimpleNamespace(w1_scale=w1_scale, w2_scale=w2_scale, block_shape=block_shape)
 
 
+def fused_marlin_moe(
+    hidden_states: Any, w1: Any, w2: Any, bias1: Any, bias2: Any, w1_scale: Any, w2_scale: Any,
+    topk_weights: Any, topk_ids: Any, quant_type_id: int, apply_router_weight_on_input: bool = False,
+    global_num_experts: int = -1, activation: str = "silu", workspace: Any = None,
+) -> Any:  # fmt: skip
+    assert (bias1, bias2, quant_type_id, workspace) == (None, None, 7, "space")
+    assert (topk_weights.dtype, topk_ids.dtype) == (torch.float32, torch.int32)
+    weights = [
+        ((codes - 8).float() * scales.repeat_interleave(128, dim=1).float()).transpose(1, 2)
+        for codes, scales in ((w1, w1_scale), (w2, w2_scale))
+    ]
+    return routed(hidden_states, *weights, topk_weights, topk_ids, lambda x: x)
+
+
 @pytest.fixture
 def operators(monkeypatch: pytest.MonkeyPatch) -> Operators:
     ops = Operators()
@@ -224,6 +246,9 @@ def operators(monkeypatch: pytest.MonkeyPatch) -> Operators:
         "model_executor.layers.fused_moe.fused_moe": SimpleNamespace(fused_experts=fused_experts),
         "model_executor.layers.fused_moe.config": SimpleNamespace(
             fp8_w8a8_moe_quant_config=fp8_w8a8_moe_quant_config
+        ),
+        "model_executor.layers.fused_moe.experts.marlin_moe": SimpleNamespace(
+            fused_marlin_moe=fused_marlin_moe
         ),
         "vllm_flash_attn": SimpleNamespace(flash_attn_varlen_func=flash_attn_varlen_func),
         "v1.attention.backends.fa_utils": SimpleNamespace(get_flash_attn_version=lambda: 3),
@@ -246,7 +271,7 @@ def test_operator_of_vllm_computes_the_right_result(name: str, operators: Operat
         assert operators.called
 
 
-@pytest.mark.parametrize("name", ["fp8_block experts"])
+@pytest.mark.parametrize("name", ["fp8_block experts", "marlin experts"])
 def test_experts_narrower_than_a_block_are_unsupported(name: str, operators: Operators) -> None:
     narrow = replace(CASES[name], sizes=tuple({**dict(CASES[name].sizes), "intermediate": 96}.items()))
     with pytest.raises(Unsupported, match="multiples of 128"):

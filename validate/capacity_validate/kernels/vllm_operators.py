@@ -28,6 +28,7 @@ from capacity_validate.kernels.fused import plain_add_norm, rope_tables, silu_an
 
 FLASHINFER_CAPABILITY = 10  # compute capability (major) on which vLLM prefers FlashInfer to FlashAttention
 MARLIN_GROUP = 128
+MARLIN_BLOCKS_PER_SM = 4  # of the experts' kernel: MARLIN_MAX_BLOCKS_PER_SM
 PAGE_TOKENS, POSITIONS, EPSILON = 16, 4096, 1e-6
 
 
@@ -181,10 +182,12 @@ def _flash_decode(
 
 
 def moe(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare experts by vLLM's `fused_experts` (Triton) in 16 bit or FP8.
+    """Prepare experts by vLLM's `fused_experts` (Triton) in 16 bit or FP8, or by `fused_marlin_moe` in INT4.
 
     FP8 has one scale per expert's matrix, or per 128 x 128 weights; activations are quantized in the call.
     """
+    if case.kernel == "w4a16":
+        return _marlin_experts(case, bench)
     if case.kernel != "fp8" and _capability(bench) >= FLASHINFER_CAPABILITY:
         raise Unsupported("vLLM prefers experts of FlashInfer or DeepGEMM on this GPU")
     run = import_vllm("model_executor.layers.fused_moe.fused_moe").fused_experts
@@ -226,6 +229,32 @@ def _quantize(
     values = cast(blocks / each)
     blocks.copy_(values.to(weights.dtype) * each)
     return values.view(weights.shape), scales
+
+
+def _marlin_experts(case: Case, bench: KernelContext) -> PreparedCase:
+    """Prepare experts with INT4 weights in groups of 128, as GPTQ stores them (zero point 8)."""
+    ops, torch = import_vllm("_custom_ops"), bench.torch
+    utils = import_vllm("model_executor.layers.quantization.utils.marlin_utils")
+    run = import_vllm("model_executor.layers.fused_moe.experts.marlin_moe").fused_marlin_moe
+    int4 = import_vllm("scalar_type").scalar_types.uint4b8
+    workspace = utils.marlin_make_workspace_new(torch.device(bench.device), MARLIN_BLOCKS_PER_SM)
+
+    def quantize(weights: Any) -> tuple[Any, Any]:
+        _, n, k = weights.shape
+        codes, scales = _quantize(bench, weights, 1, MARLIN_GROUP, -1, lambda x: x.round_().clamp_(-8, 7))
+        packed = torch.stack([_pack_int4(matrix.T.to(torch.int32) + 8) for matrix in codes])
+        scales = scales.transpose(1, 2).contiguous()
+        return (
+            ops.gptq_marlin_moe_repack(packed, k, n, 4),
+            utils.marlin_moe_permute_scales(scales, k, n, MARLIN_GROUP),
+        )
+
+    def call(weights: list[tuple[Any, Any]], x: Any, shares: Any, chosen: Any) -> Any:
+        (gate_up, first), (down, second) = weights
+        routed = (shares.float(), chosen.to(torch.int32))
+        return run(x, gate_up, down, None, None, first, second, *routed, int4.id, workspace=workspace)
+
+    return experts.prepare_experts(case, bench, call, lambda weights: [*map(quantize, weights.tensors)])
 
 
 def communicator(host_group: Any, device: Any, device_group: Any) -> Any:
