@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ ROW_VALUES = 2048  # of a token in the message of an engine: the smallest hidden
 EXACT_VALUES = (
     8  # period of that message's pattern: sums over 16 ranks stay below 256, so they are exact in bf16
 )
-ENGINE_START_S = 60.0  # to import an engine and start its communicator; assumed
+ENGINE_START_S = 20.0  # to import an engine and start its communicator; assumed
 SHARED_MEMORY = Path("/dev/shm")
 SHARED_MEMORY_BYTES = 2**30  # NCCL's buffers for a node with 8 GPUs; Docker's default is 64 MiB
 
@@ -130,13 +131,8 @@ def shared_memory_hint() -> str:
 
 def _timed_collective(cases: Sequence[Case], record: dict[str, Any]) -> TimedCollective:
     case = cases[record["case"]]
-    if reason := record.get("unsupported"):
-        measured = MeasuredCase(case=case, status="unsupported", note=reason)
-    elif not record["right"]:
-        measured = MeasuredCase(
-            case=case, status="wrong", note="a rank received wrong data, so the collective was not timed"
-        )
-    else:
+    measured = MeasuredCase(case=case, status=record["status"], note=record.get("note", ""))
+    if measured.status == "ok":
         measured = MeasuredCase(
             case=case,
             status="ok",
@@ -204,15 +200,11 @@ def _time_cases(
         try:
             if starts:
                 communicators[ranks] = operators_module(case).communicator(hosts[ranks], device, group)
-            if case.engine:
-                one = make_engine_message(
-                    torch, dist, communicators[ranks], case["bytes"], device, group=group
-                )
-            else:
-                one = make_message(torch, dist, case.variant, case["bytes"], device, group=group)
+            make = partial(make_engine_message, communicators[ranks]) if case.engine else make_message
+            one = make(torch, dist, case.variant, case["bytes"], device, group=group)
             record = time_on_all_ranks(torch, dist, one)
         except Unsupported as error:
-            record = {"unsupported": str(error)}
+            record = {"status": "unsupported", "note": str(error)}
         yield record | {"case": number, "began_s": began_s, "ended_s": time.monotonic()}
 
 
@@ -260,7 +252,7 @@ def make_message(torch: Any, dist: Any, kind: str, size: int, device: Any, *, gr
 
 
 def make_engine_message(
-    torch: Any, dist: Any, communicator: Any, size: int, device: Any, *, group: Any = None
+    communicator: Any, torch: Any, dist: Any, _: str, size: int, device: Any, *, group: Any = None
 ) -> Message:
     """Build an all-reduce of rows of bf16 integers by an engine's communicator, as `make_message` does for torch."""
     rank, ranks = dist.get_rank(), dist.get_world_size(group)
@@ -297,7 +289,8 @@ def time_on_all_ranks(torch: Any, dist: Any, one: Message) -> dict[str, Any]:
     one.fill()
     one.call()
     if not _holds_on_all_ranks(torch, dist, one, one.right()):
-        return {"right": False, "seconds": []}
+        note = "a rank received wrong data, so the collective was not timed"
+        return {"status": "wrong", "seconds": [], "note": note}
     for _ in range(WARM_UPS):
         one.call()
 
@@ -316,7 +309,7 @@ def time_on_all_ranks(torch: Any, dist: Any, one: Message) -> dict[str, Any]:
     own = [_back_to_back_s(torch, dist, one, many) for _ in range(SAMPLES)]
     slowest = torch.tensor(own, device=one.device)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=one.group)
-    return {"right": True, "seconds": slowest.tolist(), "how": how}
+    return {"status": "ok", "seconds": slowest.tolist(), "how": how}
 
 
 def _holds_on_all_ranks(torch: Any, dist: Any, one: Message, here: bool) -> bool:

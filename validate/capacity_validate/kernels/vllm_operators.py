@@ -9,7 +9,7 @@ experts, the experts of FlashInfer and DeepGEMM, block-scaled FP8 products, FP8 
 all-reduce that is fused with a norm.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -198,7 +198,7 @@ def moe(case: Case, bench: KernelContext) -> PreparedCase:
         if case.of_format("bits", 16) != 8:
             return weights.gate_up, weights.down, None
         (gate_up, first), (down, second) = (
-            _quantize(bench, each, *(block or each.shape[1:]), -5, lambda x: x.to(bench.torch.float8_e4m3fn))
+            _quantize(bench, each, block or each.shape[1:], -5, lambda x: x.to(bench.torch.float8_e4m3fn))
             for each in weights.tensors
         )
         scales = [(each if block else each.flatten()).float() for each in (first, second)]
@@ -212,13 +212,13 @@ def moe(case: Case, bench: KernelContext) -> PreparedCase:
 
 
 def _quantize(
-    bench: KernelContext, weights: Any, high: int, wide: int, low: int, cast: Callable[[Any], Any]
+    bench: KernelContext, weights: Any, block: Sequence[int], low: int, cast: Callable[[Any], Any]
 ) -> tuple[Any, Any]:
-    """Return values of [experts, n, k] and their scale per block of `high` x `wide`; round `weights` to their products.
+    """Return values of [experts, n, k] and their scale per `block` of n and k; round `weights` to their products.
 
     Scales are random powers of two from 2^low, so that the products are exact in bf16.
     """
-    torch, (count, n, k) = bench.torch, weights.shape
+    torch, (count, n, k), (high, wide) = bench.torch, weights.shape, block
     if n % high or k % wide:
         raise Unsupported(f"scales per block need sizes in multiples of {wide}, not {n} x {k}")
     blocks = weights.view(count, n // high, high, k // wide, wide)
@@ -241,13 +241,10 @@ def _marlin_experts(case: Case, bench: KernelContext) -> PreparedCase:
 
     def quantize(weights: Any) -> tuple[Any, Any]:
         _, n, k = weights.shape
-        codes, scales = _quantize(bench, weights, 1, MARLIN_GROUP, -1, lambda x: x.round_().clamp_(-8, 7))
+        codes, scales = _quantize(bench, weights, (1, MARLIN_GROUP), -1, lambda x: x.round_().clamp_(-8, 7))
         packed = torch.stack([_pack_int4(matrix.T.to(torch.int32) + 8) for matrix in codes])
-        scales = scales.transpose(1, 2).contiguous()
-        return (
-            ops.gptq_marlin_moe_repack(packed, k, n, 4),
-            utils.marlin_moe_permute_scales(scales, k, n, MARLIN_GROUP),
-        )
+        permuted = utils.marlin_moe_permute_scales(scales.mT.contiguous(), k, n, MARLIN_GROUP)
+        return ops.gptq_marlin_moe_repack(packed, k, n, 4), permuted
 
     def call(weights: list[tuple[Any, Any]], x: Any, shares: Any, chosen: Any) -> Any:
         (gate_up, first), (down, second) = weights
@@ -258,14 +255,9 @@ def _marlin_experts(case: Case, bench: KernelContext) -> PreparedCase:
 
 
 def communicator(host_group: Any, device: Any, device_group: Any) -> Any:
-    """Return vLLM's communicator of a tensor-parallel group, whose `all_reduce` selects the kernel by message size.
-
-    `host_group`: the same ranks with gloo.
-    """
+    """Return vLLM's communicator of tensor parallelism, which selects all-reduce kernels; `host_group` is of gloo."""
     module = import_vllm("distributed.device_communicators.cuda_communicator")
-    return module.CudaCommunicator(
-        cpu_group=host_group, device=device, device_group=device_group, unique_name="tp:0"
-    )
+    return module.CudaCommunicator(host_group, device, device_group, "tp:0")
 
 
 def elementwise(case: Case, bench: KernelContext) -> PreparedCase:
