@@ -217,9 +217,7 @@ class Message:
     call: Callable[[], object]
     right: Callable[[], bool]
     group: Any = None  # the ranks that take part; None: all
-    capturing: Callable[[], AbstractContextManager[object]] = (
-        nullcontext  # in which a graph captures the calls
-    )
+    capturing: Callable[[], AbstractContextManager[object]] = nullcontext  # around a graph's capture
 
 
 def make_message(torch: Any, dist: Any, kind: str, size: int, device: Any, *, group: Any = None) -> Message:
