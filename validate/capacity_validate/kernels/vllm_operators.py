@@ -255,7 +255,7 @@ def _marlin_experts(case: Case, bench: KernelContext) -> PreparedCase:
 
 
 def communicator(host_group: Any, device: Any, device_group: Any) -> Any:
-    """Return vLLM's communicator of tensor parallelism, which selects all-reduce kernels; `host_group` is of gloo."""
+    """Return vLLM's communicator of tensor parallelism, which selects all-reduce kernels; `host_group` uses gloo."""
     module = import_vllm("distributed.device_communicators.cuda_communicator")
     return module.CudaCommunicator(host_group, device, device_group, "tp:0")
 
