@@ -5,7 +5,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,9 +22,11 @@ from capacity_validate.collective_times import (  # noqa: E402
     CALLS,
     KINDS,
     CollectiveRun,
+    Message,
     TimedCollective,
     bus_bytes,
     collective_cases,
+    make_engine_message,
     make_message,
     rank_counts,
     shared_memory_hint,
@@ -33,6 +36,7 @@ from capacity_validate.stages import StageResults, checks  # noqa: E402
 from capacity_validate.telemetry import Reading, Telemetry  # noqa: E402
 from capacity_validate.timing import summarise_samples  # noqa: E402
 from fake_cuda import FakeCuda  # noqa: E402
+from long_forms import mostly_ci  # noqa: E402
 
 from capacity.step.collectives import ring_all_reduce_bytes  # noqa: E402
 
@@ -122,12 +126,15 @@ class Device(SimpleNamespace):
 
 
 def run(kind: str, others: OtherRanks) -> dict[str, Any]:
+    return timed(make_message(torch, others, kind, 4096, torch.device("cpu"), group="both"), others)
+
+
+def timed(one: Message, others: OtherRanks) -> dict[str, Any]:
     fake_torch = SimpleNamespace(
         cuda=others.fake.torch.cuda,
         _C=others.fake.torch._C,
         tensor=lambda values, device: torch.tensor(values),  # noqa: ARG005
     )
-    one = make_message(torch, others, kind, 4096, torch.device("cpu"), group="both")
     return time_on_all_ranks(fake_torch, others, replace(one, device=Device()))
 
 
@@ -135,7 +142,28 @@ def run(kind: str, others: OtherRanks) -> dict[str, Any]:
 def test_the_time_is_of_the_calls_alone(kind: str) -> None:
     """Not of the barrier, of filling buffers, or of launches from the host, which take as long as the calls."""
     record = run(kind, OtherRanks(FakeCuda(launch_s=1e-4)))
-    assert (record["right"], record["how"]) == (True, "graph")
+    assert (record["status"], record["how"]) == ("ok", "graph")
+    assert record["seconds"] == pytest.approx([1e-4 * (1 + 1 / CALLS)] * len(record["seconds"]))
+
+
+def test_all_reduce_of_an_engine_is_captured_in_its_own_context() -> None:
+    others, entered = OtherRanks(FakeCuda(launch_s=1e-4)), []
+
+    def all_reduce(own: Any) -> Any:
+        total = torch.empty_like(own)
+        others._takes_a_tenth_of_a_millisecond(lambda: total.copy_(own + (own + 1)))
+        return total
+
+    @contextmanager
+    def capture() -> Iterator[None]:
+        calls = others.calls
+        yield
+        entered.append(others.calls - calls)
+
+    communicator = SimpleNamespace(all_reduce=all_reduce, ca_comm=SimpleNamespace(capture=capture))
+    one = make_engine_message(communicator, torch, others, "", 8192, torch.device("cpu"), group="both")
+    record = timed(one, others)
+    assert (record["status"], record["how"], len(entered)) == ("ok", "graph", 1)
     assert record["seconds"] == pytest.approx([1e-4 * (1 + 1 / CALLS)] * len(record["seconds"]))
 
 
@@ -143,14 +171,14 @@ def test_the_time_is_of_the_calls_alone(kind: str) -> None:
 def test_a_graph_that_any_rank_cannot_capture_is_used_by_none(refused_here: bool) -> None:
     others = OtherRanks(FakeCuda(launch_s=1e-4, capture_fails=refused_here), captured_there=refused_here)
     record = run("all_reduce", others)
-    assert (record["right"], record["how"]) == (True, "events")
+    assert (record["status"], record["how"]) == ("ok", "events")
     assert record["seconds"] == pytest.approx([2e-4] * len(record["seconds"]))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_wrong_result_on_another_rank_is_not_timed_here(kind: str) -> None:
     record = run(kind, OtherRanks(FakeCuda(), wrong_there=True))
-    assert (record["right"], record["seconds"]) == (False, [])
+    assert (record["status"], record["seconds"]) == ("wrong", [])
 
 
 def test_the_slowest_rank_counts() -> None:
@@ -198,6 +226,49 @@ def test_collectives_among_two_and_three_processes_start_once() -> None:
     assert words[3] == "True"
     assert math.isclose(float(words[4]), 3 * (4096 + 65536))
     assert words[5:] == ["''"]
+
+
+COMMUNICATOR = """
+import torch.distributed as dist
+
+class CudaCommunicator:
+    def __init__(self, cpu_group, device=None, device_group=None, unique_name="", global_ranks=None,
+                 global_world_size=None, tcp_store_group=None, use_all2all=False):
+        assert unique_name.split(":")[0] == "tp"
+        self.cpu_group, self.ca_comm, self.added = cpu_group, None, ADDED
+
+    def all_reduce(self, input_):
+        assert (input_.dim(), input_.element_size()) == (2, 2)
+        total = input_ + self.added
+        dist.all_reduce(total, group=self.cpu_group)
+        return total
+
+    def destroy(self):
+        dist.barrier(group=self.cpu_group)  # as NCCL, it waits for all ranks
+"""
+
+
+STATUS_BY_ERROR = [("0", "ok"), ("1", "wrong"), (None, "unsupported")]
+
+
+@pytest.mark.parametrize(("added", "status"), mostly_ci(STATUS_BY_ERROR, STATUS_BY_ERROR[:1]))
+def test_all_reduce_of_an_engine_is_checked_and_timed(tmp_path: Path, added: str | None, status: str) -> None:
+    """For real, with gloo, by a stand-in with the signatures of vLLM 0.33.0."""
+    folder = tmp_path / "vllm" / "distributed" / "device_communicators"
+    folder.mkdir(parents=True)
+    if added is not None:
+        (folder / "cuda_communicator.py").write_text(COMMUNICATOR.replace("ADDED", added))
+    (measured,) = play(
+        "import sys, time\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"  # which the ranks inherit
+        "from capacity_validate.collective_times import collective_cases, measure_collectives\n"
+        "if __name__ == '__main__':\n"
+        "    cases = collective_cases((2, 3), [1024, 8192], on_cuda=True, engine='vllm@0.33')\n"
+        "    cases = [case for case in cases if case.engine]\n"
+        "    run = measure_collectives(cases, devices=None, deadline=time.monotonic() + 300)\n"
+        "    print([(one.measured.case['ranks'], one.measured.status) for one in run.timed], run.failure)\n"
+    ).splitlines()
+    assert measured.strip() == str([(3, status), (2, status)])
 
 
 @pytest.mark.ci  # seconds of imports

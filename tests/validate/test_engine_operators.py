@@ -14,6 +14,7 @@ import pytest
 from capacity_validate import calibrate
 from capacity_validate.campaigns import load_campaign, order_cases
 from capacity_validate.cases import MeasuredCase, make_case
+from capacity_validate.collective_times import collective_cases
 from capacity_validate.engine_cases import add_engine_cases, installed_engine
 from capacity_validate.predictions import calibration_target, case_constants, formula
 from invented_kernels import measured_case, write_log
@@ -26,18 +27,26 @@ from capacity.step.setting import short_run_lookup
 
 GPU = "h100-sxm-80gb"
 SLOW = {"gemm": 1.4, "decode_attention": 1.3, "prefill_attention": 1.3, "moe": 1.4, "elementwise": 1.2}
+SLOW |= {"all_reduce": 1.4}
 LOADS: dict[str, dict[str, Any]] = {
     "experts": {"model": "qwen3-30b-a3b", "max_model_len": 16384, "input_len": 1000, "output_len": 200}
     | {"concurrency": 16},
     "fp8": {"model": "llama-3.1-8b", "quantization": "fp8", "max_model_len": 8192, "input_len": 1000}
     | {"output_len": 200, "concurrency": 8},
+    "tensor parallel": {"model": "llama-3.1-8b", "tensor_parallel_size": 8, "max_model_len": 8192}
+    | {"input_len": 1000, "output_len": 200, "concurrency": 8},
+    "fp8 experts": {"model": "qwen3-30b-a3b", "quantization": "fp8_block", "max_model_len": 16384}
+    | {"input_len": 1000, "output_len": 200, "concurrency": 16},
 }
 
 
 def engine_measurements(profile: HardwareProfile, engine: str, *, noise: float = 0.01) -> list[MeasuredCase]:
     """A standard campaign's operators of vLLM, each with its factor of the time that vLLM's constants give."""
     rng, lookup, found = np.random.default_rng(0), short_run_lookup(profile, "vllm"), []
-    for case in add_engine_cases(order_cases(load_campaign("standard").cuda), engine, profile):
+    plan = load_campaign("standard").cuda
+    assert plan.collectives is not None
+    collectives = collective_cases((2, 4, 8), plan.collectives.message_bytes, on_cuda=True, engine=engine)
+    for case in [*add_engine_cases(order_cases(plan), engine, profile), *collectives]:
         function, target = formula(case, profile), calibration_target(case)
         if not case.engine or function is None or target is None:
             continue
@@ -58,7 +67,7 @@ def slower_profile(profile: HardwareProfile, folder: Path) -> str:
         kernels = family[operator]
         places = (
             [kernels]
-            if operator == "elementwise"
+            if operator in ("elementwise", "all_reduce")
             else [v for k, v in kernels.items() if k != "bf16" or operator == "moe"]
         )
         for constants in places:
@@ -97,7 +106,9 @@ def test_written_profile_names_engine_and_release(measured: str, folder: Path) -
     assert step_time is not None
     family = step_time.families["vllm@0.33"]
     assert set(family.gemm) == {"fp8", "w4a16"}
-    assert set(family.moe) == {"bf16"}
+    assert set(family.moe) == {"bf16", "fp8", "fp8_block", "w4a16"}
+    assert family.all_reduce is not None
+    assert family.all_reduce.fit.rows == 3 * 15
     assert set(family.decode_attention) == set(family.prefill_attention) == {"16bit"}
     assert family.elementwise is not None
     assert "torch" not in step_time.families  # the harness's own kernels were not measured

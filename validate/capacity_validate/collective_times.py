@@ -2,7 +2,8 @@
 
 All ranks first check the result of one call. They then run many calls back to back in one CUDA graph between two
 events, so that the time excludes launches and barrier skew; the time of the slowest rank is used. Collectives that can
-work in place do so. Source: NVIDIA nccl-tests, doc/PERFORMANCE.md.
+work in place do so. Source: NVIDIA nccl-tests, doc/PERFORMANCE.md. The all-reduce of an installed engine is timed in
+the same way, but as the engine calls it: on 16-bit rows of tokens, with a new tensor as its result.
 """
 
 import datetime
@@ -10,14 +11,17 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from capacity_validate.capture import GraphCapturer
 from capacity_validate.cases import Case, MeasuredCase, make_case
 from capacity_validate.failures import error_line
+from capacity_validate.kernels import Unsupported, operators_module
 from capacity_validate.timing import summarise_samples
 
 KINDS = ("all_reduce", "all_gather", "send_recv")
@@ -27,6 +31,11 @@ SAMPLES = 5
 TIMEOUT_S = 120
 GRACE_S = 20.0  # after the deadline, for a message that has begun
 VALUES = 1024  # period of the message's pattern
+ROW_VALUES = 2048  # of a token in the message of an engine: the smallest hidden size of common models
+EXACT_VALUES = (
+    8  # period of that message's pattern: sums over 16 ranks stay below 256, so they are exact in bf16
+)
+ENGINE_START_S = 20.0  # to import an engine and start its communicator; assumed
 SHARED_MEMORY = Path("/dev/shm")
 SHARED_MEMORY_BYTES = 2**30  # NCCL's buffers for a node with 8 GPUs; Docker's default is 64 MiB
 
@@ -46,15 +55,18 @@ def rank_counts(devices: int) -> tuple[int, ...]:
     return tuple(sorted({n for n in (2, 4, 8, 16) if n <= devices} | ({devices} if devices > 1 else set())))
 
 
-def collective_cases(counts: Sequence[int], message_bytes: Sequence[int], *, on_cuda: bool) -> list[Case]:
-    """Return the cases of every group size, largest group first, so that ranks can stop when they are no longer
-    needed."""
-    backend = "nccl" if on_cuda else "gloo"
+def collective_cases(
+    counts: Sequence[int], message_bytes: Sequence[int], *, on_cuda: bool, engine: str = ""
+) -> list[Case]:
+    """Return the cases of every group size, largest group first; then the all-reduces of `engine`, in whole rows."""
+    kinds = [("nccl" if on_cuda else "gloo", kind, message_bytes) for kind in KINDS]
+    rows = [size for size in message_bytes if size % (2 * ROW_VALUES) == 0]
     return [
-        make_case("collective", backend, variant=kind, ranks=ranks, bytes=size)
+        make_case("collective", kernel, variant=variant, ranks=ranks, bytes=size)
+        for group in (kinds, [("all_reduce", engine, rows)] if engine else [])
         for ranks in sorted(counts, reverse=True)
-        for kind in KINDS
-        for size in message_bytes
+        for kernel, variant, sizes in group
+        for size in sizes
     ]
 
 
@@ -119,15 +131,13 @@ def shared_memory_hint() -> str:
 
 def _timed_collective(cases: Sequence[Case], record: dict[str, Any]) -> TimedCollective:
     case = cases[record["case"]]
-    measured = MeasuredCase(
-        case=case, status="wrong", note="a rank received wrong data, so the collective was not timed"
-    )
-    if record["right"]:
+    measured = MeasuredCase(case=case, status=record["status"], note=record.get("note", ""))
+    if measured.status == "ok":
         measured = MeasuredCase(
             case=case,
             status="ok",
             timing=summarise_samples(record["seconds"], record["how"], calls=CALLS),
-            bytes=bus_bytes(case.variant, case["bytes"], case["ranks"]),
+            bytes=bus_bytes(case.kernel if case.engine else case.variant, case["bytes"], case["ranks"]),
         )
     return TimedCollective(measured=measured, began_s=record["began_s"], ended_s=record["ended_s"])
 
@@ -152,22 +162,10 @@ def _worker(
         rank=rank,
         world_size=world,
         timeout=timeout,
-        device_id=None if devices is None else device,
+        # with it, each new gloo group splits NCCL's communicator on all other ranks, and hangs (torch 2.13)
+        device_id=None if devices is None or any(case.engine for case in cases) else device,
     )
-    counts = sorted({case["ranks"] for case in cases}, reverse=True)
-    groups = {n: None if n == world else dist.new_group(list(range(n))) for n in counts}
-    for number, case in enumerate(cases):
-        if rank >= case["ranks"]:
-            break
-        group, began_s = groups[case["ranks"]], time.monotonic()
-        in_time = torch.tensor([1.0 if began_s < deadline else 0.0], device=device)
-        dist.all_reduce(in_time, op=dist.ReduceOp.MIN, group=group)
-        if not in_time.item():
-            break
-        record = time_on_all_ranks(
-            torch, dist, make_message(torch, dist, case.variant, case["bytes"], device, group=group)
-        )
-        record |= {"case": number, "began_s": began_s, "ended_s": time.monotonic()}
+    for record in _time_cases(torch, dist, cases, device, deadline):
         if rank == 0:
             with (Path(folder) / "times.jsonl").open("a") as file:
                 file.write(json.dumps(record) + "\n")
@@ -175,6 +173,39 @@ def _worker(
         store.set("done", "1")
     store.wait(["done"], datetime.timedelta(seconds=TIMEOUT_S + max(0.0, deadline - time.monotonic())))
     dist.destroy_process_group()
+
+
+def _time_cases(
+    torch: Any, dist: Any, cases: Sequence[Case], device: Any, deadline: float
+) -> Iterator[dict[str, Any]]:
+    """Yield the record of each case in which this rank takes part and that begins before the deadline."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    counts = sorted({case["ranks"] for case in cases}, reverse=True)
+    groups = {n: None if n == world else dist.new_group(list(range(n))) for n in counts}
+    engine = any(case.engine for case in cases)
+    hosts = {n: dist.new_group(list(range(n)), backend="gloo") if engine else None for n in counts}
+    communicators: dict[int, Any] = {}  # of an engine, by number of ranks; at most one
+    for number, case in enumerate(cases):
+        ranks, began_s = case["ranks"], time.monotonic()
+        for other in [n for n in communicators if n != ranks]:
+            communicators.pop(other).destroy()  # by all of its ranks, because NCCL waits for them
+        if rank >= ranks:
+            continue
+        starts, group = bool(case.engine) and ranks not in communicators, groups[ranks]
+        ready_s = began_s + (ENGINE_START_S if starts else 0.0)
+        in_time = torch.tensor([1.0 if ready_s < deadline else 0.0], device=device)
+        dist.all_reduce(in_time, op=dist.ReduceOp.MIN, group=group)
+        if not in_time.item():
+            continue
+        try:
+            if starts:
+                communicators[ranks] = operators_module(case).communicator(hosts[ranks], device, group)
+            make = partial(make_engine_message, communicators[ranks]) if case.engine else make_message
+            one = make(torch, dist, case.variant, case["bytes"], device, group=group)
+            record = time_on_all_ranks(torch, dist, one)
+        except Unsupported as error:
+            record = {"status": "unsupported", "note": str(error)}
+        yield record | {"case": number, "began_s": began_s, "ended_s": time.monotonic()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +217,7 @@ class Message:
     call: Callable[[], object]
     right: Callable[[], bool]
     group: Any = None  # the ranks that take part; None: all
+    capturing: Callable[[], AbstractContextManager[object]] = nullcontext  # around a graph's capture
 
 
 def make_message(torch: Any, dist: Any, kind: str, size: int, device: Any, *, group: Any = None) -> Message:
@@ -217,6 +249,29 @@ def make_message(torch: Any, dist: Any, kind: str, size: int, device: Any, *, gr
     return Message(device=device, fill=fill, call=call, right=right, group=group)
 
 
+def make_engine_message(
+    communicator: Any, torch: Any, dist: Any, _: str, size: int, device: Any, *, group: Any = None
+) -> Message:
+    """Build an all-reduce of rows of bf16 integers by an engine's communicator, as `make_message` does for torch."""
+    rank, ranks = dist.get_rank(), dist.get_world_size(group)
+    pattern = (torch.arange(size // 2, device=device) % EXACT_VALUES).to(torch.bfloat16).view(-1, ROW_VALUES)
+    own = torch.empty_like(pattern)
+    results: list[Any] = []
+
+    def call() -> None:
+        results[:] = [communicator.all_reduce(own)]
+
+    return Message(
+        device=device,
+        group=group,
+        fill=lambda: own.copy_(pattern + rank),
+        call=call,
+        right=lambda: bool((results[0] == pattern * ranks + ranks * (ranks - 1) / 2).all()),
+        # the custom all-reduce exchanges the addresses of captured buffers afterwards
+        capturing=getattr(communicator.ca_comm, "capture", nullcontext),
+    )
+
+
 def _send_receive(dist: Any, sent: Any, after: int, received: Any, before: int, group: Any) -> None:
     operations = [dist.P2POp(dist.isend, sent, after, group), dist.P2POp(dist.irecv, received, before, group)]
     for work in dist.batch_isend_irecv(operations):
@@ -232,7 +287,8 @@ def time_on_all_ranks(torch: Any, dist: Any, one: Message) -> dict[str, Any]:
     one.fill()
     one.call()
     if not _holds_on_all_ranks(torch, dist, one, one.right()):
-        return {"right": False, "seconds": []}
+        note = "a rank received wrong data, so the collective was not timed"
+        return {"status": "wrong", "seconds": [], "note": note}
     for _ in range(WARM_UPS):
         one.call()
 
@@ -251,7 +307,7 @@ def time_on_all_ranks(torch: Any, dist: Any, one: Message) -> dict[str, Any]:
     own = [_back_to_back_s(torch, dist, one, many) for _ in range(SAMPLES)]
     slowest = torch.tensor(own, device=one.device)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=one.group)
-    return {"right": True, "seconds": slowest.tolist(), "how": how}
+    return {"status": "ok", "seconds": slowest.tolist(), "how": how}
 
 
 def _holds_on_all_ranks(torch: Any, dist: Any, one: Message, here: bool) -> bool:
@@ -263,7 +319,8 @@ def _holds_on_all_ranks(torch: Any, dist: Any, one: Message, here: bool) -> bool
 def _capture(torch: Any, one: Message, many: Callable[[], object]) -> Callable[[], object] | None:
     """Return the replay of a CUDA graph of `many`; None if this torch or NCCL rejects the capture."""
     try:
-        graph, _ = GraphCapturer(torch, str(one.device)).capture(many)
+        with one.capturing():
+            graph, _ = GraphCapturer(torch, str(one.device)).capture(many)
     except RuntimeError:
         return None
     replay: Callable[[], object] = graph.replay

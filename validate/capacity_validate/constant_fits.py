@@ -23,7 +23,7 @@ from capacity.hardware.calibration import (
     fit_constants,
     summarise_errors,
 )
-from capacity.hardware.coefficients import Coefficients, CollectiveCoefficients, Fit, StepCoefficients
+from capacity.hardware.coefficients import Coefficients, Fit, RooflineCoefficients, StepCoefficients
 from capacity.step import StepShape
 from capacity.step.model import StepModel
 from capacity.step.operators import p_norm
@@ -128,6 +128,12 @@ _RANGES = {
     "occupancy_s": (1e-8, 1e-2),
     "per_doubling_s": (1e-8, 1e-3),
     "per_k_s": (1e-13, 1e-8),
+    "one_shot_fixed_s": (1e-7, 1e-2),
+    "one_shot_fraction": (0.003, 1.0),
+    "two_shot_fixed_s": (1e-7, 1e-2),
+    "two_shot_fraction": (0.003, 1.0),
+    "two_shot_gain": (0.7, 2.0),
+    "per_rank_s": (1e-9, 1e-5),
 }
 _GPU_ONLY = ("per_doubling_s", "per_k_s")  # per doubling of context slices, and per K step of a block
 _COLLECTIVE_SHARPNESS = (0.3, 16.0)  # range of a collective's sharpness, which may be below 1
@@ -267,9 +273,8 @@ def _solve(
     start: dict[str, Any] = before.model_dump(exclude={"fit"})
     if "sharpness" in start and "sharpness" not in names:
         start["sharpness"] = min(start["sharpness"], 4.0)
-    ranges = _RANGES | (
-        {"sharpness": _COLLECTIVE_SHARPNESS} if isinstance(before, CollectiveCoefficients) else {}
-    )
+    collective = {} if isinstance(before, RooflineCoefficients) else {"sharpness": _COLLECTIVE_SHARPNESS}
+    ranges = _RANGES | collective
     parameters = [
         Parameter(name=name, start=min(max(start.get(name) or low, low), high), low=low, high=high)
         for name in names
@@ -319,10 +324,10 @@ def calibrated_profile(
             tables.setdefault("nccl", {})[key] = after
             continue
         kernels = families.setdefault(fit.target.engine or family, {})
-        if operator == "elementwise":
-            kernels["elementwise"] = after
-        else:
+        if key:
             kernels.setdefault(operator, {})[key] = after
+        else:
+            kernels[operator] = after
     return profile.model_copy(
         update={"step_time": StepCoefficients.model_validate(tables), "name": name or profile.name}
     )

@@ -8,6 +8,9 @@ from capacity_validate.cases import Case
 from capacity_validate.environment import package_version
 from capacity_validate.predictions import is_calibration_case
 
+QUANTIZED_EXPERTS = ("fp8", "fp8_block", "w4a16")
+"""Experts of vLLM that the harness has not itself; they are timed with the shapes of its experts in 16 bit."""
+
 VLLM_KERNELS = {
     "gemm": ("fp8", "w4a16", "nvfp4"),
     "prefill_attention": ("bf16", "fp16"),
@@ -40,3 +43,5 @@ def add_engine_cases(cases: Iterable[Case], engine: str, profile: HardwareProfil
             and case.kernel in VLLM_KERNELS.get(case.operator, ())
         ):
             yield replace(case, variant=engine)
+            if case.operator == "moe":
+                yield from (replace(case, kernel=kernel, variant=engine) for kernel in QUANTIZED_EXPERTS)

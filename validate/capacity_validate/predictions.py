@@ -9,7 +9,7 @@ from capacity.hardware import HardwareProfile
 from capacity.hardware.kernel_lookup import KernelLookup
 from capacity.model import ModelSpec
 from capacity.step import StepShape, decode_shape, prefill_shape
-from capacity.step.collectives import nccl_seconds, ring_all_reduce_bytes
+from capacity.step.collectives import all_reduce_seconds, nccl_seconds, ring_all_reduce_bytes
 from capacity.step.expert_load import Experts
 from capacity.step.model import StepModel
 from capacity.step.operators import ACTIVATION_BYTES, Device, attention_seconds, gemm_seconds
@@ -57,8 +57,8 @@ def _kernel_target(case: Case) -> Target | None:
         return Target("moe", case.kernel)
     if case.operator == "elementwise":
         return Target("elementwise", "")
-    if case.operator == "collective" and case.kernel in ("nccl", "gloo"):
-        return Target("nccl", case.variant)
+    if case.operator == "collective":
+        return Target("all_reduce", "") if case.engine else Target("nccl", case.variant)
     return None
 
 
@@ -175,6 +175,7 @@ def _moe(case: Case, profile: HardwareProfile) -> Formula | None:
     if peak is None:
         return None
     bits = case.of_format("bits", 16.0)
+    weight_bits, activation_bits = (case.of_format(f"{of}_bits", bits) for of in ("weight", "activation"))
     device = Device(hbm_bytes_per_s=profile.hbm_bytes_per_s, sm_count=profile.sm_count)
     shape = StepShape(prefill_sequences=1, prefill_tokens=case["tokens"])
 
@@ -187,8 +188,8 @@ def _moe(case: Case, profile: HardwareProfile) -> Formula | None:
         num_experts=case["experts"],
         experts_per_token=case["top_k"],
         expert_ranks=1,
-        weight_bits=bits,
-        activation_bits=bits,
+        weight_bits=weight_bits,
+        activation_bits=activation_bits,
         flops_per_s=peak,
         device=device,
         constants=constants,
@@ -222,6 +223,10 @@ def _collective(case: Case, profile: HardwareProfile) -> Formula:
         case.variant, float(size)
     )
     link_bytes_per_s = profile.link_for(ranks).bytes_per_s
+    if case.engine:
+        return lambda constants: all_reduce_seconds(
+            size, ranks, link_bytes_per_s=link_bytes_per_s, constants=constants
+        )
     return lambda constants: nccl_seconds(sent, ranks, link_bytes_per_s=link_bytes_per_s, constants=constants)
 
 
@@ -252,6 +257,8 @@ def case_constants(case: Case, lookup: KernelLookup) -> Any:
         return None
     if target.operator == "elementwise":
         return lookup.elementwise()
+    if target.operator == "all_reduce":
+        return lookup.all_reduce()
     if target.operator == "nccl":
         return lookup.nccl(target.key)
     return lookup.kernel(target.operator, target.key)

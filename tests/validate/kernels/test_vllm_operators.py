@@ -3,6 +3,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +12,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capacity_validate.cases import make_case  # noqa: E402
-from capacity_validate.kernels import Unsupported  # noqa: E402
+from capacity_validate.kernels import KernelContext, Unsupported, prepare  # noqa: E402
 from capacity_validate.kernels.attention import reference_attention  # noqa: E402
-from capacity_validate.kernels.experts import ExpertWeights, looped_experts  # noqa: E402
 from capacity_validate.kernels.fused import plain_add_norm, rotate, silu_and_mul  # noqa: E402
+from fake_cuda import FakeCuda, FakeDevice  # noqa: E402
 from kernel_checks import error_of, prepared  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -29,10 +30,22 @@ CASES = {
     "experts": make_case(
         "moe", "bf16", variant=ENGINE, tokens=6, experts=4, top_k=2, hidden=32, intermediate=48
     ),
+    "fp8 experts": make_case(
+        "moe", "fp8", variant=ENGINE, tokens=6, experts=4, top_k=2, hidden=96, intermediate=48
+    ),
+    "fp8_block experts": make_case(
+        "moe", "fp8_block", variant=ENGINE, tokens=6, experts=4, top_k=2, hidden=256, intermediate=128
+    ),
+    "marlin experts": make_case(
+        "moe", "w4a16", variant=ENGINE, tokens=6, experts=4, top_k=2, hidden=256, intermediate=128
+    ),
     "elementwise": make_case(
         "elementwise", "bf16", variant=ENGINE, rows=20, hidden=64, intermediate=96, **HEADS
     ),
 }
+
+
+INT4 = SimpleNamespace(id=7)
 
 
 class Operators:
@@ -76,6 +89,11 @@ class Operators:
         codes = torch.stack([b_q_weight >> (4 * place) & 15 for place in range(8)], dim=1)
         return codes.reshape(size_k, size_n)
 
+    def gptq_marlin_moe_repack(
+        self, b_q_weight: Any, size_k: int, size_n: int, num_bits: int, is_a_8bit: bool = False
+    ) -> Any:
+        return torch.stack([self.gptq_marlin_repack(each, size_k, size_n, num_bits) for each in b_q_weight])
+
     def marlin_gemm(
         self, a: Any, c: Any, b_q_weight: Any, b_bias: Any, b_scales: Any, a_scales: Any, global_scale: Any,
         b_zeros: Any, workspace: Any, b_q_type: Any, size_m: int, size_n: int, size_k: int,
@@ -84,7 +102,7 @@ class Operators:
         assert (c, b_bias, a_scales, global_scale, b_zeros) == (None,) * 5
         assert (workspace, b_q_type, tuple(a.shape), use_fp32_reduce) == (
             "space",
-            "int4",
+            INT4,
             (size_m, size_k),
             True,
         )
@@ -145,10 +163,72 @@ def flash_attn_varlen_func(
     return torch.cat(rows)
 
 
-def fused_experts(hidden_states: Any, w1: Any, w2: Any, topk_weights: Any, topk_ids: Any) -> Any:
+def fused_experts(
+    hidden_states: Any, w1: Any, w2: Any, topk_weights: Any, topk_ids: Any, activation: str = "silu",
+    apply_router_weight_on_input: bool = False, global_num_experts: int = -1, expert_map: Any = None,
+    quant_config: Any = None,
+) -> Any:  # fmt: skip
+    """`fused_experts`; in FP8 the activations are quantized before both products, as its kernels do."""
     assert (topk_weights.dtype, topk_ids.dtype) == (torch.float32, torch.int32)
-    shares = topk_weights.to(hidden_states.dtype)
-    return looped_experts(torch, ExpertWeights(gate_up=w1, down=w2), hidden_states, shares, topk_ids.long())
+    rounded: Callable[[Any], Any] = lambda x: x  # noqa: E731
+    if quant_config is not None:
+        block = quant_config.block_shape
+        assert w1.dtype == w2.dtype == torch.float8_e4m3fn
+        assert hidden_states.dtype == torch.bfloat16
+        w1, w2 = dequantized(w1, quant_config.w1_scale, block), dequantized(w2, quant_config.w2_scale, block)
+        rounded = lambda x: fp8_rounded(x, block[1] if block else None)  # noqa: E731
+    return routed(hidden_states, w1, w2, topk_weights, topk_ids, rounded)
+
+
+def routed(x: Any, w1: Any, w2: Any, shares: Any, chosen: Any, rounded: Callable[[Any], Any]) -> Any:
+    out = torch.zeros_like(x)
+    for token, experts in enumerate(chosen.tolist()):
+        row = rounded(x)[token].float()
+        for share, expert in zip(shares[token], experts, strict=True):
+            hidden = rounded(silu_and_mul(w1[expert].float() @ row)[None])[0]
+            out[token] += share * (w2[expert].float() @ hidden)
+    return out
+
+
+def dequantized(values: Any, scales: Any, block: list[int] | None) -> Any:
+    assert scales.dtype == torch.float32
+    count, n, k = values.shape
+    if block is None:
+        assert scales.shape == (count,)
+        return values.float() * scales.view(-1, 1, 1)
+    assert scales.shape == (count, n // block[0], k // block[1])
+    assert scales.unique().numel() > 1  # so that a wrong order of scales is an error
+    return values.float() * scales.repeat_interleave(block[0], 1).repeat_interleave(block[1], 2)
+
+
+def fp8_rounded(x: Any, group: int | None) -> Any:
+    """Values after dynamic quantization to FP8, with one scale per tensor or per `group` values of a row."""
+    parts = x.float().view(1, -1) if group is None else x.float().view(-1, group)
+    scale = parts.abs().amax(dim=1, keepdim=True) / 448.0
+    return ((parts / scale).to(torch.float8_e4m3fn).float() * scale).view(x.shape)
+
+
+def fp8_w8a8_moe_quant_config(
+    w1_scale: Any, w2_scale: Any, a1_scale: Any = None, a2_scale: Any = None, w1_bias: Any = None,
+    w2_bias: Any = None, per_act_token_quant: bool = False, per_out_ch_quant: bool = False,
+    block_shape: list[int] | None = None,
+) -> Any:  # fmt: skip
+    assert a1_scale is a2_scale is None  # so that activations are quantized in the call
+    return SimpleNamespace(w1_scale=w1_scale, w2_scale=w2_scale, block_shape=block_shape)
+
+
+def fused_marlin_moe(
+    hidden_states: Any, w1: Any, w2: Any, bias1: Any, bias2: Any, w1_scale: Any, w2_scale: Any,
+    topk_weights: Any, topk_ids: Any, quant_type_id: int, apply_router_weight_on_input: bool = False,
+    global_num_experts: int = -1, activation: str = "silu", workspace: Any = None,
+) -> Any:  # fmt: skip
+    assert (bias1, bias2, quant_type_id, workspace) == (None, None, 7, "space")
+    assert (topk_weights.dtype, topk_ids.dtype) == (torch.float32, torch.int32)
+    weights = [
+        ((codes - 8).float() * scales.repeat_interleave(128, dim=1).float()).transpose(1, 2)
+        for codes, scales in ((w1, w1_scale), (w2, w2_scale))
+    ]
+    return routed(hidden_states, *weights, topk_weights, topk_ids, lambda x: x)
 
 
 @pytest.fixture
@@ -156,13 +236,20 @@ def operators(monkeypatch: pytest.MonkeyPatch) -> Operators:
     ops = Operators()
     marlin = SimpleNamespace(
         marlin_permute_scales=lambda s, size_k, size_n, group_size: s,  # noqa: ARG005
-        marlin_make_workspace_new=lambda device: "space",  # noqa: ARG005
+        marlin_moe_permute_scales=lambda s, size_k, size_n, group_size: s,  # noqa: ARG005
+        marlin_make_workspace_new=lambda device, max_blocks_per_sm=1: "space",  # noqa: ARG005
     )
     modules = {
         "_custom_ops": ops,
-        "scalar_type": SimpleNamespace(scalar_types=SimpleNamespace(uint4b8="int4")),
+        "scalar_type": SimpleNamespace(scalar_types=SimpleNamespace(uint4b8=INT4)),
         "model_executor.layers.quantization.utils.marlin_utils": marlin,
         "model_executor.layers.fused_moe.fused_moe": SimpleNamespace(fused_experts=fused_experts),
+        "model_executor.layers.fused_moe.config": SimpleNamespace(
+            fp8_w8a8_moe_quant_config=fp8_w8a8_moe_quant_config
+        ),
+        "model_executor.layers.fused_moe.experts.marlin_moe": SimpleNamespace(
+            fused_marlin_moe=fused_marlin_moe
+        ),
         "vllm_flash_attn": SimpleNamespace(flash_attn_varlen_func=flash_attn_varlen_func),
         "v1.attention.backends.fa_utils": SimpleNamespace(get_flash_attn_version=lambda: 3),
     }
@@ -182,6 +269,20 @@ def test_operator_of_vllm_computes_the_right_result(name: str, operators: Operat
     assert built.bytes > 0
     if CASES[name].operator in ("gemm", "elementwise"):
         assert operators.called
+
+
+@pytest.mark.parametrize("name", ["fp8_block experts", "marlin experts"])
+def test_experts_narrower_than_a_block_are_unsupported(name: str, operators: Operators) -> None:
+    narrow = replace(CASES[name], sizes=tuple({**dict(CASES[name].sizes), "intermediate": 96}.items()))
+    with pytest.raises(Unsupported, match="multiples of 128"):
+        prepared(narrow)
+
+
+@pytest.mark.parametrize("name", ["experts", "fp8_block experts"])
+def test_experts_that_vllm_runs_with_another_library_are_not_timed(name: str) -> None:
+    fake = FakeCuda(devices=(FakeDevice(major=10, minor=0),))
+    with pytest.raises(Unsupported, match="FlashInfer or DeepGEMM"):
+        prepare(CASES[name], KernelContext(fake.torch, "cuda:0", 1, None, 1e9))
 
 
 def test_time_of_fp8_product_includes_quantization(operators: Operators) -> None:

@@ -115,15 +115,19 @@ def missing_part(case: Case, missing: Mapping[str, str]) -> str | None:
     return missing.get(case.kernel) or (missing.get(TRITON) if compiled else None)
 
 
+def operators_module(case: Case) -> Any:
+    """Return the module with the operator of a case: the harness's own, or that of an installed engine."""
+    name = f"{case.engine.partition('@')[0]}_operators" if case.engine else MODULES[case.operator]
+    return importlib.import_module(f"{__name__}.{name}")
+
+
 def prepare(case: Case, bench: KernelContext) -> PreparedCase:
     """Return a case with its inputs and calls. Raises Unsupported if this build or device cannot run it."""
     if case.operator not in MODULES:
         raise InvalidInput(f"no kernel for operator {case.operator!r}; known: {', '.join(MODULES)}")
     if (reason := missing_part(case, bench.missing)) is not None:
         raise Unsupported(reason)
-    name = f"{case.engine.partition('@')[0]}_operators" if case.engine else MODULES[case.operator]
-    module = importlib.import_module(f"{__name__}.{name}")
-    builder: Callable[[Case, KernelContext], PreparedCase] = getattr(module, case.operator)
+    builder: Callable[[Case, KernelContext], PreparedCase] = getattr(operators_module(case), case.operator)
     prepared = builder(case, bench)
     tolerance = OPERATORS[case.operator].get("tolerance")
     return prepared if tolerance is None else replace(prepared, tolerance=case.of_format(tolerance))

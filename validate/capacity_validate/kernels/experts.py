@@ -21,12 +21,20 @@ def moe(case: Case, bench: KernelContext) -> PreparedCase:
     return replace(prepared, capturable=capturable)
 
 
-def prepare_experts(case: Case, bench: KernelContext, run: Callable[..., Any]) -> PreparedCase:
-    """Prepare an MoE layer. `run` takes `ExpertWeights`, tokens, and the shares and numbers of their experts."""
+def prepare_experts(
+    case: Case,
+    bench: KernelContext,
+    run: Callable[..., Any],
+    quantize: Callable[["ExpertWeights"], Any] = lambda weights: weights,
+) -> PreparedCase:
+    """Prepare an MoE layer. `run` takes weights, tokens, and the shares and numbers of their experts.
+
+    `quantize` returns the weights as `run` takes them, and rounds those of its argument to the same values.
+    """
     torch = bench.torch
     tokens, experts, top_k = case["tokens"], case["experts"], case["top_k"]
     hidden, width, dtype = case["hidden"], case["intermediate"], bench.dtype(case.kernel)
-    matrix_bytes = hidden * width * dtype.itemsize
+    matrix_bytes = int(hidden * width * case.of_format("weight_bits", case.of_format("bits", 16)) / 8)
     copies = min(8, bench.copy_count(3 * matrix_bytes * experts))
     all_weights = [
         ExpertWeights(gate_up=gate_up, down=down)
@@ -44,12 +52,13 @@ def prepare_experts(case: Case, bench: KernelContext, run: Callable[..., Any]) -
         return x, shares.to(dtype), chosen
 
     sets = [inputs() for _ in all_weights]
-    calls = [partial(run, weights, *one) for one, weights in zip(sets, all_weights, strict=True)]
+    calls = [partial(run, quantize(weights), *one) for one, weights in zip(sets, all_weights, strict=True)]
+    first = all_weights[0]
     attempt(calls[0])
 
     def check() -> float:
         x, shares, chosen = (part[:CHECK_TOKENS] for part in sets[0])
-        reference = _reference(torch, all_weights[0], x, shares, chosen)
+        reference = _reference(torch, first, x, shares, chosen)
         return relative_error(torch, calls[0]()[:CHECK_TOKENS], reference)
 
     distinct = sum(int(one[2].unique().numel()) for one in sets) / len(sets)

@@ -1,12 +1,15 @@
 """Operators of an installed vLLM, called as vLLM's layers call them, so that their times are those of this engine.
 
 Source of the calls: vLLM 0.33.0 wheel, `_custom_ops.py`, `vllm_flash_attn/flash_attn_interface.py`,
-`layers/fused_moe/fused_moe.py`, `layers/quantization/utils/marlin_utils.py` and `platforms/cuda.py`. The calls were
-checked against these signatures, but not run on a GPU. Not covered: FP8 and FP4 experts, block-scaled FP8, FP8 KV
-caches, latent attention and all-reduce.
+`layers/quantization/utils/marlin_utils.py` and `platforms/cuda.py`; of `layers/fused_moe`: `fused_moe.py`, `config.py`,
+`experts/marlin_moe.py`, and `oracle`, which chooses the kernels; of `distributed/device_communicators`:
+`cuda_communicator.py` and the all-reduces that it chooses from (`custom_all_reduce.py`, `symm_mem.py`, `pynccl.py`,
+`flashinfer_all_reduce.py`). The calls were checked against these signatures, but not run on a GPU. Not covered: FP4
+experts, the experts of FlashInfer and DeepGEMM, block-scaled FP8 products, FP8 KV caches, latent attention, and the
+all-reduce that is fused with a norm.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,6 +28,7 @@ from capacity_validate.kernels.fused import plain_add_norm, rope_tables, silu_an
 
 FLASHINFER_CAPABILITY = 10  # compute capability (major) on which vLLM prefers FlashInfer to FlashAttention
 MARLIN_GROUP = 128
+MARLIN_BLOCKS_PER_SM = 4  # of the experts' kernel: MARLIN_MAX_BLOCKS_PER_SM
 PAGE_TOKENS, POSITIONS, EPSILON = 16, 4096, 1e-6
 
 
@@ -89,12 +93,8 @@ def _marlin_product(case: Case, bench: KernelContext) -> products.CheckedProduct
     if k % MARLIN_GROUP or n % MARLIN_GROUP:
         raise Unsupported(f"Marlin needs n and k in multiples of {MARLIN_GROUP}")
     codes = torch.randint(0, 16, (k, n), generator=bench.generator, device=bench.device, dtype=torch.int32)
-    eights = codes.view(k // 8, 8, n)
-    packed = eights[:, 0].clone()
-    for place in range(1, 8):
-        packed |= eights[:, place] << (4 * place)
     scales = bench.random(k // MARLIN_GROUP, n, dtype=torch.bfloat16, scale=0.01).abs() + 0.01
-    weights = ops.gptq_marlin_repack(packed, k, n, 4)
+    weights = ops.gptq_marlin_repack(_pack_int4(codes), k, n, 4)
     permuted = utils.marlin_permute_scales(scales, k, n, MARLIN_GROUP)
     workspace = utils.marlin_make_workspace_new(torch.device(bench.device))
     a = bench.random(m, k, dtype=torch.bfloat16)
@@ -111,6 +111,15 @@ def _marlin_product(case: Case, bench: KernelContext) -> products.CheckedProduct
     return products.check_product(bench, call, a, w)
 
 
+def _pack_int4(codes: Any) -> Any:
+    """Return codes [k, n] of 4 bits as GPTQ packs them: eight of a column in one integer."""
+    eights = codes.reshape(-1, 8, codes.shape[1])
+    packed = eights[:, 0].clone()
+    for place in range(1, 8):
+        packed |= eights[:, place] << (4 * place)
+    return packed
+
+
 def prefill_attention(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare causal attention of whole prompts by vLLM's FlashAttention, or by FlashInfer where vLLM prefers it."""
     if _prefers_flashinfer(bench):
@@ -125,7 +134,11 @@ def decode_attention(case: Case, bench: KernelContext) -> PreparedCase:
 
 
 def _prefers_flashinfer(bench: KernelContext) -> bool:
-    return bench.on_cuda and bench.torch.cuda.get_device_capability(bench.device)[0] == FLASHINFER_CAPABILITY
+    return _capability(bench) == FLASHINFER_CAPABILITY
+
+
+def _capability(bench: KernelContext) -> int:
+    return bench.torch.cuda.get_device_capability(bench.device)[0] if bench.on_cuda else 0
 
 
 def _flash_attention() -> Callable[..., Any]:
@@ -169,13 +182,82 @@ def _flash_decode(
 
 
 def moe(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare an unquantized expert layer by vLLM's `fused_experts` (Triton)."""
+    """Prepare experts by vLLM's `fused_experts` (Triton) in 16 bit or FP8, or by `fused_marlin_moe` in INT4.
+
+    FP8 has one scale per expert's matrix, or per 128 x 128 weights; activations are quantized in the call.
+    """
+    if case.kernel == "w4a16":
+        return _marlin_experts(case, bench)
+    if case.kernel != "fp8" and _capability(bench) >= FLASHINFER_CAPABILITY:
+        raise Unsupported("vLLM prefers experts of FlashInfer or DeepGEMM on this GPU")
     run = import_vllm("model_executor.layers.fused_moe.fused_moe").fused_experts
+    make_config = import_vllm("model_executor.layers.fused_moe.config").fp8_w8a8_moe_quant_config
+    block = [products.FP8_BLOCK] * 2 if case.kernel == "fp8_block" else None
 
-    def call(weights: experts.ExpertWeights, x: Any, shares: Any, chosen: Any) -> Any:
-        return run(x, weights.gate_up, weights.down, shares.float(), chosen.to(bench.torch.int32))
+    def quantize(weights: experts.ExpertWeights) -> tuple[Any, Any, Any]:
+        if case.of_format("bits", 16) != 8:
+            return weights.gate_up, weights.down, None
+        (gate_up, first), (down, second) = (
+            _quantize(bench, each, block or each.shape[1:], -5, lambda x: x.to(bench.torch.float8_e4m3fn))
+            for each in weights.tensors
+        )
+        scales = [(each if block else each.flatten()).float() for each in (first, second)]
+        return gate_up, down, make_config(*scales, block_shape=block)
 
-    return experts.prepare_experts(case, bench, call)
+    def call(weights: tuple[Any, Any, Any], x: Any, shares: Any, chosen: Any) -> Any:
+        gate_up, down, config = weights
+        return run(x, gate_up, down, shares.float(), chosen.to(bench.torch.int32), quant_config=config)
+
+    return experts.prepare_experts(case, bench, call, quantize)
+
+
+def _quantize(
+    bench: KernelContext, weights: Any, block: Sequence[int], low: int, cast: Callable[[Any], Any]
+) -> tuple[Any, Any]:
+    """Return values of [experts, n, k] and their scale per `block` of n and k; round `weights` to their products.
+
+    Scales are random powers of two from 2^low, so that the products are exact in bf16.
+    """
+    torch, (count, n, k), (high, wide) = bench.torch, weights.shape, block
+    if n % high or k % wide:
+        raise Unsupported(f"scales per block need sizes in multiples of {wide}, not {n} x {k}")
+    blocks = weights.view(count, n // high, high, k // wide, wide)
+    shape = (count, n // high, k // wide)
+    exponents = torch.randint(low, low + 4, shape, generator=bench.generator, device=bench.device)
+    scales = torch.exp2(exponents.to(weights.dtype))
+    each = scales[:, :, None, :, None]
+    values = cast(blocks / each)
+    blocks.copy_(values.to(weights.dtype) * each)
+    return values.view(weights.shape), scales
+
+
+def _marlin_experts(case: Case, bench: KernelContext) -> PreparedCase:
+    """Prepare experts with INT4 weights in groups of 128, as GPTQ stores them (zero point 8)."""
+    ops, torch = import_vllm("_custom_ops"), bench.torch
+    utils = import_vllm("model_executor.layers.quantization.utils.marlin_utils")
+    run = import_vllm("model_executor.layers.fused_moe.experts.marlin_moe").fused_marlin_moe
+    int4 = import_vllm("scalar_type").scalar_types.uint4b8
+    workspace = utils.marlin_make_workspace_new(torch.device(bench.device), MARLIN_BLOCKS_PER_SM)
+
+    def quantize(weights: Any) -> tuple[Any, Any]:
+        _, n, k = weights.shape
+        codes, scales = _quantize(bench, weights, (1, MARLIN_GROUP), -1, lambda x: x.round_().clamp_(-8, 7))
+        packed = torch.stack([_pack_int4(matrix.T.to(torch.int32) + 8) for matrix in codes])
+        permuted = utils.marlin_moe_permute_scales(scales.mT.contiguous(), k, n, MARLIN_GROUP)
+        return ops.gptq_marlin_moe_repack(packed, k, n, 4), permuted
+
+    def call(weights: list[tuple[Any, Any]], x: Any, shares: Any, chosen: Any) -> Any:
+        (gate_up, first), (down, second) = weights
+        routed = (shares.float(), chosen.to(torch.int32))
+        return run(x, gate_up, down, None, None, first, second, *routed, int4.id, workspace=workspace)
+
+    return experts.prepare_experts(case, bench, call, lambda weights: [*map(quantize, weights.tensors)])
+
+
+def communicator(host_group: Any, device: Any, device_group: Any) -> Any:
+    """Return vLLM's communicator of tensor parallelism, which selects all-reduce kernels; `host_group` uses gloo."""
+    module = import_vllm("distributed.device_communicators.cuda_communicator")
+    return module.CudaCommunicator(host_group, device, device_group, "tp:0")
 
 
 def elementwise(case: Case, bench: KernelContext) -> PreparedCase:

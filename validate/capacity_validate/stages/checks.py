@@ -11,6 +11,7 @@ from dataclasses import replace
 from capacity_validate.capture import GraphCapturer
 from capacity_validate.cases import ON_HOST
 from capacity_validate.collective_times import collective_cases, measure_collectives, rank_counts
+from capacity_validate.engine_cases import installed_engine
 from capacity_validate.kernels import TRITON
 from capacity_validate.quantizers import quantizer_findings
 from capacity_validate.session import Session, StageResults
@@ -40,9 +41,10 @@ def collective_stage(session: Session, results: StageResults) -> None:
             "one GPU was chosen, so no collectives were measured; --device cuda:0,1 chooses two"
         )
         return
+    engine = installed_engine() if session.on_gpu else ""
     cases = [
         case
-        for case in collective_cases(counts, stage.message_bytes, on_cuda=session.on_gpu)
+        for case in collective_cases(counts, stage.message_bytes, on_cuda=session.on_gpu, engine=engine)
         if case.id not in session.log.done
     ]
     if not cases:
