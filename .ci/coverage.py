@@ -47,7 +47,7 @@ def start(folder: Path, *, python: bool) -> None:
 def compile_counted(folder: Path, arguments: list[str]) -> int:
     """Run gcc with counters. Objects are made in a folder that remains, because gcov needs the notes beside them."""
     command = ["gcc", *arguments]
-    counters = ["--coverage", "-fprofile-update=atomic"]
+    counters = ["--coverage"]
     if "-c" not in arguments:
         return subprocess.run([*command, *counters], check=False).returncode
     place = arguments.index("-o") + 1
