@@ -5,6 +5,7 @@ link. Streamlit would run them, and tell the browser that this page is shown aga
 shows "Bad delta path index" on the next page.
 """
 
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit.proto.BackMsg_pb2 import BackMsg
 
@@ -23,7 +24,10 @@ class IgnoreLeftPages:
             nonlocal page
             while True:
                 message = await receive()
-                asked = BackMsg.FromString(message.get("bytes") or b"").rerun_script
+                try:
+                    asked = BackMsg.FromString(message.get("bytes") or b"").rerun_script
+                except DecodeError:
+                    return message  # streamlit closes the connection
                 if not asked.fragment_id:
                     page = asked.page_script_hash or page
                 if not asked.fragment_id or page in ("", asked.page_script_hash):

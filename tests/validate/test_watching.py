@@ -222,12 +222,9 @@ def test_limits_of_the_server_and_of_one_more_replica(reported: WatchReport) -> 
         low, high = scenario.highest_rate_per_s.low, scenario.highest_rate_per_s.high
         assert low is not None
         assert high is not None
-        if (
-            scenario is fewer
-        ):  # its interval is as narrow as the steps of the search, because its load was measured
-            assert low <= scenario.safe_rate_per_s < high
-        else:
-            assert low < scenario.safe_rate_per_s < high
+        assert low <= scenario.safe_rate_per_s < high
+        # both are found to one step of the search, which is coarse only where the measured load leaves little error
+        assert low < scenario.safe_rate_per_s or (scenario is fewer and high < 1.1 * low)
         concurrency = scenario.highest_concurrency
         inside = (concurrency.low or 0.0) < scenario.safe_concurrency < (concurrency.high or 0.0)
         assert inside or scenario is fewer  # 8 requests at most, at any speed
