@@ -288,20 +288,22 @@ def test_an_answer_is_a_page_to_print(tab: Callable[..., Tab]) -> None:
     assert 1 <= len(re.findall(rb"/Type /Page\b", pages)) <= 4
 
 
-def test_a_redraw_of_progress_sent_after_a_click_on_a_link_does_not_undo_it(tab: Callable[..., Tab]) -> None:
+def test_a_redraw_of_progress_sent_after_a_click_on_a_link_does_not_undo_it(
+    chromium: Any, server: str
+) -> None:
     """A browser sends it if a busy server has not answered the click; here it is sent for the browser."""
-    here, sent = tab(), []
+    here, sent = Tab(open_page(chromium), server), []
 
     def forward(socket: Any) -> None:
-        server = socket.connect_to_server()
+        streamlit = socket.connect_to_server()
 
         def pass_on(message: bytes) -> None:
             asked = BackMsg.FromString(message).rerun_script
             if asked.fragment_id:
                 sent.append(message)
-            server.send(message)
+            streamlit.send(message)
             if sent and asked.page_script_hash != BackMsg.FromString(sent[-1]).rerun_script.page_script_hash:
-                server.send(sent[-1])
+                streamlit.send(sent[-1])
 
         socket.on_message(pass_on)
 
@@ -315,6 +317,8 @@ def test_a_redraw_of_progress_sent_after_a_click_on_a_link_does_not_undo_it(tab:
     wait_until_drawn(here.page)
     assert sent
     assert here.page.get_by_role("heading", level=1).inner_text() == "Fit"
+    here.leave()
+    assert here.complaints == []
 
 
 def test_a_search_reports_is_cancelled_and_is_found_stale(tab: Callable[..., Tab]) -> None:
