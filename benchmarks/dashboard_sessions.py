@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import statistics
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -11,29 +12,35 @@ from dataclasses import dataclass, field
 from typing import Any
 
 VIEWS: tuple[tuple[str, str], ...] = (
-    ("", "model=llama-3.1-8b&gpu=h100"),
+    ("", "model=llama-3.1-8b&gpu=h100-sxm-80gb"),
     ("", "model=llama-3.1-70b&tp=4"),
-    ("estimate", "model=llama-3.1-8b&gpu=h100&isl=1000&osl=100"),
-    ("estimate", "model=qwen3-30b-a3b&gpu=h200&isl=2000&osl=200"),
+    ("estimate", "model=llama-3.1-8b&gpu=h100-sxm-80gb&isl=1000&osl=100"),
+    ("estimate", "model=qwen3-30b-a3b&gpu=h200-sxm-141gb&isl=2000&osl=200"),
     ("simulate", "model=llama-3.1-8b&rate=10&isl=500&osl=50"),
     ("speculation", "model=llama-3.1-8b"),
     ("cost", "model=llama-3.1-8b&rate=8"),
+    ("kv", "model=llama-3.1-8b"),
+    ("cascade", "model=llama-3.1-8b"),
+    ("compare", "model=llama-3.1-8b&rate=8"),
     ("models_and_gpus", ""),
     ("estimate", "model=<script>&isl=1e9&tp=9999"),
 )
 LONGEST_VIEW_S = 300.0
+REFUSED = "computations are already waiting"
 
 
 @dataclass
 class Tab:
-    """One session. `seen` counts elements of the latest view by their kind; `texts` are those of its alerts."""
+    """One session. Of the latest view, `seen` counts elements by kind; `texts` are alerts, `metrics` figures."""
 
     address: str
     seen: Counter[str] = field(default_factory=Counter)
     texts: list[str] = field(default_factory=list)
+    metrics: list[tuple[str, str]] = field(default_factory=list)
     reruns: dict[str, float] = field(default_factory=dict)
     _socket: Any = None
     _where: tuple[str, str] = ("", "")
+    _page_hash: str = ""
     _idle: bool = False
 
     async def open(self) -> Tab:
@@ -59,14 +66,16 @@ class Tab:
         """Show a page until all of its work is done; seconds. Raises TimeoutError."""
         began_s = time.monotonic()
         self._where = (page, query)
-        self.seen.clear()
-        self.texts.clear()
-        self.reruns.clear()
+        self._clear()
         await self._ask()
         async with asyncio.timeout(LONGEST_VIEW_S):
             while not (self._idle and not self.reruns):
                 await self.hear()
         return time.monotonic() - began_s
+
+    def _clear(self) -> None:
+        for collected in (self.seen, self.texts, self.metrics, self.reruns):
+            collected.clear()
 
     def wrong(self) -> list[str]:
         """What no view should show, or be without."""
@@ -90,8 +99,11 @@ class Tab:
 
         message = BackMsg()
         state = message.rerun_script
-        state.page_name, state.query_string = self._where
-        state.fragment_id, state.is_auto_rerun = fragment, bool(fragment)
+        page, state.query_string = self._where
+        if fragment:  # as a browser does: a rerun names the page by its hash
+            state.page_script_hash, state.fragment_id, state.is_auto_rerun = self._page_hash, fragment, True
+        else:
+            state.page_name = page
         self._idle = False
         await self._socket.send(message.SerializeToString())
 
@@ -108,10 +120,10 @@ class Tab:
         message = ForwardMsg.FromString(raw)
         kind = message.WhichOneof("type")
         if kind == "new_session" and not message.metadata.run.fragment_ids:
-            self.reruns.clear()
-            self.seen.clear()
-            self.texts.clear()
+            self._clear()
             self._idle = False
+        elif kind == "navigation":
+            self._page_hash = message.navigation.page_script_hash
         elif kind == "auto_rerun":
             self.reruns[message.auto_rerun.fragment_id] = message.auto_rerun.interval
         elif kind == "stop_auto_rerun":
@@ -125,20 +137,55 @@ class Tab:
             self.seen[what] += 1
             if what == "alert":
                 self.texts.append(element.alert.body)
+            elif what == "metric":
+                self.metrics.append((element.metric.label, element.metric.body))
 
 
 @dataclass
 class Soaked:
-    """What sessions have seen: views, the slowest, and what was wrong."""
+    """What the sessions saw: the time of each view, how many views were refused for load, and what was wrong.
 
-    views: int = 0
-    slowest_s: float = 0.0
+    `figures` are the metrics of the first view of each link; a later view with others is wrong.
+    """
+
+    seconds: list[float] = field(default_factory=list)
+    refused: int = 0
     wrong: list[str] = field(default_factory=list)
+    figures: dict[tuple[str, str], list[tuple[str, str]]] = field(default_factory=dict)
+
+    def add(self, link: tuple[str, str], seconds: float, tab: Tab) -> None:
+        """Record a view of a link that took so long."""
+        self.seconds.append(seconds)
+        if any(REFUSED in text for text in tab.texts):
+            self.refused += 1
+            return
+        wrong = tab.wrong()
+        if self.figures.setdefault(link, list(tab.metrics)) != tab.metrics:
+            wrong.append(f"other figures than before: {tab.metrics}, {self.figures[link]}")
+        self.wrong.extend(f"{link[0]}?{link[1]}: {each}" for each in wrong)
+
+    def summary(self) -> str:
+        """Return the counts and the percentiles of the times in one line."""
+        median, p95, slowest = (
+            statistics.median(self.seconds),
+            percentile(self.seconds, 95),
+            max(self.seconds),
+        )
+        return (
+            f"{len(self.seconds)} views of {len(self.figures)} links, {self.refused} refused, median {median:.2f} s, "
+            f"p95 {p95:.2f} s, slowest {slowest:.1f} s, wrong={self.wrong}"
+        )
 
 
-async def browse(address: str, until_s: float, seed: int, soaked: Soaked) -> None:
-    """One visitor: a link in a new tab, looked at for a while; some are closed while all is under way."""
+def percentile(values: Sequence[float], percent: int) -> float:
+    """Return a percentile of at least two values."""
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
+
+
+async def browse(address: str, until_s: float, seed: int, pause_s: float, soaked: Soaked) -> None:
+    """One visitor: opens a link in a new tab and looks at it for `pause_s` on average; closes some while they load."""
     rng = random.Random(seed)
+    await asyncio.sleep(rng.uniform(0.0, pause_s))
     while time.monotonic() < until_s and len(soaked.wrong) < 10:
         page, query = rng.choice(VIEWS)
         query = query.replace("osl=", f"osl={rng.randrange(1, 9)}")
@@ -148,18 +195,16 @@ async def browse(address: str, until_s: float, seed: int, soaked: Soaked) -> Non
             if rng.random() < 0.1:
                 await tab.begin(page, query, rng.uniform(0.0, 2.0))
             else:
-                soaked.slowest_s = max(soaked.slowest_s, await tab.view(page, query))
-                soaked.views += 1
-                soaked.wrong.extend(f"{page}?{query}: {wrong}" for wrong in tab.wrong())
-                await asyncio.sleep(rng.uniform(1.0, 8.0))
+                soaked.add((page, query), await tab.view(page, query), tab)
+                await asyncio.sleep(rng.uniform(0.2, 1.8) * pause_s)
             await tab.close()
         except Exception as error:
             soaked.wrong.append(f"{page}?{query}: {type(error).__name__}: {error}")
 
 
-async def visitors(address: str, count: int, until_s: float, soaked: Soaked) -> None:
+async def visitors(address: str, count: int, until_s: float, pause_s: float, soaked: Soaked) -> None:
     """So many at once."""
-    await asyncio.gather(*(browse(address, until_s, seed, soaked) for seed in range(count)))
+    await asyncio.gather(*(browse(address, until_s, seed, pause_s, soaked) for seed in range(count)))
 
 
 async def hold(address: str, page: str, query: str) -> None:
@@ -175,12 +220,12 @@ async def hold(address: str, page: str, query: str) -> None:
 
 
 def main(words: Sequence[str]) -> None:
-    """`python dashboard_sessions.py ADDRESS COUNT SECONDS`, or `hold ADDRESS PAGE QUERY`."""
+    """`python dashboard_sessions.py ADDRESS COUNT SECONDS PAUSE_S`, or `hold ADDRESS PAGE QUERY`."""
     if words[0] == "hold":
         asyncio.run(hold(*words[1:]))
-    soaked = Soaked()
-    asyncio.run(visitors(words[0], int(words[1]), time.monotonic() + float(words[2]), soaked))
-    print(soaked)
+    soaked, until_s = Soaked(), time.monotonic() + float(words[2])
+    asyncio.run(visitors(words[0], int(words[1]), until_s, float(words[3]), soaked))
+    print(soaked.summary())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Soak: mixed questions from several threads, and dashboard sessions, for as long as is wanted; memory must stay flat.
 
-`python benchmarks/soak.py MINUTES [THREADS] [SESSIONS]`, 30 8 50 for the long form. Ends with 1 where an answer differs
-from the same question's first, anything but an answer came, or memory grew by more than 5 % after the first third.
+`python benchmarks/soak.py MINUTES [THREADS] [SESSIONS] [PAUSE_S]`, 30 8 50 for the long form. Exits with 1 if an answer
+differs from the same question's first, anything but an answer came, or memory grew by more than 5 % after the first
+third. Each session looks at a page for `PAUSE_S` seconds on average (4.5 by default).
 The dashboard's sessions come by its own protocol to a server of its own, and its memory counts too.
 """
 
@@ -76,7 +77,7 @@ class Samples:
         return median(late) / median(early) - 1
 
 
-def soak(minutes: float, threads: int, sessions: int) -> int:
+def soak(minutes: float, threads: int = 8, sessions: int = 0, pause_s: float = 4.5) -> int:
     """The exit code; prints a line every tenth of the time. Questions and sessions run side by side."""
     end_s = time.monotonic() + 60 * minutes
     wrong: list[str] = []
@@ -87,7 +88,7 @@ def soak(minutes: float, threads: int, sessions: int) -> int:
     workers = [
         threading.Thread(target=_ask, args=(end_s, numbers, first, counts, wrong)) for _ in range(threads)
     ]
-    with _dashboard(sessions, end_s, wrong) as server:
+    with _dashboard(sessions, end_s, pause_s, wrong) as server:
         for worker in workers:
             worker.start()
         for tick in range(30):
@@ -105,12 +106,14 @@ def soak(minutes: float, threads: int, sessions: int) -> int:
                 print(f"{counts['answers']:,} answers, {', server '.join(held)}", flush=True)
         for worker in workers:
             worker.join()
-    print(f"API: {counts['answers']:,} answers by {threads} threads, {ours.growth():+.1%} of memory")
-    growth = [ours.growth()]
+    growth = []
+    if threads:
+        growth.append(ours.growth())
+        print(f"API: {counts['answers']:,} answers by {threads} threads, {growth[-1]:+.1%} of memory")
     if sessions:
         growth.append(servers.growth())
         print(
-            f"dashboard: {sessions} sessions at once, {servers.growth():+.1%} of the memory of its server and workers"
+            f"dashboard: {sessions} sessions at once, {growth[-1]:+.1%} of the memory of its server and workers"
         )
     print(f"{len(wrong)} wrong", *wrong, sep="\n")
     return 1 if wrong or max(growth) > MOST_GROWTH else 0
@@ -133,7 +136,7 @@ def _ask(
 
 
 @contextmanager
-def _dashboard(sessions: int, end_s: float, wrong: list[str]) -> Iterator[int | None]:
+def _dashboard(sessions: int, end_s: float, pause_s: float, wrong: list[str]) -> Iterator[int | None]:
     """A dashboard with so many visitors: its server's process; None without visitors."""
     if not sessions:
         yield None
@@ -149,7 +152,9 @@ def _dashboard(sessions: int, end_s: float, wrong: list[str]) -> Iterator[int | 
             str(sessions),
         ]
         seconds = str(end_s - time.monotonic())
-        with subprocess.Popen([*program, seconds], stdout=subprocess.PIPE, text=True) as visitors:
+        with subprocess.Popen(
+            [*program, seconds, str(pause_s)], stdout=subprocess.PIPE, text=True
+        ) as visitors:
             yield _listens_at(int(address.rpartition(":")[2]))
             said = visitors.communicate()[0]
         print(said.strip())
@@ -177,6 +182,4 @@ def _listens_at(port: int) -> int:
 
 if __name__ == "__main__":
     wanted = [float(word) for word in sys.argv[1:]]
-    sys.exit(
-        soak(wanted[0], int(wanted[1]) if len(wanted) > 1 else 8, int(wanted[2]) if len(wanted) > 2 else 0)
-    )
+    sys.exit(soak(wanted[0], *map(int, wanted[1:3]), *wanted[3:4]))
