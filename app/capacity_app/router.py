@@ -14,6 +14,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from capacity.base.mappings import omit
+from capacity.hardware.profile_search import replace_alias
 from capacity_app import what_if
 from capacity_app.error_display import escape_markdown, link_html, show_errors
 from capacity_app.fitting import show_ways_to_fit
@@ -40,7 +41,7 @@ def run() -> None:
     """Draw the selected page. Streamlit runs this function again at every change of an input."""
     st.set_page_config(page_title="capacity", page_icon=ICON, layout="wide")
     if _LINK not in st.session_state:
-        _rename_older_keys()
+        _correct_link()
     link = st.session_state.setdefault(_LINK, _link())
     _keep_requested_page()
     page = st.navigation(_menu(), position="top")
@@ -106,12 +107,15 @@ def _keep_requested_page() -> None:
         run.pages_manager.set_script_intent(run.page_script_hash, "")
 
 
-def _rename_older_keys() -> None:
-    """Rename outdated keys in the URL and rerun the page, because widgets read the URL when a run begins."""
+def _correct_link() -> None:
+    """Replace outdated keys and GPU aliases in the URL and rerun the page: widgets read the URL when a run begins."""
     link = _link()
-    if RENAMED.keys() & link:
-        renamed = {RENAMED.get(key, key): values for key, values in link.items()}
-        st.query_params.from_dict(renamed | omit(link, *RENAMED))
+    correct = {RENAMED[key]: values for key, values in link.items() if key in RENAMED} | omit(link, *RENAMED)
+    for key in correct:
+        if key == "gpu" or key.endswith("_gpus"):
+            correct[key] = [replace_alias(name) for name in correct[key]]
+    if correct != link:
+        st.query_params.from_dict(correct)
         st.rerun()
 
 

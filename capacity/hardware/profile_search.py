@@ -121,6 +121,11 @@ def find_profile(name: str, directories: Sequence[Path | str]) -> Path:
     )
 
 
+def replace_alias(name: str) -> str:
+    """Return the name of the profile with this alias; any other text is returned unchanged."""
+    return _read_aliases(tuple(profile_paths())).get(_normalise(name), name)
+
+
 @lru_cache(maxsize=8)
 def _read_aliases(paths: tuple[Path, ...]) -> dict[str, str]:
     """Return a mapping from aliases to profile names. Only the lines above the first table of each file are parsed."""

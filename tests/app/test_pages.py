@@ -224,6 +224,13 @@ def test_an_older_link_sets_what_its_keys_are_called_now_and_says_what_it_ignore
     assert notes == ["This link is from an older version. Removed inputs are ignored: spec_tree."]
 
 
+def test_a_link_may_name_gpus_by_their_aliases(dashboard: Open) -> None:
+    opened = dashboard("plan", gpu="H200", plan_gpus=["l40s", "b200"])
+    assert opened.inputs()["gpu"].value == "h200-sxm-141gb"
+    assert opened.at.multiselect("plan_gpus").value == ["l40s-48gb", "b200-sxm-180gb"]
+    assert opened.refusals == []
+
+
 def test_unknown_key_of_a_link_is_still_reported(dashboard: Open) -> None:
     opened = dashboard(PAGES[0].name, sim_tftt="700")
     assert any("sim" in text and "700" in text for text in opened.refusals)
