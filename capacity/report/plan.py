@@ -217,8 +217,8 @@ def quality_text(answer: Ranked) -> str:
         return "unknown"
     if not quality.worst_loss_fraction:
         return "none"
-    text = f"{quality.typical_loss_fraction:.1%}, up to {quality.worst_loss_fraction:.1%}"
-    return f"{text} (within noise)" if quality.lossless else text
+    text = f"{100 * quality.typical_loss_fraction:.1f} to {quality.worst_loss_fraction:.1%}"
+    return f"{text} (noise)" if quality.lossless else text
 
 
 def describe_saving(minimised: Objective, less: float, more: float) -> tuple[str, float]:

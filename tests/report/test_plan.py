@@ -33,7 +33,7 @@ def test_a_level_has_its_interval_where_it_is_known() -> None:
 
 @pytest.mark.parametrize(
     ("typical", "worst", "text"),
-    [(None, None, "unknown"), (0.0, 0.0, "none"), (0.004, 0.012, "0.4%, up to 1.2%")],
+    [(None, None, "unknown"), (0.0, 0.0, "none"), (0.004, 0.012, "0.4 to 1.2%")],
 )
 def test_a_loss_of_quality_in_words(
     small_plan: Plan, typical: float | None, worst: float | None, text: str
