@@ -117,12 +117,16 @@ def _fit_columns(table: Table, width: int) -> None:
         [parse_marks(str(cell)).plain for cell in (column.header, *column.cells)] for column in table.columns
     ]
     widths = [max(len(line) for text in column for line in text.split("\n")) for column in texts]
-    least = [max(len(word) for text in column for word in text.split() or [""]) for column in texts]
+    words = [max(len(word) for text in column for word in text.split() or [""]) for column in texts]
     least = [
         full if column.no_wrap else word
-        for column, word, full in zip(table.columns, least, widths, strict=True)
+        for column, word, full in zip(table.columns, words, widths, strict=True)
     ]
     room = width - EDGES - BETWEEN_COLUMNS * (len(widths) - 1)
+    if sum(least) > room:  # rather wrap every column than break words
+        least = words
+        for column in table.columns:
+            column.no_wrap = False
     if sum(widths) <= room or sum(least) > room:
         return
     for _ in range(sum(widths) - room):
