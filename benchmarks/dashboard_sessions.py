@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from capacity_app.error_display import INTERNAL_ERROR
+
 VIEWS: tuple[tuple[str, str], ...] = (
     ("", "model=llama-3.1-8b&gpu=h100-sxm-80gb"),
     ("", "model=llama-3.1-70b&tp=4"),
@@ -79,7 +81,7 @@ class Tab:
 
     def wrong(self) -> list[str]:
         """What no view should show, or be without."""
-        found = [text for text in self.texts if "went wrong" in text]
+        found = [text for text in self.texts if INTERNAL_ERROR in text]
         if self.seen["exception"]:
             found.append("an exception")
         if not self.seen["metric"] and not self.seen["dataframe"] and not self.texts:

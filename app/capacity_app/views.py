@@ -1,6 +1,7 @@
 """Draw the views of answers on a page: key metrics, tables, charts, lines and notes."""
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from capacity_app.state import current_inputs
 
 MAX_RECENT_CHARTS = 64  # of all sessions
 _RECENT_CHARTS: dict[tuple[str, str], tuple[Any, Any, Chart | None]] = {}  # by session and name, oldest first
+_LOCK = threading.Lock()  # of the charts: each session has its own thread
 # by the style mark at the beginning of a line
 BOXES = {"[green]": st.success, "[yellow]": st.warning, "[red]": st.error}
 
@@ -99,12 +101,14 @@ def _draw_or_reuse(drawing: Drawing | CustomChart, answer: Any) -> Chart:
     else:
         name, content = drawing.name, (drawing, [(name, *row) for name, row in drawing.data.items()])
     place, made_of = (current_session(), name), (id(answer), content, units, display_currency())
-    _, made_of_before, chart = _RECENT_CHARTS.pop(place, (None, None, None))
+    with _LOCK:
+        _, made_of_before, chart = _RECENT_CHARTS.pop(place, (None, None, None))
     if chart is None or made_of_before != made_of:
         chart = draw_block(drawing, answer, units)
-    _RECENT_CHARTS[place] = source, made_of, chart
-    while len(_RECENT_CHARTS) > MAX_RECENT_CHARTS:
-        _RECENT_CHARTS.pop(next(iter(_RECENT_CHARTS)), None)
+    with _LOCK:
+        _RECENT_CHARTS[place] = source, made_of, chart
+        while len(_RECENT_CHARTS) > MAX_RECENT_CHARTS:
+            del _RECENT_CHARTS[next(iter(_RECENT_CHARTS))]
     return chart
 
 
