@@ -5,12 +5,14 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 MAX_FILES = 32  # files of all sessions; the oldest are deleted
+_LOCK = threading.Lock()  # of the folder: each session has its own thread
 
 
 @cache
@@ -26,15 +28,16 @@ def store_upload(upload: Any) -> Path:
 def store_file(name: str, content: bytes) -> Path:
     """Store a file under its sanitised name, and return its path."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", Path(name).name).lstrip(".")[-80:] or "upload"
-    path = _folder() / hashlib.sha256(content).hexdigest()[:16] / name
-    path.parent.mkdir(exist_ok=True)
-    if path.exists():
-        os.utime(path.parent)
-    else:
-        path.write_bytes(content)
-        oldest_first = sorted(_folder().iterdir(), key=lambda folder: folder.stat().st_mtime)
-        for folder in oldest_first[:-MAX_FILES]:
-            shutil.rmtree(folder, ignore_errors=True)
+    with _LOCK:
+        path = _folder() / hashlib.sha256(content).hexdigest()[:16] / name
+        path.parent.mkdir(exist_ok=True)
+        if path.exists():
+            os.utime(path.parent)
+        else:
+            path.write_bytes(content)
+            oldest_first = sorted(_folder().iterdir(), key=lambda folder: folder.stat().st_mtime)
+            for folder in oldest_first[:-MAX_FILES]:
+                shutil.rmtree(folder, ignore_errors=True)
     return path
 
 
