@@ -16,6 +16,7 @@ pytest.importorskip("streamlit", reason="the app extra is not installed")
 
 from capacity_app import uploads, views
 
+from capacity.report.figures.chart import Chart
 from capacity.report.views.view import CustomChart
 
 THREADS = 8
@@ -56,12 +57,13 @@ def test_threads_of_many_sessions_draw_charts_at_once(
     monkeypatch.setattr(views, "current_inputs", lambda: SimpleNamespace(units="ms"))
     monkeypatch.setattr(views, "current_session", lambda: session.name)
     monkeypatch.setattr(views, "draw_block", lambda _, answer, __: answer)
+    chart = CustomChart(partial(Chart))
 
     def draw_charts(thread: int) -> None:
         for number in range(20_000):
             session.name = f"{thread} {number % 40}"
             answer: Any = (thread, number)
-            assert views._draw_or_reuse(CustomChart(partial(str)), answer) is answer
+            assert views._draw_or_reuse(chart, answer) is answer
 
     assert run_in_threads(draw_charts) == []
     assert len(views._RECENT_CHARTS) == views.MAX_RECENT_CHARTS
