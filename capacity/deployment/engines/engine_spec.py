@@ -94,7 +94,8 @@ class EngineSpec(Spec):
     methods with which pipeline stages are scheduled synchronously, although the release has `asynchronous_stages`.
     `runner_v2_models`: model types, or `dense` models, that run Model Runner V2 by default in a release that runs other
     models on V1: in `any` format, or only at `16-bit`. `caches_hybrid_prefixes`: the prefix cache is on by default also
-    for models with recurrent states. `default_drafts` maps a drafting method or kind of drafter to its default depth
+    for models with recurrent states, except the model types `uncached_prefixes`. `overlaps_cached_states`: the host
+    time overlaps with the GPU also for such models with a prefix cache. `default_drafts` maps a drafting method or kind of drafter to its default depth
     and number of draft tokens to verify; if this number exceeds the depth, the drafts form a tree.
 
     Same in all releases. `baseline`: a textbook baseline for comparison that cannot be run. `kernel_family`: name of
@@ -205,6 +206,8 @@ class EngineSpec(Spec):
     chunked_prefill: bool
     prefix_caching: bool
     caches_hybrid_prefixes: bool = True
+    overlaps_cached_states: bool = True
+    uncached_prefixes: tuple[str, ...] = ()
     async_scheduling: bool
     mixes_prefill_with_decode: bool
     reserve_full_isl: bool
