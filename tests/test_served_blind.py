@@ -42,7 +42,7 @@ def test_every_row_says_where_it_is_from_and_can_be_asked() -> None:
 def test_judged_rows_are_asked_like_blind_rows_and_no_fit_reads_them() -> None:
     judged = blind.read_rows(blind.JUDGED)
     assert len({each["gpu"] for each in judged}) >= 9
-    assert {each["source"] for each in judged}.isdisjoint(each["source"] for each in ROWS)
+    assert {each["url"] for each in judged}.isdisjoint(each["url"] for each in ROWS)
     for each in judged:
         assert each["url"].startswith("https://"), each
         resolve(each["model"], Pool.model_validate(blind.pool_fields(each)))
