@@ -3,6 +3,8 @@
     python benchmarks/interval_widths.py            half-widths of 48 questions: 2 CPU minutes
     python benchmarks/interval_widths.py --judge    also the share held, by level of knowledge, metric and vendor, of
                                                     the rows that judge: judged_runs.csv and the evaluation set
+    python benchmarks/interval_widths.py --record   rewrite the share held of published_runs.csv in spreads.toml: no
+                                                    fit uses these rows, so it needs none (`fit_spreads.py --write`)
 
 Each row is predicted at three levels of knowledge (`blind_figures.py`): nothing known of the server, its release known,
 its launch line known. The client is not known at any of them. Nothing is chosen with these rows.
@@ -19,10 +21,11 @@ from typing import Any
 import served_blind
 import served_public
 from blind_figures import blind_figures
-from fit_spreads import HEADER, by_level, coverage
+from fit_spreads import HEADER, SPREADS, by_level, coverage
 from interval_evidence import Figure
 from left_out import Judged, add_client_latency_range, asked_of
 from served_data import shared_folder
+from spreads_file import write
 
 import capacity
 from capacity.answers.interval_parts import interval_parts, kind_of, relative_ends
@@ -94,11 +97,22 @@ def by_vendor(figure: Figure) -> str | None:
     return level and f"{load_profile(figure.gpu).vendor}: {level}"
 
 
+def record() -> None:
+    """Rewrite the coverage of the published rows in `spreads.toml`."""
+    known = load_spreads()
+    found = {each.label: each.kept for each in coverage(held(blind_figures()), by_level)}
+    write(known.model_copy(update={"held": {**known.held, **found}}), SPREADS)
+
+
 def main() -> int:
     """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--judge", action="store_true", help="also the share held of the judging rows")
+    parser.add_argument("--record", action="store_true", help="rewrite the share held of the published rows")
     options = parser.parse_args()
+    if options.record:
+        record()
+        return 0
     rows = list(half_widths())
     for model in (*MODELS, None):
         own = [row for row in rows if model in (row[0], None)]

@@ -28,7 +28,7 @@ def row(**fields: str) -> dict[str, str]:
 
 
 def test_every_row_says_where_it_is_from_and_can_be_asked() -> None:
-    assert len(ROWS) >= 140
+    assert len(ROWS) >= 194
     assert len({each["source"] for each in ROWS}) >= 20
     for each in ROWS:
         assert each["source"], each
@@ -41,7 +41,8 @@ def test_every_row_says_where_it_is_from_and_can_be_asked() -> None:
 
 def test_judged_rows_are_asked_like_blind_rows_and_no_fit_reads_them() -> None:
     judged = blind.read_rows(blind.JUDGED)
-    assert {each["gpu"] for each in judged} == {"mi300x-192gb", "mi355x-288gb", "h100-sxm-80gb"}
+    assert len({each["gpu"] for each in judged}) >= 9
+    assert {each["url"] for each in judged}.isdisjoint(each["url"] for each in ROWS)
     for each in judged:
         assert each["url"].startswith("https://"), each
         resolve(each["model"], Pool.model_validate(blind.pool_fields(each)))
@@ -54,7 +55,7 @@ def test_judged_rows_on_mi300x_are_inside_their_intervals() -> None:
     rows = [each for each in blind.read_rows(blind.JUDGED) if each["gpu"] == "mi300x-192gb"]
     found = blind.predictions(rows)
     tpots = [each.error for each in found if each.metric == "tpot"]
-    assert len(tpots) == 9
+    assert len(tpots) == 16
     assert np.median(np.abs(tpots)) < 0.1
     assert np.mean([each.inside for each in found]) >= 0.9
 

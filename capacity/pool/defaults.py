@@ -79,6 +79,7 @@ def caches_prefixes(pool: Pool, model: ModelSpec, engine: EngineSpec) -> bool:
     if pool.enable_prefix_caching is not None:
         return pool.enable_prefix_caching
     supported = engine.caches_hybrid_prefixes or not model.state_bytes_per_sequence()
+    supported = supported and model.model_type not in engine.uncached_prefixes
     return engine.prefix_caching and pool.kv_eviction is None and supported
 
 

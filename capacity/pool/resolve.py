@@ -304,6 +304,9 @@ def _engine(pool: Pool, profile: HardwareProfile, model: ModelSpec) -> EngineSpe
     """Return the engine release with the model runner of the model, calibrated API server latencies, and the host time
     of penalties and grammars."""
     engine = select_model_runner(find_engine(pool.engine), model, pool.quantization)
+    cached_states = model.state_bytes_per_sequence() and caches_prefixes(pool, model, engine)
+    if cached_states and not engine.overlaps_cached_states:
+        engine = engine.model_copy(update={"host_overlapped": False})
     if profile.adjustment is not None:
         there_s, back_s = profile.adjustment.adjust_latencies(
             engine.request_latency_s, engine.response_latency_s

@@ -105,7 +105,9 @@ def _layer_launches(group: LayerGroup, setting: StepSetting, weights: Weights) -
         return weights.quantize * _is_quantized(setting, kind)
 
     mixer, feed_forward = group.mixer, group.feed_forward
-    kernels = KERNELS["norms"] + _waiting_launches(group, setting, weights)
+    blocks = 2 - isinstance(mixer, NoMixer) - isinstance(feed_forward, NoFeedForward)
+    per_block = KERNELS["norm"] + (KERNELS["all_reduce"] if setting.tensor_parallel_size > 1 else 0.0)
+    kernels = blocks * per_block + _waiting_launches(group, setting, weights)
     if isinstance(mixer, LatentAttention):
         kernels += KERNELS["latent_attention"] + quantize_launches("attention") * PRODUCTS["latent"]
     elif isinstance(mixer, LinearAttention | Recurrence | ParallelMixer):
@@ -123,8 +125,7 @@ def _layer_launches(group: LayerGroup, setting: StepSetting, weights: Weights) -
         kernels += KERNELS["exchange"] if setting.runs_joint_steps else 0.0
     elif not isinstance(feed_forward, NoFeedForward):
         kernels += KERNELS["dense"] + quantize_launches("dense_ffn") * PRODUCTS["dense"]
-    kernels += len(group.products) + (KERNELS["lora"] if setting.max_loras else 0.0)
-    return kernels + (KERNELS["all_reduces"] if setting.tensor_parallel_size > 1 else 0.0)
+    return kernels + len(group.products) + (KERNELS["lora"] if setting.max_loras else 0.0)
 
 
 def _waiting_launches(group: LayerGroup, setting: StepSetting, weights: Weights) -> float:
@@ -133,7 +134,8 @@ def _waiting_launches(group: LayerGroup, setting: StepSetting, weights: Weights)
     if isinstance(mixer, LatentAttention) and mixer.indexer:
         kernels += KERNELS["indexer"]
     if isinstance(mixer, LinearAttention | Recurrence | ParallelMixer):
-        kernels += KERNELS["linear_attention"] + weights.triton * KERNELS["triton_of_linear_attention"]
+        recurrence = "mamba2" if mixer.kind.endswith("mamba2") else "linear_attention"
+        kernels += KERNELS[recurrence] + weights.triton * KERNELS[f"triton_of_{recurrence}"]
         kernels += weights.quantize * _is_quantized(setting, "linear_attention") * PRODUCTS["attention"]
     if isinstance(group.feed_forward, MoEFeedForward):
         kernels += _expert_launches(setting, weights)

@@ -48,6 +48,21 @@ def test_a_request_takes_five_states_and_one_without_prefixes() -> None:
     assert resolved(enable_prefix_caching=False, max_num_seqs=32).memory.states.slots == 32  # type: ignore[union-attr]
 
 
+def test_releases_before_0_5_14_keep_three_states_and_do_not_overlap() -> None:
+    """Before 0.5.4 there is no prefix cache with recurrent states, and so one state; Kimi-Linear's came in 0.5.14."""
+    fields: dict[str, object] = {"model": "qwen3-next-80b-a3b", "gpu": "b200-sxm-180gb", "quantization": None}
+    found = {}
+    for release in ("0.5.3", "0.5.9", "0.5.14"):
+        pool = resolved(**fields, engine=f"sglang@{release}")
+        assert pool.memory.states is not None
+        found[release] = (pool.memory.states.states_per_request, pool.engine.host_overlapped)
+    assert found == {"0.5.3": (1, True), "0.5.9": (3, False), "0.5.14": (5, True)}
+    assert resolved(**fields, engine="sglang@0.5.9", enable_prefix_caching=False).engine.host_overlapped
+    assert resolved("llama-3.1-8b", engine="sglang@0.5.9").engine.host_overlapped
+    linear = resolved("kimi-linear-48b-a3b", engine="sglang@0.5.9", gpu="b200-sxm-180gb", quantization=None)
+    assert (linear.prefix_caching, linear.engine.host_overlapped) == (False, True)
+
+
 def test_states_are_split_over_ranks_and_stages() -> None:
     one = resolved(quantization=None, gpu="b200-sxm-180gb")
     two = resolved(quantization=None, gpu="b200-sxm-180gb", tensor_parallel_size=2)

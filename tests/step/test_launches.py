@@ -71,6 +71,17 @@ def test_what_launches_more_a_layer(fewer: str, more: str) -> None:
     assert kernels_launched(few) / few.model.num_layers < 0.9 * kernels_launched(many) / many.model.num_layers
 
 
+def test_layers_of_nemotron_h_by_hand() -> None:
+    """Each is one block: a norm, and an all-reduce. Mamba-2 adds 4 kernels and 7 of Triton; attention 5; a dense
+    feed-forward 3."""
+    spec = load_model("nemotron-h-56b")
+    kinds = [(group.mixer.kind, group.num_layers) for group in spec.layer_groups]
+    per_kind = {"mamba2": 4 + 3 * 7, "gqa": 5, "": 3}
+    by_hand = sum((1 + per_kind[kind]) * layers for kind, layers in kinds)
+    assert kernels_launched(setting("nemotron-h-56b")) == by_hand
+    assert kernels_launched(setting("nemotron-h-56b", tensor_parallel_size=8)) == by_hand + spec.num_layers
+
+
 def test_mxfp4_experts_are_triton_kernels_on_hopper_alone() -> None:
     """Router, and seven kernels that Triton launches; Marlin, which vLLM ran until 0.11, is called as others are."""
     layers = load_model("gpt-oss-120b").num_layers

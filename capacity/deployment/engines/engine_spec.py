@@ -90,12 +90,14 @@ class EngineSpec(Spec):
     chunked or not; otherwise prefill steps are separate. `stream_interval`: number of output tokens that are sent
     together. `batch_wait_steps`: number of decode steps that a prefill may wait for more prompts. `forks_samples`:
     several samples of one prompt share its prefill, and its KV until they differ. `missing_scheduling_rules`: rules of
-    newer releases that this release lacks (`capacity.simulator.schedulers.rules`). `synchronous_stage_drafts`: drafting
-    methods with which pipeline stages are scheduled synchronously, although the release has `asynchronous_stages`.
-    `runner_v2_models`: model types, or `dense` models, that run Model Runner V2 by default in a release that runs other
-    models on V1: in `any` format, or only at `16-bit`. `caches_hybrid_prefixes`: the prefix cache is on by default also
-    for models with recurrent states. `default_drafts` maps a drafting method or kind of drafter to its default depth
-    and number of draft tokens to verify; if this number exceeds the depth, the drafts form a tree.
+    newer releases that this release lacks (`capacity.simulator.schedulers.rules`). `synchronous_stage_drafts`:
+    drafting methods with which pipeline stages are scheduled synchronously, although the release has
+    `asynchronous_stages`. `runner_v2_models`: model types, or `dense` models, that run Model Runner V2 by default in a
+    release that runs other models on V1: in `any` format, or only at `16-bit`. `caches_hybrid_prefixes`: the prefix
+    cache is on by default also for models with recurrent states, except the model types `uncached_prefixes`.
+    `overlaps_cached_states`: the host time overlaps with the GPU also for such models with a prefix cache.
+    `default_drafts` maps a drafting method or kind of drafter to its default depth and number of draft tokens to
+    verify; if this number exceeds the depth, the drafts form a tree.
 
     Same in all releases. `baseline`: a textbook baseline for comparison that cannot be run. `kernel_family`: name of
     the fitted constants that represent this engine's kernels. `data_parallel_divides_limits`: for a mixture of
@@ -205,6 +207,8 @@ class EngineSpec(Spec):
     chunked_prefill: bool
     prefix_caching: bool
     caches_hybrid_prefixes: bool = True
+    overlaps_cached_states: bool = True
+    uncached_prefixes: tuple[str, ...] = ()
     async_scheduling: bool
     mixes_prefill_with_decode: bool
     reserve_full_isl: bool

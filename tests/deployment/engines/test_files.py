@@ -68,6 +68,8 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
     optional |= {
         "state_memory_ratio",
         "states_per_request",
+        "overlaps_cached_states",
+        "uncached_prefixes",
         "fp8_latent_backend",
         "graph_max_batch_of_models",
         "graphs_count_drafts",
