@@ -157,6 +157,8 @@ class EngineSpec(Spec):
     of the kernel for models with sinks, relative to the fitted kernel.
 
     Memory. `window_aware_kv`: layers with a window keep only the window; otherwise their KV grows with the context.
+    `window_pools`: model types, or "model type:architecture", whose layers with a window have a pool of their own, and
+    the tokens of that pool relative to the pool of the other layers; 0: none.
     `state_memory_ratio`: memory of recurrent states relative to KV memory (None: both use one pool of blocks). A
     request uses `states_per_request` states with prefix caching, else one. `memory_rule` is one of three.
     `fraction_of_total`: the engine may use gpu_memory_utilization x total memory; KV gets the part that remains after
@@ -200,6 +202,7 @@ class EngineSpec(Spec):
     mla_block_size: Count
     paged: bool
     window_aware_kv: bool
+    window_pools: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
     state_memory_ratio: Annotated[float, Field(gt=0)] | None = None
     states_per_request: Count = 1
     chunked_prefill: bool
