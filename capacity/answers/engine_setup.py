@@ -270,6 +270,8 @@ def setup_of(resolved: ResolvedPool, scheduling: str = "continuous") -> EngineSe
     # facts of the engine's release
     names = SCHEDULERS[policy].engine_options if isinstance(policy, str) and policy in SCHEDULERS else ()
     options: dict[str, object] = {name: value for name in names if (value := getattr(resolved.engine, name))}
+    if plan.layout.window_share:
+        options |= {"window": plan.layout.pool_window, "window_share": plan.layout.window_share}
     if pool.scheduler_recv_interval > 1 and isinstance(policy, str):
         options["recv_interval"] = pool.scheduler_recv_interval
     blocks, block_tokens = _kv_blocks(plan)

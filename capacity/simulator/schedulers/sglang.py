@@ -85,7 +85,8 @@ class Sglang(Batching):
         self._full = False  # no request starts before the running batch becomes smaller
         self._window = window
         self._window_tokens = int(pool.num_blocks * pool.block_size * window_share)
-        self._window_room = 0  # tokens that requests of this step can use in the pool of windows
+        self._window_used = 0  # tokens of the pool of windows that running requests keep
+        self._window_room = 0  # tokens that requests which start in this step can reserve there
 
     def add(self, sequence: Sequence) -> bool:
         self._not_received += self.recv_interval > 1
@@ -98,6 +99,8 @@ class Sglang(Batching):
         self._start_loaded(step)
         if step.rows:
             return self.commit(step)
+        if self._window_tokens:
+            self._window_used = sum(self._kept_in_windows(r) for r in self.running)
         if self.mixed_chunk:
             rows = self.generation_rows()  # a request that starts in this step decodes from the next on
             self._prefill(step, len(rows) * (1 + self._drafts))
@@ -140,7 +143,7 @@ class Sglang(Batching):
         chunk_left = self.limits.max_num_batched_tokens - (num_generating if chunking else 0)
         input_left = self.max_prefill_tokens - num_generating
         promised = num_generating + self._promised_tokens()
-        self._window_room = self._window_tokens - self._window_held()
+        self._window_room = self._window_tokens - self._window_used
         if r is not None:
             memory_left = int(self._free_tokens() - promised)
             tokens = min(chunk_left, memory_left) if memory_left > 0 else chunk_left
@@ -150,6 +153,7 @@ class Sglang(Batching):
             if tokens <= 0 or self.pool.blocks_needed(r.table, r.computed + tokens) > self.pool.free_blocks:
                 return
             self.prefill(step, r, tokens)
+            self._window_used += tokens
             self._chunked = None if step.rows[-1].yields else r
             if self._chunked is not None:
                 self._full = False
@@ -181,9 +185,10 @@ class Sglang(Batching):
             extend = r.known - hit[0]
             # a loaded request behind a retracted one already has its blocks
             new, limit = self.pool.held_blocks(r.table) <= 0, self._chunk_limit(r, hit, chunk_left)
-            if new and (limit <= 0 < chunk_left or not self._can_reserve(r, hit, promised)):
+            if new and (limit is None or not self._can_reserve(r, hit, promised)):
                 self._full = bool(self.running)
                 break
+            limit = chunk_left if limit is None else limit
             if spent:
                 break
             limited = not (chunking and rules.chunks_past_prefill_limit)
@@ -198,7 +203,9 @@ class Sglang(Batching):
                 break
             self.waiting.remove(r)
             self.prefill(step, r, tokens, hit)
-            self._window_room -= self._window_budget(r, tokens, chunk_left) + min(hit[0], self._window)
+            locked = min(hit[0], self._window)
+            self._window_used += tokens + locked
+            self._window_room -= self._window_budget(r, tokens, chunk_left) + locked
             if tokens < extend:
                 self._chunked = r
                 self._full = False
@@ -226,10 +233,6 @@ class Sglang(Batching):
         """Return whether the pool of layers with a window has a budget of its own."""
         return self._window_tokens > 0 and self.limits.rules.budgets_windows_apart
 
-    def _window_held(self) -> int:
-        """Return the tokens in the pool of windows that running requests keep: those that cannot be evicted."""
-        return sum(self._kept_in_windows(r) for r in self.running) if self._window_tokens else 0
-
     def _kept_in_windows(self, r: Sequence) -> int:
         """Return the tokens that a request keeps: the window of its prompt, chunks in flight, and late outputs."""
         rules, window = self.limits.rules, self._window
@@ -255,8 +258,8 @@ class Sglang(Batching):
         outputs = min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS)
         return min(tokens + outputs, self._window) + self.pool.block_size
 
-    def _chunk_limit(self, r: Sequence, hit: Any, chunk_left: int) -> int:
-        """Return the most tokens of a prompt in this step; 0 if the pool of windows has no room for the request.
+    def _chunk_limit(self, r: Sequence, hit: Any, chunk_left: int) -> int | None:
+        """Return the most tokens of a prompt in this step; None if the pool of windows has no room for the request.
 
         Only a request that never fits in the pool gets smaller chunks; others wait.
         """
@@ -264,7 +267,9 @@ class Sglang(Batching):
         room = self._window_room - min(hit[0], self._window)
         if not self._budgets_windows or budget < room:
             return chunk_left
-        return min(chunk_left, room - self._window_headroom(r, 0)) if budget >= self._window_tokens else 0
+        most = room - self._window_headroom(r, 0)
+        never = self.limits.enable_chunked_prefill and budget >= self._window_tokens
+        return min(chunk_left, most) if never and most > 0 else None
 
     def _free_tokens(self, evictable: int = 0, locked: int = 0) -> int:
         """Return the free tokens, without those of a prefix; before separate budgets, of the smaller pool."""
@@ -279,7 +284,8 @@ class Sglang(Batching):
 
     def _can_decode(self, rows: list[Sequence]) -> bool:
         """Return whether the next tokens and drafts of these requests fit in all pools."""
-        if self._window_tokens and self._window_held() + len(rows) * (1 + self._drafts) > self._window_tokens:
+        tokens = self._window_used + len(rows) * (1 + self._drafts)
+        if 0 < self._window_tokens < tokens:
             return False
         return self.generation_blocks(rows) <= self.pool.free_blocks
 
@@ -332,6 +338,7 @@ class Sglang(Batching):
 
     def _retract_last(self, r: Sequence, step: Step) -> None:
         """Retract a request; it waits behind all requests that the scheduler has received."""
+        self._window_used -= self._kept_in_windows(r)
         self.preempt(r, step)
         self.waiting.popleft()
         self.waiting.insert(len(self.waiting) - self._not_received, r)
