@@ -77,6 +77,8 @@ static i64 kept_in_windows(const sglang *p, const sequence *r)
 {
     const policy *base = &p->base.policy;
     const core_rules *rules = &base->limits.rules;
+    if (!p->window_tokens)
+        return 0;
     i64 outputs = MAX(r->computed - r->prompt_tokens, 0);
     i64 chunk = MAX(r->in_flight_tokens - outputs, 0);
     i64 locked = rules->locks_windows_only ? p->window : MAX(p->window, base->limits.max_num_batched_tokens);

@@ -99,8 +99,7 @@ class Sglang(Batching):
         self._start_loaded(step)
         if step.rows:
             return self.commit(step)
-        if self._window_tokens:
-            self._window_used = sum(self._kept_in_windows(r) for r in self.running)
+        self._window_used = sum(self._kept_in_windows(r) for r in self.running)
         if self.mixed_chunk:
             rows = self.generation_rows()  # a request that starts in this step decodes from the next on
             self._prefill(step, len(rows) * (1 + self._drafts))
@@ -236,6 +235,8 @@ class Sglang(Batching):
     def _kept_in_windows(self, r: Sequence) -> int:
         """Return the tokens that a request keeps: the window of its prompt, chunks in flight, and late outputs."""
         rules, window = self.limits.rules, self._window
+        if not self._window_tokens:
+            return 0
         outputs = max(r.computed - r.prompt_tokens, 0)
         chunk = max(r.in_flight_tokens - outputs, 0)
         locked = window if rules.locks_windows_only else max(window, self.limits.max_num_batched_tokens)
