@@ -65,7 +65,7 @@ class SchedulingRules:
     spent_step_ends: bool = True
     # SGLang 0.5.22, managers/schedule_policy.py: with ignore_eos, a request reserves its whole output
     reserves_ignored_eos: bool = True
-    # SGLang 0.5.16, managers/schedule_policy.py: the budget of a separate pool for layers with a window counts outputs, up
+    # SGLang 0.5.17, managers/schedule_policy.py: the budget of a separate pool for layers with a window counts outputs, up
     # to the window; before, it counts at least a window for each request
     budgets_window_outputs: bool = True
     # SGLang 0.5.14, environ.py: tokens of outputs behind the window are freed every 128 tokens; before, every window
