@@ -83,8 +83,8 @@ static i64 kept_in_windows(const sglang *p, const sequence *r)
     i64 chunk = MAX(r->in_flight_tokens - outputs, 0);
     i64 locked = rules->locks_windows_only ? p->window : MAX(p->window, base->limits.max_num_batched_tokens);
     i64 every = rules->frees_windows_by_128 ? WINDOW_EVICTION_TOKENS : p->window;
-    i64 behind = outputs - p->window;
-    i64 kept = behind < every ? outputs : p->window + behind % every;
+    i64 behind = outputs - p->window - every + (r->prompt_tokens < every ? r->prompt_tokens : 0);
+    i64 kept = behind < 0 ? outputs : p->window + behind % every;
     return MIN(r->computed - outputs - chunk, locked) + chunk + kept;
 }
 

@@ -241,8 +241,8 @@ class Sglang(Batching):
         chunk = max(r.in_flight_tokens - outputs, 0)
         locked = window if rules.locks_windows_only else max(window, self.limits.max_num_batched_tokens)
         every = WINDOW_EVICTION_TOKENS if rules.frees_windows_by_128 else window
-        behind = outputs - window
-        kept = outputs if behind < every else window + behind % every
+        behind = outputs - window - every + (r.prompt_tokens if r.prompt_tokens < every else 0)
+        kept = outputs if behind < 0 else window + behind % every
         return min(r.computed - outputs - chunk, locked) + chunk + kept
 
     def _window_budget(self, r: Sequence, tokens: int, chunk_left: int) -> int:
