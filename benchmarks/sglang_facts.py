@@ -38,7 +38,8 @@ WINDOW_CACHES = (
     f"{ROOT}/mem_cache/swa_radix_cache.py",
     f"{ROOT}/mem_cache/unified_cache/components/swa.py",
 )
-FILES = (*SETTINGS, ADDER, SCHEDULER, BATCH, CACHES, ENVIRONMENT, MODELS, BUDGET, *WINDOW_CACHES)
+INDEXERS = tuple(f"{ROOT}/layers/attention/{name}/{name}_indexer.py" for name in ("nsa", "dsa"))
+FILES = (*INDEXERS, *SETTINGS, ADDER, SCHEDULER, BATCH, CACHES, ENVIRONMENT, MODELS, BUDGET, *WINDOW_CACHES)
 MODEL_TYPES = {  # our model types of the architectures that a release may give a pool of windows
     "GptOssForCausalLM": "gpt_oss",
     "Llama4ForConditionalGeneration": "llama4_text",
@@ -426,6 +427,24 @@ def budgets_window_outputs(source: Source) -> Value:
     return budget is not None and "max_new_tokens" in names(budget)
 
 
+def separate_indexer(source: Source) -> Value:
+    """Return where the keys and the head gates of the sparse indexer are two matrix multiplications.
+
+    One needs CUDA and an interleaved rotary embedding, which DeepSeek-V3.2 does not have.
+    """
+    tests = [
+        names(line.value)
+        for path in INDEXERS
+        for line in nodes(source.tree(path), ast.Assign)
+        if ast.unparse(line.targets[0]) == "self.use_dsa_indexer_fusion"
+    ]
+    if not tests:
+        return ["any"]
+    if not {"_is_cuda", "is_neox_style"} <= tests[0]:
+        raise KeyError("use_dsa_indexer_fusion")
+    return ["deepseek_v32", "rocm"]
+
+
 def _rule(name: str, read: Callable[[Source], Value], label: str) -> ReleaseFact:
     return ReleaseFact(read, lambda engine: name not in engine.missing_scheduling_rules, label)
 
@@ -511,7 +530,9 @@ FACTS: dict[str, ReleaseFact] = {
         "budgets_windows_apart", budgets_windows_apart, "this pool has a budget of its own"
     ),
     "locks_windows_only": _rule(
-        "locks_windows_only", locks_windows_only, "a running request keeps only the window of its prompt there"
+        "locks_windows_only",
+        locks_windows_only,
+        "a running request keeps only the window of its prompt there",
     ),
     "frees_windows_by_128": _rule(
         "frees_windows_by_128", frees_windows_by_128, "tokens behind the window are freed every 128 tokens"
@@ -523,6 +544,11 @@ FACTS: dict[str, ReleaseFact] = {
         argument("mamba_full_memory_ratio"),
         lambda engine: engine.state_memory_ratio,
         "memory of recurrent states, relative to KV (none: 0.9 or the model's)",
+    ),
+    "separate_indexer": ReleaseFact(
+        separate_indexer,
+        lambda engine: list(engine.separate_products.get("indexer k", ())),
+        "keys and gates of the sparse indexer are two matrix multiplications",
     ),
     "reserves_page": _rule("reserves_page", reserves_page, "a request that starts reserves one more page"),
     "admits_with_page": _rule(

@@ -15,7 +15,9 @@ from capacity.model.layers import KvCacheGroup
 from capacity.model.parts import Eviction
 from capacity.pool.settings import PoolSettings
 
-WINDOW_EVICTION_TOKENS = 128  # SGLang frees tokens behind the window in groups: SGLANG_SWA_EVICTION_INTERVAL, 0.5.23
+WINDOW_EVICTION_TOKENS = (
+    128  # SGLang frees tokens behind the window in groups: SGLANG_SWA_EVICTION_INTERVAL, 0.5.23
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,9 @@ class KvLayout:
         """
         most = self.blocks_of_request(tokens)
         if self.window_share:
-            windows = blocks * self.block_tokens * self.window_share / window_pool_tokens(tokens, self.pool_window)
+            windows = (
+                blocks * self.block_tokens * self.window_share / window_pool_tokens(tokens, self.pool_window)
+            )
             return min(blocks / most, windows)
         if not self.shrinks or blocks < most:
             return blocks / most

@@ -139,7 +139,8 @@ class EngineSpec(Spec):
     blocks, if the kernels of this release were not measured; 1: the tables of measured times include them.
     `early_platforms`: uncertainty factor for all steps on a platform, if measured servers ran later releases.
     `fuses_biased_routing`: one kernel selects the experts of models whose router has a bias (DeepSeek-V3).
-    `separate_products`: matrix multiplications of latent attention that this release computes as two.
+    `separate_products`: matrix multiplications of latent attention that this release computes as two, for models of
+    these types, on these platforms, or in any case ("any").
     `chooses_moe_backend`: the engine has a flag that selects the expert kernels. `moe_backends` maps the kernel of a
     weight format to the values of this flag that the engine accepts, each with the NVIDIA compute capabilities on which
     they run (from, below); empty: not known, so all are accepted. `splits_fp32_router_on`:
@@ -297,7 +298,7 @@ class EngineSpec(Spec):
     quantize_launches: Annotated[float, Field(ge=0)] = 1.0
     fuses_qk_norm_with_rope: bool = False
     fuses_biased_routing: bool = True
-    separate_products: tuple[Literal["qkv_a", "indexer k"], ...] = ()
+    separate_products: dict[Literal["qkv_a", "indexer k"], tuple[str, ...]] = Field(default_factory=dict)
     results_after_launch: bool = False
     request_latency_s: Seconds
     response_latency_s: Seconds

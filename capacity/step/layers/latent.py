@@ -175,7 +175,11 @@ def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, h
 
 
 def _runs_separately(product: str, build: Builder) -> bool:
-    return build.setting.engine is not None and product in build.setting.engine.separate_products
+    setting = build.setting
+    if setting.engine is None:
+        return False
+    places = {"any", build.model.model_type, setting.profile.platform}
+    return not places.isdisjoint(setting.engine.separate_products.get(product, ()))
 
 
 def _indexer_products(

@@ -54,7 +54,13 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
         "all_reduce_families",
     }
     optional |= {"sparse_short_prompts_dense", "sparse_kernels_fill_top_k", "sinks_prefill_slowdown"}
-    optional |= {"window_pools", "quantize_launches", "fuses_qk_norm_with_rope", "results_after_launch", "launches_wait"}
+    optional |= {
+        "window_pools",
+        "quantize_launches",
+        "fuses_qk_norm_with_rope",
+        "results_after_launch",
+        "launches_wait",
+    }
     optional |= {"splits_fp32_router_on", "expert_kernels_on", "early_block_experts", "early_platforms"}
     optional |= {
         "chooses_moe_backend",

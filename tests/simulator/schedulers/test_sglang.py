@@ -382,7 +382,7 @@ def test_sglang_frees_outputs_behind_the_window_at_intervals(
     kept = []
     for outputs in range(1, first + 1):
         r.computed, r.in_flight_tokens = prompt + outputs, 1
-        kept.append(policy._kept_in_windows(r))  # noqa: SLF001
+        kept.append(policy._kept_in_windows(r))
     assert kept == [*range(9, 8 + first), 16]
 
 
