@@ -445,6 +445,15 @@ def separate_indexer(source: Source) -> Value:
     return ["deepseek_v32", "rocm"]
 
 
+def parallel_indexer_rows(source: Source) -> Value:
+    """Return the most rows of a decode graph on CUDA in which the indexer's keys have a stream of their own."""
+    for path in INDEXERS:
+        for line in nodes(source.tree(path), ast.Assign):
+            if ast.unparse(line.targets[0]) == "DUAL_STREAM_TOKEN_THRESHOLD" and isinstance(line.value, ast.IfExp):
+                return ast.literal_eval(line.value.body)
+    raise KeyError("DUAL_STREAM_TOKEN_THRESHOLD")
+
+
 def _rule(name: str, read: Callable[[Source], Value], label: str) -> ReleaseFact:
     return ReleaseFact(read, lambda engine: name not in engine.missing_scheduling_rules, label)
 
@@ -549,6 +558,11 @@ FACTS: dict[str, ReleaseFact] = {
         separate_indexer,
         lambda engine: list(engine.separate_products.get("indexer k", ())),
         "keys and gates of the sparse indexer are two matrix multiplications",
+    ),
+    "parallel_indexer_rows": ReleaseFact(
+        parallel_indexer_rows,
+        lambda engine: engine.parallel_indexer_rows,
+        "its keys are computed in parallel with its queries on CUDA, up to this many rows",
     ),
     "reserves_page": _rule("reserves_page", reserves_page, "a request that starts reserves one more page"),
     "admits_with_page": _rule(

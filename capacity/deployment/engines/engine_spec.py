@@ -140,7 +140,8 @@ class EngineSpec(Spec):
     `early_platforms`: uncertainty factor for all steps on a platform, if measured servers ran later releases.
     `fuses_biased_routing`: one kernel selects the experts of models whose router has a bias (DeepSeek-V3).
     `separate_products`: matrix multiplications of latent attention that this release computes as two, for models of
-    these types, on these platforms, or in any case ("any").
+    these types, on these platforms, or in any case ("any"). `parallel_indexer_rows`: on NVIDIA GPUs, the keys of the
+    sparse indexer take no time of their own in steps of at most this many tokens, parallel to its queries.
     `chooses_moe_backend`: the engine has a flag that selects the expert kernels. `moe_backends` maps the kernel of a
     weight format to the values of this flag that the engine accepts, each with the NVIDIA compute capabilities on which
     they run (from, below); empty: not known, so all are accepted. `splits_fp32_router_on`:
@@ -299,6 +300,7 @@ class EngineSpec(Spec):
     fuses_qk_norm_with_rope: bool = False
     fuses_biased_routing: bool = True
     separate_products: dict[Literal["qkv_a", "indexer k"], tuple[str, ...]] = Field(default_factory=dict)
+    parallel_indexer_rows: Annotated[int, Field(ge=0)] = 0
     results_after_launch: bool = False
     request_latency_s: Seconds
     response_latency_s: Seconds

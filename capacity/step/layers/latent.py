@@ -187,15 +187,20 @@ def _indexer_products(
 ) -> list[Operator]:
     """Build the indexer's GEMMs: queries from the query latent, keys and head gates from the hidden state.
 
-    All of them are replicated on every rank.
+    All of them are replicated on every rank. Keys in parallel with the queries take no time, because they are smaller.
     """
     hidden, width, heads = build.model.hidden_size, indexer.head_dim, indexer.num_heads
     queries = ("indexer q", mixer.q_lora_rank or hidden, heads * width, ("wq_b",))
     keys: list[_Product] = [("indexer k", hidden, width + heads, ("wk",))]
     if _runs_separately("indexer k", build):
         keys = [("indexer k", hidden, width, ("wk",)), ("indexer gates", hidden, heads, ("weights_proj",))]
+    engine, platform = build.setting.engine, build.setting.profile.platform
+    hidden_rows = 0 if engine is None or platform != "cuda" else engine.parallel_indexer_rows
     return [
-        *build.projections(group, "attention", "self_attn.indexer", queries, *keys),
+        *(
+            replace(gemm, from_rows=max(gemm.from_rows, hidden_rows + 1)) if gemm.name == "indexer k" else gemm
+            for gemm in build.projections(group, "attention", "self_attn.indexer", queries, *keys)
+        ),
         build.traffic(
             "indexer norms, rope, quantization",
             kernels=group.num_layers * KERNELS_OF_INDEXER,

@@ -56,6 +56,7 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
     optional |= {"sparse_short_prompts_dense", "sparse_kernels_fill_top_k", "sinks_prefill_slowdown"}
     optional |= {
         "window_pools",
+        "parallel_indexer_rows",
         "quantize_launches",
         "fuses_qk_norm_with_rope",
         "results_after_launch",

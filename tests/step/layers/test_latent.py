@@ -152,3 +152,12 @@ def test_sglang_computes_keys_and_gates_of_the_indexer_by_model_and_release(
 ) -> None:
     cost = steps(model, tp=8, gpu=gpu, engine=f"sglang@{release}").step_cost(decode_shape(8, 4000))
     assert ("indexer gates" in {op.name for op in cost.operators}) is separate
+
+
+def test_sglang_computes_keys_of_the_indexer_in_parallel_with_queries_up_to_1024_rows() -> None:
+    def keys(gpu: str, rows: int) -> float:
+        cost = steps("glm-5", tp=8, gpu=gpu, engine="sglang").step_cost(decode_shape(rows, 100))
+        return sum(op.seconds for op in cost.operators if op.name == "indexer k")
+
+    assert keys("h200-sxm-141gb", 1024) == 0 < keys("h200-sxm-141gb", 1025)
+    assert keys("mi300x-192gb", 8) > 0
