@@ -449,7 +449,9 @@ def parallel_indexer_rows(source: Source) -> Value:
     """Return the most rows of a decode graph on CUDA in which the indexer's keys have a stream of their own."""
     for path in INDEXERS:
         for line in nodes(source.tree(path), ast.Assign):
-            if ast.unparse(line.targets[0]) == "DUAL_STREAM_TOKEN_THRESHOLD" and isinstance(line.value, ast.IfExp):
+            if ast.unparse(line.targets[0]) == "DUAL_STREAM_TOKEN_THRESHOLD" and isinstance(
+                line.value, ast.IfExp
+            ):
                 return ast.literal_eval(line.value.body)
     raise KeyError("DUAL_STREAM_TOKEN_THRESHOLD")
 

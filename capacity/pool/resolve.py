@@ -303,7 +303,7 @@ def _resolve_draft(target: ResolvedPool, profiles: str | Path | None, download: 
 def _engine(pool: Pool, profile: HardwareProfile, model: ModelSpec) -> EngineSpec:
     """Return the engine release with the model runner of the model, calibrated API server latencies, and the host time
     of penalties and grammars."""
-    engine = select_model_runner(find_engine(pool.engine), model, pool.quantization)
+    engine = select_model_runner(find_engine(pool.engine), model, pool.quantization, profile.platform)
     if profile.adjustment is not None:
         there_s, back_s = profile.adjustment.adjust_latencies(
             engine.request_latency_s, engine.response_latency_s

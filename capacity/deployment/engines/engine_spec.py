@@ -92,8 +92,10 @@ class EngineSpec(Spec):
     several samples of one prompt share its prefill, and its KV until they differ. `missing_scheduling_rules`: rules of
     newer releases that this release lacks (`capacity.simulator.schedulers.rules`). `synchronous_stage_drafts`: drafting
     methods with which pipeline stages are scheduled synchronously, although the release has `asynchronous_stages`.
-    `runner_v2_models`: model types, or `dense` models, that run Model Runner V2 by default in a release that runs other
-    models on V1: in `any` format, or only at `16-bit`. `caches_hybrid_prefixes`: the prefix cache is on by default also
+    `runner_v2_models`: model types, "model type:platform", or `dense` models, that run Model Runner V2 by default in a
+    release that runs other models on V1: in `any` format, or only at `16-bit`; `never`: they run V1 although the others
+    run V2. `serial_stages`: on V2, a stage waits for the tokens of the last stage, so that stages never overlap.
+    `caches_hybrid_prefixes`: the prefix cache is on by default also
     for models with recurrent states. `default_drafts` maps a drafting method or kind of drafter to its default depth
     and number of draft tokens to verify; if this number exceeds the depth, the drafts form a tree.
 
@@ -215,7 +217,8 @@ class EngineSpec(Spec):
     reserve_full_isl: bool
     missing_scheduling_rules: tuple[str, ...] = ()
     synchronous_stage_drafts: tuple[str, ...] = ()
-    runner_v2_models: dict[str, Literal["any", "16-bit"]] = Field(default_factory=dict)
+    runner_v2_models: dict[str, Literal["any", "16-bit", "never"]] = Field(default_factory=dict)
+    serial_stages: bool = False
     stream_interval: Count
     batch_wait_steps: Annotated[int, Field(ge=0)]
     forks_samples: bool = False

@@ -198,7 +198,9 @@ def _indexer_products(
     hidden_rows = 0 if engine is None or platform != "cuda" else engine.parallel_indexer_rows
     return [
         *(
-            replace(gemm, from_rows=max(gemm.from_rows, hidden_rows + 1)) if gemm.name == "indexer k" else gemm
+            replace(gemm, from_rows=max(gemm.from_rows, hidden_rows + 1))
+            if gemm.name == "indexer k"
+            else gemm
             for gemm in build.projections(group, "attention", "self_attn.indexer", queries, *keys)
         ),
         build.traffic(
