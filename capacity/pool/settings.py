@@ -109,7 +109,7 @@ def select_model_runner(
     if chosen == "never":
         return engine.model_copy(update={"missing_scheduling_rules": (*missing, rule)})
     if chosen is None or model.task != "generate" or quantized:
-        return engine.model_copy(update={"serial_stages": False})
+        return engine.model_copy(update={"serial_stages": False}) if engine.serial_stages else engine
     return engine.model_copy(
         update={
             "missing_scheduling_rules": engine.missing_scheduling_rules

@@ -1,6 +1,7 @@
 """Multi-head latent attention (DeepSeek's MLA), and the indexer of its sparse form."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from capacity.hardware.coefficients import AttentionCoefficients, Fit
 from capacity.model.layers import LatentAttention, LayerGroup, SparseIndexer
@@ -174,7 +175,7 @@ def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, h
     return build.projections(group, "attention", "self_attn", *shared, ("q_b", rank, width, ("q_b_proj",)))
 
 
-def _runs_separately(product: str, build: Builder) -> bool:
+def _runs_separately(product: Literal["qkv_a", "indexer k"], build: Builder) -> bool:
     setting = build.setting
     if setting.engine is None:
         return False
