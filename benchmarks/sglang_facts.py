@@ -33,7 +33,22 @@ BATCH, CACHES, ENVIRONMENT = (
     f"{ROOT}/mem_cache/registry.py",
     f"{ROOT}/environ.py",
 )
-FILES = (*SETTINGS, ADDER, SCHEDULER, BATCH, CACHES, ENVIRONMENT)
+MODELS, BUDGET = f"{ROOT}/configs/model_config.py", f"{ROOT}/mem_cache/prefill_budget.py"
+WINDOW_CACHES = (
+    f"{ROOT}/mem_cache/swa_radix_cache.py",
+    f"{ROOT}/mem_cache/unified_cache/components/swa.py",
+)
+INDEXERS = tuple(f"{ROOT}/layers/attention/{name}/{name}_indexer.py" for name in ("nsa", "dsa"))
+FILES = (*INDEXERS, *SETTINGS, ADDER, SCHEDULER, BATCH, CACHES, ENVIRONMENT, MODELS, BUDGET, *WINDOW_CACHES)
+MODEL_TYPES = {  # our model types of the architectures that a release may give a pool of windows
+    "GptOssForCausalLM": "gpt_oss",
+    "Llama4ForConditionalGeneration": "llama4_text",
+    "MiMoV2FlashForCausalLM": "mimo_v2_flash",
+    "Step3p5ForCausalLM": "step3p5",
+    "Step3p7ForConditionalGeneration": "step3p7",
+    "Gemma4ForConditionalGeneration": "gemma4_text",
+    "DeepseekV4ForCausalLM": "deepseek_v4",
+}
 MIB = 2**20
 DEPLOYMENTS: dict[str, dict[str, Any]] = {  # for which the static fraction is compared
     "Llama-3.1-8B on RTX 4090": {"model": "llama-3.1-8b", "gpu": "rtx-4090"},
@@ -337,7 +352,8 @@ def reserves_ignored_eos(source: Source) -> Value:
 
 
 def spent_step_ends(source: Source) -> Value:
-    return "adder.budget_state()" in _text(source, SCHEDULER, "_get_new_batch_prefill_raw")
+    text = _text(source, SCHEDULER, "_get_new_batch_prefill_raw", "get_new_batch_prefill")
+    return "adder.budget_state()" in text
 
 
 def retries_windowed_prompts(source: Source) -> Value:
@@ -360,6 +376,84 @@ def excludes_finishing(source: Source) -> Value:
     return "finishing_reqs" in names(
         _function(source, SCHEDULER, "update_running_batch") or ast.Module([], [])
     )
+
+
+def window_pool_models(source: Source) -> Value:
+    """Return our model types whose layers with a window have a pool of their own.
+
+    The first test of the older function names the models without a further condition. Before 0.5.8, the other models
+    with windows disabled the pool (`disable_hybrid_swa_memory`).
+    """
+    found: ast.AST | None = _function(source, MODELS, "is_hybrid_swa_model")
+    if found is None:
+        older = _function(source, MODELS, "is_hybrid_model")
+        first = None if older is None else older.body[0]
+        if not isinstance(first, ast.If):
+            raise KeyError("is_hybrid_swa_model")
+        found = first.test
+    used = names(found)
+    constants = [
+        line.value
+        for line in source.tree(MODELS).body
+        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) in used
+    ]
+    strings = {node.value for tree in (found, *constants) for node in nodes(tree, ast.Constant)}
+    return sorted(own for name, own in MODEL_TYPES.items() if name in strings)
+
+
+def _entry_window_pool_models(engine: EngineSpec) -> Value:
+    return sorted(name for name, share in engine.window_pools.items() if share and ":" not in name)
+
+
+def budgets_windows_apart(source: Source) -> Value:
+    return "min(" not in _text(source, ADDER, "rem_total_tokens")
+
+
+def locks_windows_only(source: Source) -> Value:
+    return any(_function(source, path, "_maybe_split_leaf_for_swa_lock") for path in WINDOW_CACHES)
+
+
+def frees_windows_by_128(source: Source) -> Value:
+    try:
+        return environment("SGLANG_SWA_EVICTION_INTERVAL")(source) == 128
+    except KeyError:
+        return False
+
+
+def budgets_window_outputs(source: Source) -> Value:
+    if _function(source, BUDGET, "estimate_swa_kv_tokens"):
+        return True
+    budget = _function(source, ADDER, "_swa_budget_for_req")
+    return budget is not None and "max_new_tokens" in names(budget)
+
+
+def separate_indexer(source: Source) -> Value:
+    """Return where the keys and the head gates of the sparse indexer are two matrix multiplications.
+
+    One needs CUDA and an interleaved rotary embedding, which DeepSeek-V3.2 does not have.
+    """
+    tests = [
+        names(line.value)
+        for path in INDEXERS
+        for line in nodes(source.tree(path), ast.Assign)
+        if ast.unparse(line.targets[0]) == "self.use_dsa_indexer_fusion"
+    ]
+    if not tests:
+        return ["any"]
+    if not {"_is_cuda", "is_neox_style"} <= tests[0]:
+        raise KeyError("use_dsa_indexer_fusion")
+    return ["deepseek_v32", "rocm"]
+
+
+def parallel_indexer_rows(source: Source) -> Value:
+    """Return the most rows of a decode graph on CUDA in which the indexer's keys have a stream of their own."""
+    for path in INDEXERS:
+        for line in nodes(source.tree(path), ast.Assign):
+            if ast.unparse(line.targets[0]) == "DUAL_STREAM_TOKEN_THRESHOLD" and isinstance(
+                line.value, ast.IfExp
+            ):
+                return ast.literal_eval(line.value.body)
+    raise KeyError("DUAL_STREAM_TOKEN_THRESHOLD")
 
 
 def _rule(name: str, read: Callable[[Source], Value], label: str) -> ReleaseFact:
@@ -434,14 +528,43 @@ FACTS: dict[str, ReleaseFact] = {
     ),
     "swa_full_tokens_ratio": ReleaseFact(
         argument("swa_full_tokens_ratio"),
-        None,
-        "KV of layers with a window, relative to full ones (none: 0.8 or the model's)",
-        "one pool of blocks for all layers",
+        lambda engine: max(engine.window_pools.values(), default=0.8),
+        "KV of layers with a window, relative to full ones, in a pool of their own (none: 0.8 or the model's)",
+    ),
+    "window_pool_models": ReleaseFact(
+        window_pool_models,
+        _entry_window_pool_models,
+        "models with such a pool; others keep all tokens in all layers",
+        "equal, but also with drafts, hierarchical cache, or a pool sized by max_running_requests",
+    ),
+    "budgets_windows_apart": _rule(
+        "budgets_windows_apart", budgets_windows_apart, "this pool has a budget of its own"
+    ),
+    "locks_windows_only": _rule(
+        "locks_windows_only",
+        locks_windows_only,
+        "a running request keeps only the window of its prompt there",
+    ),
+    "frees_windows_by_128": _rule(
+        "frees_windows_by_128", frees_windows_by_128, "tokens behind the window are freed every 128 tokens"
+    ),
+    "budgets_window_outputs": _rule(
+        "budgets_window_outputs", budgets_window_outputs, "its budget counts outputs, up to the window"
     ),
     "mamba_full_memory_ratio": ReleaseFact(
         argument("mamba_full_memory_ratio"),
         lambda engine: engine.state_memory_ratio,
         "memory of recurrent states, relative to KV (none: 0.9 or the model's)",
+    ),
+    "separate_indexer": ReleaseFact(
+        separate_indexer,
+        lambda engine: list(engine.separate_products.get("indexer k", ())),
+        "keys and gates of the sparse indexer are two matrix multiplications",
+    ),
+    "parallel_indexer_rows": ReleaseFact(
+        parallel_indexer_rows,
+        lambda engine: engine.parallel_indexer_rows,
+        "its keys are computed in parallel with its queries on CUDA, up to this many rows",
     ),
     "reserves_page": _rule("reserves_page", reserves_page, "a request that starts reserves one more page"),
     "admits_with_page": _rule(
@@ -473,7 +596,7 @@ FACTS: dict[str, ReleaseFact] = {
 def _adapt(release: str, engine: EngineSpec, facts: dict[str, Value]) -> dict[str, Value]:  # noqa: ARG001
     """Return the facts of an entry; a default that later releases choose per model is none there."""
     if tuple(int(part) for part in release.split(".")) >= (0, 5, 20):
-        facts = facts | {"mamba_full_memory_ratio": None}
+        facts = facts | {"mamba_full_memory_ratio": None, "swa_full_tokens_ratio": None}
     return facts
 
 

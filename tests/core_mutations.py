@@ -472,8 +472,8 @@ CORE_MUTATIONS = (
     wrong(
         "SGLang chunks part of a page",
         "sglang.c",
-        "tokens = chunk_left / page * page;",
-        "tokens = chunk_left + 0 * page;",
+        "tokens = limit / page * page;",
+        "tokens = limit + 0 * page;",
     ),
     wrong(
         "TensorRT-LLM starts prompts in a step that paused",

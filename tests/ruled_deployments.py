@@ -106,6 +106,8 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {  # values besides those of `a
         "conservativeness": (0.1, 1.0, 8.0),
         "ignore_eos": (False, True),
         "max_prefill_tokens": (64, 16384),
+        "window": (2, 8),
+        "window_share": (0.0, 0.3, 0.8),
     },
     "tensorrt-llm": {
         "asynchronous": (True, False),

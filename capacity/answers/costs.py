@@ -121,7 +121,7 @@ def saturated_load(pools: Pools, load: ServedLoad) -> ServedLoad:
 
 def _streams(pool: ResolvedPool) -> int:
     """Return the number of batches of an engine that step independently: independent ranks x pipeline stages."""
-    return pool.independent_ranks * pool.pool.pipeline_parallel_size
+    return pool.independent_ranks * pool.overlapping_stages
 
 
 def _stream_request_seconds(pool: ResolvedPool, load: ServedLoad, replicas: int) -> RequestSeconds:
@@ -138,7 +138,7 @@ def stream_load(steps: TokenSteps, load: ServedLoad, replicas: int) -> EngineLoa
     pool = steps.resolved
     streams, role = replicas * _streams(pool), pool.pool.role
     input_len, output_len = max(round(load.input_tokens), 1), max(round(load.output_tokens), 1)
-    most = steps.largest_batch(input_len + output_len) // pool.pool.pipeline_parallel_size
+    most = steps.largest_batch(input_len + output_len) // pool.overlapping_stages
     return EngineLoad(
         requests_per_s=load.requests_per_s / streams,
         input_len=input_len,

@@ -12,7 +12,7 @@ from capacity.deployment import Traffic
 from capacity.deployment.drafts import TREE
 from capacity.pool import drafting as speculative
 from capacity.pool.drafting import DraftedSteps, pool_speculator, speculators
-from capacity.pool.memory import GIB, MemoryPlan, adapter_bytes
+from capacity.pool.memory import GIB, adapter_bytes
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import EngineSetup, FrontendTimes
 from capacity.simulator.installed_vllm.policy import use_installed
@@ -37,7 +37,6 @@ from capacity.step import picoseconds
 from capacity.workload import Workload
 from capacity.workload.request_generation import workload_of
 
-WINDOW_PAGE_TOKENS = 16
 LMCACHE_CHUNK_TOKENS = 256  # LMCache's default chunk_size
 
 
@@ -83,7 +82,7 @@ def policy_name(resolved: ResolvedPool, scheduling: str = "continuous") -> str:
         return "static"
     name = resolved.engine.scheduler
     scheduler, asynchronous = SCHEDULERS.get(name), resolved.pool.async_scheduling
-    if resolved.pool.pipeline_parallel_size > 1 and not _schedules_stages_asynchronously(resolved):
+    if resolved.overlapping_stages > 1 and not _schedules_stages_asynchronously(resolved):
         asynchronous = False
     if scheduler is None or asynchronous is None:
         return name
@@ -111,7 +110,7 @@ def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
         priority=pool.scheduling_policy == "priority",
         enable_chunked_prefill=resolved.chunked_prefill,
         reserve_full_isl=resolved.reserve_full_isl,
-        pipeline_stages=pool.pipeline_parallel_size,
+        pipeline_stages=resolved.overlapping_stages,
         rules=rules_without(resolved.engine.missing_scheduling_rules),
         # encoder budget and cache of a step: the step's tokens, but at least the largest image
         max_encoder_tokens=max(step_tokens, *images) if images else 0,
@@ -270,15 +269,16 @@ def setup_of(resolved: ResolvedPool, scheduling: str = "continuous") -> EngineSe
     # facts of the engine's release
     names = SCHEDULERS[policy].engine_options if isinstance(policy, str) and policy in SCHEDULERS else ()
     options: dict[str, object] = {name: value for name in names if (value := getattr(resolved.engine, name))}
+    if plan.layout.window_share:
+        options |= {"window": plan.layout.pool_window, "window_share": plan.layout.window_share}
     if pool.scheduler_recv_interval > 1 and isinstance(policy, str):
         options["recv_interval"] = pool.scheduler_recv_interval
-    blocks, block_tokens = _kv_blocks(plan)
     own = SCHEDULERS.get(resolved.engine.scheduler)
     _refuse_ignored_settings(resolved, policy)
     setup = EngineSetup(
         step_times=resolved.step_model,
-        num_blocks=blocks,
-        block_size=block_tokens,
+        num_blocks=plan.usable_blocks,
+        block_size=plan.kv_block_tokens,
         policy=policy,
         policy_options=options | _offloading_keywords(resolved, policy) | _adapter_keywords(resolved, policy),
         data_parallel_size=resolved.lockstep_ranks,
@@ -334,19 +334,6 @@ def _refuse_ignored_settings(resolved: ResolvedPool, policy: str | type[Policy])
                 raise InvalidInput(
                     f"{flag} has no effect under {resolved.engine.label}, only in newer releases: leave {flag} out"
                 )
-
-
-def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:
-    """Return the number of usable KV blocks and the block size in tokens.
-
-    If layers have different windows, the block size is at least WINDOW_PAGE_TOKENS, because smaller blocks make a
-    simulation five times as slow. A request then stores up to WINDOW_PAGE_TOKENS - 1 tokens less per window.
-    """
-    blocks, tokens = plan.usable_blocks, plan.kv_block_tokens
-    if len(plan.layout.kv_windows) > 1 and tokens < WINDOW_PAGE_TOKENS:
-        coarser = WINDOW_PAGE_TOKENS // tokens
-        return max(blocks // coarser, 1), tokens * coarser
-    return blocks, tokens
 
 
 DRAFT_KINDS_OF_ENGINES = {  # engines that draft in a few ways, by the kinds of `speculators.toml`

@@ -66,7 +66,13 @@ def fit_with(resolved: ResolvedPool, warnings: tuple[str, ...]) -> Fit:
         memory=make_from(MemorySummary, plan, kv_cache_bytes=max(plan.kv_cache_bytes, 0)),
         smallest_tensor_parallel_size=resolved.smallest_tensor_parallel_size,
         startup=startup_of(resolved) if plan.fits else None,
-        warnings=(*resolved.notes, *one_replica_notes(resolved), *plan.warnings, *warnings),
+        warnings=(
+            *resolved.notes,
+            *one_replica_notes(resolved),
+            *window_pool_notes(resolved),
+            *plan.warnings,
+            *warnings,
+        ),
     )
 
 
@@ -98,6 +104,18 @@ def one_replica_notes(resolved: ResolvedPool) -> tuple[str, ...]:
             f"{ranks * memory_with_draft(resolved).kv_capacity_tokens:,} tokens.",
         )
     return notes
+
+
+def window_pool_notes(resolved: ResolvedPool) -> tuple[str, ...]:
+    """Return a note with the size of the separate pool for layers with a window; empty without such a pool."""
+    plan = resolved.memory
+    if not plan.layout.window_share:
+        return ()
+    tokens = int(plan.kv_capacity_tokens * plan.layout.window_share)
+    return (
+        f"The KV capacity is that of the layers without a window. Layers with a window of "
+        f"{plan.layout.pool_window:,} tokens have a pool of their own for {tokens:,} tokens.",
+    )
 
 
 def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:

@@ -268,7 +268,7 @@ def _loop_over_ranks(
 ) -> PhaseTimes:
     """Return the times of a closed loop whose requests are divided over data-parallel ranks, which step together or
     independently, and over one micro-batch per pipeline stage."""
-    streams = min(resolved.pool.pipeline_parallel_size, concurrency)
+    streams = min(resolved.overlapping_stages, concurrency)
     share = math.ceil(concurrency / resolved.independent_ranks / streams)
     times = closed_loop_times(
         TokenSteps(resolved),

@@ -145,7 +145,7 @@ def _tpot_amplification(resolved: ResolvedPool, load: ObservedLoad, times: Phase
 
 def _closed_form(resolved: ResolvedPool, load: ObservedLoad) -> PhaseTimes:
     """Return closed-form times of a closed loop with as many requests per rank as this load."""
-    streams = min(resolved.pool.pipeline_parallel_size, max(round(load.in_flight), 1))
+    streams = min(resolved.overlapping_stages, max(round(load.in_flight), 1))
     most = resolved.max_num_seqs * resolved.pool.data_parallel_size
     running = max(min(load.in_flight, most), 1.0)
     share = max(math.ceil(running / resolved.independent_ranks / streams), 1)

@@ -15,6 +15,10 @@ from capacity.model.layers import KvCacheGroup
 from capacity.model.parts import Eviction
 from capacity.pool.settings import PoolSettings
 
+WINDOW_EVICTION_TOKENS = (
+    128  # SGLang frees tokens behind the window in groups: SGLANG_SWA_EVICTION_INTERVAL, 0.5.23
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvLayout:
@@ -23,7 +27,8 @@ class KvLayout:
     A block stores `block_tokens` tokens for all layers of one group. A request needs, in each of the `full_groups`,
     blocks for all its tokens; in each of the `window_groups`, blocks for at most the given number of tokens; and in
     each of the `state_groups`, one block. `shrinks`: whether requests hold their whole prompts until the prefill ends,
-    and then only the tokens in their attention windows.
+    and then only the tokens in their attention windows. `window_share`: layers with a window of `pool_window` tokens
+    have a pool of their own, with this many tokens for each token of the other layers; `block_bytes` includes it.
     """
 
     block_tokens: int
@@ -33,6 +38,8 @@ class KvLayout:
     state_groups: int
     window_tokens: tuple[int, ...] = ()  # attention window of each window group
     shrinks: bool = False
+    pool_window: int = 0
+    window_share: float = 0.0
 
     @property
     def kv_windows(self) -> tuple[int | None, ...]:
@@ -54,9 +61,14 @@ class KvLayout:
 
         Each request needs the maximum number of blocks that it holds at any time. If requests free blocks when their
         prefill ends (`shrinks`), only one request needs that maximum; each other request needs the blocks of its
-        attention windows.
+        attention windows. In a separate pool of windows, a request needs `window_pool_tokens`.
         """
         most = self.blocks_of_request(tokens)
+        if self.window_share:
+            windows = (
+                blocks * self.block_tokens * self.window_share / window_pool_tokens(tokens, self.pool_window)
+            )
+            return min(blocks / most, windows)
         if not self.shrinks or blocks < most:
             return blocks / most
         whole = math.ceil(tokens / self.block_tokens)
@@ -86,6 +98,11 @@ def kv_layout(settings: PoolSettings, layers: Iterable[int] | None = None) -> Kv
     kinds = _layer_kinds(settings, range(model.num_layers) if layers is None else layers)
     if not kinds:  # no KV is kept; 4 bytes are a token's id
         kinds = [_LayerKind(kind="full", num_layers=1, token_bytes=4.0)]
+    share = engine.window_pools.get(
+        f"{model.model_type}:{settings.profile.architecture}", engine.window_pools.get(model.model_type, 0.0)
+    )
+    separate = [kind for kind in kinds if kind.kind == "window" and kind.eviction == "none"] if share else []
+    kinds = [kind for kind in kinds if kind not in separate]
     if not engine.window_aware_kv:
         kinds = [
             replace(kind, kind="full") if kind.kind == "window" and kind.eviction == "none" else kind
@@ -105,8 +122,34 @@ def kv_layout(settings: PoolSettings, layers: Iterable[int] | None = None) -> Kv
     length, in_flight = settings.max_model_len, settings.max_num_batched_tokens
     if len({kind.kind_key for kind in kinds}) <= 1:
         layout = _uniform_layout(kinds, block_tokens, length, in_flight)
+        layout = _add_window_pool(layout, separate, share)
         return replace(layout, block_tokens=block_tokens * pool.decode_context_parallel_size)
     return _hybrid_layout(kinds, block_tokens, length, in_flight)
+
+
+def _add_window_pool(layout: KvLayout, kinds: list["_LayerKind"], share: float) -> KvLayout:
+    """Return the layout with a separate pool for these layers with windows, whose bytes are added to the blocks.
+
+    Source: SGLang, HybridSWAPoolConfigurator in srt/model_executor/pool_configurator.py, 0.5.8 to 0.5.23, 2026-11.
+    """
+    if not kinds:
+        return layout
+    token = share * sum(kind.token_bytes * kind.num_layers for kind in kinds)
+    return replace(
+        layout,
+        block_bytes=math.ceil(layout.block_bytes + token * layout.block_tokens),
+        pool_window=max(kind.window_tokens or 0 for kind in kinds),
+        window_share=share,
+    )
+
+
+def window_pool_tokens(tokens: int, window: int) -> int:
+    """Return the most tokens that a request of `tokens` tokens holds in a separate pool of windows after its prefill.
+
+    It keeps the window at the end of its prompt for the prefix cache, and of its output the window and up to
+    WINDOW_EVICTION_TOKENS more tokens. Source: SGLang 0.5.23, srt/mem_cache/common.py, free_swa_out_of_window_slots.
+    """
+    return min(tokens, 2 * window + WINDOW_EVICTION_TOKENS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,5 +300,6 @@ def max_concurrency(
 
     `needed`: blocks of one such request on the pipeline stage that needs most.
     """
-    held = layout.requests_held(blocks, tokens) if layout.shrinks else blocks / needed
+    own = layout.shrinks or layout.window_share
+    held = layout.requests_held(blocks, tokens) if own else blocks / needed
     return held if states is None else min(held, states.requests)

@@ -303,7 +303,7 @@ def _resolve_draft(target: ResolvedPool, profiles: str | Path | None, download: 
 def _engine(pool: Pool, profile: HardwareProfile, model: ModelSpec) -> EngineSpec:
     """Return the engine release with the model runner of the model, calibrated API server latencies, and the host time
     of penalties and grammars."""
-    engine = select_model_runner(find_engine(pool.engine), model, pool.quantization)
+    engine = select_model_runner(find_engine(pool.engine), model, pool.quantization, profile.platform)
     cached_states = model.state_bytes_per_sequence() and caches_prefixes(pool, model, engine)
     if cached_states and not engine.overlaps_cached_states:
         engine = engine.model_copy(update={"host_overlapped": False})

@@ -57,6 +57,11 @@ class PoolSettings:
         return self.pool.data_parallel_size if self.model.is_moe else 1
 
     @property
+    def overlapping_stages(self) -> int:
+        """Return the pipeline stages that compute different steps at the same time."""
+        return 1 if self.engine.serial_stages else self.pool.pipeline_parallel_size
+
+    @property
     def independent_ranks(self) -> int:
         """Return the number of data-parallel ranks that run independently, like replicas."""
         return 1 if self.model.is_moe else self.pool.data_parallel_size
@@ -87,22 +92,29 @@ def add_grammar_cost(engine: EngineSpec, *, compiled_each: bool) -> EngineSpec:
     )
 
 
-def select_model_runner(engine: EngineSpec, model: ModelSpec, quantization: str | None) -> EngineSpec:
-    """Return the engine as on vLLM's Model Runner V2, if its release runs the model on that by default.
+def select_model_runner(
+    engine: EngineSpec, model: ModelSpec, quantization: str | None, platform: str
+) -> EngineSpec:
+    """Return the engine as on vLLM's Model Runner V2, if its release runs the model on that by default, or as on V1.
 
-    Model Runner V2 schedules pipeline stages asynchronously, and counts the tokens of penalties on the GPU.
+    Model Runner V2 schedules pipeline stages asynchronously, and counts the tokens of penalties on the GPU. For models
+    that are exceptions from V2, this time of penalties is not added.
     """
-    formats = engine.runner_v2_models
+    formats, rule = engine.runner_v2_models, "asynchronous_stages"
     hybrid = model.is_moe or model.state_bytes_per_sequence()
-    chosen = formats.get(model.model_type) or (None if hybrid else formats.get("dense"))
-    if chosen is None or model.task != "generate":
-        return engine
-    if chosen == "16-bit" and scheme_for(model, quantization).quantized:
-        return engine
-    missing = (rule for rule in engine.missing_scheduling_rules if rule != "asynchronous_stages")
+    chosen = formats.get(f"{model.model_type}:{platform}") or formats.get(model.model_type)
+    chosen = chosen or (None if hybrid else formats.get("dense"))
+    missing = [name for name in engine.missing_scheduling_rules if name != rule]
+    quantized = chosen == "16-bit" and scheme_for(model, quantization).quantized
+    if chosen == "never":
+        return engine.model_copy(update={"missing_scheduling_rules": (*missing, rule)})
+    if chosen is None or model.task != "generate" or quantized:
+        return engine.model_copy(update={"serial_stages": False}) if engine.serial_stages else engine
     return engine.model_copy(
         update={
-            "missing_scheduling_rules": tuple(missing),
+            "missing_scheduling_rules": engine.missing_scheduling_rules
+            if engine.serial_stages
+            else tuple(missing),
             "penalty_host_s": 0.0,
             "penalty_host_per_sequence_s": 0.0,
         }

@@ -61,6 +61,48 @@ def test_model_runner_v2_is_that_of_the_release_and_the_model(
         assert (resolved.engine.host_serial_s == plain.engine.host_serial_s) == is_v2
 
 
+@pytest.mark.parametrize(
+    ("model", "gpu", "on_v1"),
+    [
+        ("deepseek-v4-flash", "h200", ["0.27"]),
+        ("deepseek-v4-flash", "mi300x", ["0.27", "0.28", "0.29", "0.30", "0.31"]),
+        ("deepseek-v3.2", "mi300x", ["0.27", "0.28", "0.29", "0.30", "0.31"]),
+        ("glm-5", "mi300x", ["0.27", "0.28", "0.30", "0.31"]),
+    ],
+)
+def test_some_models_run_on_model_runner_v1_on_rocm(model: str, gpu: str, on_v1: list[str]) -> None:
+    found = []
+    for release in ("0.27", "0.28", "0.29", "0.30", "0.31", "0.32"):
+        pool = Pool(
+            gpu=gpu,
+            tensor_parallel_size=8,
+            pipeline_parallel_size=2,
+            engine=f"vllm@{release}",
+            max_model_len=8000,
+        )
+        if policy_name(resolve(model, pool)) == "vllm-v1":
+            found.append(release)
+    assert found == on_v1
+
+
+def test_stages_of_qwen3_never_overlap_in_vllm_0_22() -> None:
+    """Its Model Runner V2 computes a step when the last stage has sampled the tokens of the one before."""
+    words: dict[str, Any] = {"tensor_parallel_size": 2, "gpu": "h100", "pipeline_parallel_size": 2}
+    for engine, format, stages, policy in (
+        ("vllm@0.22", None, 1, "vllm-v1-async"),
+        ("vllm@0.22", "fp8", 2, "vllm-v1"),
+        ("vllm@0.23", None, 2, "vllm-v1-async"),
+    ):
+        setup = setup_of(resolve("qwen3-32b", Pool(engine=engine, quantization=format, **words)))
+        assert (setup.limits.pipeline_stages, setup.policy) == (stages, policy)
+    load = LOAD | {"request_rate": 40, "num_prompts": 200}
+    serial, older, overlapping = (
+        capacity.simulate("qwen3-32b", engine=f"vllm@{release}", **words, **load).to_dict()["mean_tpot_ms"]
+        for release in ("0.22", "0.21", "0.23")
+    )
+    assert serial > 1.2 * max(older, overlapping)
+
+
 def test_drafts_that_are_accepted_pay_and_those_that_are_not_cost() -> None:
     plain = simulate()
     good = simulate(speculator="eagle3", acceptance="0.9", num_speculative_tokens=3)
@@ -208,18 +250,6 @@ def test_the_workload_of_samples_keeps_arrivals() -> None:
     workload = make_workload(Traffic(input_len=10, output_len=2, num_prompts=3, num_samples=2))
     assert len(workload) == 6
     assert (workload.arrival_s[0::2] == workload.arrival_s[1::2]).all()
-
-
-def test_one_token_pages_of_windowed_caches_are_simulated_coarser() -> None:
-    """The capacity in tokens stays, to less than a page."""
-    windowed = resolve("gemma-3-27b", Pool(gpu="h200", engine="sglang"))
-    assert windowed.memory.kv_block_tokens == 1
-    setup = setup_of(windowed)
-    tokens = windowed.memory.kv_capacity_blocks - 1
-    assert setup.block_size == 16
-    assert tokens - 16 < setup.num_blocks * 16 <= tokens
-    plain = setup_of(resolve("llama-3.1-8b", Pool(gpu="h200", engine="sglang")))
-    assert plain.block_size == 1
 
 
 def test_the_flags_make_tiers_of_the_memory_plan_and_the_profiles_link() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.deployment.engines import find_engine
+from capacity.hardware import load_profile
 from capacity.model import load_model
 from capacity.pool.kv_layout import KvLayout, kv_layout
 
@@ -85,3 +86,45 @@ def test_longest_request_is_the_longest(
     assert 0 <= longest <= limit
     assert longest == 0 or layout.blocks_of_request(longest) <= blocks
     assert longest == limit or layout.blocks_of_request(longest + 1) > blocks
+
+
+@pytest.mark.parametrize(
+    ("name", "release", "gpu", "token_bytes", "share"),
+    [
+        # 18 full layers, and 0.8 tokens of the 18 others for each of their tokens
+        ("gpt-oss-120b", "0.5.23", "h100", 2 * 8 * 64 * 2 * (18 + 0.8 * 18), 0.8),
+        ("gpt-oss-120b", "0.5.8", "h100", 2 * 8 * 64 * 2 * (18 + 0.8 * 18), 0.8),
+        # none on Blackwell before 0.5.10, and nowhere before 0.5.8: all layers keep all tokens
+        ("gpt-oss-120b", "0.5.8", "b200", 2 * 8 * 64 * 2 * 36, 0.0),
+        ("gpt-oss-120b", "0.5.10", "b200", 2 * 8 * 64 * 2 * (18 + 0.8 * 18), 0.8),
+        ("gpt-oss-120b", "0.5.4", "h100", 2 * 8 * 64 * 2 * 36, 0.0),
+        # 39 of 48 layers have windows, with 8 in place of 4 KV heads; values are narrower than keys
+        ("mimo-v2-flash", "0.5.23", "h100", (192 + 128) * 2 * (4 * 9 + 0.8 * 8 * 39), 0.8),
+        # never: Gemma 3, and models of which all layers have windows
+        ("gemma-3-27b", "0.5.23", "h100", 2 * 16 * 128 * 2 * 62, 0.0),
+        ("mistral-7b-v0.1", "0.5.23", "h100", 2 * 8 * 128 * 2 * 32, 0.0),
+    ],
+)
+def test_sglang_has_a_separate_pool_of_windows_for_some_models(
+    name: str, release: str, gpu: str, token_bytes: float, share: float
+) -> None:
+    engine = find_engine(f"sglang@{release}")
+    layout = kv_layout(pool_of(load_model(name), load_profile(gpu), engine))
+    assert (layout.block_bytes, layout.window_share) == (math.ceil(token_bytes), share)
+    assert layout.kv_windows == (None,)
+
+
+def test_requests_that_fit_are_limited_by_the_smaller_pool() -> None:
+    """1,000 tokens, and 800 in the pool of windows, where a request keeps two windows of 10 and 128 tokens."""
+    layout = KvLayout(
+        block_tokens=1,
+        block_bytes=1,
+        full_groups=1,
+        window_groups=(),
+        state_groups=0,
+        pool_window=10,
+        window_share=0.8,
+    )
+    assert layout.requests_held(1000, 100) == 800 / 100
+    assert layout.requests_held(1000, 200) == 1000 / 200
+    assert layout.requests_held(1000, 160) == 800 / 148

@@ -90,14 +90,15 @@ class EngineSpec(Spec):
     chunked or not; otherwise prefill steps are separate. `stream_interval`: number of output tokens that are sent
     together. `batch_wait_steps`: number of decode steps that a prefill may wait for more prompts. `forks_samples`:
     several samples of one prompt share its prefill, and its KV until they differ. `missing_scheduling_rules`: rules of
-    newer releases that this release lacks (`capacity.simulator.schedulers.rules`). `synchronous_stage_drafts`:
-    drafting methods with which pipeline stages are scheduled synchronously, although the release has
-    `asynchronous_stages`. `runner_v2_models`: model types, or `dense` models, that run Model Runner V2 by default in a
-    release that runs other models on V1: in `any` format, or only at `16-bit`. `caches_hybrid_prefixes`: the prefix
-    cache is on by default also for models with recurrent states, except the model types `uncached_prefixes`.
-    `overlaps_cached_states`: the host time overlaps with the GPU also for such models with a prefix cache.
-    `default_drafts` maps a drafting method or kind of drafter to its default depth and number of draft tokens to
-    verify; if this number exceeds the depth, the drafts form a tree.
+    newer releases that this release lacks (`capacity.simulator.schedulers.rules`). `synchronous_stage_drafts`: drafting
+    methods with which pipeline stages are scheduled synchronously, although the release has `asynchronous_stages`.
+    `runner_v2_models`: model types, "model type:platform", or `dense` models, that run Model Runner V2 by default in a
+    release that runs other models on V1: in `any` format, or only at `16-bit`; `never`: they run V1 although the others
+    run V2. `serial_stages`: on V2, a stage waits for the tokens of the last stage, so that stages never overlap.
+    `caches_hybrid_prefixes`: the prefix cache is on by default also for models with recurrent states, except the model
+    types `uncached_prefixes`. `overlaps_cached_states`: the host time overlaps with the GPU also for such models with a
+    prefix cache. `default_drafts` maps a drafting method or kind of drafter to its default depth and number of draft
+    tokens to verify; if this number exceeds the depth, the drafts form a tree.
 
     Same in all releases. `baseline`: a textbook baseline for comparison that cannot be run. `kernel_family`: name of
     the fitted constants that represent this engine's kernels. `data_parallel_divides_limits`: for a mixture of
@@ -141,7 +142,9 @@ class EngineSpec(Spec):
     blocks, if the kernels of this release were not measured; 1: the tables of measured times include them.
     `early_platforms`: uncertainty factor for all steps on a platform, if measured servers ran later releases.
     `fuses_biased_routing`: one kernel selects the experts of models whose router has a bias (DeepSeek-V3).
-    `separate_products`: matrix multiplications of latent attention that this release computes as two.
+    `separate_products`: matrix multiplications of latent attention that this release computes as two, for models of
+    these types, on these platforms, or in any case ("any"). `parallel_indexer_rows`: on NVIDIA GPUs, the keys of the
+    sparse indexer take no time of their own in steps of at most this many tokens, parallel to its queries.
     `chooses_moe_backend`: the engine has a flag that selects the expert kernels. `moe_backends` maps the kernel of a
     weight format to the values of this flag that the engine accepts, each with the NVIDIA compute capabilities on which
     they run (from, below); empty: not known, so all are accepted. `splits_fp32_router_on`:
@@ -159,6 +162,8 @@ class EngineSpec(Spec):
     of the kernel for models with sinks, relative to the fitted kernel.
 
     Memory. `window_aware_kv`: layers with a window keep only the window; otherwise their KV grows with the context.
+    `window_pools`: model types, or "model type:architecture", whose layers with a window have a pool of their own, and
+    the tokens of that pool relative to the pool of the other layers; 0: none.
     `state_memory_ratio`: memory of recurrent states relative to KV memory (None: both use one pool of blocks). A
     request uses `states_per_request` states with prefix caching, else one. `memory_rule` is one of three.
     `fraction_of_total`: the engine may use gpu_memory_utilization x total memory; KV gets the part that remains after
@@ -202,6 +207,7 @@ class EngineSpec(Spec):
     mla_block_size: Count
     paged: bool
     window_aware_kv: bool
+    window_pools: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
     state_memory_ratio: Annotated[float, Field(gt=0)] | None = None
     states_per_request: Count = 1
     chunked_prefill: bool
@@ -214,7 +220,8 @@ class EngineSpec(Spec):
     reserve_full_isl: bool
     missing_scheduling_rules: tuple[str, ...] = ()
     synchronous_stage_drafts: tuple[str, ...] = ()
-    runner_v2_models: dict[str, Literal["any", "16-bit"]] = Field(default_factory=dict)
+    runner_v2_models: dict[str, Literal["any", "16-bit", "never"]] = Field(default_factory=dict)
+    serial_stages: bool = False
     stream_interval: Count
     batch_wait_steps: Annotated[int, Field(ge=0)]
     forks_samples: bool = False
@@ -298,7 +305,8 @@ class EngineSpec(Spec):
     quantize_launches: Annotated[float, Field(ge=0)] = 1.0
     fuses_qk_norm_with_rope: bool = False
     fuses_biased_routing: bool = True
-    separate_products: tuple[Literal["qkv_a", "indexer k"], ...] = ()
+    separate_products: dict[Literal["qkv_a", "indexer k"], tuple[str, ...]] = Field(default_factory=dict)
+    parallel_indexer_rows: Annotated[int, Field(ge=0)] = 0
     results_after_launch: bool = False
     request_latency_s: Seconds
     response_latency_s: Seconds

@@ -57,7 +57,8 @@ POLICY_OPTIONS: dict[str, Mapping[str, Any]] = {
     "vllm-v0": {"preemption_mode": "recompute", "num_cpu_blocks": 0, "swap_block_ps": 0}
     | {"block_bytes": 0.0, "forks_samples": False},
     "sglang": {"asynchronous": True, "order": "fcfs", "mixed_chunk": False, "max_prefill_tokens": 16384}
-    | {"conservativeness": 1.0, "ignore_eos": False, "recv_interval": 1},
+    | {"conservativeness": 1.0, "ignore_eos": False, "recv_interval": 1}
+    | {"window": 0, "window_share": 0.0},
     "tensorrt-llm": {"asynchronous": True, "capacity": None, "prompts_per_step": None}
     | {"batch_wait_steps": 0, "batch_wait_tokens_fraction": 0.0},
     "tgi": {"asynchronous": False, "waiting_served_ratio": 0.3, "max_waiting_steps": 20},

@@ -71,6 +71,7 @@ typedef struct {
     i64 window_waits_for_steps, pads_drafts, pads_cached_starts, starts_without_room, waits_for_stale_output;
     i64 reuses_uncached_first, reuses_uncached_window_first, admits_with_lookahead, empty_steps_fill_queue;
     i64 skipped_keep_place, spent_step_ends;
+    i64 budgets_window_outputs, frees_windows_by_128, locks_windows_only, budgets_windows_apart;
     i64 retries_windowed_prompts, reserves_ignored_eos, chunks_past_prefill_limit, admits_with_page, reserves_page;
 } core_rules;
 
@@ -104,7 +105,8 @@ typedef struct {
     i64 data_parallel_size, balance, prompt_wait_steps;
     /* options of the policies */
     i64 sglang_lpm, sglang_mixed_chunk, sglang_max_prefill_tokens, sglang_ignore_eos, sglang_recv_interval;
-    double sglang_conservativeness;
+    i64 sglang_window;
+    double sglang_window_share, sglang_conservativeness;
     i64 trt_max_utilization, trt_batch_wait_steps, trt_prompts_per_step /* 0: no limit */;
     double trt_batch_wait_tokens;
     double tgi_waiting_served_ratio;

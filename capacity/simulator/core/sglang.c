@@ -8,13 +8,18 @@
 #define LEAST_RATIO 0.14           /* times the initial ratio */
 #define DECAY_STEPS 600            /* decode steps from the initial to the least ratio */
 #define RETRACT_DECODE_STEPS 20    /* expected further tokens per request after a retraction */
+#define WINDOW_EVICTION_TOKENS 128 /* a request frees this many tokens behind its window at once */
+#define NO_ROOM INT64_MIN          /* no chunk of the request fits in the pool of windows */
 #define LPM_LIMIT 128 /* waiting requests above which longest-prefix-match falls back to first come first served */
 
 typedef struct {
     batching base;
-    int lpm, mixed_chunk, ignore_eos, windowed;
+    int lpm, mixed_chunk, ignore_eos;
     int full; /* no request starts before the running batch becomes smaller */
     i64 max_prefill_tokens, recv_interval;
+    i64 window, window_tokens;
+    i64 window_used; /* tokens of the pool of windows that running requests keep */
+    i64 window_room; /* tokens that requests which start in this step can reserve there */
     i64 decodes;      /* decode steps since requests were last received */
     i64 not_received; /* requests at the end of the queue that the scheduler has not received */
     double initial_ratio, least_ratio, new_token_ratio;
@@ -58,6 +63,88 @@ static double promised_tokens(const sglang *p)
         if (base->running.at[i] != p->chunked)
             promised += outputs_left(base->running.at[i]);
     return (every ? 1.0 : p->new_token_ratio) * (double)promised;
+}
+
+/* The separate pool of layers with a window. */
+
+static int budgets_windows(const sglang *p)
+{
+    return p->window_tokens > 0 && p->base.policy.limits.rules.budgets_windows_apart;
+}
+
+/* Tokens that a request keeps in it: the window of its prompt, chunks in flight, and late outputs. */
+static i64 kept_in_windows(const sglang *p, const sequence *r)
+{
+    const policy *base = &p->base.policy;
+    const core_rules *rules = &base->limits.rules;
+    if (!p->window_tokens)
+        return 0;
+    i64 outputs = MAX(r->computed - r->prompt_tokens, 0);
+    i64 chunk = MAX(r->in_flight_tokens - outputs, 0);
+    i64 locked = rules->locks_windows_only ? p->window : MAX(p->window, base->limits.max_num_batched_tokens);
+    i64 every = rules->frees_windows_by_128 ? WINDOW_EVICTION_TOKENS : p->window;
+    i64 behind = outputs - p->window - every + (r->prompt_tokens < every ? r->prompt_tokens : 0);
+    i64 kept = behind < 0 ? outputs : p->window + behind % every;
+    return MIN(r->computed - outputs - chunk, locked) + chunk + kept;
+}
+
+static void count_windows(sglang *p)
+{
+    const policy *base = &p->base.policy;
+    p->window_used = 0;
+    for (i64 i = 0; p->window_tokens && i < base->running.count; i++)
+        p->window_used += kept_in_windows(p, base->running.at[i]);
+}
+
+static i64 window_headroom(const sglang *p, const sequence *r, i64 tokens)
+{
+    return MIN(tokens + outputs_left(r), p->window) + p->base.policy.pool->block_size;
+}
+
+/* Tokens that a prompt part and its outputs reserve in the pool of windows. */
+static i64 window_budget(const sglang *p, const sequence *r, i64 tokens, i64 chunk_left)
+{
+    const policy *base = &p->base.policy;
+    if (!budgets_windows(p))
+        return tokens;
+    i64 pages = whole_pages(p, tokens);
+    i64 chunk = base->limits.enable_chunked_prefill ? MIN(pages, chunk_left) : pages;
+    if (!base->limits.rules.budgets_window_outputs)
+        return MAX(chunk, p->window) + base->pool->block_size;
+    return MAX(chunk - p->window, 0) + window_headroom(p, r, pages);
+}
+
+/* The most tokens of a prompt in this step, or NO_ROOM. Only a request that never fits gets smaller chunks. */
+static i64 chunk_limit(const sglang *p, const sequence *r, i64 hit, i64 chunk_left)
+{
+    i64 budget = window_budget(p, r, r->known - hit, chunk_left), room = p->window_room - MIN(hit, p->window);
+    if (!budgets_windows(p) || budget < room)
+        return chunk_left;
+    i64 most = room - window_headroom(p, r, 0);
+    int never = p->base.policy.limits.enable_chunked_prefill && budget >= p->window_tokens;
+    return never && most > 0 ? MIN(chunk_left, most) : NO_ROOM;
+}
+
+/* Free tokens without those of a prefix; before separate budgets, of the smaller pool. */
+static i64 free_tokens(const sglang *p, i64 evictable, i64 locked)
+{
+    const pool *blocks = p->base.policy.pool;
+    i64 left = blocks->free_blocks * blocks->block_size - evictable;
+    return p->window_tokens && !budgets_windows(p) ? MIN(left, p->window_room - locked) : left;
+}
+
+/* Whether any request could start after those of this step. */
+static int has_memory(const sglang *p, double promised)
+{
+    return (double)free_tokens(p, 0, 0) > promised && !(budgets_windows(p) && p->window_room <= 0);
+}
+
+/* Whether the next tokens of these requests fit in all pools. */
+static int can_decode(const sglang *p, const sequences *rows)
+{
+    if (p->window_tokens && p->window_used + rows->count > p->window_tokens)
+        return 0;
+    return batching_fits(&p->base, rows);
 }
 
 static i64 received(const sglang *p) { return p->base.policy.waiting.count - p->not_received; }
@@ -109,7 +196,7 @@ static void start_prompts(sglang *p, step *s, i64 chunk_left, i64 input_left, do
     int chunking = base->limits.enable_chunked_prefill;
     i64 page = blocks->block_size;
     int by_prefix = ordered_by_prefix(p), spent = input_left <= 0 || (chunking && chunk_left <= 0);
-    if (spent && s->rows.count && rules->spent_step_ends && (double)(blocks->free_blocks * page) > promised)
+    if (spent && s->rows.count && rules->spent_step_ends && has_memory(p, promised))
         return;
     while (received(p) > 0) {
         if (base->running.count >= base->limits.max_num_seqs) {
@@ -126,17 +213,21 @@ static void start_prompts(sglang *p, step *s, i64 chunk_left, i64 input_left, do
         i64 unlocked = blocks_needed(&p->base, r, h->tokens, h); /* blocks of the prefix that are evictable */
         /* a loaded request behind a retracted one already has its blocks */
         int loaded = blocks->ops->held_blocks(blocks, &r->table) > 0;
-        if (!loaded && (double)needed >= (double)((blocks->free_blocks - unlocked) * page) - promised) {
+        i64 limit = chunk_limit(p, r, h->tokens, chunk_left), locked = MIN(h->tokens, p->window);
+        double left = (double)free_tokens(p, unlocked * page, locked) - promised;
+        if (!loaded && (limit == NO_ROOM || (double)needed >= left)) {
             p->full = base->running.count > 0;
             break;
         }
+        if (limit == NO_ROOM)
+            limit = chunk_left;
         if (spent)
             break;
         if (!(chunking && rules->chunks_past_prefill_limit) && s->rows.count && whole_pages(p, extend) >= input_left)
             break;
         i64 tokens = extend;
-        if (chunking && whole_pages(p, extend) > chunk_left) {
-            tokens = chunk_left / page * page;
+        if (chunking && whole_pages(p, extend) > limit) {
+            tokens = limit / page * page;
             if (tokens <= 0)
                 break;
         }
@@ -149,6 +240,8 @@ static void start_prompts(sglang *p, step *s, i64 chunk_left, i64 input_left, do
         if (by_prefix)
             REMOVE_AT(&p->hits, place);
         batching_prefill(&p->base, s, r, tokens, h);
+        p->window_used += tokens + locked;
+        p->window_room -= window_budget(p, r, tokens, chunk_left) + locked;
         if (tokens < extend) {
             p->chunked = r;
             p->full = 0;
@@ -157,7 +250,7 @@ static void start_prompts(sglang *p, step *s, i64 chunk_left, i64 input_left, do
         chunk_left -= whole_pages(p, tokens);
         input_left -= whole_pages(p, tokens);
         promised += (double)reserved_tokens(p, r);
-        if ((double)(blocks->free_blocks * page) <= promised) {
+        if (!has_memory(p, promised)) {
             p->full = 1;
             break;
         }
@@ -170,7 +263,7 @@ static void prefill(sglang *p, step *s, i64 num_generating)
 {
     policy *base = &p->base.policy;
     sequence *r = p->chunked;
-    if (base->running.count == (r != NULL) || (p->windowed && base->limits.rules.retries_windowed_prompts))
+    if (base->running.count == (r != NULL) || (p->window_tokens && base->limits.rules.retries_windowed_prompts))
         p->full = 0;
     if (!r && (p->full || received(p) <= 0))
         return;
@@ -179,17 +272,23 @@ static void prefill(sglang *p, step *s, i64 num_generating)
     if (base->limits.enable_chunked_prefill)
         chunk_left -= num_generating;
     double promised = (double)num_generating + promised_tokens(p);
+    p->window_room = p->window_tokens - p->window_used;
     if (r) {
-        i64 left = (i64)((double)(base->pool->free_blocks * base->pool->block_size) - promised);
-        i64 tokens = MIN(r->known - r->computed, left > 0 ? MIN(chunk_left, left) : chunk_left);
+        i64 left = (i64)((double)free_tokens(p, 0, 0) - promised);
+        i64 tokens = left > 0 ? MIN(chunk_left, left) : chunk_left;
+        if (budgets_windows(p))
+            tokens = MIN(MIN(chunk_left, left), p->window_room - base->pool->block_size);
+        tokens = MIN(r->known - r->computed, tokens);
         if (tokens <= 0 || blocks_needed(&p->base, r, r->computed + tokens, NULL) > base->pool->free_blocks)
             return;
         batching_prefill(&p->base, s, r, tokens, NULL);
+        p->window_used += tokens;
         if (!s->rows.at[s->rows.count - 1].yields) {
             p->full = 0;
             return;
         }
         p->chunked = NULL;
+        p->window_room -= window_budget(p, r, tokens, chunk_left);
         chunk_left -= whole_pages(p, tokens);
         input_left -= whole_pages(p, tokens);
         promised += (double)reserved_tokens(p, r);
@@ -240,15 +339,16 @@ static void retract(sglang *p, step *s)
 {
     sequences *rows = &p->base.generating, *stay = &p->stay;
     sort_to_stay(p, rows);
-    while (stay->count > 1 && !batching_fits(&p->base, stay)) {
+    while (stay->count > 1 && !can_decode(p, stay)) {
         policy *base = &p->base.policy;
         sequence *last = stay->at[--stay->count];
+        p->window_used -= kept_in_windows(p, last);
         batching_give_up(&p->base, last, s);
         queue_pop(&base->waiting);
         queue_insert(base->memory, &base->waiting, received(p), last);
         p->full = 0;
     }
-    if (!batching_fits(&p->base, stay)) {
+    if (!can_decode(p, stay)) {
         rows->count = 0; /* SGLang aborts the last request; the simulator reports the stall */
         return;
     }
@@ -273,7 +373,7 @@ static void decode(sglang *p, step *s)
     const sequences *rows = &p->base.generating;
     if (!rows->count)
         return;
-    if (!batching_fits(&p->base, rows)) {
+    if (!can_decode(p, rows)) {
         retract(p, s);
     } else {
         double decay = (p->initial_ratio - p->least_ratio) / DECAY_STEPS;
@@ -292,6 +392,7 @@ static void schedule(policy *base, step *s, i64 now_ps)
     start_loaded(p, s);
     if (s->rows.count)
         return;
+    count_windows(p);
     if (p->mixed_chunk) {
         generating(p); /* a request that starts in this step decodes from the next on */
         prefill(p, s, p->base.generating.count);
@@ -350,8 +451,8 @@ policy *sglang_new(memory *m, const core_engine *setup, pool *pool)
     };
     sglang *p = take_memory(m, sizeof *p);
     batching_init(&p->base, &ops, m, setup, pool);
-    for (i64 i = 0; i < setup->num_windows; i++)
-        p->windowed |= setup->windows[i] >= 0;
+    p->window = setup->sglang_window;
+    p->window_tokens = (i64)((double)(setup->num_blocks * setup->block_size) * setup->sglang_window_share);
     p->lpm = setup->sglang_lpm != 0;
     p->mixed_chunk = setup->sglang_mixed_chunk != 0;
     p->ignore_eos = setup->sglang_ignore_eos != 0;

@@ -65,10 +65,21 @@ class SchedulingRules:
     spent_step_ends: bool = True
     # SGLang 0.5.22, managers/schedule_policy.py: with ignore_eos, a request reserves its whole output
     reserves_ignored_eos: bool = True
+    # SGLang 0.5.17, managers/schedule_policy.py: the budget of a separate pool for layers with a window counts outputs,
+    # up to the window; before, it counts at least a window for each request
+    budgets_window_outputs: bool = True
+    # SGLang 0.5.14, environ.py: tokens of outputs behind the window are freed every 128 tokens; before, every window
+    frees_windows_by_128: bool = True
     # SGLang 0.5.13, managers/schedule_policy.py: with chunked prefill, --max-prefill-tokens does not defer a request
     chunks_past_prefill_limit: bool = True
     # SGLang 0.5.12, managers/scheduler.py: models with windows try to start a request in every step
     retries_windowed_prompts: bool = True
+    # SGLang 0.5.12, mem_cache/swa_radix_cache.py: a running request keeps only the window of its prompt in a separate
+    # pool for layers with a window; before, its last chunk
+    locks_windows_only: bool = True
+    # SGLang 0.5.11, managers/schedule_policy.py: a separate pool for layers with a window has a budget of its own;
+    # before, prompts and outputs must fit in the smaller pool
+    budgets_windows_apart: bool = True
     # SGLang 0.5.11, managers/schedule_policy.py: a request starts only if one more page fits
     admits_with_page: bool = True
     # SGLang 0.5.10, managers/schedule_policy.py: a request that starts reserves one more page

@@ -16,6 +16,10 @@ prefill step: `--scheduler-recv-interval`, `srt/managers/scheduler_recv_skipper.
 Prefixes are looked up and evicted in whole pages, the least recently freed first. In contrast, SGLang's tree evicts
 whole nodes, as simulated in `capacity.simulator.kv_cache.radix`.
 
+Layers with a window can have a pool of their own (`srt/mem_cache/prefill_budget.py`, SWAPrefillBudget). Here it is a
+count of the tokens that running requests keep in it; tokens that only the prefix cache keeps are free. So a cached
+prefix is never lost because only its window was evicted, and requests that share a prefix each count its window.
+
 Two rules of SGLang are not reproduced. A prompt is cached here when it is scheduled, so prompts of one step share a
 prefix; SGLang caches it when its step ends. With `ignore_eos` and no prefix cache, SGLang simulates when each running
 request will end (`add_one_req_ignore_eos`) instead of reserving outputs.
@@ -34,6 +38,7 @@ MIN_RATIO = 0.14  # times the initial ratio
 DECAY_STEPS = 600  # decode steps from the initial to the least ratio
 RETRACT_DECODE_STEPS = 20  # expected further tokens per request after a retraction
 MAX_PREFILL_TOKENS = 16384  # prompt tokens of a step without chunked prefill
+WINDOW_EVICTION_TOKENS = 128  # a request frees this many tokens behind its window at once
 LPM_LIMIT = 128  # waiting requests above which longest-prefix-match falls back to first come first served
 
 
@@ -41,7 +46,8 @@ class Sglang(Batching):
     """Policy of SGLang; `max_num_seqs` is `max_running_requests`.
 
     `max_num_batched_tokens` is the chunk budget of a prefill step, from 1 to `max_prefill_tokens` unless chunking is
-    off. A `recv_interval` of 1 receives requests at every step.
+    off. A `recv_interval` of 1 receives requests at every step. Layers with an attention window of `window` tokens have
+    a pool of their own with `window_share` times the tokens of `pool`; 0: all layers use `pool`.
     """
 
     def __init__(
@@ -57,6 +63,8 @@ class Sglang(Batching):
         conservativeness: float = 1.0,
         ignore_eos: bool = False,
         recv_interval: int = 1,
+        window: int = 0,
+        window_share: float = 0.0,
     ) -> None:
         super().__init__(limits, pool, asynchronous=asynchronous, speculation=speculation)
         if order not in ("fcfs", "lpm"):
@@ -75,7 +83,10 @@ class Sglang(Batching):
         self._not_received = 0  # requests at the end of the queue that the scheduler has not received
         self._chunked: Sequence | None = None
         self._full = False  # no request starts before the running batch becomes smaller
-        self._windowed = any(window is not None for window in pool.windows)
+        self._window = window
+        self._window_tokens = int(pool.num_blocks * pool.block_size * window_share)
+        self._window_used = 0  # tokens of the pool of windows that running requests keep
+        self._window_room = 0  # tokens that requests which start in this step can reserve there
 
     def add(self, sequence: Sequence) -> bool:
         self._not_received += self.recv_interval > 1
@@ -88,6 +99,7 @@ class Sglang(Batching):
         self._start_loaded(step)
         if step.rows:
             return self.commit(step)
+        self._window_used = sum(self._kept_in_windows(r) for r in self.running)
         if self.mixed_chunk:
             rows = self.generation_rows()  # a request that starts in this step decodes from the next on
             self._prefill(step, len(rows) * (1 + self._drafts))
@@ -122,7 +134,7 @@ class Sglang(Batching):
 
     def _prefill(self, step: Step, num_generating: int) -> None:
         rules, page, r = self.limits.rules, self.pool.block_size, self._chunked
-        if len(self.running) == (r is not None) or (self._windowed and rules.retries_windowed_prompts):
+        if len(self.running) == (r is not None) or (self._window_tokens and rules.retries_windowed_prompts):
             self._full = False
         if r is None and (self._full or len(self.waiting) <= self._not_received):
             return
@@ -130,22 +142,27 @@ class Sglang(Batching):
         chunk_left = self.limits.max_num_batched_tokens - (num_generating if chunking else 0)
         input_left = self.max_prefill_tokens - num_generating
         promised = num_generating + self._promised_tokens()
+        self._window_room = self._window_tokens - self._window_used
         if r is not None:
-            memory_left = int(self.pool.free_blocks * page - promised)
+            memory_left = int(self._free_tokens() - promised)
             tokens = min(chunk_left, memory_left) if memory_left > 0 else chunk_left
+            if self._budgets_windows:
+                tokens = min(chunk_left, memory_left, self._window_room - page)
             tokens = min(r.known - r.computed, tokens)
             if tokens <= 0 or self.pool.blocks_needed(r.table, r.computed + tokens) > self.pool.free_blocks:
                 return
             self.prefill(step, r, tokens)
+            self._window_used += tokens
             self._chunked = None if step.rows[-1].yields else r
             if self._chunked is not None:
                 self._full = False
                 return
+            self._window_room -= self._window_budget(r, tokens, chunk_left)
             chunk_left -= self._whole_pages(tokens)
             input_left -= self._whole_pages(tokens)
             promised += self._reserved_tokens(r)
         spent = input_left <= 0 or (chunking and chunk_left <= 0)
-        if spent and r is not None and rules.spent_step_ends and self.pool.free_blocks * page > promised:
+        if spent and r is not None and rules.spent_step_ends and self._has_memory(promised):
             return
         self._start_waiting(step, chunk_left, input_left, promised, spent=spent)
 
@@ -166,23 +183,28 @@ class Sglang(Batching):
             hit = self.pool.lookup(r.table, r.known - 1)
             extend = r.known - hit[0]
             # a loaded request behind a retracted one already has its blocks
-            if self.pool.held_blocks(r.table) <= 0 and not self._can_reserve(r, hit, promised):
+            new, limit = self.pool.held_blocks(r.table) <= 0, self._chunk_limit(r, hit, chunk_left)
+            if new and (limit is None or not self._can_reserve(r, hit, promised)):
                 self._full = bool(self.running)
                 break
+            limit = chunk_left if limit is None else limit
             if spent:
                 break
             limited = not (chunking and rules.chunks_past_prefill_limit)
             if limited and step.rows and self._whole_pages(extend) >= input_left:
                 break
             tokens = extend
-            if chunking and self._whole_pages(extend) > chunk_left:
-                tokens = chunk_left // page * page
+            if chunking and self._whole_pages(extend) > limit:
+                tokens = limit // page * page
                 if tokens <= 0:
                     break
             if self.pool.blocks_needed(r.table, hit[0] + tokens, hit) > self.pool.free_blocks:
                 break
             self.waiting.remove(r)
             self.prefill(step, r, tokens, hit)
+            locked = min(hit[0], self._window)
+            self._window_used += tokens + locked
+            self._window_room -= self._window_budget(r, tokens, chunk_left) + locked
             if tokens < extend:
                 self._chunked = r
                 self._full = False
@@ -190,7 +212,7 @@ class Sglang(Batching):
             chunk_left -= self._whole_pages(tokens)
             input_left -= self._whole_pages(tokens)
             promised += self._reserved_tokens(r)
-            if self.pool.free_blocks * page <= promised:
+            if not self._has_memory(promised):
                 self._full = True
                 break
             if input_left <= 0 or (chunking and chunk_left <= 0):
@@ -202,7 +224,71 @@ class Sglang(Batching):
         needed = r.known - hit[0] + min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS)
         needed += page if self.limits.rules.admits_with_page else 0
         evictable = self.pool.blocks_needed(r.table, hit[0], hit)  # free blocks of the cached prefix
-        return bool(needed < (self.pool.free_blocks - evictable) * page - promised)
+        free = self._free_tokens(evictable * page, min(hit[0], self._window))
+        return bool(needed < free - promised)
+
+    @property
+    def _budgets_windows(self) -> bool:
+        """Return whether the pool of layers with a window has a budget of its own."""
+        return self._window_tokens > 0 and self.limits.rules.budgets_windows_apart
+
+    def _kept_in_windows(self, r: Sequence) -> int:
+        """Return the tokens that a request keeps: the window of its prompt, chunks in flight, and late outputs."""
+        rules, window = self.limits.rules, self._window
+        if not self._window_tokens:
+            return 0
+        outputs = max(r.computed - r.prompt_tokens, 0)
+        chunk = max(r.in_flight_tokens - outputs, 0)
+        locked = window if rules.locks_windows_only else max(window, self.limits.max_num_batched_tokens)
+        every = WINDOW_EVICTION_TOKENS if rules.frees_windows_by_128 else window
+        behind = outputs - window - every + (r.prompt_tokens if r.prompt_tokens < every else 0)
+        kept = outputs if behind < 0 else window + behind % every
+        return min(r.computed - outputs - chunk, locked) + chunk + kept
+
+    def _window_budget(self, r: Sequence, tokens: int, chunk_left: int) -> int:
+        """Return the tokens that a prompt part of `tokens` tokens and its outputs reserve in the pool of windows."""
+        if not self._budgets_windows:
+            return tokens
+        window, page, tokens = self._window, self.pool.block_size, self._whole_pages(tokens)
+        chunk = min(tokens, chunk_left) if self.limits.enable_chunked_prefill else tokens
+        if not self.limits.rules.budgets_window_outputs:
+            return max(chunk, window) + page
+        return max(chunk - window, 0) + self._window_headroom(r, tokens)
+
+    def _window_headroom(self, r: Sequence, tokens: int) -> int:
+        outputs = min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS)
+        return min(tokens + outputs, self._window) + self.pool.block_size
+
+    def _chunk_limit(self, r: Sequence, hit: Any, chunk_left: int) -> int | None:
+        """Return the most tokens of a prompt in this step; None if the pool of windows has no room for the request.
+
+        Only a request that never fits in the pool gets smaller chunks; others wait.
+        """
+        budget = self._window_budget(r, r.known - hit[0], chunk_left)
+        room = self._window_room - min(hit[0], self._window)
+        if not self._budgets_windows or budget < room:
+            return chunk_left
+        most = room - self._window_headroom(r, 0)
+        never = self.limits.enable_chunked_prefill and budget >= self._window_tokens
+        return min(chunk_left, most) if never and most > 0 else None
+
+    def _free_tokens(self, evictable: int = 0, locked: int = 0) -> int:
+        """Return the free tokens, without those of a prefix; before separate budgets, of the smaller pool."""
+        free = self.pool.free_blocks * self.pool.block_size - evictable
+        if self._window_tokens and not self._budgets_windows:
+            return min(free, self._window_room - locked)
+        return free
+
+    def _has_memory(self, promised: float) -> bool:
+        """Return whether any request could start after those of this step."""
+        return self._free_tokens() > promised and not (self._budgets_windows and self._window_room <= 0)
+
+    def _can_decode(self, rows: list[Sequence]) -> bool:
+        """Return whether the next tokens and drafts of these requests fit in all pools."""
+        tokens = self._window_used + len(rows) * (1 + self._drafts)
+        if 0 < self._window_tokens < tokens:
+            return False
+        return self.generation_blocks(rows) <= self.pool.free_blocks
 
     def _whole_pages(self, tokens: int) -> int:
         return -(-tokens // self.pool.block_size) * self.pool.block_size
@@ -229,7 +315,7 @@ class Sglang(Batching):
     def _decode(self, step: Step, rows: list[Sequence]) -> None:
         if not rows:
             return
-        if self.generation_blocks(rows) > self.pool.free_blocks:
+        if not self._can_decode(rows):
             rows = self._retract(rows, step)
         else:
             decay = (self._initial_ratio - self._least_ratio) / DECAY_STEPS
@@ -240,9 +326,9 @@ class Sglang(Batching):
     def _retract(self, rows: list[Sequence], step: Step) -> list[Sequence]:
         """Retract requests (fewest outputs first, then longest prompt) until the others fit; return the others."""
         stay = sorted(rows, key=lambda r: (r.prompt_tokens - r.known, r.prompt_tokens))
-        while len(stay) > 1 and self.generation_blocks(stay) > self.pool.free_blocks:
+        while len(stay) > 1 and not self._can_decode(stay):
             self._retract_last(stay.pop(), step)
-        if self.generation_blocks(stay) > self.pool.free_blocks:
+        if not self._can_decode(stay):
             return []  # SGLang aborts the last request; the simulator reports the stall
         produced = sum(r.known - r.prompt_tokens for r in stay)
         wanted = sum(r.asked_known - r.prompt_tokens for r in stay)
@@ -253,6 +339,7 @@ class Sglang(Batching):
 
     def _retract_last(self, r: Sequence, step: Step) -> None:
         """Retract a request; it waits behind all requests that the scheduler has received."""
+        self._window_used -= self._kept_in_windows(r)
         self.preempt(r, step)
         self.waiting.popleft()
         self.waiting.insert(len(self.waiting) - self._not_received, r)

@@ -1,6 +1,7 @@
 """Multi-head latent attention (DeepSeek's MLA), and the indexer of its sparse form."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from capacity.hardware.coefficients import AttentionCoefficients, Fit
 from capacity.model.layers import LatentAttention, LayerGroup, SparseIndexer
@@ -174,8 +175,12 @@ def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, h
     return build.projections(group, "attention", "self_attn", *shared, ("q_b", rank, width, ("q_b_proj",)))
 
 
-def _runs_separately(product: str, build: Builder) -> bool:
-    return build.setting.engine is not None and product in build.setting.engine.separate_products
+def _runs_separately(product: Literal["qkv_a", "indexer k"], build: Builder) -> bool:
+    setting = build.setting
+    if setting.engine is None:
+        return False
+    places = {"any", build.model.model_type, setting.profile.platform}
+    return not places.isdisjoint(setting.engine.separate_products.get(product, ()))
 
 
 def _indexer_products(
@@ -183,15 +188,22 @@ def _indexer_products(
 ) -> list[Operator]:
     """Build the indexer's GEMMs: queries from the query latent, keys and head gates from the hidden state.
 
-    All of them are replicated on every rank.
+    All of them are replicated on every rank. Keys in parallel with the queries take no time, because they are smaller.
     """
     hidden, width, heads = build.model.hidden_size, indexer.head_dim, indexer.num_heads
     queries = ("indexer q", mixer.q_lora_rank or hidden, heads * width, ("wq_b",))
     keys: list[_Product] = [("indexer k", hidden, width + heads, ("wk",))]
     if _runs_separately("indexer k", build):
         keys = [("indexer k", hidden, width, ("wk",)), ("indexer gates", hidden, heads, ("weights_proj",))]
+    engine, platform = build.setting.engine, build.setting.profile.platform
+    hidden_rows = 0 if engine is None or platform != "cuda" else engine.parallel_indexer_rows
     return [
-        *build.projections(group, "attention", "self_attn.indexer", queries, *keys),
+        *(
+            replace(gemm, from_rows=max(gemm.from_rows, hidden_rows + 1))
+            if gemm.name == "indexer k"
+            else gemm
+            for gemm in build.projections(group, "attention", "self_attn.indexer", queries, *keys)
+        ),
         build.traffic(
             "indexer norms, rope, quantization",
             kernels=group.num_layers * KERNELS_OF_INDEXER,

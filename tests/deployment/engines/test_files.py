@@ -19,8 +19,8 @@ def test_the_engines() -> None:
     assert versions[:8] == ("0.6", "0.6.4", "0.8-v0", "0.8", "0.9", "0.9.1", "0.9.2", "0.10")
     assert versions[8:13] == ("0.10.1", "0.10.2", "0.10.2-flashinfer", "0.11", "0.11-flashinfer")
     assert versions[13:22] == ("0.11.1", "0.12", "0.13", "0.14", "0.15", "0.16", "0.17", "0.18", "0.19")
-    assert versions[22:29] == ("0.20", "0.21", "0.23", "0.24", "0.25", "0.26", "0.27")
-    assert versions[29:] == ("0.28", "0.29", "0.30", "0.31", "0.32", "0.33")
+    assert versions[22:29] == ("0.20", "0.21", "0.22", "0.23", "0.24", "0.25", "0.26")
+    assert versions[29:] == ("0.27", "0.28", "0.29", "0.30", "0.31", "0.32", "0.33")
 
 
 @pytest.mark.parametrize("label", ALL_RELEASES)
@@ -54,7 +54,15 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
         "all_reduce_families",
     }
     optional |= {"sparse_short_prompts_dense", "sparse_kernels_fill_top_k", "sinks_prefill_slowdown"}
-    optional |= {"quantize_launches", "fuses_qk_norm_with_rope", "results_after_launch", "launches_wait"}
+    optional |= {
+        "window_pools",
+        "serial_stages",
+        "parallel_indexer_rows",
+        "quantize_launches",
+        "fuses_qk_norm_with_rope",
+        "results_after_launch",
+        "launches_wait",
+    }
     optional |= {"splits_fp32_router_on", "expert_kernels_on", "early_block_experts", "early_platforms"}
     optional |= {
         "chooses_moe_backend",

@@ -306,3 +306,88 @@ def test_sglang_last_chunk_that_leaves_no_memory_stops_admissions(names: tuple[s
     bench.add(29, 20)
     bench.add(1, 1)
     assert [bench.run() for _ in range(3)] == [[(0, 16)], [(0, 13)], [(0, 1)]]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "output", "missing", "started"),
+    [
+        # a request reserves 2 + 1 tokens and a page of 50: 12 fit (4 < 50 - 4 x 11)
+        (2, 1, (), 12),
+        # before, at least a window of 8 and a page: 5 fit (9 < 50 - 9 x 4)
+        (2, 1, ("budgets_window_outputs",), 5),
+        # 12 - 8 tokens of the chunk before the window, the window, a page: 3 fit (13 < 50 - 13 x 2)
+        (12, 20, (), 3),
+        # before, the smaller pool needs room for the second prompt, both outputs and pages: 33 >= 50 - 12 - 21
+        (12, 20, ("budgets_windows_apart",), 1),
+    ],
+)
+def test_sglang_starts_requests_that_fit_in_the_pool_of_windows(
+    prompt: int, output: int, missing: tuple[str, ...], started: int
+) -> None:
+    bench = Bench("sglang", **windowed(0.05, missing))
+    for _ in range(20):
+        bench.add(prompt, output)
+    assert bench.run() == [(index, prompt) for index in range(started)]
+
+
+def windowed(share: float, missing: tuple[str, ...] = ()) -> dict[str, Any]:
+    """1,000 tokens of KV, and a pool of windows of 8 tokens with this share of them."""
+    options = {"window": 8, "window_share": share}
+    limits = {"max_num_seqs": 20, "max_num_batched_tokens": 64, "rules": rules_without(missing)}
+    return {"blocks": 1000, "block_size": 1, "options": options, **limits}
+
+
+def test_sglang_retracts_a_request_when_windows_and_outputs_fill_their_pool() -> None:
+    bench = Bench("sglang", **windowed(0.03))
+    for _ in range(2):
+        bench.add(8, 60)
+    steps = [bench.run() for _ in range(9)]
+    # two windows of 8 and two outputs of 7 fill 30 tokens
+    assert steps[0] == [(0, 8), (1, 8)]
+    assert steps[1:] == [*[[(0, 1), (1, 1)]] * 7, [(0, 1)]]
+
+
+@pytest.mark.parametrize(("missing", "second"), [((), [(1, 30)]), (("locks_windows_only",), [(0, 1)])])
+def test_sglang_keeps_only_the_window_of_a_prompt_since_0_5_12(
+    missing: tuple[str, ...], second: list[tuple[int, int]]
+) -> None:
+    bench = Bench("sglang", **windowed(0.06, missing))
+    for _ in range(2):
+        bench.add(30, 20)
+        if bench.count == 1:
+            assert [bench.run(), bench.run()] == [[(0, 30)], [(0, 1)]]
+    assert bench.run() == second  # it needs 31 of 60 tokens, and the first keeps 8 or 30 and an output
+
+
+@pytest.mark.parametrize(
+    ("prompt", "missing", "first"), [(200, (), 136), (60, (), 76), (200, ("frees_windows_by_128",), 16)]
+)
+def test_sglang_frees_outputs_behind_the_window_at_intervals(
+    prompt: int, missing: tuple[str, ...], first: int
+) -> None:
+    """The first output tokens are freed when 128 tokens (before: a window) are behind the window of 8."""
+    policy = Sglang(
+        SchedulerLimits(rules=rules_without(missing)), BlockPool(1000, 1), window=8, window_share=0.8
+    )
+    r = Sequence(
+        0,
+        id=0,
+        arrival=0,
+        prompt_tokens=prompt,
+        max_known=900,
+        asked_known=900,
+        priority=0,
+        table=policy.pool.table(Content(0)),
+    )
+    kept = []
+    for outputs in range(1, first + 1):
+        r.computed, r.in_flight_tokens = prompt + outputs, 1
+        kept.append(policy._kept_in_windows(r))
+    assert kept == [*range(9, 8 + first), 16]
+
+
+def test_sglang_gives_smaller_chunks_to_a_prompt_that_never_fits_in_the_pool_of_windows() -> None:
+    bench = Bench("sglang", **windowed(0.03))
+    bench.add(64, 10)
+    # 64 - 8 + 8 and a page never fit in 30: 30 - 8 and a page are left for the first chunk
+    assert bench.run() == [(0, 21)]

@@ -135,3 +135,29 @@ def test_older_releases_compute_some_products_separately() -> None:
     ):
         assert sum(op.flops for op in two) == one.flops
         assert sum(op.seconds for op in two) > 1.3 * one.seconds  # each is bound by its launch
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "release", "separate"),
+    [
+        ("deepseek-v3.2", "h200-sxm-141gb", "0.5.4", True),
+        ("deepseek-v3.2", "h200-sxm-141gb", "0.5.23", True),
+        ("glm-5", "h200-sxm-141gb", "0.5.14", True),
+        ("glm-5", "h200-sxm-141gb", "0.5.15", False),
+        ("glm-5", "mi300x-192gb", "0.5.23", True),
+    ],
+)
+def test_sglang_computes_keys_and_gates_of_the_indexer_by_model_and_release(
+    model: str, gpu: str, release: str, separate: bool
+) -> None:
+    cost = steps(model, tp=8, gpu=gpu, engine=f"sglang@{release}").step_cost(decode_shape(8, 4000))
+    assert ("indexer gates" in {op.name for op in cost.operators}) is separate
+
+
+def test_sglang_computes_keys_of_the_indexer_in_parallel_with_queries_up_to_1024_rows() -> None:
+    def keys(gpu: str, rows: int) -> float:
+        cost = steps("glm-5", tp=8, gpu=gpu, engine="sglang").step_cost(decode_shape(rows, 100))
+        return sum(op.seconds for op in cost.operators if op.name == "indexer k")
+
+    assert keys("h200-sxm-141gb", 1024) == 0 < keys("h200-sxm-141gb", 1025)
+    assert keys("mi300x-192gb", 8) > 0
