@@ -86,7 +86,9 @@ def test_judging_rows_are_not_among_the_figures(
     monkeypatch.setattr(blind, "levels_of", lambda row: seen.append(row["url"]) or {})
     assert list(blind.blind_figures()) == []
     judging = {row["url"] for row in served.read_rows(served.JUDGED)}
-    assert seen and judging and judging.isdisjoint(seen)
+    assert seen
+    assert judging
+    assert judging.isdisjoint(seen)
 
 
 def test_other_machines_hold_nine_in_ten_of_sources_counted_once(beyond: ModuleType) -> None:

@@ -17,7 +17,7 @@ BEGINNINGS = re.compile(r"# SGLang (0\.5\.\d+), (?:(?!\n\n).)*?\n    (\w+): bool
 
 
 def test_an_unknown_rule_is_rejected_with_the_known_ones() -> None:
-    with pytest.raises(UnknownName, match="no scheduling rule 'reserve_page'.*'reserves_page'"):
+    with pytest.raises(UnknownName, match=r"no scheduling rule 'reserve_page'.*'reserves_page'"):
         rules_without(["reserve_page"])
 
 
