@@ -45,7 +45,7 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {  # name: file, tests that ta
         ("tests/simulator/test_verdict_by_hand.py", "tests/simulator/test_verdict.py"),
     ),
     "search": ("planning/search/best_first_search.py", ("tests/planning/search/test_best_first_search.py",)),
-    "bills": ("planning/bills/billing.py", ("tests/planning/bills/test_billing.py",)),
+    "bills": ("planning/bills/billing.py", ("tests/planning/bills",)),
     "memory": ("pool/memory.py", ("tests/pool", "tests/deployment/engines", "tests/test_release_facts.py")),
     "intervals": (
         "answers/intervals.py",

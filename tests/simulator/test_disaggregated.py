@@ -394,6 +394,23 @@ def test_who_waits_for_a_decode_replica_gives_up_as_well() -> None:
     assert found.timed_out == 40 - int(found.records.completed.sum())
 
 
+@pytest.mark.parametrize("loop", LOOPS)
+def test_kv_that_no_decode_replica_can_load_is_freed_and_its_request_rejected(loop: str) -> None:
+    """Prompts of 200 tokens exceed the decode model length of 100; the prefill pool has room for one at a time."""
+    lengths = np.array([200, 50, 200, 50])
+    workload = Workload(
+        arrival_s=np.zeros(4), prompt_tokens=lengths, output_tokens=np.full(4, 5), concurrency=1
+    )
+    short = replace(LIMITS, max_model_len=100)
+    setups = [setup("prefill", num_blocks=20), setup("decode", limits=short)]
+    found = simulate(workload, setups, link=INSTANT, **on(simulate, loop))
+    assert found.status == "complete"
+    assert found.rejected == 2
+    assert found.records.completed.tolist() == [False, True, False, True]
+    cluster, refused = deployed(workload, setups, INSTANT)
+    assert_conserved(cluster, refused, workload)
+
+
 def test_what_is_never_triggered_changes_nothing() -> None:
     workload = requests()
     setups = [setup("prefill"), setup("decode")]
