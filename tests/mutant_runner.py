@@ -91,11 +91,12 @@ class _Trace:
 class _Order:
     """Plugin: runs tests of the changed line first, each with a limit of CPU time that ends the process."""
 
-    def __init__(self, runs: dict[str, TestRun], line: int) -> None:
-        self._runs, self._line = runs, line
+    def __init__(self, runs: dict[str, TestRun], line: int, passed: str | None) -> None:
+        self._runs, self._line, self._passed = runs, line, passed  # a file whose tests passed
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if str(item.path) != self._passed]
         items.sort(key=lambda item: _rank(self._runs.get(item.nodeid), self._line))
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -129,7 +130,7 @@ class Runner:
         first = min(self._runs.values(), key=lambda run: _rank(run, line)).path
         several = any(run.path != first for run in self._runs.values())
         return self._forked(lambda: self._run(source, line, [first])) or (
-            several and self._forked(lambda: self._run(source, line, self._tests))
+            several and self._forked(lambda: self._run(source, line, self._tests, first))
         )
 
     def _trace(self, record: Path) -> int:
@@ -140,11 +141,11 @@ class Runner:
         )
         return ended
 
-    def _run(self, source: str | None, line: int, tests: Sequence[str]) -> int:
+    def _run(self, source: str | None, line: int, tests: Sequence[str], passed: str | None = None) -> int:
         if source is not None:
             sys.meta_path.insert(0, MutantFinder(self._file, source))
         signal.setitimer(signal.ITIMER_PROF, 2 * MARGIN_S)  # until the first test
-        return pytest.main([*self._options(), *tests], plugins=[_Order(self._runs, line)])
+        return pytest.main([*self._options(), *tests], plugins=[_Order(self._runs, line, passed)])
 
     def _options(self) -> list[str]:
         return [*OPTIONS, f"--rootdir={ROOT}", f"--basetemp={self._folder / 'temporary'}"]
