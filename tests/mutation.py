@@ -166,6 +166,8 @@ def score(file: Path, tests: tuple[str, ...], mutants: int, seed: int) -> tuple[
             killed, tried = is_killed(mutant), tried + 1
             if not killed:
                 survivors.append(mutant)
+                change = f"{mutant.old}  ->  {mutant.new}".replace("\n", "; ")
+                print(f"  {file.name}:{mutant.line}: {change}"[:200], flush=True)
             seconds = (time.monotonic() - began) / tried
             print(
                 f"{file.stem}: {tried} tried, {tried - len(survivors)} killed, {seconds:.1f} s each",
@@ -185,11 +187,6 @@ def main() -> None:
         tried, survivors = score(ROOT / "capacity" / file, tests, asked.mutants, asked.seed)
         killed = tried - len(survivors)
         print(f"{name}: {killed} of {tried} killed ({killed / tried:.0%}), seed {asked.seed}", flush=True)
-        for mutant in survivors:
-            print(
-                f"  {file}:{mutant.line}: {mutant.old}  ->  {mutant.new}".replace("\n", "; ")[:200],
-                flush=True,
-            )
 
 
 if __name__ == "__main__":
