@@ -26,6 +26,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import Phase, settings
 from mutant_import import MutantFinder
 
 ROOT = Path(__file__).parent.parent
@@ -95,6 +96,14 @@ class _Order:
         self._runs, self._line, self._passed = runs, line, passed  # a file whose tests passed
 
     @pytest.hookimpl(trylast=True)
+    def pytest_configure(self) -> None:
+        found = settings(
+            phases=(Phase.explicit, Phase.generate), report_multiple_bugs=False
+        )  # not the smallest
+        settings.register_profile("mutant", found)
+        settings.load_profile("mutant")
+
+    @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if str(item.path) != self._passed]
         items.sort(key=lambda item: _rank(self._runs.get(item.nodeid), self._line))
@@ -134,6 +143,7 @@ class Runner:
         )
 
     def _trace(self, record: Path) -> int:
+        _restore_packages()
         trace = _Trace(self._file)
         ended = pytest.main([*self._options(), *self._tests], plugins=[trace])
         record.write_text(
@@ -145,6 +155,7 @@ class Runner:
         if source is not None:
             sys.meta_path.insert(0, MutantFinder(self._file, source))
         signal.setitimer(signal.ITIMER_PROF, 2 * MARGIN_S)  # until the first test
+        _restore_packages()
         return pytest.main([*self._options(), *tests], plugins=[_Order(self._runs, line, passed)])
 
     def _options(self) -> list[str]:
@@ -188,6 +199,15 @@ def _import_the_others(file: Path) -> None:
             importlib.import_module(module.name)
     sys.meta_path.remove(finder)
     gc.freeze()
+
+
+def _restore_packages() -> None:
+    """Import the packages that depend on the file, and give them the modules that are loaded."""
+    for name in [name for name in sys.modules if name.startswith("capacity.")]:
+        parent, _, module = name.rpartition(".")
+        package = importlib.import_module(parent)
+        if module not in vars(package):
+            setattr(package, module, sys.modules[name])
 
 
 def main() -> None:
