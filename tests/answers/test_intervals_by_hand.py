@@ -472,6 +472,19 @@ def test_a_batch_has_the_measured_errors_of_its_steps() -> None:
     assert set(batch_ends(llama(), make_times(0.5, None, 0.5), lengths, 8)) == {"ttft_s"}
 
 
+def test_the_prompts_of_a_batch_share_the_step_that_may_exceed_the_largest_graph() -> None:
+    pool = resolve("qwen3-next-80b-a3b", Pool(gpu="h200", tensor_parallel_size=2))
+    assert pool.step_model.largest_prefill_graph == 512
+    found = batch_latencies(pool, make_times(), RequestLengths(input_len=128, output_len=101), 4).ttft_s
+    prefill = pool.step_model.residuals("prefill")
+    alone = with_interval(0.5, prefill.low, prefill.high)
+    ends = widen_across_graph_limit(
+        (alone.low or 0, alone.high or 0), time_across_graph_limit_s(pool, 512), 0.5
+    )
+    assert (found.low, found.high) == ends
+    assert ends[1] > (alone.high or 0)
+
+
 def test_a_calibrated_batch_is_corrected_as_a_load() -> None:
     lengths = RequestLengths(input_len=1000, output_len=101)
     pool = calibrated(llama(), ttft=0.4, tpot=-0.2)
