@@ -34,7 +34,10 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {  # name: file, tests that ta
         "simulator/transfer.py",
         ("tests/simulator/test_transfer_model.py", "tests/simulator/test_transfer.py", WORLD),
     ),
-    "disaggregated": ("simulator/disaggregated.py", (WORLD, "tests/simulator/test_disaggregated.py")),
+    "disaggregated": (
+        "simulator/disaggregated.py",
+        (WORLD, SAMPLES, "tests/simulator/test_disaggregated.py"),
+    ),
     "cascading": ("simulator/cascading.py", (WORLD, SAMPLES, "tests/simulator/test_cascading.py")),
     "metrics": (
         "simulator/metrics.py",
