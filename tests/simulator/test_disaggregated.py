@@ -385,6 +385,7 @@ def test_who_waits_for_a_decode_replica_gives_up_as_well() -> None:
     def lose_the_decoder() -> Any:
         yield cluster.env.timeout(10**12)
         cluster.fail(1, 10**12)
+        assert sum(cluster.by_role.values()) == cluster.outstanding > 0
 
     cluster.env.process(lose_the_decoder())
     cluster.run()
