@@ -338,6 +338,16 @@ def test_given_blocks_do_not_fit_if_one_stage_has_no_memory_for_them() -> None:
     assert plan_of(model, H100, VLLM, gpu_memory_utilization=0.9, **shape).fits
 
 
+def test_data_parallel_ranks_of_experts_communicate_as_tensor_parallel_ones() -> None:
+    model = load_model("deepseek-v3")
+    sides = (
+        {"tensor_parallel_size": 2, "data_parallel_size": 2, "enable_expert_parallel": True},
+        {"tensor_parallel_size": 4},
+    )
+    two, four = (nontorch_bytes(pool_of(model, H200, VLLM, **side)) for side in sides)
+    assert two == four > VLLM.nontorch_bytes_tp1
+
+
 def test_leaving_the_node_is_said() -> None:
     plan = plan_of(load_model("llama-3.1-405b"), H100, VLLM, tensor_parallel_size=16, max_model_len=8192)
     assert any("exceeds the node" in warning and "50 GB/s" in warning for warning in plan.warnings)

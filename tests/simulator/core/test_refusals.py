@@ -249,7 +249,8 @@ def test_fed_requests_arrive_up_to_the_end_of_a_call(given: Sensible, kind: str,
     """The second comes in the first one's step. Within an instant, steps end, requests arrive, steps are decided."""
     arrivals = given.array([-1] * 5)
     given.columns.arrival_ps = arrivals
-    given.setup.request_ps, given.setup.input_token_s = 0, 0.0  # no tokenization, at whose end the engine would look
+    given.setup.request_ps = 0
+    given.setup.input_token_s = 0.0  # no tokenization, at whose end the engine would look
     assert given.add() == ""
     assert given.core.fleet_feed(given.fleet, 0, 2, None, given.array([0, 5])) == 0
     assert given.core.fleet_advance(given.fleet, 4 * 5 + getattr(enums, kind), 0, 9) == 0
