@@ -27,7 +27,10 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {  # name: file, tests that ta
     "client": ("simulator/client.py", (WORLD, "tests/simulator/test_client.py")),
     "cluster": (
         "simulator/cluster.py",
-        (WORLD, SAMPLES, "tests/simulator/test_admission.py", "tests/simulator/test_cluster.py"),
+        (
+            *(WORLD, SAMPLES, "tests/simulator/test_admission.py", "tests/simulator/test_cluster.py"),
+            "tests/simulator/core/test_closed_loop.py",
+        ),
     ),
     "fleet": ("simulator/fleet.py", (WORLD, "tests/simulator/test_fleet.py")),
     "transfer": (
