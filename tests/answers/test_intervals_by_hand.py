@@ -169,6 +169,17 @@ def test_ends_of_ttft_and_e2e_cover_the_other_side_and_those_of_tpot_do_not(
         assert bands.ends(metric) == pytest.approx((low, high), rel=1e-12)
 
 
+def test_a_variant_of_a_profile_has_the_name_of_its_gpu() -> None:
+    pool = llama()
+    name = pool.profile.name
+    assert pool.profile.step_time is not None
+    steps = pool.profile.step_time.model_copy(update={"gpu": None})
+    variant = replace(
+        pool, profile=pool.profile.model_copy(update={"name": f"{name}@mine", "step_time": steps})
+    )
+    assert LoadBands(variant, LOAD).prediction_context("mean").gpu == name
+
+
 # client latency
 
 
