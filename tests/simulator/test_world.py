@@ -15,7 +15,7 @@ from capacity.simulator.fleet import Autoscaling
 
 FAST, LONG = 200, 6000  # fleets
 PART = 25
-LEAVES_AT_ONCE = 2250  # in fleet 2267, an ended request leaves its replica before the reports of the same time
+LEAVES_AT_ONCE = 2250  # in fleet 2267, requests leave their replica before the reports of the same time
 
 
 def differences(seed: int) -> list[str]:
