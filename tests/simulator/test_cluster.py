@@ -400,3 +400,9 @@ def test_a_full_replica_that_drains_takes_no_more_requests() -> None:
     of_first = found.records.finish_ps[np.array(cluster.replica_of) == 0]
     assert cluster.members[0].until_ps == of_first.max()
     assert (found.records.first_scheduled_ps[np.array(cluster.replica_of) == 0] < drained_ps).all()
+
+
+def test_adapters_without_slots_are_refused() -> None:
+    workload = Workload(arrival_s=[0.0], prompt_tokens=[10], output_tokens=[2], adapter=[1])
+    with pytest.raises(InvalidInput, match="has no adapter slots"):
+        simulate(workload, [EngineSetup(step_times=STEPS, num_blocks=100)] * 2, router="round-robin")
