@@ -373,7 +373,8 @@ def test_a_closed_loop_goes_on_after_a_prompt_that_the_engine_rejects(loop: str)
         step_times=AffineStepTimes(0.01, 1e-4), num_blocks=100, limits=SchedulerLimits(max_model_len=100)
     )
     front = FrontendTimes(request_s=0.001)
-    found = simulate(workload, [setup] * 2, router="round-robin", frontend=front, engine_loop=loop)
+    dispatch = {"router": "round-robin", "outstanding_limit": 1}
+    found = simulate(workload, [setup], frontend=front, engine_loop=loop, **dispatch)
     assert found.status == "complete"
     assert found.rejected == 2
     assert found.records.completed.tolist() == [False, True, False, True]
