@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +24,9 @@ POINTERS = ("alone_new", "alone_gaps", "alone_work")
 class CoreAlone:
     """Gaps and work of the core, each filled from one array and taken out as Python's records."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, flags: Iterable[str] = build.FLAGS) -> None:
         target = folder / build.library_name()
-        build.compile_library(SOURCES, target, [*build.FLAGS, f"-I{CORE}"])
+        build.compile_library(SOURCES, target, [*flags, f"-I{CORE}"])
         self._library = ctypes.CDLL(str(target))
         for name in POINTERS:
             getattr(self._library, name).restype = ctypes.c_void_p

@@ -94,28 +94,60 @@ def differing_of(kind: str, seed: int) -> list[str]:
 # made for one rule each
 
 
-def equal_loads() -> Deployment:
-    """A link without a rate brings loads of two requests at one instant; the first to wait for his runs first."""
-    text = [[(1, 32), (10 + i, 4)] for i in range(2)] + [[(2, 32), (20 + i, 4)] for i in range(2)]
-    rows = [text[0], text[2], [(3, 200)], text[1], text[3]]
-    prompts = [sum(length for _, length in row) for row in rows]
+def offloading(
+    rows: list[list[tuple[int, int]]],
+    arrival_s: list[float],
+    outputs: list[int],
+    *,
+    num_blocks: int,
+    budget: int,
+    latency_s: float,
+) -> tuple[Workload, list[EngineSetup]]:
+    """Prompts of (text, tokens), and an engine that offloads its KV over a link without a rate."""
     workload = Workload(
-        arrival_s=np.array([0.0, 0.1, 0.2, 5.0, 5.0]),
-        prompt_tokens=np.array(prompts),
-        output_tokens=np.array([4, 4, 4, 40, 20]),
+        arrival_s=np.array(arrival_s),
+        prompt_tokens=np.array([sum(length for _, length in row) for row in rows]),
+        output_tokens=np.array(outputs),
         content=PromptContent.from_segments(rows, answer_ids=[100 + i for i in range(len(rows))]),
     )
-    near = Tier(name="cpu", capacity_chunks=None, bytes_per_s=float("inf"), latency_s=0.05)
+    near = Tier(name="cpu", capacity_chunks=None, bytes_per_s=float("inf"), latency_s=latency_s)
     setup = EngineSetup(
         step_times=AffineStepTimes(0.01, 1e-4),
-        num_blocks=52,
+        num_blocks=num_blocks,
         block_size=4,
         policy="vllm-v1",
         enable_prefix_caching=True,
         policy_options={"offload": Offload(tiers=(near,), block_bytes=1e3)},
     )
-    setup = replace(setup, limits=replace(setup.limits, max_num_batched_tokens=4, max_model_len=400))
-    return workload, [setup], {}
+    limits = replace(setup.limits, max_num_batched_tokens=budget, max_model_len=400)
+    return workload, [replace(setup, limits=limits)]
 
 
-MADE: Mapping[str, Callable[[], Deployment]] = {"equal loads": equal_loads}
+def equal_loads() -> Deployment:
+    """Loads of two requests arrive at one instant; the first to wait for his runs first."""
+    text = [[(1, 32), (10 + i, 4)] for i in range(2)] + [[(2, 32), (20 + i, 4)] for i in range(2)]
+    rows = [text[0], text[2], [(3, 200)], text[1], text[3]]
+    arrival_s, outputs = [0.0, 0.1, 0.2, 5.0, 5.0], [4, 4, 4, 40, 20]
+    return *offloading(rows, arrival_s, outputs, num_blocks=52, budget=4, latency_s=0.05), {}
+
+
+def cancelled_load() -> Deployment:
+    """Clients time out after 1 s while their KV is loaded for 2 s; others run when it would have arrived."""
+    rows = [[(1, 32), (10, 4)], [(3, 200)], [(1, 32), (11, 4)], [(5, 40)], [(1, 32), (12, 4)], [(6, 40)]]
+    arrival_s, outputs = [0, 0.2, 4, 5.1, 5.2, 5.9], [4, 4, 4, 60, 4, 20]
+    return *offloading(rows, arrival_s, outputs, num_blocks=52, budget=64, latency_s=2.0), {"timeout_s": 1.0}
+
+
+def two_loads() -> Deployment:
+    """Two different prefixes are loaded at once: neither request waits for the other's chunks."""
+    first, second = [(1, 32), (2, 32)], [(4, 16), (3, 32)]
+    rows = [[*first, (10, 4)], [*second, (12, 4)], [(5, 396)], [*first, (13, 4)], [*second, (14, 4)]]
+    arrival_s, outputs = [0, 1, 4, 8, 8.1], [4] * 5
+    return *offloading(rows, arrival_s, outputs, num_blocks=100, budget=64, latency_s=0.5), {}
+
+
+MADE: Mapping[str, Callable[[], Deployment]] = {
+    "equal loads": equal_loads,
+    "cancelled load": cancelled_load,
+    "two loads": two_loads,
+}

@@ -1,7 +1,7 @@
 """Mutation score of modules: the part of generated mutants at which the tests of the module fail.
 
 `python tests/mutation.py --mutants 30 --seed 0 cluster fleet` changes one place of a module at a time, without writing
-it to disk (`mutant_import`), and runs the module's tests until one fails. Tests that start processes of their own
+it to disk, and runs the module's tests until one fails (`mutant_runner`). Tests that start processes of their own
 see the unchanged module there. A mutant that runs out of time is killed too.
 """
 
@@ -15,7 +15,8 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -26,14 +27,20 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {  # name: file, tests that ta
     "client": ("simulator/client.py", (WORLD, "tests/simulator/test_client.py")),
     "cluster": (
         "simulator/cluster.py",
-        (WORLD, SAMPLES, "tests/simulator/test_admission.py", "tests/simulator/test_cluster.py"),
+        (
+            *(WORLD, SAMPLES, "tests/simulator/test_admission.py", "tests/simulator/test_cluster.py"),
+            "tests/simulator/core/test_closed_loop.py",
+        ),
     ),
     "fleet": ("simulator/fleet.py", (WORLD, "tests/simulator/test_fleet.py")),
     "transfer": (
         "simulator/transfer.py",
         ("tests/simulator/test_transfer_model.py", "tests/simulator/test_transfer.py", WORLD),
     ),
-    "disaggregated": ("simulator/disaggregated.py", (WORLD, "tests/simulator/test_disaggregated.py")),
+    "disaggregated": (
+        "simulator/disaggregated.py",
+        (WORLD, SAMPLES, "tests/simulator/test_disaggregated.py"),
+    ),
     "cascading": ("simulator/cascading.py", (WORLD, SAMPLES, "tests/simulator/test_cascading.py")),
     "metrics": (
         "simulator/metrics.py",
@@ -44,7 +51,7 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {  # name: file, tests that ta
         ("tests/simulator/test_verdict_by_hand.py", "tests/simulator/test_verdict.py"),
     ),
     "search": ("planning/search/best_first_search.py", ("tests/planning/search/test_best_first_search.py",)),
-    "bills": ("planning/bills/billing.py", ("tests/planning/bills/test_billing.py",)),
+    "bills": ("planning/bills/billing.py", ("tests/planning/bills",)),
     "memory": ("pool/memory.py", ("tests/pool", "tests/deployment/engines", "tests/test_release_facts.py")),
     "intervals": (
         "answers/intervals.py",
@@ -129,36 +136,49 @@ def _change(node: ast.AST, variant: int) -> bool:
     return variant == 0
 
 
-def is_killed(file: Path, mutant: Mutant, tests: tuple[str, ...], timeout_s: float) -> bool:
-    """Run the tests on a mutant of the file; return whether one fails or the time ends."""
-    change = json.dumps([str(file), file.read_text(), mutant.source])
-    path = os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"CAPACITY_MUTANT": change, "PYTHONPATH": path}
-    options = ["-x", "-q", "-p", "mutant_import", "-p", "no:cacheprovider", "--no-header", "--tb=no"]
-    try:
-        ran = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, *tests],
-            cwd=ROOT, env=environment, capture_output=True, timeout=timeout_s, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return True
-    return ran.returncode != 0
+@contextmanager
+def open_runner(file: Path, tests: tuple[str, ...]) -> Iterator[Callable[[Mutant | None], bool]]:
+    """Yield a function that returns whether the tests fail on a mutant of a file; see `mutant_runner`."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    program = [sys.executable, str(ROOT / "tests/mutant_runner.py"), str(file), *tests]
+    with subprocess.Popen(
+        program,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+    ) as runner:
+        assert runner.stdin is not None
+        assert runner.stdout is not None
+        ask, answers = runner.stdin, runner.stdout
+
+        def is_killed(mutant: Mutant | None) -> bool:
+            source, line = (mutant.source, mutant.line) if mutant else (None, 0)
+            print(json.dumps({"source": source, "line": line}), file=ask, flush=True)
+            killed: bool = json.loads(answers.readline())
+            return killed
+
+        if not json.loads(answers.readline()) or is_killed(None):
+            raise RuntimeError(f"the tests of {file.name} fail without a mutation: mend them first")
+        yield is_killed
+        ask.close()
 
 
 def score(file: Path, tests: tuple[str, ...], mutants: int, seed: int) -> tuple[int, list[Mutant]]:
     """Return how many mutants were tried, and those that survive. Raises RuntimeError if the tests fail without one."""
-    source = file.read_text()
-    unchanged = Mutant(0, "", "", source)
-    began = time.monotonic()
-    if is_killed(file, unchanged, tests, 600):
-        raise RuntimeError(f"the tests of {file.name} fail without a mutation: mend them first")
-    timeout_s = 30 + 10 * (time.monotonic() - began)
-    survivors, tried = [], 0
-    for mutant in islice(generate_mutants(source, random.Random(seed)), mutants):
-        killed, tried = is_killed(file, mutant, tests, timeout_s), tried + 1
-        if not killed:
-            survivors.append(mutant)
-        print(f"{file.stem}: {tried} tried, {tried - len(survivors)} killed", file=sys.stderr, flush=True)
+    survivors, tried, began = [], 0, time.monotonic()
+    with open_runner(file, tests) as is_killed:
+        for mutant in islice(generate_mutants(file.read_text(), random.Random(seed)), mutants):
+            killed, tried = is_killed(mutant), tried + 1
+            if not killed:
+                survivors.append(mutant)
+                change = f"{mutant.old}  ->  {mutant.new}".replace("\n", "; ")
+                print(f"  {file.name}:{mutant.line}: {change}"[:200], flush=True)
+            seconds = (time.monotonic() - began) / tried
+            print(
+                f"{file.stem}: {tried} tried, {tried - len(survivors)} killed, {seconds:.1f} s each",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
     return tried, survivors
 
 
@@ -173,11 +193,6 @@ def main() -> None:
         tried, survivors = score(ROOT / "capacity" / file, tests, asked.mutants, asked.seed)
         killed = tried - len(survivors)
         print(f"{name}: {killed} of {tried} killed ({killed / tried:.0%}), seed {asked.seed}", flush=True)
-        for mutant in survivors:
-            print(
-                f"  {file}:{mutant.line}: {mutant.old}  ->  {mutant.new}".replace("\n", "; ")[:200],
-                flush=True,
-            )
 
 
 if __name__ == "__main__":

@@ -156,6 +156,24 @@ RULES = (
         ),
     ),
     RuleScenario(
+        name="the first of the running list is preempted and listed first",
+        rule="c's third chunk needs 2 blocks: a (priority 9) goes first, then b (8), the first of the running list",
+        scenario=scenario(
+            num_blocks=5,
+            policy="priority",
+            long_prefill_token_threshold=6,
+            enable_prefix_caching=False,
+            requests=[request("a", 0, 1, 4, 9), request("b", 0, 1, 4, 8), request("c", 0.001, 18, 1)],
+        ),
+        steps=(
+            step({"b": 1, "a": 1}),
+            step({"b": 1, "a": 1, "c": 6}),
+            step({"b": 1, "a": 1, "c": 6}),
+            step({"c": 6}, preempted="ba", finished="c"),
+            step({"b": 4, "a": 4}, finished="ba"),
+        ),
+    ),
+    RuleScenario(
         name="the whole prompt must fit, its last token too",
         rule="scheduler_reserve_full_isl: 33 tokens need 9 blocks and 8 are free, though the chunk of 31 fits",
         scenario=scenario(num_blocks=10, requests=[request("a", 0, 4, 3), request("b", 0.001, 33, 1)]),

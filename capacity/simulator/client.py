@@ -97,7 +97,7 @@ class Client:
             if at_ps >= CLOCK_ENDS_PS:
                 raise clock_overflow_error(at_ps)
             heapq.heappush(self._ready, (at_ps, follower))
-        if self._held and self._cap is not None and self._in_flight < self._cap:
+        if self._held:
             self._in_flight += 1
             sent.append((self._held.popleft(), now_ps))
         self._update_due()

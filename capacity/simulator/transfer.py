@@ -9,7 +9,7 @@ v1/core/sched/scheduler.py.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import simpy
@@ -93,7 +93,7 @@ class Transfers:
         self._on_arrival = on_arrival
         self._under_way: dict[Transfer, None] = {}
         self._latency_ps = picoseconds(link.latency_s)
-        self._payload_ps = lru_cache(maxsize=1 << 16)(link.payload_ps)
+        self._payload_ps = cache(link.payload_ps)
 
     @property
     def under_way(self) -> int:

@@ -169,6 +169,17 @@ def test_ends_of_ttft_and_e2e_cover_the_other_side_and_those_of_tpot_do_not(
         assert bands.ends(metric) == pytest.approx((low, high), rel=1e-12)
 
 
+def test_a_variant_of_a_profile_has_the_name_of_its_gpu() -> None:
+    pool = llama()
+    name = pool.profile.name
+    assert pool.profile.step_time is not None
+    steps = pool.profile.step_time.model_copy(update={"gpu": None})
+    variant = replace(
+        pool, profile=pool.profile.model_copy(update={"name": f"{name}@mine", "step_time": steps})
+    )
+    assert LoadBands(variant, LOAD).prediction_context("mean").gpu == name
+
+
 # client latency
 
 
@@ -470,6 +481,19 @@ def test_a_batch_has_the_measured_errors_of_its_steps() -> None:
     single = batch_latencies(llama(), make_times(0.5, None, 0.5), lengths, 8)
     assert (single.ttft_s, single.tpot_s, single.e2e_s) == (ttft, None, ttft)
     assert set(batch_ends(llama(), make_times(0.5, None, 0.5), lengths, 8)) == {"ttft_s"}
+
+
+def test_the_prompts_of_a_batch_share_the_step_that_may_exceed_the_largest_graph() -> None:
+    pool = resolve("qwen3-next-80b-a3b", Pool(gpu="h200", tensor_parallel_size=2))
+    assert pool.step_model.largest_prefill_graph == 512
+    found = batch_latencies(pool, make_times(), RequestLengths(input_len=128, output_len=101), 4).ttft_s
+    prefill = pool.step_model.residuals("prefill")
+    alone = with_interval(0.5, prefill.low, prefill.high)
+    ends = widen_across_graph_limit(
+        (alone.low or 0, alone.high or 0), time_across_graph_limit_s(pool, 512), 0.5
+    )
+    assert (found.low, found.high) == ends
+    assert ends[1] > (alone.high or 0)
 
 
 def test_a_calibrated_batch_is_corrected_as_a_load() -> None:

@@ -311,6 +311,43 @@ def test_the_scarcest_pipeline_stage_decides() -> None:
     assert blocks[0] < blocks[1]
 
 
+def test_the_longest_request_fits_on_every_pipeline_stage() -> None:
+    """Stages with other shares of windowed layers need other numbers of blocks for the same request."""
+    shape = {"pipeline_parallel_size": 3, "gpu_memory_utilization": 0.34}
+    pool = pool_of(load_model("gemma-3-27b"), H100, VLLM, **shape)
+    longest, free = pool.memory.max_context_tokens, pool.memory.kv_capacity_blocks - 1  # less the null block
+    needed = [
+        [stage.layout.blocks_of_request(tokens) for stage in stage_memories(pool)]
+        for tokens in (longest, longest + 1)
+    ]
+    assert len(set(needed[0])) > 1
+    assert max(needed[0]) <= free < max(needed[1])
+
+
+def test_given_blocks_do_not_fit_if_one_stage_has_no_memory_for_them() -> None:
+    """The memory ends halfway between what the two stages need."""
+    model, shape = load_model("llama-3.1-70b"), {"pipeline_parallel_size": 2, "tensor_parallel_size": 2}
+    left = [
+        stage.kv_cache_bytes
+        for stage in stage_memories(pool_of(model, H100, VLLM, gpu_memory_utilization=0.9, **shape))
+    ]
+    share = 0.9 - sum(left) / 2 / H100.memory_engine_bytes
+    shape |= {"num_gpu_blocks_override": 10_000, "max_model_len": 8192}
+    assert left[0] != left[1]
+    assert not plan_of(model, H100, VLLM, gpu_memory_utilization=share, **shape).fits
+    assert plan_of(model, H100, VLLM, gpu_memory_utilization=0.9, **shape).fits
+
+
+def test_data_parallel_ranks_of_experts_communicate_as_tensor_parallel_ones() -> None:
+    model = load_model("deepseek-v3")
+    sides = (
+        {"tensor_parallel_size": 2, "data_parallel_size": 2, "enable_expert_parallel": True},
+        {"tensor_parallel_size": 4},
+    )
+    two, four = (nontorch_bytes(pool_of(model, H200, VLLM, **side)) for side in sides)
+    assert two == four > VLLM.nontorch_bytes_tp1
+
+
 def test_leaving_the_node_is_said() -> None:
     plan = plan_of(load_model("llama-3.1-405b"), H100, VLLM, tensor_parallel_size=16, max_model_len=8192)
     assert any("exceeds the node" in warning and "50 GB/s" in warning for warning in plan.warnings)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
 from cluster_runs import STEPS, assert_conserved, assert_equal, requests
 
 from capacity.deployment.routing import Prompt
@@ -54,6 +56,8 @@ def test_rules_of_ones_own_refuse_and_hold() -> None:
     found = simulate(workload, [SETUP] * 2, admission=ShortPrompts())
     assert found.rejected == int((workload.prompt_tokens > 100).sum())
     assert found.records.completed.sum() + found.rejected == 200
+    loop = replace(workload, arrival_s=np.zeros(200), concurrency=1)
+    assert simulate(loop, [SETUP] * 2, admission=ShortPrompts()).rejected == found.rejected
     held = simulate(workload, [SETUP] * 2, admission=Few(), sample_interval_s=0.1)
     assert_conserved(workload, held)
     assert held.records.completed.all()

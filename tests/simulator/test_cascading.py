@@ -78,7 +78,7 @@ def test_by_prompt_each_end_is_a_pool_alone(loop: str, rate: float, setup: Engin
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("rate", [0.3, 1.0])
-@pytest.mark.parametrize("front", [FrontendTimes(), FRONT])
+@pytest.mark.parametrize("front", [FrontendTimes(), FRONT, replace(FRONT, output_token_s=1e-4)])
 def test_between_it_is_the_small_pool_and_then_the_large_one(
     loop: str, rate: float, front: FrontendTimes
 ) -> None:
@@ -191,6 +191,8 @@ def test_progress_counts_the_answers_of_all_pools() -> None:
     told: list[tuple[int, int]] = []
     cascade(requests(), 0.5, progress=lambda done, total: told.append((done, total)))
     assert told[-1] == (180, 180)
+    cascade(requests(), 0.5, by_answer=False, cache_hit_rate=0.25, progress=lambda *now: told.append(now))
+    assert told[-1] == (90, 90)  # of 120 requests, the cache answers 30
 
 
 def test_pools_and_rates_must_agree() -> None:

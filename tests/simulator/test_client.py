@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from capacity.base.clock import LATEST_S
 from capacity.base.errors import InvalidInput
 from capacity.simulator import EngineSetup, SimulationResult, simulate
-from capacity.simulator.client import OpenLoopClient
-from capacity.simulator.instants import NEVER
+from capacity.simulator.client import Client, OpenLoopClient
+from capacity.simulator.instants import CLOCK_ENDS_PS, NEVER
 from capacity.step import AffineStepTimes
 from capacity.workload import Workload
 
@@ -45,6 +45,16 @@ def test_requests_that_are_taken_all_at_once_are_no_longer_due() -> None:
     assert client.due_ps == NEVER
 
 
+def test_requests_of_an_open_loop_reach_the_engines_after_the_latency() -> None:
+    workload = Workload(arrival_s=[0.5, 2.0], prompt_tokens=[10, 10], output_tokens=[2, 2])
+    client = OpenLoopClient(workload, delay_ps=7)
+    assert client.due_ps == 5 * 10**11 + 7
+    assert client.take(5 * 10**11) == []
+    assert client.take(5 * 10**11 + 7) == [(0, 5 * 10**11 + 7)]
+    assert client.due_ps == 2 * 10**12 + 7
+    assert list(OpenLoopClient(workload, delay_ps=7).take_all()) == [5 * 10**11 + 7, 2 * 10**12 + 7]
+
+
 STEPS = AffineStepTimes(0.01, 0.001)
 LOOPS = ("events", "core")
 
@@ -68,6 +78,33 @@ def test_thinking_beyond_the_clock_is_refused_in_one_line(thinks: list[float], e
     with pytest.raises(InvalidInput, match=r"think times,.* simulated time ends at 1.1e\+06 s") as refused:
         simulate(workload, EngineSetup(step_times=STEPS, num_blocks=10), engine_loop=engine_loop)
     assert "\n" not in str(refused.value)
+
+
+def conversations(arrival_s: list[float], after: list[int], think_s: list[float]) -> Workload:
+    ones = np.ones(len(after), dtype=np.int64)
+    columns = {
+        "prompt_tokens": 10 * ones,
+        "output_tokens": 2 * ones,
+        "after_request": after,
+        "think_s": think_s,
+    }
+    return Workload(arrival_s=arrival_s, **columns)
+
+
+def test_think_times_count_from_the_arrival_of_their_conversation() -> None:
+    """Simulated time ends at 1,152,921 s."""
+    with pytest.raises(InvalidInput, match=r"request 1, including think times, .* arrives after 1\.2e"):
+        Client(conversations([6e5, 6e5], [-1, 0], [0.0, 6e5]))
+    Client(conversations([0.0, 0.0, 6e5], [-1, 0, -1], [0.0, 6e5, 0.0]))  # the last ones begin at 6e5 s
+    with pytest.raises(InvalidInput, match=r"request 2 of .* arrives after 2e"):
+        Client(conversations([0.0, 0.0, 2e6], [-1, 0, -1], [0.0, 1.0, 0.0]))
+
+
+def test_a_turn_at_the_end_of_the_clock_is_refused() -> None:
+    client = Client(conversations([0.0, 0.0], [-1, 0], [0.0, 1.0]))
+    assert client.take(0) == [(0, 0)]
+    with pytest.raises(InvalidInput, match="simulated time ends"):
+        client.on_completion(0, CLOCK_ENDS_PS - 10**12)
 
 
 times = st.one_of(

@@ -21,6 +21,7 @@ from cluster_runs import (
     talks,
     workloads,
 )
+from engine_loops import LOOPS
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,10 +31,13 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import RoundRobin
 from capacity.deployment.routing import Forecast, PoolLimits, Prompt, Router
 from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
+from capacity.simulator.cluster import Cluster
+from capacity.simulator.dispatch import Dispatch
 from capacity.simulator.fleet import Failures
+from capacity.simulator.members import Recording
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.transfer import KvLink
-from capacity.step import AffineStepTimes
+from capacity.step import PS_PER_S, AffineStepTimes
 from capacity.workload import FixedLengths, SharedPrefixes, SteadyArrivals, Workload, synthetic
 
 frontends = st.sampled_from((None, FrontendTimes(request_latency_s=0.01, response_latency_s=0.02)))
@@ -356,3 +360,50 @@ def test_chance_over_equal_replicas_is_as_many_queues_of_their_own() -> None:
     wait, half = waits_of(2, 0.5, "random")
     assert half < 0.2 * wait
     assert abs(wait - erlang_c_wait(0.5, 1)) < half
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_closed_loop_goes_on_after_a_prompt_that_the_engine_rejects(loop: str) -> None:
+    """Prompts of 200 tokens are rejected once they are tokenized, because they exceed max_model_len."""
+    ones = np.ones(4, dtype=np.int64)
+    workload = Workload(
+        arrival_s=0.0 * ones, prompt_tokens=[200, 50, 200, 50], output_tokens=5 * ones, concurrency=1
+    )
+    setup = EngineSetup(
+        step_times=AffineStepTimes(0.01, 1e-4), num_blocks=100, limits=SchedulerLimits(max_model_len=100)
+    )
+    front = FrontendTimes(request_s=0.001)
+    dispatch = {"router": "round-robin", "outstanding_limit": 1}
+    found = simulate(workload, [setup], frontend=front, engine_loop=loop, **dispatch)
+    assert found.status == "complete"
+    assert found.rejected == 2
+    assert found.records.completed.tolist() == [False, True, False, True]
+
+
+def test_a_full_replica_that_drains_takes_no_more_requests() -> None:
+    workload = requests(20, rate=100.0)
+    drained_ps = int(workload.arrival_s[3] * PS_PER_S)  # both replicas have one request
+    setups = [EngineSetup(step_times=STEPS, num_blocks=4000)] * 2
+    dispatch = Dispatch(router="round-robin", outstanding_limit=1)
+    cluster = Cluster(workload, setups, dispatch, Recording())
+    for setup in setups:
+        cluster.add(setup)
+
+    def drain() -> Any:
+        yield cluster.env.timeout(drained_ps)
+        assert cluster.members[0].paused
+        cluster.drain(0, drained_ps, "scaled down")
+
+    cluster.env.process(drain())
+    cluster.run()
+    found = cluster.result()
+    assert found.records.completed.all()
+    of_first = found.records.finish_ps[np.array(cluster.replica_of) == 0]
+    assert cluster.members[0].until_ps == of_first.max()
+    assert (found.records.first_scheduled_ps[np.array(cluster.replica_of) == 0] < drained_ps).all()
+
+
+def test_adapters_without_slots_are_refused() -> None:
+    workload = Workload(arrival_s=[0.0], prompt_tokens=[10], output_tokens=[2], adapter=[1])
+    with pytest.raises(InvalidInput, match="has no adapter slots"):
+        simulate(workload, [EngineSetup(step_times=STEPS, num_blocks=100)] * 2, router="round-robin")

@@ -23,7 +23,7 @@ from capacity.simulator.fleet import Autoscaling, Failures, autoscale_pool
 from capacity.simulator.members import Recording
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.time_parts import PARTS, time_parts
-from capacity.simulator.transfer import KvLink
+from capacity.simulator.transfer import KvLink, allocate_computed
 from capacity.step import AffineStepTimes
 from capacity.workload import (
     FixedLengths,
@@ -385,6 +385,7 @@ def test_who_waits_for_a_decode_replica_gives_up_as_well() -> None:
     def lose_the_decoder() -> Any:
         yield cluster.env.timeout(10**12)
         cluster.fail(1, 10**12)
+        assert sum(cluster.by_role.values()) == cluster.outstanding > 0
 
     cluster.env.process(lose_the_decoder())
     cluster.run()
@@ -392,6 +393,23 @@ def test_who_waits_for_a_decode_replica_gives_up_as_well() -> None:
     assert_conserved(cluster, found, workload)
     assert 0 < int(found.records.completed.sum()) < 40
     assert found.timed_out == 40 - int(found.records.completed.sum())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_kv_that_no_decode_replica_can_load_is_freed_and_its_request_rejected(loop: str) -> None:
+    """Prompts of 200 tokens exceed the decode model length of 100; the prefill pool has room for one at a time."""
+    lengths = np.array([200, 50, 200, 50])
+    workload = Workload(
+        arrival_s=np.zeros(4), prompt_tokens=lengths, output_tokens=np.full(4, 5), concurrency=1
+    )
+    short = replace(LIMITS, max_model_len=100)
+    setups = [setup("prefill", num_blocks=20), setup("decode", limits=short)]
+    found = simulate(workload, setups, link=INSTANT, **on(simulate, loop))
+    assert found.status == "complete"
+    assert found.rejected == 2
+    assert found.records.completed.tolist() == [False, True, False, True]
+    cluster, refused = deployed(workload, setups, INSTANT)
+    assert_conserved(cluster, refused, workload)
 
 
 def test_what_is_never_triggered_changes_nothing() -> None:
@@ -471,6 +489,32 @@ def test_prompts_computed_for_ever_in_vain_are_a_stall(monkeypatch: pytest.Monke
     assert result.restarted == 1000
     assert result.reason is not None
     assert "the prefill replicas need more KV blocks" in result.reason
+
+
+def test_a_prefill_is_repeated_until_its_kv_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The KV of the longer prompt is lost four times, more than the limit, but a transfer will free blocks."""
+    lost = []
+
+    def allocate(pool: Any, table: Any, tokens: int, hit: Any) -> bool:
+        if tokens == 200 and len(lost) < 4:
+            lost.append(tokens)
+            return False
+        return allocate_computed(pool, table, tokens, hit)
+
+    monkeypatch.setattr("capacity.simulator.engine.allocate_computed", allocate)
+    monkeypatch.setattr("capacity.simulator.disaggregated.MAX_RESTARTED_PREFILLS", 3)
+    workload = Workload(arrival_s=[0.0, 0.0], prompt_tokens=[100, 200], output_tokens=[5, 5])
+    link = KvLink(bytes_per_token=1e5, bytes_per_s=1e6)  # 10 s for the shorter prompt
+    setups = [setup("prefill"), setup("decode")]
+    dispatch = Dispatch(link=link, router="round-robin")
+    cluster = DisaggregatedCluster(workload, setups, dispatch, Recording(engine_loop="events"))
+    for each in setups:
+        cluster.add(each)
+    cluster.run()
+    found = cluster.result()
+    assert_conserved(cluster, found, workload)
+    assert found.restarted == len(lost) == 4
+    assert found.records.completed.all()
 
 
 # data-parallel ranks

@@ -122,6 +122,13 @@ def test_of_windowed_layers_only_the_window_is_loaded() -> None:
     assert pool.free_blocks == 60 - 28
 
 
+def test_prompts_shorter_than_the_window_are_loaded_whole() -> None:
+    """5 tokens in blocks of one token, for full attention and for a window of 10."""
+    pool = LoadBlockPool(20, 1, windows=(None, 10), max_model_len=100, in_flight_tokens=5)
+    assert pool.load(pool.table(Content("a")), 5)
+    assert pool.free_blocks == 20 - 5 - 5
+
+
 def test_a_link_of_no_bytes_per_second_is_refused() -> None:
     with pytest.raises(InvalidInput, match="must be above 0 bytes/s, not 0"):
         KvLink(bytes_per_token=1.0, bytes_per_s=0.0)

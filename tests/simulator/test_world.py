@@ -15,6 +15,7 @@ from capacity.simulator.fleet import Autoscaling
 
 FAST, LONG = 200, 6000  # fleets
 PART = 25
+LEAVES_AT_ONCE = 2250  # in fleet 2267, requests leave their replica before the reports of the same time
 
 
 def differences(seed: int) -> list[str]:
@@ -66,7 +67,7 @@ def differences(seed: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("first", mostly_slow(range(0, LONG, PART), range(0, FAST, PART)))
+@pytest.mark.parametrize("first", mostly_slow(range(0, LONG, PART), (*range(0, FAST, PART), LEAVES_AT_ONCE)))
 def test_the_deployment_equals_the_model(first: int) -> None:
     found = [line for seed in range(first, first + PART) for line in differences(seed)]
     assert not found, "\n".join(found[:3])

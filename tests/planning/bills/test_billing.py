@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity import estimate
+from capacity.answers.records import ReplicaCount, ReplicasNeeded
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Billing
 from capacity.hardware.pricing import Price
 from capacity.planning.bills.batch_api import batch_job, spot_cost
-from capacity.planning.bills.billing import Rates, ServedRun, make_bill
+from capacity.planning.bills.billing import Bill, Rates, ServedRun, break_even, growth_months, make_bill
+from capacity.planning.bills.hosted_prices import ApiPrice
 
 CENT = 0.005
 
@@ -107,6 +110,7 @@ def test_break_even_is_where_the_bills_are_equal() -> None:
     assert found.requests_per_month * found.api_usd_per_request == pytest.approx(bill.usd_per_month, abs=CENT)
     assert found.api_usd_per_month == pytest.approx(found.api_usd_per_request * 2 * 730 * 3600)
     assert found.possible == (found.requests_per_s <= 10)
+    assert found.tokens_per_month == pytest.approx(found.requests_per_month * 1200)
     with pytest.raises(InvalidInput, match="two parts: give both"):
         make_bill(
             price_of(2.0), Billing(api_input_price=1.0), deployment="d", gpus_per_replica=1, watts_per_gpu=1,
@@ -154,6 +158,8 @@ def test_energy_and_traffic_of_a_load_by_hand() -> None:
         served=None,
     )
     assert bill.watts == 8000
+    assert bill.usd_per_day == 16 * 24
+    assert bill.full.usd_per_thousand_requests == pytest.approx(16 / 7200 * 1000)
     assert bill.full.requests_per_day == 172_800
     assert bill.full.output_tokens_per_s == 200
     assert bill.full.joules_per_output_token == 40
@@ -186,3 +192,89 @@ def test_interruptions_lengthen_a_batch_job() -> None:
     assert lost is not None
     assert (plain.replicas, plain.hours) == (1, pytest.approx(20.0))
     assert (lost.replicas, lost.hours) == (2, pytest.approx(20.0))
+
+
+def test_a_free_api_has_no_break_even() -> None:
+    load = Rates(requests_per_s=1.0, input_tokens=300, output_tokens=100, prefill_share=0.25)
+    free = ApiPrice(
+        model="m", usd_per_million_input=0.0, usd_per_million_output=0.0, source="test",
+        cached_multiple=1.0, cache_write_multiple=1.0,
+    )  # fmt: skip
+    with pytest.raises(InvalidInput, match="free API has no break-even"):
+        break_even(2.0, load, load, free)
+
+
+def test_gpus_that_serve_exactly_the_break_even_load_can_serve_it() -> None:
+    load = Rates(requests_per_s=1.0, input_tokens=300, output_tokens=100, prefill_share=0.25)
+    api = ApiPrice(
+        model="m", usd_per_million_input=1.0, usd_per_million_output=2.0, source="test",
+        cached_multiple=1.0, cache_write_multiple=1.0,
+    )  # fmt: skip
+    found = break_even(2.0, load, load, api)
+    assert break_even(2.0, load, replace(load, requests_per_s=found.requests_per_s), api).possible
+
+
+def replicas_needed(usd_per_hour: float | None) -> ReplicasNeeded:
+    """Six replicas of 5 requests/s."""
+    six = ReplicaCount(
+        replicas=6, tensor_parallel_size=1, num_gpus=6, billed_gpus=6, usd_per_hour=usd_per_hour,
+        usd_per_month=None, requests_per_s_per_replica=5.0,
+    )  # fmt: skip
+    return ReplicasNeeded(
+        requests_per_s=30.0, busiest_requests_per_s=None, slos=(), confidence=0.9, stable=six,
+        within_slo=None, reason=None,
+    )  # fmt: skip
+
+
+def compared_with_an_api(
+    usd_per_request: float, run: ServedRun, needed: ReplicasNeeded | None = None
+) -> Bill:
+    """Two replicas for $2/h each serve 10 requests/s at most and 8 now; the API charges for output tokens."""
+    full = Rates(requests_per_s=10.0, input_tokens=300, output_tokens=100, prefill_share=0.25)
+    prices = {"api_input_price": 0.0, "api_output_price": usd_per_request * 1e4}
+    return make_bill(
+        price_of(2.0), Billing(replicas=2, **prices), deployment="d", gpus_per_replica=1, watts_per_gpu=1000,
+        full=full, served=replace(full, requests_per_s=8.0), run=run, needed=needed,
+    )  # fmt: skip
+
+
+OVERLOADED = ServedRun(verdict="overloaded", offered_requests_per_s=30.0)
+
+
+@pytest.mark.parametrize(("break_even_rate", "possible"), [(20.0, True), (40.0, False)])
+def test_an_overloaded_deployment_is_compared_with_enough_replicas(
+    break_even_rate: float, possible: bool
+) -> None:
+    """Six replicas for $12/h serve 30 requests/s."""
+    usd_per_request = 12 / 3600 / break_even_rate
+    found = compared_with_an_api(usd_per_request, OVERLOADED, replicas_needed(12.0)).break_even
+    assert found is not None
+    assert found.own_usd_per_month == pytest.approx(12 * 730)
+    assert found.api_usd_per_month == pytest.approx(usd_per_request * 30 * 3600 * 730)
+    assert found.requests_per_s == pytest.approx(break_even_rate)
+    assert found.possible is possible
+
+
+@pytest.mark.parametrize(
+    ("run", "needed", "requests_per_s"),
+    [
+        (OVERLOADED, None, 30.0),
+        (OVERLOADED, replicas_needed(None), 30.0),
+        (ServedRun(verdict="overloaded"), replicas_needed(12.0), 8.0),
+        (ServedRun(verdict="stable", offered_requests_per_s=30.0), replicas_needed(12.0), 8.0),
+    ],
+)
+def test_an_api_is_compared_with_the_billed_replicas_without_a_larger_bill(
+    run: ServedRun, needed: ReplicasNeeded | None, requests_per_s: float
+) -> None:
+    found = compared_with_an_api(0.001, run, needed).break_even
+    assert found is not None
+    assert found.own_usd_per_month == pytest.approx(4 * 730)
+    assert found.api_usd_per_month == pytest.approx(0.001 * requests_per_s * 3600 * 730)
+
+
+def test_a_load_that_almost_vanishes_keeps_one_replica() -> None:
+    """After four months, 6 replicas x 0.001^4 are below the tolerance of the rounding."""
+    billing = Billing(growth=-99.9, months=5)
+    months = growth_months(price_of(2.0), billing, replicas_needed(12.0), 1)
+    assert [month.replicas for month in months] == [6, 1, 1, 1, 1]

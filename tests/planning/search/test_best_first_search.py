@@ -311,7 +311,22 @@ def test_latency_rents_the_fewest_gpus_near_the_least_of_all() -> None:
         assert other.best is None or other.best.objective > least * 1.02
 
 
+def test_the_best_on_a_sample_is_simulated_in_full() -> None:
+    """Two replicas meet the SLO on a sample only; three are needed."""
+    judge = cast("EvaluationPool", Judge({1: 3}, {1: 1}))
+    chase = BestFirstSearch([ReplicaSearch(option(pool=Pool(gpu="h100", max_num_seqs=1)))], judge)
+    chase.run()
+    assert chase.best is not None
+    assert chase.best.replicas == 3
+    chase.replace_best(EvaluatedCandidate(chase.best.option, 2, trial(0.5, seen="sample")))
+    assert not chase.verified
+    chase.verify()
+    assert chase.verified
+    assert chase.best.replicas == 3
+
+
 @given(st.lists(st.tuples(st.integers(1, 24), st.integers(1, 9), st.booleans(), st.booleans()), min_size=1))
+@example([(1, 1, False, True), (1, 5, False, False), (1, 2, False, False)])  # the first leaves the queue
 def test_searches_over_some_of_the_same_candidates_are_merged(
     engines: list[tuple[int, int, bool, bool]],
 ) -> None:
@@ -409,6 +424,7 @@ def test_the_least_latency_simulates_only_engines_with_a_lower_bound(
 
 
 @given(st.integers(1, 40), st.floats(0.1, 9), st.floats(0.1, 9))
+@example(1, 1.0, 9.0)
 def test_the_least_latency_of_a_pair_is_that_of_the_best_split(
     most: int, prefill: float, decode: float
 ) -> None:

@@ -244,6 +244,19 @@ def test_arrivals_out_of_order_or_of_no_request_are_refused(
     assert given.said()
 
 
+@pytest.mark.parametrize(("kind", "arrived"), [("SETTLE", -1), ("ARRIVE", -1), ("DECIDE", 5)])
+def test_fed_requests_arrive_up_to_the_end_of_a_call(given: Sensible, kind: str, arrived: int) -> None:
+    """The second comes in the first one's step. Within an instant, steps end, requests arrive, steps are decided."""
+    arrivals = given.array([-1] * 5)
+    given.columns.arrival_ps = arrivals
+    given.setup.request_ps = 0
+    given.setup.input_token_s = 0.0  # no tokenization, at whose end the engine would look
+    assert given.add() == ""
+    assert given.core.fleet_feed(given.fleet, 0, 2, None, given.array([0, 5])) == 0
+    assert given.core.fleet_advance(given.fleet, 4 * 5 + getattr(enums, kind), 0, 9) == 0
+    assert (c_int64 * 2).from_address(arrivals)[:] == [0, arrived]
+
+
 def test_a_loop_of_an_unknown_engine_is_refused(given: Sensible) -> None:
     assert given.add() == ""
     assert given.core.fleet_feed_loop(given.fleet, 3, 1, 0, 0, given.array([0] * 5)) == enums.BAD_INPUT

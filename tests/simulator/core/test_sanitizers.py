@@ -59,13 +59,22 @@ def compile_sanitized(folder: Path) -> Path:
     return target
 
 
-def fuzz(core: str, first: int, count: int, **sanitizers: str) -> None:
-    path = os.pathsep.join(path for path in sys.path if path)
-    command = [sys.executable, str(TESTS / "core_fuzzer.py"), core, str(first), str(count)]
-    environment = {**os.environ, **sanitizers, "PYTHONPATH": path}
+def run_python(*arguments: str, **variables: str) -> str:
+    """Return what Python prints; it must exit with 0."""
+    environment = {
+        **os.environ,
+        **variables,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    command = [sys.executable, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3600, check=False)
     assert done.returncode == 0, done.stderr.rsplit("\r", 1)[-1][:6000]
-    assert "'taken'" in done.stdout
+    return done.stdout
+
+
+def fuzz(core: str, first: int, count: int, **sanitizers: str) -> None:
+    found = run_python(str(TESTS / "core_fuzzer.py"), core, str(first), str(count), **sanitizers)
+    assert "'taken'" in found
 
 
 @needs_core
@@ -85,3 +94,18 @@ def test_hostile_fleets_are_refused_and_never_crash() -> None:
 )
 def test_hostile_fleets_are_within_the_rules_of_c(sanitized: Path, first: int, count: int) -> None:
     fuzz(str(sanitized), first, count, **SANITIZERS, LD_PRELOAD=str(runtime()))
+
+
+ALL_GAPS = """
+import pathlib, sys
+import numpy as np
+from core_alone import CoreAlone
+gaps = np.stack([np.arange(20_000), np.ones(20_000)], axis=1)  # fill every size of the array
+assert CoreAlone(pathlib.Path(sys.argv[1]), sys.argv[2:]).gaps(gaps).count == 20_000
+"""
+
+
+@pytest.mark.ci
+def test_counted_gaps_are_within_the_rules_of_c(sanitized: Path, tmp_path: Path) -> None:
+    assert sanitized.exists()
+    run_python("-c", ALL_GAPS, str(tmp_path), *FLAGS, CC="gcc", **SANITIZERS, LD_PRELOAD=str(runtime()))
