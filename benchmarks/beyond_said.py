@@ -36,7 +36,7 @@ def fit_quantiles(
     """By kind of model and metric, of figures that count; `ends_without`: the ends that sources other than one gave."""
     found = {}
     for name, rows in _by_name(filter(counts, judged)).items():
-        found[name] = next(filter(_LeftOut(rows, ends_without).holds_enough, QUANTILES), QUANTILES[-1])
+        found[name] = _LeftOut(rows, ends_without).smallest_quantile()
     return found
 
 
@@ -67,12 +67,17 @@ class _LeftOut:
         self._outside = self._weights * (outside & several)
         self._needed = np.array([_needed(each, ends_without(each.left_out)) for each in rows])
 
-    def holds_enough(self, quantile: float) -> bool:
-        """Whether that quantile of the others' is enough: of all figures and sources, and of servers outside the fit,
-        which are as far from it as a user's. A single source of these does not decide."""
-        held = self._held(quantile)
-        enough = bool((held.mean() + self._weights @ held) / 2 >= NOMINAL)
-        return enough and bool(self._outside @ held >= HELD_OUTSIDE * self._outside.sum())
+    def smallest_quantile(self) -> float:
+        """Return the smallest quantile of the others' that holds nine in ten of all figures and sources, and enough of
+        the servers outside the fit, which are as far from it as a user's: `HELD_OUTSIDE`, or as many as any quantile
+        holds. A single source of these does not decide."""
+        held = {quantile: self._held(quantile) for quantile in QUANTILES}
+        outside = {quantile: float(self._outside @ found) for quantile, found in held.items()}
+        least = min(HELD_OUTSIDE * self._outside.sum(), max(outside.values()))
+        for quantile, found in held.items():
+            if (found.mean() + self._weights @ found) / 2 >= NOMINAL and outside[quantile] >= least:
+                return quantile
+        return QUANTILES[-1]
 
     def _held(self, quantile: float) -> Floats:
         found = np.zeros(len(self._left_out))
