@@ -3,7 +3,6 @@ the page that shows metrics and parameters before and after the fit.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -90,8 +89,8 @@ class CalibratedParameter:
 class RunCalibration(AnswerRecord):
     """The result of calibration on runs: the new profile variant, its path, its parameters, and the runs used.
 
-    `guess`: a sentence if the GPU's profile counts as a guess. `over_roof`: a sentence for each parameter whose fit
-    makes operators faster than the GPU's peak rates allow.
+    `guess`: a sentence if the GPU's profile counts as a guess. `over_roof`: a sentence if
+    the fit makes operators faster than the GPU's peak rates allow.
     """
 
     SCHEMA: ClassVar[str] = "capacity/calibrated-runs/v1"
@@ -173,7 +172,7 @@ def calibrate_runs(
         parameters=tuple(_parameters(known, adjustment)),
         figures=posterior.judged,
         guess=guess,
-        over_roof=tuple(_describe_exceeded_roofs(learnt.step_model.capped_adjustments)),
+        over_roof=learnt.step_model.peak_notes,
         notices=tuple(
             dict.fromkeys(
                 [notice for run in evidence.runs for notice in run.notices]
@@ -338,19 +337,6 @@ def _parameters(known: Adjustment, learnt: Adjustment) -> list[CalibratedParamet
             deviation=float(after[i]),
         )
         for i, parameter in enumerate(PARAMETERS)
-    ]
-
-
-def _describe_exceeded_roofs(capped: Sequence[tuple[str, str]]) -> list[str]:
-    by_name: dict[str, dict[str, None]] = {}  # operators in order, without duplicates
-    for name, operator in capped:
-        by_name.setdefault(name, {})[operator] = None
-    titles = {parameter.name: parameter.title for parameter in PARAMETERS}
-    return [
-        f"{titles[name]} would exceed the GPU's peak in {', '.join(operators)}, so it is limited to the peak. "
-        "Check whether the server used another GPU, another number of GPUs, or a prefix cache, and whether the "
-        "profile's bandwidth and compute rates are too low"
-        for name, operators in by_name.items()
     ]
 
 

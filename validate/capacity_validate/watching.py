@@ -112,7 +112,7 @@ class Watcher:
     window_s: float = 1.0
     history: tuple[ServerMetrics, ...] = ()
     _fits: dict[tuple[float, ...], ResolvedPool] = field(default_factory=dict)
-    _guesses: dict[tuple[float, ...], tuple[str, ...]] = field(default_factory=dict)  # notes
+    _fit_notes: dict[tuple[float, ...], tuple[str, ...]] = field(default_factory=dict)
     _rows: dict[tuple[object, ...], tuple[MetricRow, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -185,7 +185,7 @@ class Watcher:
             notes=(
                 *report_notes(growth, changes, windows),
                 self._release_note(present, now),
-                *self._guesses[_key(later)],
+                *self._fit_notes[_key(later)],
                 *(() if limit is None else correction_notes(corrections, scenarios[0])),
                 *(() if limit is None else launch_notes(present)),
             ),
@@ -211,8 +211,10 @@ class Watcher:
                 options=self.options,
             )
             adjustment, _, guess = fit_adjustment(replay, calibration_prior(replay.resolved))
-            self._guesses[key] = () if guess is None else (f"{guess}.",)
-            self._fits[key] = replay.resolved.adjusted_by(adjustment.model_copy(update={"loads": ()}))
+            fitted = replay.resolved.adjusted_by(adjustment.model_copy(update={"loads": ()}))
+            notes = (*([] if guess is None else [guess]), *fitted.step_model.peak_notes)
+            self._fit_notes[key] = tuple(f"{note[0].upper()}{note[1:]}." for note in notes)
+            self._fits[key] = fitted
         return self._fits[key]
 
     def _metrics(
