@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import with_flags
@@ -241,9 +243,9 @@ class Watcher:
         for name, resolved, replicas in chosen if self.slos else ():
             run = self._run(now, SCENARIO_REQUESTS * replicas)
             workload, _ = rebuild_workload(run, self.traffic)
-            goal = Goal(slos=self.slos)
-            served = Served(resolved=resolved, workloads=(workload,), goal=goal, replicas=replicas)
-            yield find_limits(name, served, now.offered_per_s, corrections)
+            own = workload.select(np.arange(0, len(workload), replicas))  # those of one replica
+            served = Served(resolved=resolved, workloads=(own,), goal=Goal(slos=self.slos), replicas=1)
+            yield find_limits(name, served, now.offered_per_s, corrections, replicas)
 
     def _levels(self, now: Window, scenarios: Sequence[Scenario]) -> Iterator[WatchedLevel]:
         for slo in self.slos:
