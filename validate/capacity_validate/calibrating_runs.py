@@ -159,7 +159,8 @@ def calibrate_runs(
     known = calibration_prior(replay.resolved)
     adjustment, posterior, guess = fit_adjustment(replay, known)
     learnt = replay.resolved.adjusted_by(adjustment)
-    variant = make_variant(profile, name, adjustment)
+    loads = _measured_loads(replay, learnt, posterior)
+    variant = make_variant(profile, name, adjustment.model_copy(update={"loads": loads}))
     path = write_profile(variant, folder)
     left_out = {figure.name for figure in replay.figures} - {judged.name for judged in posterior.judged}
     return RunCalibration(
@@ -200,13 +201,7 @@ def fit_adjustment(replay: Replay, known: Adjustment) -> tuple[Adjustment, Poste
         wide = _infer(replay, widen_for_guess(known))
         if not any(figure.contradicts for figure in wide.judged):
             posterior, note = wide, _guess_note(replay.resolved, farthest)
-    adjustment = _adjustment(replay, posterior, known)
-    learnt = replay.resolved.adjusted_by(adjustment)
-    return (
-        adjustment.model_copy(update={"loads": _measured_loads(replay, learnt, posterior)}),
-        posterior,
-        note,
-    )
+    return _adjustment(replay, posterior, known), posterior, note
 
 
 def _infer(replay: Replay, prior: Adjustment) -> Posterior:

@@ -213,7 +213,7 @@ class Watcher:
                 options=self.options,
             )
             adjustment, _, guess = fit_adjustment(replay, calibration_prior(replay.resolved))
-            fitted = replay.resolved.adjusted_by(adjustment.model_copy(update={"loads": ()}))
+            fitted = replay.resolved.adjusted_by(adjustment)
             notes = (*([] if guess is None else [guess]), *fitted.step_model.peak_notes)
             self._fit_notes[key] = tuple(f"{note[0].upper()}{note[1:]}." for note in notes)
             self._fits[key] = fitted
