@@ -225,9 +225,10 @@ def _levels(
     served: Served, rate_per_s: float, corrections: Sequence[Correction]
 ) -> Iterator[tuple[str, Quantity]]:
     """Yield each SLO and its corrected latency at this rate; the interval contains the scatter of repeated runs."""
-    load = rate_per_s * served.trial(RatePoint(rate_per_s)).mean_e2e_s
+    now = served.trial(RatePoint(rate_per_s))
+    load = rate_per_s * now.mean_e2e_s
     corrected = _apply_corrections(served, corrections, load)
-    found = [corrected.trial(RatePoint(rate_per_s, level)) for level in (None, *ENDS)]
+    found = [now, *(corrected.trial(RatePoint(rate_per_s, level)) for level in ENDS)]
     for place, each in enumerate(corrections):
         value, *ends = (each.factor(load) * (trial.levels[place].value_s or 0.0) for trial in found)
         away = Z_90 * each.scatter(load)
