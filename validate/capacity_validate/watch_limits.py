@@ -150,7 +150,7 @@ def in_flight(run: MeasuredRun) -> float:
 def find_limits(
     name: str, served: Served, rate_per_s: float, corrections: Sequence[Correction], replicas: int
 ) -> Scenario:
-    """Return the highest load within the SLO of `replicas` that share the requests equally, of which `served` is one.
+    """Return the highest load within the SLO of `replicas` equal replicas. `served`: one of them, and its requests.
 
     The correction depends on the load that is searched, so a second search uses the correction at the load found first.
     Raises InvalidInput if every load meets the SLO.

@@ -170,14 +170,7 @@ def _server_change(
     return ServerChange(metric=metric, since_s=since_s, factor=math.exp(moved), outside=outside)
 
 
-def report_notes(
-    growth: Growth | None, changes: Sequence[ServerChange], windows: Sequence[Window]
-) -> Iterator[str]:
-    yield (
-        f"On average, at most one window in {FALSE_ALARMS[0.0]:,} gives a false alarm, or one in "
-        f"{FALSE_ALARMS[0.6]:,} if neighbouring windows have a correlation of 0.6; the history has {len(windows)} "
-        "windows."
-    )
+def report_notes(growth: Growth | None, changes: Sequence[ServerChange]) -> Iterator[str]:
     if growth is not None and not growth.by_day:
         yield f"The growth includes the time of day, because the history is shorter than {MIN_DAYS} days."
     for change in changes:
@@ -186,7 +179,11 @@ def report_notes(
                 f"{change.metric} changed by {change.factor - 1:+.1%}, within the 90 % interval of repeated runs."
             )
     if changes:
-        yield "Limits use only the windows since the change. To accept the change as normal, remove the --state file."
+        yield (
+            f"On average, at most one window in {FALSE_ALARMS[0.0]:,} gives a false alarm, or one in "
+            f"{FALSE_ALARMS[0.6]:,} if neighbouring windows have a correlation of 0.6. Limits use only the windows "
+            "since the change. To accept the change as normal, remove the --state file."
+        )
 
 
 def _text_with_interval(texts: tuple[str, str]) -> str:

@@ -185,7 +185,7 @@ class Watcher:
             changes=changes,
             windows=points,
             notes=(
-                *report_notes(growth, changes, windows),
+                *report_notes(growth, changes),
                 self._release_note(present, now),
                 *self._fit_notes[_key(later)],
                 *(() if limit is None else correction_notes(corrections, scenarios[0])),
