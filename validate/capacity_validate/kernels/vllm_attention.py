@@ -35,7 +35,7 @@ def _flashinfer_prefill(bench: KernelContext, q: Any, k: Any, v: Any) -> Callabl
         return attention.prefill_call("flashinfer", q, k, v)
     pages = -(-tokens // PAGE_TOKENS)
 
-    def paged(x: Any) -> Any:
+    def split_into_pages(x: Any) -> Any:
         padded = torch.nn.functional.pad(x, (0, 0, 0, pages * PAGE_TOKENS - tokens))
         split = padded.view(batch, kv_heads, pages, PAGE_TOKENS, d)
         return split.transpose(1, 2).reshape(batch * pages, kv_heads, PAGE_TOKENS, d)
@@ -44,7 +44,7 @@ def _flashinfer_prefill(bench: KernelContext, q: Any, k: Any, v: Any) -> Callabl
     run = partial(
         import_optional("flashinfer").prefill.trtllm_batch_context_with_kv_cache,
         q.transpose(1, 2).reshape(batch * tokens, heads, d),
-        (paged(k), paged(v)),
+        (split_into_pages(k), split_into_pages(v)),
         block_tables=torch.arange(batch * pages, device=bench.device, dtype=torch.int32).view(batch, pages),
         max_q_len=tokens,
         max_kv_len=tokens,
