@@ -109,7 +109,7 @@ def test_data_that_contradict_the_physics_are_named_and_hardly_move_anything(tmp
     (tmp_path / "odd.json").write_text(json.dumps(odd))
     answer = learnt([good, tmp_path / "odd.json"], tmp_path)
     named = " ".join(answer.contradictions)
-    assert "tpot_ms of odd.json" in named
+    assert "mean TPOT, ms of odd.json" in named
     assert "good.json" not in named
     assert "Check for another launch setting" in named
     assert abs(adjustment(tmp_path).mean("memory")) < 0.1  # ln 4 is 1.4

@@ -113,15 +113,27 @@ class RunCalibration(AnswerRecord):
 
     @property
     def contradictions(self) -> tuple[str, ...]:
-        """Return `guess`, a sentence for each measurement that no likely parameter values explain, and `over_roof`."""
-        figures = (
-            f"{figure.name} is {four_digits(figure.measured)}, {abs(figure.off):.0f} standard deviations from the "
-            f"most likely prediction {four_digits(figure.after)}, so its weight in the fit is {figure.weight:.0%}. "
-            "Check for another launch setting, a cache, other load on the machine, or a wrong flag in this command"
+        """Return `guess`, a sentence with the measurements that no likely parameter values explain, and `over_roof`."""
+        figures = "; ".join(
+            f"{_figure_title(figure)}: {four_digits(figure.measured)}, most likely {four_digits(figure.after)}, weight "
+            f"{figure.weight:.0%}"
             for figure in self.figures
             if figure.contradicts
         )
-        return (*([] if self.guess is None else [self.guess]), *figures, *self.over_roof)
+        advice = (
+            f"measurements that the model does not explain have a low weight in the fit ({figures}). Check for another "
+            "launch setting, a cache, other load on the machine, or a wrong flag in this command"
+        )
+        return (
+            *([] if self.guess is None else [self.guess]),
+            *([advice] if figures else []),
+            *self.over_roof,
+        )
+
+
+def _figure_title(figure: EvaluatedFigure) -> str:
+    name, of, run = figure.name.partition(" of ")
+    return metric_title(name) + of + run
 
 
 def _format_factor(unit: str, mean: float, deviation: float) -> str:
@@ -211,9 +223,8 @@ def _infer(replay: Replay, prior: Adjustment) -> Posterior:
 
 
 def _guess_note(resolved: ResolvedPool, figure: EvaluatedFigure) -> str:
-    metric, _, source = figure.name.partition(" of ")
     return (
-        f"{metric_title(metric)} of {source}: {four_digits(figure.measured)} measured, {four_digits(figure.before)} "
+        f"{_figure_title(figure)}: {four_digits(figure.measured)} measured, {four_digits(figure.before)} "
         f"predicted. The profile of {resolved.profile.name} does not explain this and counts as a guess, so intervals "
         "at other loads are wide. Check --gpu, the launch settings, a cache, and other load on the machine"
     )
@@ -343,12 +354,11 @@ def calibration_view(answer: "RunCalibration | Calibration") -> View:
     def error(moment: str, figure: EvaluatedFigure) -> str:
         return error_text(getattr(figure, moment) / figure.measured - 1)
 
-    def title(figure: EvaluatedFigure) -> str:
-        name, of, run = figure.name.partition(" of ")
-        return metric_title(name) + of + run
-
     figures = [
-        *(Column("metric", title), Column("measured", lambda figure: four_digits(figure.measured), TEXT)),
+        *(
+            Column("metric", _figure_title),
+            Column("measured", lambda figure: four_digits(figure.measured), TEXT),
+        ),
         *(Column(f"error {moment}", partial(error, moment), TEXT) for moment in ("before", "after")),
     ]
     parameters = [
