@@ -260,7 +260,7 @@ def _follow(
             publish(report)
         if time.monotonic() + pause_s > until_s:
             return report
-        show(watcher.missing if report is None else status_line(report))
+        show(watcher.missing.partition(";")[0] if report is None else status_line(report))
         time.sleep(pause_s)
         try:
             watcher.scrape(state)

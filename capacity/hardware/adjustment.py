@@ -9,11 +9,11 @@ writes it to `GPU@mine.toml` as the table `[adjustment]`. Without that table the
 is the parameter's `deviation`.
 
 The factors are applied when constants are looked up to build a step model (`KernelLookup`, `StepSetting.host_time`, the
-memory plan, the engine's latencies), so every step time includes them. A fraction of a peak is limited to 1, because a
-kernel cannot be faster than the roofline (`KernelLookup.capped` reports it). Kernels that `capacity validate` measured
-on the GPU have additional factors (`kernels`). `ttft` and `tpot` do not change constants. They are the errors that all
-TTFTs or TPOTs of a deployment share and that no constant explains. They correct the predictions for that model and
-engine when the interval is computed.
+memory plan, the engine's latencies), so every step time includes them. A server can be faster than the datasheet of
+its profile, so the factors may raise a fraction of a peak above 1 (`KernelLookup.above_peak` reports it). Kernels that
+`capacity validate` measured on the GPU have additional factors (`kernels`). `ttft` and `tpot` do not change constants.
+They are the errors that all TTFTs or TPOTs of a deployment share and that no constant explains. They correct the
+predictions for that model and engine when the interval is computed.
 """
 
 from __future__ import annotations
@@ -216,16 +216,15 @@ class Adjustment(Spec):
             note += f", but not on {' or '.join(other)}, whose kernel and host times may differ"
         return (*notes, note)
 
-    def adjust(
-        self, operator: str, constants: Constants, kernel: str = ""
-    ) -> tuple[Constants, tuple[str, ...]]:
-        """Return a kernel's constants with all factors applied, and the names of parameters whose factor is too large.
+    def adjust(self, operator: str, constants: Constants, kernel: str = "") -> tuple[Constants, bool]:
+        """Return a kernel's constants with all factors applied, and whether one raises a fraction of a peak well
+        above 1.
 
         `operator`: a field of `KernelFamily`, or "nccl"; `kernel`: the kernel's key in that field, or the kind of
-        collective. A factor is too large if it raises a fraction of a peak well above 1, its limit.
+        collective.
         """
         values: dict[str, float] = {}
-        capped = []
+        above_peak = False
         if operator == "moe" and self.mean("experts_tilt"):
             values["tilt"] = getattr(constants, "tilt", 0.0) + self.mean("experts_tilt")
         names = kernel_parameters(operator)
@@ -238,13 +237,9 @@ class Adjustment(Spec):
                 own = len(names) == 1 or (field == "compute_fraction") is (name == "compute")
                 if not power or not own or before is None:
                     continue
-                value = before * factor**power
-                if power < 0 and value > 1.0:
-                    if before < 1.0 < value - ROOFLINE_TOLERANCE:
-                        capped.append(name)
-                    value = 1.0
-                values[field] = value
-        return (constants.model_copy(update=values) if values else constants), tuple(dict.fromkeys(capped))
+                values[field] = before * factor**power
+                above_peak |= power < 0 and values[field] > 1.0 + ROOFLINE_TOLERANCE
+        return (constants.model_copy(update=values) if values else constants), above_peak
 
     def adjust_latencies(self, request_s: float, response_s: float) -> tuple[float, float]:
         """Return request and response latency (s); half of the `front_end` correction is added to each."""

@@ -1,10 +1,11 @@
 """Constants of the step model: a dozen numbers per kernel family, each with its source.
 
-A *fraction* is relative to the datasheet's peak (dense FLOP/s, HBM or link bytes/s) and at most 1, so no operator is
-faster than the roofline. A *sharpness* is the p of the p-norm (`norm` in the formulas) that combines compute and memory
-time: 1 adds them, a large p takes the maximum. In the formulas, F is FLOPs, P peak FLOP/s, B bytes of memory traffic
-and BW the HBM bandwidth. Families are the kernel libraries of engines (`vllm`, `trtllm`, `sglang`), because kernels
-were measured per engine. The fitted numbers are in `hardware_profiles/*.toml` under `[step_time]`.
+A *fraction* is relative to the datasheet's peak (dense FLOP/s, HBM or link bytes/s) and at most 1 in a profile; an
+adjustment by a faster server may raise it above 1. A *sharpness* is the p of the p-norm (`norm` in the formulas) that
+combines compute and memory time: 1 adds them, a large p takes the maximum. In the formulas, F is FLOPs, P peak FLOP/s,
+B bytes of memory traffic and BW the HBM bandwidth. Families are the kernel libraries of engines (`vllm`, `trtllm`,
+`sglang`), because kernels were measured per engine. The fitted numbers are in `hardware_profiles/*.toml` under
+`[step_time]`.
 """
 
 from __future__ import annotations
@@ -104,8 +105,8 @@ class AllReduceCoefficients(Coefficients):
     V/(two_shot·link)))`.
 
     n: ranks; S: bytes of the message; V = 2S(n-1)/n. `two_shot_gain` multiplies the two-shot fraction for each
-    doubling of ranks from 2 to 8, up to a fraction of 1, because switches that reduce in the network (NVLS) help more
-    with more ranks. A sharpness below 1 models bandwidth that rises slowly with the message size.
+    doubling of ranks from 2 to 8, because switches that reduce in the network (NVLS) help more with more ranks. A
+    sharpness below 1 models bandwidth that rises slowly with the message size.
     """
 
     one_shot_fixed_s: Seconds

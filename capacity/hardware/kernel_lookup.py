@@ -92,10 +92,10 @@ class KernelLookup:
     """Lookup of kernel constants: in the engine's kernel family, else in other families, else in the universal family.
 
     The factors of `adjustment` are applied. `assumed` lists the kernels whose constants come from another kernel,
-    engine or GPU, for notes and wider intervals. `capped` lists (adjustment parameter, operator) where the adjusted
-    time would be below the roofline time. `on_this_card` converts another GPU's constants to this GPU. `in_steps`
-    converts constants fitted on short kernel runs to engine steps; None leaves them unchanged. `engine` is
-    `name@version`: its own operators, if they were measured on this GPU (`measured_release`), come before `family`.
+    engine or GPU, for notes and wider intervals. `above_peak` lists the operators whose adjusted time is below the
+    roofline time. `on_this_card` converts another GPU's constants to this GPU. `in_steps` converts constants fitted on
+    short kernel runs to engine steps; None leaves them unchanged. `engine` is `name@version`: its own operators, if
+    they were measured on this GPU (`measured_release`), come before `family`.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class KernelLookup:
         self._measured = None if measured is None else coefficients[0].families[measured]
         self._on_this_card = on_this_card
         self._in_steps = in_steps
-        self.capped: list[tuple[str, str]] = []
+        self.above_peak: list[str] = []
         self.own_sources = tuple(source for source in coefficients[:1] if source.families)
         self.assumed: list[str] = []
 
@@ -212,13 +212,13 @@ class KernelLookup:
         return self.adjust("nccl", found, kind)
 
     def adjust(self, operator: str, constants: Found, kernel: str = "", *, measured: bool = False) -> Found:
-        """Return the constants with the factors of `adjustment` applied, and record factors that are too large.
+        """Return the constants with the factors of `adjustment` applied, and record operators above a peak.
 
         Constants that were `measured` with the engine's own operators on this GPU already contain its kernel ratios.
         """
         adjustment = self._adjustment.model_copy(update={"kernels": {}}) if measured else self._adjustment
-        values, capped = adjustment.adjust(operator, constants, kernel)
-        self.capped += [(name, operator) for name in capped]
+        values, above_peak = adjustment.adjust(operator, constants, kernel)
+        self.above_peak += [operator] if above_peak else []
         return values
 
     def residuals(self, regime: str) -> Residuals:

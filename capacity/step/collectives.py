@@ -42,12 +42,8 @@ def all_reduce_seconds(
 
 def two_shot_fraction(ranks: int, constants: AllReduceCoefficients) -> float:
     """Return the fraction of the link rate that two-shot all-reduce kernels reach with `ranks` GPUs."""
-    fraction = constants.two_shot_fraction
-    if constants.two_shot_gain != 1.0:
-        fraction = min(
-            1.0, fraction * constants.two_shot_gain ** math.log2(min(ranks, MAX_MEASURED_RANKS) / 2)
-        )
-    return fraction
+    gain: float = constants.two_shot_gain ** math.log2(min(ranks, MAX_MEASURED_RANKS) / 2)
+    return constants.two_shot_fraction * gain
 
 
 def nccl_seconds(

@@ -107,9 +107,9 @@ def token_log_ratio(tokens: float) -> float:
 
 
 def largest_roofline_fraction(constants: MoeCoefficients) -> float:
-    """Return the largest fraction of a peak rate (FLOP/s or bytes/s) in the constants. A smaller factor on the experts'
-    time would make it shorter than the roofline time."""
-    return max(constants.compute_fraction, constants.bandwidth_fraction, constants.routed_fraction)
+    """Return the largest fraction of a peak rate (FLOP/s or bytes/s) in the constants, at most 1. A smaller factor on
+    the experts' time would make it shorter than the roofline time."""
+    return min(1.0, max(constants.compute_fraction, constants.bandwidth_fraction, constants.routed_fraction))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,7 @@ class StepModel:
         self.sample_seconds = make_seconds(operators.per_sample)
         self.row_costs = _make_costs(operators.per_token + operators.shared)
         self.sample_costs = _make_costs(operators.per_sample)
-        self.notes = operators.notes + setting.crossing_notes()
+        self.notes = operators.notes + setting.crossing_notes() + self.peak_notes
         self._pieces: dict[tuple[int, int, int, int], DecodePiece] = {}
         self.step_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._step_seconds)
 
@@ -76,9 +76,15 @@ class StepModel:
         return tuple(dict.fromkeys(self._lookup.assumed))
 
     @property
-    def capped_adjustments(self) -> tuple[tuple[str, str], ...]:
-        """Return (adjustment parameter, operator) for each operator whose adjusted time would be below its roofline."""
-        return tuple(dict.fromkeys(self._lookup.capped))
+    def peak_notes(self) -> tuple[str, ...]:
+        """Return a note if operators of the calibrated server are faster than the GPU's peak rates allow."""
+        if not self._lookup.above_peak:
+            return ()
+        operators = ", ".join(dict.fromkeys(self._lookup.above_peak)).replace("_", " ")
+        return (
+            f"the measured server is faster than the datasheet of {self.profile.name} allows ({operators}): check the "
+            "GPU, its profile, the number of GPUs and prefix caching",
+        )
 
     @property
     def basis(self) -> Literal["analytic", "calibrated", "assumed"]:

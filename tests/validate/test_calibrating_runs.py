@@ -109,19 +109,32 @@ def test_data_that_contradict_the_physics_are_named_and_hardly_move_anything(tmp
     (tmp_path / "odd.json").write_text(json.dumps(odd))
     answer = learnt([good, tmp_path / "odd.json"], tmp_path)
     named = " ".join(answer.contradictions)
-    assert "tpot_ms of odd.json" in named
+    assert "mean TPOT, ms of odd.json" in named
     assert "good.json" not in named
     assert "Check for another launch setting" in named
     assert abs(adjustment(tmp_path).mean("memory")) < 0.1  # ln 4 is 1.4
 
 
-def test_what_would_beat_the_roof_is_named_and_held_there(tmp_path: Path) -> None:
-    twice_the_gpus = resolve(MODEL, Pool(gpu=GPU, tensor_parallel_size=8))
-    runs = [result_file(tmp_path / f"{n}.json", twice_the_gpus, n) for n in (1, 4, 16, 64)]
-    answer = learnt(runs, tmp_path)
-    assert any("would exceed the GPU's peak" in text for text in answer.contradictions)
-    model = resolve(MODEL, Pool(gpu=f"{GPU}@mine", tensor_parallel_size=RANKS), profiles=tmp_path).step_model
-    assert model.capped_adjustments
+@pytest.mark.parametrize("faster", [("memory",), ("compute",), ("memory", "compute")])
+@pytest.mark.parametrize("factor", [1.3, 2.0])
+def test_predictions_follow_a_server_faster_than_its_datasheet(
+    faster: tuple[str, ...], factor: float, tmp_path: Path
+) -> None:
+    add_gpu("guess", like=GPU, memory_gb=141, hbm_tb_s=4.8, bf16_tflops=989, profiles=tmp_path)
+    asked: dict[str, Any] = {"tensor_parallel_size": RANKS, "profiles": tmp_path}
+    profiled = resolve(MODEL, Pool(gpu="guess", tensor_parallel_size=RANKS), profiles=tmp_path)
+    fast = profiled.adjusted_by(NO_ADJUSTMENT.shift_means(dict.fromkeys(faster, -math.log(factor))))
+    runs = [result_file(tmp_path / f"{n}.json", fast, n) for n in (2, 16, 64)]
+    answer = learnt(runs, tmp_path, gpu="guess", profiles=tmp_path)
+    (found,) = answer.contradictions
+    assert found.startswith("the measured server is faster than the datasheet of guess")
+    for run in compare(runs, gpu="guess@mine", **asked).runs:
+        rows = {row.name: row for row in run.metrics}
+        for name in ("mean_ttft_ms", "mean_tpot_ms"):
+            assert rows[name].predicted == pytest.approx(rows[name].measured, rel=0.03)
+    load: dict[str, Any] = {"input_len": 1000, "output_len": 100, "concurrency": 16}
+    warnings = estimate(MODEL, gpu="guess@mine", **asked, **load).warnings
+    assert any("faster than the datasheet of guess@mine" in text for text in warnings)
 
 
 def test_what_was_learnt_is_the_prior_of_the_next(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_written_profile_names_engine_and_release(measured: str, folder: Path) -
     step_time = parse_profile(text, origin="x").step_time
     assert step_time is not None
     family = step_time.families["vllm@0.33"]
-    assert set(family.gemm) == {"fp8", "w4a16"}
+    assert set(family.gemm) == {"fp8", "fp8_block", "w4a16"}
     assert set(family.moe) == {"bf16", "fp8", "fp8_block", "w4a16"}
     assert family.all_reduce is not None
     assert family.all_reduce.fit.rows == 3 * 15

@@ -196,6 +196,15 @@ def test_limits_of_a_server_slower_than_its_profile_start_from_its_measurements(
     assert any("is an extrapolation" in note for note in report.notes)
 
 
+@pytest.mark.ci
+def test_predictions_follow_a_server_faster_than_its_datasheet(tmp_path: Path) -> None:
+    report = watched(tmp_path, seconds=300, rate=4, end_rate=4, factor=1 / 1.3)
+    rows = {row.name: row for row in report.windows[-1].metrics}
+    for name in ("mean_ttft_ms", "mean_tpot_ms"):
+        assert rows[name].predicted == pytest.approx(rows[name].measured, rel=0.03)
+    assert any("The measured server is faster than the datasheet" in note for note in report.notes)
+
+
 @pytest.fixture(scope="module")
 def reported(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> WatchReport:
     history = extend_history((), scrapes_of(texts, tmp_path_factory.mktemp("scrapes")))

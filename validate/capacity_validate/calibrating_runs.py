@@ -3,7 +3,6 @@ the page that shows metrics and parameters before and after the fit.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -90,8 +89,8 @@ class CalibratedParameter:
 class RunCalibration(AnswerRecord):
     """The result of calibration on runs: the new profile variant, its path, its parameters, and the runs used.
 
-    `guess`: a sentence if the GPU's profile counts as a guess. `over_roof`: a sentence for each parameter whose fit
-    makes operators faster than the GPU's peak rates allow.
+    `guess`: a sentence if the GPU's profile counts as a guess. `over_roof`: a sentence if
+    the fit makes operators faster than the GPU's peak rates allow.
     """
 
     SCHEMA: ClassVar[str] = "capacity/calibrated-runs/v1"
@@ -114,15 +113,27 @@ class RunCalibration(AnswerRecord):
 
     @property
     def contradictions(self) -> tuple[str, ...]:
-        """Return `guess`, a sentence for each measurement that no likely parameter values explain, and `over_roof`."""
-        figures = (
-            f"{figure.name} is {four_digits(figure.measured)}, {abs(figure.off):.0f} standard deviations from the "
-            f"most likely prediction {four_digits(figure.after)}, so its weight in the fit is {figure.weight:.0%}. "
-            "Check for another launch setting, a cache, other load on the machine, or a wrong flag in this command"
+        """Return `guess`, a sentence with the measurements that no likely parameter values explain, and `over_roof`."""
+        figures = "; ".join(
+            f"{_figure_title(figure)}: {four_digits(figure.measured)}, most likely {four_digits(figure.after)}, weight "
+            f"{figure.weight:.0%}"
             for figure in self.figures
             if figure.contradicts
         )
-        return (*([] if self.guess is None else [self.guess]), *figures, *self.over_roof)
+        advice = (
+            f"measurements that the model does not explain have a low weight in the fit ({figures}). Check for another "
+            "launch setting, a cache, other load on the machine, or a wrong flag in this command"
+        )
+        return (
+            *([] if self.guess is None else [self.guess]),
+            *([advice] if figures else []),
+            *self.over_roof,
+        )
+
+
+def _figure_title(figure: EvaluatedFigure) -> str:
+    name, of, run = figure.name.partition(" of ")
+    return metric_title(name) + of + run
 
 
 def _format_factor(unit: str, mean: float, deviation: float) -> str:
@@ -160,7 +171,8 @@ def calibrate_runs(
     known = calibration_prior(replay.resolved)
     adjustment, posterior, guess = fit_adjustment(replay, known)
     learnt = replay.resolved.adjusted_by(adjustment)
-    variant = make_variant(profile, name, adjustment)
+    loads = _measured_loads(replay, learnt, posterior)
+    variant = make_variant(profile, name, adjustment.model_copy(update={"loads": loads}))
     path = write_profile(variant, folder)
     left_out = {figure.name for figure in replay.figures} - {judged.name for judged in posterior.judged}
     return RunCalibration(
@@ -173,7 +185,7 @@ def calibrate_runs(
         parameters=tuple(_parameters(known, adjustment)),
         figures=posterior.judged,
         guess=guess,
-        over_roof=tuple(_describe_exceeded_roofs(learnt.step_model.capped_adjustments)),
+        over_roof=learnt.step_model.peak_notes,
         notices=tuple(
             dict.fromkeys(
                 [notice for run in evidence.runs for notice in run.notices]
@@ -201,13 +213,7 @@ def fit_adjustment(replay: Replay, known: Adjustment) -> tuple[Adjustment, Poste
         wide = _infer(replay, widen_for_guess(known))
         if not any(figure.contradicts for figure in wide.judged):
             posterior, note = wide, _guess_note(replay.resolved, farthest)
-    adjustment = _adjustment(replay, posterior, known)
-    learnt = replay.resolved.adjusted_by(adjustment)
-    return (
-        adjustment.model_copy(update={"loads": _measured_loads(replay, learnt, posterior)}),
-        posterior,
-        note,
-    )
+    return _adjustment(replay, posterior, known), posterior, note
 
 
 def _infer(replay: Replay, prior: Adjustment) -> Posterior:
@@ -217,9 +223,8 @@ def _infer(replay: Replay, prior: Adjustment) -> Posterior:
 
 
 def _guess_note(resolved: ResolvedPool, figure: EvaluatedFigure) -> str:
-    metric, _, source = figure.name.partition(" of ")
     return (
-        f"{metric_title(metric)} of {source}: {four_digits(figure.measured)} measured, {four_digits(figure.before)} "
+        f"{_figure_title(figure)}: {four_digits(figure.measured)} measured, {four_digits(figure.before)} "
         f"predicted. The profile of {resolved.profile.name} does not explain this and counts as a guess, so intervals "
         "at other loads are wide. Check --gpu, the launch settings, a cache, and other load on the machine"
     )
@@ -341,19 +346,6 @@ def _parameters(known: Adjustment, learnt: Adjustment) -> list[CalibratedParamet
     ]
 
 
-def _describe_exceeded_roofs(capped: Sequence[tuple[str, str]]) -> list[str]:
-    by_name: dict[str, dict[str, None]] = {}  # operators in order, without duplicates
-    for name, operator in capped:
-        by_name.setdefault(name, {})[operator] = None
-    titles = {parameter.name: parameter.title for parameter in PARAMETERS}
-    return [
-        f"{titles[name]} would exceed the GPU's peak in {', '.join(operators)}, so it is limited to the peak. "
-        "Check whether the server used another GPU, another number of GPUs, or a prefix cache, and whether the "
-        "profile's bandwidth and compute rates are too low"
-        for name, operators in by_name.items()
-    ]
-
-
 def calibration_view(answer: "RunCalibration | Calibration") -> View:
     """Return the view of a calibration: metrics and parameters before and after it, or its text lines for kernels."""
     if not isinstance(answer, RunCalibration):
@@ -362,12 +354,11 @@ def calibration_view(answer: "RunCalibration | Calibration") -> View:
     def error(moment: str, figure: EvaluatedFigure) -> str:
         return error_text(getattr(figure, moment) / figure.measured - 1)
 
-    def title(figure: EvaluatedFigure) -> str:
-        name, of, run = figure.name.partition(" of ")
-        return metric_title(name) + of + run
-
     figures = [
-        *(Column("metric", title), Column("measured", lambda figure: four_digits(figure.measured), TEXT)),
+        *(
+            Column("metric", _figure_title),
+            Column("measured", lambda figure: four_digits(figure.measured), TEXT),
+        ),
         *(Column(f"error {moment}", partial(error, moment), TEXT) for moment in ("before", "after")),
     ]
     parameters = [

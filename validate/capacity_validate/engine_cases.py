@@ -12,7 +12,7 @@ QUANTIZED_EXPERTS = ("fp8", "fp8_block", "w4a16")
 """Experts of vLLM that the harness has not itself; they are timed with the shapes of its experts in 16 bit."""
 
 VLLM_KERNELS = {
-    "gemm": ("fp8", "w4a16", "nvfp4"),
+    "gemm": ("fp8", "fp8_block", "w4a16", "nvfp4"),
     "prefill_attention": ("bf16", "fp16"),
     "decode_attention": ("bf16", "fp16"),
     "moe": ("bf16", "fp16"),

@@ -203,25 +203,28 @@ class _Problem:
         `predicted` is the prediction at the prior's mean.
         """
         theta = self.prior_mean.copy()
-        jacobian = self.jacobian(theta, predicted)
+        jacobian, is_current = self.jacobian(theta, predicted), True
         for _ in range(STEPS):
             off, slopes = self.whiten(self.measured - predicted), self.whiten(jacobian)
             weighted = slopes.T * student_weights(off)
             around = symmetric_inverse(weighted @ slopes + self.prior_precision)
             step = around @ (weighted @ off - self.prior_precision @ (theta - self.prior_mean))
-            if np.sqrt(step @ np.linalg.solve(around, step)) < CONVERGED:
+            is_long = np.sqrt(step @ np.linalg.solve(around, step)) >= CONVERGED
+            found = self._descend(theta, predicted, step, HALVINGS if is_current else 1) if is_long else None
+            if found is not None:
+                (theta, predicted), is_current = found, False
+            elif is_current:
                 break
-            found = self._descend(theta, predicted, step)
-            if found is None:
-                break
-            theta, predicted = found
-            jacobian = self.jacobian(theta, predicted)
-        return theta, predicted, jacobian
+            else:
+                jacobian, is_current = self.jacobian(theta, predicted), True
+        return theta, predicted, jacobian if is_current else self.jacobian(theta, predicted)
 
-    def _descend(self, theta: Vector, predicted: Vector, step: Vector) -> tuple[Vector, Vector] | None:
+    def _descend(
+        self, theta: Vector, predicted: Vector, step: Vector, halvings: int
+    ) -> tuple[Vector, Vector] | None:
         """Try the whole step, its half, its quarter, ...; return the first theta that reduces the loss, or None."""
         now = self.loss(theta, predicted)
-        for halving in range(HALVINGS):
+        for halving in range(halvings):
             moved = theta + step / 2**halving
             there = self.predict(moved)
             if self.loss(moved, there) < now:

@@ -166,6 +166,8 @@ class Replay:
     runs: tuple[ReplayedRun, ...]
     steps: tuple[DecodeSteps, ...]
     kv_tokens: int | None
+    # of the latest parameters, without the factors of TTFT and TPOT
+    _simulated: dict[tuple[float, ...], list[SimulationResult]] = field(default_factory=dict, compare=False)
 
     @property
     def figures(self) -> list[MeasuredFigure]:
@@ -212,12 +214,22 @@ class Replay:
         adjustment = make_adjustment(theta) if known is None else make_adjustment(theta).keep_kernels(known)
         resolved = self.resolved.adjusted_by(adjustment)
         beyond = {metric: adjustment.factor(metric) for metric in ("ttft", "tpot")}
-        values = [value for found in self.runs for value in found.predict(resolved, beyond)]
+        simulated = zip(self.runs, self._simulate(resolved, theta), strict=True)
+        values = [value for found, result in simulated for value in found.values(result, beyond)]
         values += [_step_seconds(resolved, steps) * beyond["tpot"] for steps in self.steps]
         if self.kv_tokens is not None:
             values.append(float(self.planned.adjusted_by(adjustment).memory.kv_capacity_tokens))
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.log(np.array(values, dtype=np.float64))
+
+    def _simulate(self, resolved: ResolvedPool, theta: Vector) -> list[SimulationResult]:
+        """Return the simulations of the runs; parameters that differ in the factors of TTFT and TPOT share them."""
+        key = tuple(value for name, value in zip(NAMES, theta, strict=True) if name not in REPEATED)
+        if key not in self._simulated:
+            self._simulated[key] = [found.simulate(resolved) for found in self.runs]
+            for old in list(self._simulated)[: -len(NAMES)]:
+                del self._simulated[old]
+        return self._simulated[key]
 
     def _run_figures(self, found: ReplayedRun) -> Iterator[MeasuredFigure]:
         run_name = self._run_name(found)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from capacity.answers.interval_parts import Z_90
 from capacity.answers.records import Quantity
 from capacity.base.errors import InvalidInput
 from capacity.base.latency_metrics import METRICS
 from capacity.hardware.measured_loads import REPEATED, LoadMetric, MeasuredLoad, remaining_error
+from capacity.planning.evaluation.evaluate import highest_rate
 from capacity.planning.evaluation.slo_evaluation import Goal
-from capacity.planning.load.highest_rate import HighestRate, RatePoint, RateRuns, Served
+from capacity.planning.load.highest_rate import RatePoint, Served
+from capacity.planning.workers.worker_pool import run_in_parallel
 from capacity.pool.resolve import ResolvedPool
 from capacity.workload import Slo
 from capacity_validate.benchmark_results import MeasuredRun
@@ -144,44 +147,65 @@ def in_flight(run: MeasuredRun) -> float:
     return max((run.request_rate or 0.0) * run.latencies_ms.get("e2el", {}).get("mean", 0.0) / 1e3, 1e-3)
 
 
-def find_limits(name: str, served: Served, rate_per_s: float, corrections: Sequence[Correction]) -> Scenario:
-    """Return the highest load of a deployment within the SLO. Raises InvalidInput if every load meets the SLO.
+def find_limits(
+    name: str, served: Served, rate_per_s: float, corrections: Sequence[Correction], replicas: int
+) -> Scenario:
+    """Return the highest load within the SLO of `replicas` equal replicas. `served`: one of them, and its requests.
 
     The correction depends on the load that is searched, so a second search uses the correction at the load found first.
+    Raises InvalidInput if every load meets the SLO.
     """
-    highest, ends = _search(served, rate_per_s, corrections, UNMEASURED_LOAD)
-    load = ends[0] / served.replicas
-    if not all(each.is_same(UNMEASURED_LOAD, load) for each in corrections):
-        highest, ends = _search(served, rate_per_s, corrections, load)
-        load = ends[0] / served.replicas
+    own_rate = rate_per_s / replicas
+    rates, loads = _search(served, own_rate, corrections, UNMEASURED_LOAD)
+    if not all(each.is_same(UNMEASURED_LOAD, loads[0]) for each in corrections):
+        rates, loads = _search(served, own_rate, corrections, loads[0])
+    *ends_per_s, safe_per_s = (replicas * rate for rate in rates)
+    *ends, safe = (replicas * load for load in loads)
     return Scenario(
         name=name,
-        highest_rate_per_s=_hull(highest.predicted, highest.high, highest.low),
-        safe_rate_per_s=highest.at_confidence,
-        highest_concurrency=_hull(*ends[:-1]),
-        safe_concurrency=ends[-1],
-        load_ratio=_load_ratio(load, corrections),
-        levels_s=dict(_levels(served, rate_per_s, corrections)),
+        highest_rate_per_s=_hull(*ends_per_s),
+        safe_rate_per_s=safe_per_s,
+        highest_concurrency=_hull(*ends),
+        safe_concurrency=safe,
+        load_ratio=_load_ratio(loads[0], corrections),
+        levels_s=dict(_levels(served, own_rate, corrections)),
     )
 
 
 def _search(
     served: Served, rate_per_s: float, corrections: Sequence[Correction], load: float
-) -> tuple[HighestRate, list[float]]:
-    """Return the highest rate with the corrections at `load`, and the requests in flight with predicted, fast, slow and
-    safe steps."""
-    corrected = _apply_corrections(served, corrections, load)
-    runs = RateRuns(served=corrected, worker_pool=None, progress=None)
-    highest, _ = runs.highest(rate_per_s * served.replicas, CONFIDENCE)
-    if highest is None:
+) -> tuple[list[float], list[float]]:
+    """Return the highest rates with the corrections at `load`, and the requests in flight at them: with predicted,
+    slow, fast and safe steps."""
+    corrected, found = _apply_corrections(served, corrections, load), {}
+    least, start = 0.0, rate_per_s
+    for level in (
+        ENDS[1],
+        CONFIDENCE,
+        None,
+        ENDS[0],
+    ):  # a faster level meets the SLO at least at the same rates
+        found[level] = _highest(corrected, level, least, start)
+        least = found[level][0]
+        if least > 0:
+            start *= 2.0 ** math.floor(math.log2(least / start))
+    rates, loads = zip(*(found[level] for level in (None, *ENDS, CONFIDENCE)), strict=True)
+    return list(rates), list(loads)
+
+
+def _highest(served: Served, level: float | None, least: float, start: float) -> tuple[float, float]:
+    """Return the highest rate at one quantile of step times, and the requests in flight. It is at least `least`."""
+    trial = cache(lambda rate: served.trial(RatePoint(rate, level)))
+
+    def meets(rate: float) -> bool:
+        return rate <= least or trial(rate).met
+
+    (rate,) = run_in_parallel([highest_rate(start)], meets, worker_pool=None, function=meets)
+    if math.isinf(rate):
         raise InvalidInput(
             f"the {len(served.workloads[0]):,} simulated requests meet the SLO at any rate: give a stricter --slo"
         )
-    rates = (highest.predicted, highest.high, highest.low, highest.at_confidence)
-    return highest, [
-        rate * corrected.trial(RatePoint(rate, level)).mean_e2e_s if rate > 0 else 0.0
-        for rate, level in zip(rates, (None, *ENDS, CONFIDENCE), strict=True)
-    ]
+    return rate, rate * trial(rate).mean_e2e_s if rate else 0.0
 
 
 def _apply_corrections(served: Served, corrections: Sequence[Correction], load: float) -> Served:
@@ -201,9 +225,10 @@ def _levels(
     served: Served, rate_per_s: float, corrections: Sequence[Correction]
 ) -> Iterator[tuple[str, Quantity]]:
     """Yield each SLO and its corrected latency at this rate; the interval contains the scatter of repeated runs."""
-    load = rate_per_s * served.trial(RatePoint(rate_per_s)).mean_e2e_s / served.replicas
+    now = served.trial(RatePoint(rate_per_s))
+    load = rate_per_s * now.mean_e2e_s
     corrected = _apply_corrections(served, corrections, load)
-    found = [corrected.trial(RatePoint(rate_per_s, level)) for level in (None, *ENDS)]
+    found = [now, *(corrected.trial(RatePoint(rate_per_s, level)) for level in ENDS)]
     for place, each in enumerate(corrections):
         value, *ends = (each.factor(load) * (trial.levels[place].value_s or 0.0) for trial in found)
         away = Z_90 * each.scatter(load)

@@ -170,15 +170,8 @@ def _server_change(
     return ServerChange(metric=metric, since_s=since_s, factor=math.exp(moved), outside=outside)
 
 
-def report_notes(
-    growth: Growth | None, changes: Sequence[ServerChange], windows: Sequence[Window]
-) -> Iterator[str]:
-    yield (
-        f"On average, at most one window in {FALSE_ALARMS[0.0]:,} gives a false alarm, or one in "
-        f"{FALSE_ALARMS[0.6]:,} if neighbouring windows have a correlation of 0.6; the history has {len(windows)} "
-        "windows."
-    )
-    if growth is not None and not growth.by_day:
+def report_notes(growth: Growth | None, changes: Sequence[ServerChange]) -> Iterator[str]:
+    if growth is not None and growth.is_known and not growth.by_day:
         yield f"The growth includes the time of day, because the history is shorter than {MIN_DAYS} days."
     for change in changes:
         if not change.outside:
@@ -186,7 +179,11 @@ def report_notes(
                 f"{change.metric} changed by {change.factor - 1:+.1%}, within the 90 % interval of repeated runs."
             )
     if changes:
-        yield "Limits use only the windows since the change. To accept the change as normal, remove the --state file."
+        yield (
+            f"On average, at most one window in {FALSE_ALARMS[0.0]:,} gives a false alarm, or one in "
+            f"{FALSE_ALARMS[0.6]:,} if neighbouring windows have a correlation of 0.6. Limits use only the windows "
+            "since the change. To accept the change as normal, remove the --state file."
+        )
 
 
 def _text_with_interval(texts: tuple[str, str]) -> str:
@@ -210,15 +207,15 @@ def growth_text(answer: WatchReport) -> str:
     growth = answer.growth
     if growth is None:
         return "unknown: too few windows"
+    if not growth.is_known:
+        return f"unknown: the history of {2 * growth.horizon_h:.2g} h is too short or too irregular"
     trend = f"{_text_with_interval(text_and_interval(growth.per_hour, digits=3))} requests/s per hour"
     if not growth.is_significant:
         trend += ", not significant"
     forecast = (
         f"in the next {growth.horizon_h:.2g} h {rate_and_interval(growth.forecast_per_s)[1]} on average"
     )
-    if not growth.is_known:
-        forecast = f"the history of {2 * growth.horizon_h:.2g} h is too short or too irregular for a forecast"
-    elif answer.hours_to_saturation is not None:
+    if answer.hours_to_saturation is not None:
         hours = answer.hours_to_saturation
         latest = "or later" if hours.high is None else f"to {hours.high:.2g} h"
         forecast = f"saturation in {hours.value:.2g} h ({hours.low or 0.0:.2g} h {latest})"

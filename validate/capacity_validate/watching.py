@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from capacity.base.checked import validate_arguments
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import with_flags
@@ -112,7 +114,7 @@ class Watcher:
     window_s: float = 1.0
     history: tuple[ServerMetrics, ...] = ()
     _fits: dict[tuple[float, ...], ResolvedPool] = field(default_factory=dict)
-    _guesses: dict[tuple[float, ...], tuple[str, ...]] = field(default_factory=dict)  # notes
+    _fit_notes: dict[tuple[float, ...], tuple[str, ...]] = field(default_factory=dict)
     _rows: dict[tuple[object, ...], tuple[MetricRow, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -183,9 +185,9 @@ class Watcher:
             changes=changes,
             windows=points,
             notes=(
-                *report_notes(growth, changes, windows),
+                *report_notes(growth, changes),
                 self._release_note(present, now),
-                *self._guesses[_key(later)],
+                *self._fit_notes[_key(later)],
                 *(() if limit is None else correction_notes(corrections, scenarios[0])),
                 *(() if limit is None else launch_notes(present)),
             ),
@@ -211,8 +213,10 @@ class Watcher:
                 options=self.options,
             )
             adjustment, _, guess = fit_adjustment(replay, calibration_prior(replay.resolved))
-            self._guesses[key] = () if guess is None else (f"{guess}.",)
-            self._fits[key] = replay.resolved.adjusted_by(adjustment.model_copy(update={"loads": ()}))
+            fitted = replay.resolved.adjusted_by(adjustment)
+            notes = (*([] if guess is None else [guess]), *fitted.step_model.peak_notes)
+            self._fit_notes[key] = tuple(f"{note[0].upper()}{note[1:]}." for note in notes)
+            self._fits[key] = fitted
         return self._fits[key]
 
     def _metrics(
@@ -239,9 +243,9 @@ class Watcher:
         for name, resolved, replicas in chosen if self.slos else ():
             run = self._run(now, SCENARIO_REQUESTS * replicas)
             workload, _ = rebuild_workload(run, self.traffic)
-            goal = Goal(slos=self.slos)
-            served = Served(resolved=resolved, workloads=(workload,), goal=goal, replicas=replicas)
-            yield find_limits(name, served, now.offered_per_s, corrections)
+            own = workload.select(np.arange(0, len(workload), replicas))  # those of one replica
+            served = Served(resolved=resolved, workloads=(own,), goal=Goal(slos=self.slos), replicas=1)
+            yield find_limits(name, served, now.offered_per_s, corrections, replicas)
 
     def _levels(self, now: Window, scenarios: Sequence[Scenario]) -> Iterator[WatchedLevel]:
         for slo in self.slos:

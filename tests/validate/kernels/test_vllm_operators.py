@@ -1,4 +1,4 @@
-# ruff: noqa: ARG001, ARG002
+# ruff: noqa: ARG001, ARG002, N803
 """Operators of an installed vLLM: stand-ins with the signatures of vLLM 0.33.0, called and checked on a CPU."""
 
 import sys
@@ -23,6 +23,7 @@ ENGINE = "vllm@0.33"
 HEADS = {"heads": 8, "kv_heads": 2, "head_dim": 32}
 CASES = {
     "fp8": make_case("gemm", "fp8", variant=ENGINE, m=32, n=64, k=128),
+    "fp8_block": make_case("gemm", "fp8_block", variant=ENGINE, m=32, n=256, k=384),
     "marlin": make_case("gemm", "w4a16", variant=ENGINE, m=16, n=256, k=256),
     "nvfp4": make_case("gemm", "nvfp4", variant=ENGINE, m=130, n=96, k=192),
     "prefill": make_case("prefill_attention", "bf16", variant=ENGINE, batch=2, tokens=40, **HEADS),
@@ -67,8 +68,14 @@ class Operators:
     def cutlass_scaled_mm(self, a: Any, b: Any, scale_a: Any, scale_b: Any, out_dtype: Any) -> Any:
         assert a.dtype == b.dtype == torch.float8_e4m3fn
         assert b.stride(0) == 1  # CUTLASS reads weights by column
+        if scale_a.ndim == 2 and scale_a.shape[1] > 1:
+            assert scale_a.stride(0) == 1
+            return block_product(a, b.T, scale_a, scale_b.T).to(out_dtype)
         assert (scale_a.numel(), scale_b.numel()) == (a.shape[0], b.shape[1])
         return ((a.float() * scale_a.view(-1, 1)) @ (b.float() * scale_b.view(1, -1))).to(out_dtype)
+
+    def cutlass_scaled_mm_supports_block_fp8(self, cuda_device_capability: int) -> bool:
+        return cuda_device_capability == 90
 
     def scaled_fp4_quant(self, input: Any, input_global_scale: Any) -> Any:
         assert (input.dtype, input_global_scale.numel()) == (torch.bfloat16, 1)
@@ -129,6 +136,117 @@ class Operators:
         assert (kv_cache_dtype, slot_mapping.dtype) == ("auto", torch.int64)
         key_cache.flatten(0, 1)[slot_mapping] = key
         value_cache.flatten(0, 1)[slot_mapping] = value
+
+
+def block_product(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
+    assert a.dtype == b.dtype == torch.float8_e4m3fn
+    assert scale_b.unique().numel() > 1  # so that a wrong order of scales is an error
+    a, b = a.float() * scale_a.repeat_interleave(128, 1), b.float() * block_wise(scale_b)
+    return a @ b.T
+
+
+def block_wise(scales: Any) -> Any:
+    return scales.repeat_interleave(128, 0).repeat_interleave(128, 1)
+
+
+def per_token_group_quant_fp8(
+    x: Any, group_size: int, eps: float = 1e-10, dtype: Any = None, column_major_scales: bool = False,
+    tma_aligned_scales: bool = False, out_q: Any = None, use_ue8m0: bool | None = None,
+) -> Any:  # fmt: skip
+    assert (x.dtype, group_size) == (torch.bfloat16, 128)
+    groups = x.float().view(len(x), -1, 128)
+    scales = groups.abs().amax(dim=2) / 448.0
+    if use_ue8m0:
+        scales = torch.exp2(torch.ceil(torch.log2(scales)))
+    values = (groups / scales.unsqueeze(-1)).to(torch.float8_e4m3fn).view(x.shape)
+    return values, scales.T.contiguous().T if column_major_scales else scales
+
+
+def w8a8_triton_block_scaled_mm(
+    A: Any, B: Any, As: Any, Bs: Any, block_size: list[int], output_dtype: Any = torch.float16
+) -> Any:
+    assert (block_size, As.is_contiguous()) == ([128, 128], True)
+    return block_product(A, B, As, Bs).to(output_dtype)
+
+
+class DeepGemm:
+    """DeepGEMM as vLLM calls it: `utils.deep_gemm`, and its part of `fp8_utils` and of vLLM's own operators."""
+
+    def __init__(self, ops: Operators, *, e8m0: bool = False, packed: bool = False, flashinfer: bool = False):
+        self.ops, self.packed, self.flashinfer, self.supported = ops, packed, flashinfer, True
+        self.is_deep_gemm_e8m0_used = lambda: e8m0
+        self.is_flashinfer_fp8_blockscale_gemm_supported = lambda: flashinfer
+        self.DeepGemmQuantScaleFMT = SimpleNamespace(UE8M0=2, from_oracle=lambda: 2 if packed else 1)
+
+    def should_use_deepgemm_for_fp8_linear(self, output_dtype: Any, weight_shape: tuple[int, int]) -> bool:
+        assert (output_dtype, weight_shape) == (torch.bfloat16, (256, 384))
+        return self.supported
+
+    def per_token_group_quant_fp8_packed_for_deepgemm(
+        self, x: Any, group_size: int, eps: float = 1e-10, use_ue8m0: bool | None = None, out_q: Any = None
+    ) -> Any:
+        assert self.packed
+        return per_token_group_quant_fp8(x, group_size, use_ue8m0=use_ue8m0)
+
+    def deepgemm_post_process_fp8_weight_block(
+        self, wq: Any, ws: Any, quant_block_shape: tuple[int, ...], use_e8m0: bool
+    ) -> Any:
+        assert quant_block_shape == (128, 128)
+        if use_e8m0:  # vLLM quantizes the weights again
+            assert torch.equal(ws, torch.exp2(torch.log2(ws).round()))
+            largest = wq.float().abs().view(2, 128, 3, 128).amax(dim=(1, 3))
+            assert torch.all(largest > 224)  # so that the scales stay
+        return wq, ws
+
+    def fp8_gemm_nt(self, lhs: Any, rhs: Any, out: Any, *, is_deep_gemm_e8m0_used: bool) -> None:
+        assert is_deep_gemm_e8m0_used == self.is_deep_gemm_e8m0_used()
+        self.ops.called.append("fp8_gemm_nt")
+        out.copy_(block_product(lhs[0], rhs[0], lhs[1], rhs[1]))
+
+    def dynamic_flashinfer_deepgemm_blockscale_gemm(
+        self, input: Any, weight: Any, weight_scale: Any, group_size: int, use_deep_gemm_e8m0: bool
+    ) -> Any:
+        assert self.flashinfer
+        self.ops.called.append("dynamic_flashinfer_deepgemm_blockscale_gemm")
+        a, scales = per_token_group_quant_fp8(input, group_size, use_ue8m0=use_deep_gemm_e8m0)
+        return block_product(a, weight, scales, weight_scale).to(torch.bfloat16)
+
+
+def use_trtllm_attention(
+    num_qo_heads: int, num_kv_heads: int, num_tokens: int, max_seq_len: int, dcp_world_size: int,
+    kv_cache_dtype: str, q_dtype: Any, is_prefill: bool, force_use_trtllm: bool | None = None,
+    has_sinks: bool = False, has_spec: bool = False,
+) -> bool:  # fmt: skip
+    sizes = (num_tokens, max_seq_len) == ((80, 40) if is_prefill else (3, 50))
+    assert (num_qo_heads, num_kv_heads, dcp_world_size, kv_cache_dtype) == (8, 2, 1, "auto")
+    assert sizes
+    return True
+
+
+def trtllm_batch_decode_with_kv_cache(
+    query: Any, kv_cache: Any, workspace_buffer: Any, block_tables: Any, seq_lens: Any, max_seq_len: int,
+    bmm1_scale: float = 1.0, bmm2_scale: float = 1.0,
+) -> Any:  # fmt: skip
+    starts = torch.arange(len(query) + 1, dtype=torch.int32)
+    return trtllm_batch_context_with_kv_cache(
+        query, kv_cache, workspace_buffer, block_tables, seq_lens, 1, max_seq_len, bmm1_scale, bmm2_scale,
+        len(query), starts, seq_lens.cumsum(0),
+    )  # fmt: skip
+
+
+def trtllm_batch_context_with_kv_cache(
+    query: Any, kv_cache: Any, workspace_buffer: Any, block_tables: Any, seq_lens: Any, max_q_len: int,
+    max_kv_len: int, bmm1_scale: float, bmm2_scale: float, batch_size: int, cum_seq_lens_q: Any,
+    cum_seq_lens_kv: Any,
+) -> Any:  # fmt: skip
+    assert not workspace_buffer.any()
+    assert (bmm1_scale, bmm2_scale, batch_size) == (query.shape[2] ** -0.5, 1.0, len(seq_lens))
+    assert int(seq_lens.max()) == max_kv_len
+    pages = [x.transpose(1, 2) for x in kv_cache]  # KV heads first
+    return flash_attn_varlen_func(
+        query, *pages, max_q_len, cum_seq_lens_q, max_kv_len, seqused_k=seq_lens, causal=True,
+        block_table=block_tables, fa_version=3,
+    )  # fmt: skip
 
 
 def fp4_values(packed: Any, tiles: Any) -> Any:
@@ -239,8 +357,15 @@ def operators(monkeypatch: pytest.MonkeyPatch) -> Operators:
         marlin_moe_permute_scales=lambda s, size_k, size_n, group_size: s,  # noqa: ARG005
         marlin_make_workspace_new=lambda device, max_blocks_per_sm=1: "space",  # noqa: ARG005
     )
+    deep = DeepGemm(ops)
+    deep.supported = False
     modules = {
         "_custom_ops": ops,
+        "utils.deep_gemm": deep,
+        "model_executor.layers.quantization.utils.fp8_utils": SimpleNamespace(
+            per_token_group_quant_fp8=per_token_group_quant_fp8,
+            w8a8_triton_block_scaled_mm=w8a8_triton_block_scaled_mm,
+        ),
         "scalar_type": SimpleNamespace(scalar_types=SimpleNamespace(uint4b8=INT4)),
         "model_executor.layers.quantization.utils.marlin_utils": marlin,
         "model_executor.layers.fused_moe.fused_moe": SimpleNamespace(fused_experts=fused_experts),
@@ -271,6 +396,49 @@ def test_operator_of_vllm_computes_the_right_result(name: str, operators: Operat
         assert operators.called
 
 
+@pytest.mark.parametrize(
+    "settings", [{}, {"e8m0": True}, {"e8m0": True, "packed": True}, {"e8m0": True, "flashinfer": True}]
+)
+def test_block_product_by_deep_gemm_is_exact_with_any_scales(
+    settings: dict[str, bool], operators: Operators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = DeepGemm(operators, **settings)
+    utils = sys.modules["vllm.model_executor.layers.quantization.utils.fp8_utils"]
+    for name in ("deepgemm_post_process_fp8_weight_block", "per_token_group_quant_fp8_packed_for_deepgemm"):
+        monkeypatch.setattr(utils, name, getattr(deep, name), raising=False)
+    for name in ("utils.deep_gemm", "utils.flashinfer", "model_executor.kernels.linear.scaled_mm.flashinfer"):
+        monkeypatch.setitem(sys.modules, f"vllm.{name}", deep)
+    monkeypatch.setattr(torch.ops, "vllm", deep, raising=False)
+    assert error_of(prepared(CASES["fp8_block"])) < 0.005  # of bf16
+    run = "dynamic_flashinfer_deepgemm_blockscale_gemm" if deep.flashinfer else "fp8_gemm_nt"
+    assert operators.called[-1] == run
+
+
+def test_block_product_on_hopper_without_deep_gemm_is_that_of_cutlass(
+    operators: Operators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KernelContext, "capability", 90)
+    assert error_of(prepared(CASES["fp8_block"])) < 0.005
+    assert operators.called[-1] == "cutlass_scaled_mm"
+
+
+@pytest.mark.parametrize("name", ["prefill", "decode"])
+def test_attention_on_blackwell_is_that_of_flashinfer(
+    name: str, operators: Operators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KernelContext, "capability", 100)
+    flashinfer = SimpleNamespace(
+        decode=SimpleNamespace(trtllm_batch_decode_with_kv_cache=trtllm_batch_decode_with_kv_cache),
+        prefill=SimpleNamespace(trtllm_batch_context_with_kv_cache=trtllm_batch_context_with_kv_cache),
+    )
+    monkeypatch.setitem(sys.modules, "flashinfer", flashinfer)
+    selects = SimpleNamespace(use_trtllm_attention=use_trtllm_attention)
+    monkeypatch.setitem(sys.modules, "vllm.utils.flashinfer", selects)
+    monkeypatch.delitem(sys.modules, "vllm.vllm_flash_attn")
+    built = prepared(CASES[name])
+    assert error_of(built) <= built.tolerance
+
+
 @pytest.mark.parametrize("name", ["fp8_block experts", "marlin experts"])
 def test_experts_narrower_than_a_block_are_unsupported(name: str, operators: Operators) -> None:
     narrow = replace(CASES[name], sizes=tuple({**dict(CASES[name].sizes), "intermediate": 96}.items()))
@@ -293,5 +461,5 @@ def test_time_of_fp8_product_includes_quantization(operators: Operators) -> None
 @pytest.mark.parametrize("name", CASES)
 def test_release_without_the_operator_is_unsupported(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(Unsupported, match=r"vllm\.\S+ cannot be imported"):
+    with pytest.raises(Unsupported, match=r"vllm\.\S+ is not installed here"):
         prepared(CASES[name])

@@ -38,6 +38,12 @@ class KernelContext:
     def on_cuda(self) -> bool:
         return self.device != "cpu"
 
+    @property
+    def capability(self) -> int:
+        """Return the compute capability as in vLLM, 90 for 9.0; 0 on a CPU."""
+        major, minor = self.torch.cuda.get_device_capability(self.device) if self.on_cuda else (0, 0)
+        return int(10 * major + minor)
+
     def copy_count(self, bytes_per_set: int) -> int:
         """Return how many input sets to allocate, so that calls that rotate over them find no data in the cache."""
         if not self.on_cuda:
@@ -107,6 +113,14 @@ def attempt(call: Callable[[], Any]) -> None:
         if is_out_of_memory(error):
             raise
         raise Unsupported(error_line(error)) from error
+
+
+def import_optional(module: str) -> Any:
+    """Import a module of another package. Raises Unsupported if it is not installed or fails to load."""
+    try:
+        return importlib.import_module(module)
+    except (ImportError, OSError, RuntimeError) as error:
+        raise Unsupported(f"{module} is not installed here ({error})") from None
 
 
 def missing_part(case: Case, missing: Mapping[str, str]) -> str | None:

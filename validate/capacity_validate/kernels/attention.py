@@ -5,10 +5,9 @@ this GPU. Step-model constants are fitted only to the kernels of torch and of th
 Dao-AILab/flash-attention, hopper/flash_attn_interface.py; docs.flashinfer.ai, 2026-11.
 """
 
-import importlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from capacity_validate.cases import Case
@@ -17,6 +16,7 @@ from capacity_validate.kernels import (
     PreparedCase,
     Unsupported,
     attempt,
+    import_optional,
     peak_bytes,
     relative_error,
 )
@@ -302,18 +302,16 @@ PACKAGES = {"fa3": "flash_attn_interface", "flashinfer": "flashinfer"}
 WORKSPACE_BYTES = 128 * 2**20  # required by FlashInfer
 
 
-def import_package(name: str) -> Any:
-    """Import a backend's package. Raises Unsupported if it is not installed or fails to load."""
-    try:
-        return importlib.import_module(PACKAGES[name])
-    except (ImportError, OSError, RuntimeError) as error:
-        raise Unsupported(f"{PACKAGES[name]} is not installed here ({error})") from None
+@cache
+def flashinfer_workspace(torch: Any, device: str) -> Any:
+    """Return zeros for FlashInfer's partial results, one buffer for all calls on a device."""
+    return torch.zeros(WORKSPACE_BYTES, device=device, dtype=torch.uint8)
 
 
 def prefill_call(name: str, q: Any, k: Any, v: Any) -> Callable[[], Any]:
     """Return a call of a package's causal attention on [batch, heads, tokens, d], converted to the package's
     layout."""
-    found = import_package(name)
+    found = import_optional(PACKAGES[name])
     rows = [x.transpose(1, 2).contiguous() for x in (q, k, v)]  # [batch, tokens, heads, d]
     if name == "fa3":
 
@@ -332,7 +330,7 @@ def paged_decode_call(
     bench: KernelContext, query: Any, keys: Any, values: Any, table: Any, *, context: int
 ) -> Callable[[], Any]:
     """Return a FlashInfer decode call over pages [pages, tokens, KV heads, d], `context` tokens per sequence."""
-    found, torch = import_package("flashinfer"), bench.torch
+    found, torch = import_optional("flashinfer"), bench.torch
     batch, heads, d = query.shape
     block, kv_heads = keys.shape[1], keys.shape[2]
     pages = table.shape[1]
@@ -340,8 +338,9 @@ def paged_decode_call(
     def places(*values: int) -> Any:
         return torch.tensor(values, device=bench.device, dtype=torch.int32)
 
-    workspace = torch.empty(WORKSPACE_BYTES, device=bench.device, dtype=torch.uint8)
-    wrapper = found.BatchDecodeWithPagedKVCacheWrapper(workspace, "NHD", use_tensor_cores=heads != kv_heads)
+    wrapper = found.BatchDecodeWithPagedKVCacheWrapper(
+        flashinfer_workspace(torch, bench.device), "NHD", use_tensor_cores=heads != kv_heads
+    )
     wrapper.plan(
         places(*range(0, (batch + 1) * pages, pages)),
         table.flatten().to(torch.int32),

@@ -1,12 +1,11 @@
 """Operators of an installed vLLM, called as vLLM's layers call them, so that their times are those of this engine.
 
-Source of the calls: vLLM 0.33.0 wheel, `_custom_ops.py`, `vllm_flash_attn/flash_attn_interface.py`,
-`layers/quantization/utils/marlin_utils.py` and `platforms/cuda.py`; of `layers/fused_moe`: `fused_moe.py`, `config.py`,
+Source of the calls: vLLM 0.33.0 wheel, `_custom_ops.py`, `layers/quantization/utils/{marlin,fp8}_utils.py`,
+`kernels/linear/scaled_mm` and `utils/deep_gemm.py`; of `layers/fused_moe`: `fused_moe.py`, `config.py`,
 `experts/marlin_moe.py`, and `oracle`, which chooses the kernels; of `distributed/device_communicators`:
 `cuda_communicator.py` and the all-reduces that it chooses from (`custom_all_reduce.py`, `symm_mem.py`, `pynccl.py`,
 `flashinfer_all_reduce.py`). The calls were checked against these signatures, but not run on a GPU. Not covered: FP4
-experts, the experts of FlashInfer and DeepGEMM, block-scaled FP8 products, FP8 KV caches, latent attention, and the
-all-reduce that is fused with a norm.
+experts, the experts of FlashInfer and DeepGEMM, and the all-reduce that is fused with a norm.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,39 +18,33 @@ from capacity_validate.kernels import (
     PreparedCase,
     Unsupported,
     attempt,
-    attention,
     experts,
+    import_optional,
     relative_error,
 )
 from capacity_validate.kernels import gemm as products
 from capacity_validate.kernels.fused import plain_add_norm, rope_tables, silu_and_mul
+from capacity_validate.kernels.vllm_attention import decode_attention, prefill_attention
 
-FLASHINFER_CAPABILITY = 10  # compute capability (major) on which vLLM prefers FlashInfer to FlashAttention
+BLACKWELL = 100  # compute capability from which vLLM prefers FlashInfer and DeepGEMM
 MARLIN_GROUP = 128
 MARLIN_BLOCKS_PER_SM = 4  # of the experts' kernel: MARLIN_MAX_BLOCKS_PER_SM
 PAGE_TOKENS, POSITIONS, EPSILON = 16, 4096, 1e-6
 
 
-def import_vllm(module: str) -> Any:
-    """Import a module of vLLM. Raises Unsupported if this release has none of that name or it fails to load."""
-    from importlib import import_module
-
-    try:
-        return import_module(f"vllm.{module}")
-    except (ImportError, OSError, RuntimeError) as error:
-        raise Unsupported(f"vllm.{module} cannot be imported ({error})") from None
+__all__ = ["communicator", "decode_attention", "elementwise", "gemm", "moe", "prefill_attention"]
 
 
 def gemm(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare a quantized product, including the quantization of its activations."""
-    builders = {"fp8": _fp8_product, "nvfp4": _nvfp4_product, "w4a16": _marlin_product}
-    return products.prepare_products(case, bench, builders[case.kernel])
+    builders = {"fp8": _fp8_product, "fp8_block": _fp8_block_product, "nvfp4": _nvfp4_product}
+    return products.prepare_products(case, bench, builders.get(case.kernel, _marlin_product))
 
 
 def _fp8_product(case: Case, bench: KernelContext) -> products.CheckedProduct:
     """Return dynamic quantization by token and a CUTLASS product; the product uses values quantized before, so that
     its result can be checked."""
-    ops, torch = import_vllm("_custom_ops"), bench.torch
+    ops, torch = import_optional("vllm._custom_ops"), bench.torch
     m, n, k = case["m"], case["n"], case["k"]
     a, w = (products.quantize_fp8(bench, rows, k, 1, k) for rows in (m, n))
     x = bench.random(m, k, dtype=torch.bfloat16)
@@ -66,9 +59,72 @@ def _fp8_product(case: Case, bench: KernelContext) -> products.CheckedProduct:
     return products.check_product(bench, call, a.corner, w.corner)
 
 
+def _fp8_block_product(case: Case, bench: KernelContext) -> products.CheckedProduct:
+    """Return quantization by 128 activations and a product with a scale per 128 x 128 weights, by the first of vLLM's
+    kernels that runs here: DeepGEMM, CUTLASS, Triton."""
+    ops, torch, size = import_optional("vllm._custom_ops"), bench.torch, products.FP8_BLOCK
+    utils = import_optional("vllm.model_executor.layers.quantization.utils.fp8_utils")
+    deep, n, k = import_optional("vllm.utils.deep_gemm"), case["n"], case["k"]
+    _, _, x = _exact_blocks(bench, case["m"], k, 1)
+    w, scales, corner = _exact_blocks(bench, n, k, size)
+    by_column = ops.cutlass_scaled_mm_supports_block_fp8(bench.capability)
+    quantize = partial(utils.per_token_group_quant_fp8, x, size, column_major_scales=by_column)
+
+    def call() -> Any:
+        a, scale_a = quantize(use_ue8m0=False)
+        if by_column:
+            return ops.cutlass_scaled_mm(a, w.T, scale_a=scale_a, scale_b=scales.T, out_dtype=torch.bfloat16)
+        return utils.w8a8_triton_block_scaled_mm(a, w, scale_a, scales, [size, size], torch.bfloat16)
+
+    if deep.should_use_deepgemm_for_fp8_linear(torch.bfloat16, (n, k)):
+        call = _deep_gemm_call(bench, x, w, scales)
+    attempt(call)
+    return products.check_product(bench, call, x, corner)
+
+
+def _exact_blocks(bench: KernelContext, rows: int, columns: int, high: int) -> tuple[Any, Any, Any]:
+    """Return FP8 values, scales per `high` x 128, and their products in bf16.
+
+    The scales are random powers of two and the largest value of each block is the largest of FP8, so vLLM's
+    quantization of the products, also with E8M0 scales, returns the same values and scales.
+    """
+    torch, size = bench.torch, products.FP8_BLOCK
+    if rows % high or columns % size:
+        raise Unsupported(f"scales per block need sizes in multiples of {size}, not {rows} x {columns}")
+    found = products.quantize_fp8(bench, rows, columns, high, size)
+    exponents = torch.randint(-8, -4, found.scales.shape, generator=bench.generator, device=bench.device)
+    scales = torch.exp2(exponents.float())
+    each = scales.bfloat16().repeat_interleave(high, 0).repeat_interleave(size, 1)
+    return found.values, scales, found.values.bfloat16() * each
+
+
+def _deep_gemm_call(bench: KernelContext, x: Any, w: Any, scales: Any) -> Callable[[], Any]:
+    """Return quantization and product by DeepGEMM; for fewer than 32 rows by FlashInfer where vLLM calls it."""
+    torch, size, deep = bench.torch, products.FP8_BLOCK, import_optional("vllm.utils.deep_gemm")
+    utils = import_optional("vllm.model_executor.layers.quantization.utils.fp8_utils")
+    e8m0 = deep.is_deep_gemm_e8m0_used()
+    w, scales = utils.deepgemm_post_process_fp8_weight_block(w, scales, (size, size), e8m0)
+    if import_optional("vllm.utils.flashinfer").is_flashinfer_fp8_blockscale_gemm_supported():
+        import_optional("vllm.model_executor.kernels.linear.scaled_mm.flashinfer")  # registers the operator
+        run = torch.ops.vllm.dynamic_flashinfer_deepgemm_blockscale_gemm
+        return partial(run, x, w, scales, size, e8m0)
+    quantize = partial(
+        utils.per_token_group_quant_fp8, column_major_scales=True, tma_aligned_scales=True, use_ue8m0=e8m0
+    )
+    if e8m0 and deep.DeepGemmQuantScaleFMT.from_oracle() == deep.DeepGemmQuantScaleFMT.UE8M0:
+        quantize = partial(utils.per_token_group_quant_fp8_packed_for_deepgemm, use_ue8m0=True)
+    out = torch.empty(x.shape[0], w.shape[0], device=bench.device, dtype=torch.bfloat16)
+
+    def call() -> Any:
+        deep.fp8_gemm_nt(quantize(x, group_size=size), (w, scales), out, is_deep_gemm_e8m0_used=e8m0)
+        return out
+
+    return call
+
+
 def _nvfp4_product(case: Case, bench: KernelContext) -> products.CheckedProduct:
     """Return quantization of activations to NVFP4 and a CUTLASS product of values quantized before."""
-    ops, torch, k = import_vllm("_custom_ops"), bench.torch, case["k"]
+    ops, torch, k = import_optional("vllm._custom_ops"), bench.torch, case["k"]
     a, w = (products.quantize_nvfp4(bench, rows, k, weights=False) for rows in (case["m"], case["n"]))
     width = -(-k // products.NVFP4_BLOCK // products.SCALE_COLUMNS) * products.SCALE_COLUMNS
     scale_a, scale_b = (each.scales.view(-1, width) for each in (a, w))
@@ -86,9 +142,9 @@ def _nvfp4_product(case: Case, bench: KernelContext) -> products.CheckedProduct:
 
 def _marlin_product(case: Case, bench: KernelContext) -> products.CheckedProduct:
     """Return Marlin's product with INT4 weights in groups of 128, as GPTQ stores them (zero point 8)."""
-    ops, torch = import_vllm("_custom_ops"), bench.torch
-    utils = import_vllm("model_executor.layers.quantization.utils.marlin_utils")
-    int4 = import_vllm("scalar_type").scalar_types.uint4b8
+    ops, torch = import_optional("vllm._custom_ops"), bench.torch
+    utils = import_optional("vllm.model_executor.layers.quantization.utils.marlin_utils")
+    int4 = import_optional("vllm.scalar_type").scalar_types.uint4b8
     m, n, k = case["m"], case["n"], case["k"]
     if k % MARLIN_GROUP or n % MARLIN_GROUP:
         raise Unsupported(f"Marlin needs n and k in multiples of {MARLIN_GROUP}")
@@ -120,67 +176,6 @@ def _pack_int4(codes: Any) -> Any:
     return packed
 
 
-def prefill_attention(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare causal attention of whole prompts by vLLM's FlashAttention, or by FlashInfer where vLLM prefers it."""
-    if _prefers_flashinfer(bench):
-        return attention.prepare_prefill(case, bench, partial(attention.prefill_call, "flashinfer"))
-    return attention.prepare_prefill(case, bench, partial(_flash_prefill, bench))
-
-
-def decode_attention(case: Case, bench: KernelContext) -> PreparedCase:
-    """Prepare decode from a paged cache by vLLM's FlashAttention, or by FlashInfer where vLLM prefers it."""
-    call = attention.paged_decode_call if _prefers_flashinfer(bench) else _flash_decode
-    return attention.prepare_decode(case, bench, attention.paged_decode(case, bench, partial(call, bench)))
-
-
-def _prefers_flashinfer(bench: KernelContext) -> bool:
-    return _capability(bench) == FLASHINFER_CAPABILITY
-
-
-def _capability(bench: KernelContext) -> int:
-    return bench.torch.cuda.get_device_capability(bench.device)[0] if bench.on_cuda else 0
-
-
-def _flash_attention() -> Callable[..., Any]:
-    version = import_vllm("v1.attention.backends.fa_utils").get_flash_attn_version()
-    return partial(import_vllm("vllm_flash_attn").flash_attn_varlen_func, causal=True, fa_version=version)
-
-
-def _starts(bench: KernelContext, sequences: int, tokens: int) -> Any:
-    """Return where each sequence begins among all query tokens, and their end."""
-    torch = bench.torch
-    return torch.arange(sequences + 1, device=bench.device, dtype=torch.int32) * tokens
-
-
-def _flash_prefill(bench: KernelContext, q: Any, k: Any, v: Any) -> Callable[[], Any]:
-    batch, heads, tokens, d = q.shape
-    rows = [x.transpose(1, 2).reshape(batch * tokens, -1, d) for x in (q, k, v)]
-    starts = _starts(bench, batch, tokens)
-    flash = partial(
-        _flash_attention(), *rows, max_seqlen_q=tokens, cu_seqlens_q=starts, max_seqlen_k=tokens,
-        cu_seqlens_k=starts,
-    )  # fmt: skip
-    return lambda: flash().view(batch, tokens, heads, d).transpose(1, 2)
-
-
-def _flash_decode(
-    bench: KernelContext, query: Any, keys: Any, values: Any, table: Any, *, context: int
-) -> Callable[[], Any]:
-    """Return a call over pages [pages, tokens, KV heads, d], `context` tokens per sequence."""
-    torch, batch = bench.torch, query.shape[0]
-    return partial(
-        _flash_attention(),
-        query,
-        keys,
-        values,
-        max_seqlen_q=1,
-        cu_seqlens_q=_starts(bench, batch, 1),
-        max_seqlen_k=context,
-        seqused_k=torch.full((batch,), context, device=bench.device, dtype=torch.int32),
-        block_table=table.to(torch.int32),
-    )
-
-
 def moe(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare experts by vLLM's `fused_experts` (Triton) in 16 bit or FP8, or by `fused_marlin_moe` in INT4.
 
@@ -188,10 +183,10 @@ def moe(case: Case, bench: KernelContext) -> PreparedCase:
     """
     if case.kernel == "w4a16":
         return _marlin_experts(case, bench)
-    if case.kernel != "fp8" and _capability(bench) >= FLASHINFER_CAPABILITY:
+    if case.kernel != "fp8" and bench.capability >= BLACKWELL:
         raise Unsupported("vLLM prefers experts of FlashInfer or DeepGEMM on this GPU")
-    run = import_vllm("model_executor.layers.fused_moe.fused_moe").fused_experts
-    make_config = import_vllm("model_executor.layers.fused_moe.config").fp8_w8a8_moe_quant_config
+    run = import_optional("vllm.model_executor.layers.fused_moe.fused_moe").fused_experts
+    make_config = import_optional("vllm.model_executor.layers.fused_moe.config").fp8_w8a8_moe_quant_config
     block = [products.FP8_BLOCK] * 2 if case.kernel == "fp8_block" else None
 
     def quantize(weights: experts.ExpertWeights) -> tuple[Any, Any, Any]:
@@ -233,10 +228,10 @@ def _quantize(
 
 def _marlin_experts(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare experts with INT4 weights in groups of 128, as GPTQ stores them (zero point 8)."""
-    ops, torch = import_vllm("_custom_ops"), bench.torch
-    utils = import_vllm("model_executor.layers.quantization.utils.marlin_utils")
-    run = import_vllm("model_executor.layers.fused_moe.experts.marlin_moe").fused_marlin_moe
-    int4 = import_vllm("scalar_type").scalar_types.uint4b8
+    ops, torch = import_optional("vllm._custom_ops"), bench.torch
+    utils = import_optional("vllm.model_executor.layers.quantization.utils.marlin_utils")
+    run = import_optional("vllm.model_executor.layers.fused_moe.experts.marlin_moe").fused_marlin_moe
+    int4 = import_optional("vllm.scalar_type").scalar_types.uint4b8
     workspace = utils.marlin_make_workspace_new(torch.device(bench.device), MARLIN_BLOCKS_PER_SM)
 
     def quantize(weights: Any) -> tuple[Any, Any]:
@@ -256,13 +251,13 @@ def _marlin_experts(case: Case, bench: KernelContext) -> PreparedCase:
 
 def communicator(host_group: Any, device: Any, device_group: Any) -> Any:
     """Return vLLM's communicator of tensor parallelism, which selects all-reduce kernels; `host_group` uses gloo."""
-    module = import_vllm("distributed.device_communicators.cuda_communicator")
+    module = import_optional("vllm.distributed.device_communicators.cuda_communicator")
     return module.CudaCommunicator(host_group, device, device_group, "tp:0")
 
 
 def elementwise(case: Case, bench: KernelContext) -> PreparedCase:
     """Prepare the kernels between one layer's products: two norms, rope, cache write, activation."""
-    ops, torch = import_vllm("_custom_ops"), bench.torch
+    ops, torch = import_optional("vllm._custom_ops"), bench.torch
     rows, hidden, width, d = case["rows"], case["hidden"], case["intermediate"], case["head_dim"]
     heads, kv_heads, dtype = case["heads"], case["kv_heads"], bench.dtype(case.kernel)
     x, residual, weight = (
