@@ -1,9 +1,9 @@
 """What machines, clients and builds differ by, beyond what the other parts of an interval explain.
 
-`other_machines`: of servers whose launch and release are known, on machines of campaigns, laboratories and third
-parties that had no part in anything else. `beyond_said`: of servers of which none of that is known. Of every such
-figure the deviation of one part more is found with which its interval would have held; a quantile of these is kept,
-every source the same weight. No figure of `capacity/answers/judged_runs.csv` is used: those judge.
+`other_machines`: of servers whose launch and release are known, on machines of campaigns and laboratories that had no
+part in anything else. `beyond_said`: of servers of which none of that is known. Of every such figure the deviation of
+one part more is found with which its interval would have held; a quantile of these is kept, every source the same
+weight. No figure of `capacity/answers/published_runs.csv` is used: those judge.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
-from interval_evidence import ALL, NOTHING, OTHER_LAB, PUBLISHED, PUBLISHED_NOTHING, Figure
+from interval_evidence import ALL, NOTHING, OTHER_LAB, Figure
 from left_out import Judged, without_client_range
 from spread_model import COUNTED, WHOLE_SOURCE, Floats, ends_name, ends_on, usable
 
@@ -21,8 +21,7 @@ from capacity.answers.interval_parts import LAUNCH_SETTINGS, Z_90, Part, deviati
 from capacity.hardware.spreads import UnspecifiedSpread
 
 NOMINAL = 0.9
-OUTSIDE = (OTHER_LAB, PUBLISHED, PUBLISHED_NOTHING)  # servers to which no constant was fitted
-HELD_OUTSIDE = 0.85  # the least share of their figures that is inside, each source the same weight
+LABORATORIES = 0.8  # the least share of their figures that is inside
 QUANTILES = tuple(step / 200 for step in range(180, 199))  # at least the nominal one
 MOST = 1.5  # of a logarithm
 KINDS = ("dense", "moe")
@@ -36,24 +35,19 @@ def fit_quantiles(
     """By kind of model and metric, of figures that count; `ends_without`: the ends that sources other than one gave."""
     found = {}
     for name, rows in _by_name(filter(counts, judged)).items():
-        found[name] = _LeftOut(rows, ends_without).smallest_quantile()
+        found[name] = next(filter(_LeftOut(rows, ends_without).holds_enough, QUANTILES), QUANTILES[-1])
     return found
 
 
 def nothing_said(each: Judged) -> bool:
     """Means of a server of which neither release nor launch settings are known."""
     figure = each.figure
-    return (
-        figure.said in (NOTHING, PUBLISHED_NOTHING)
-        and usable(figure)
-        and figure.statistic in ("mean", "median")
-    )
+    return figure.said == NOTHING and usable(figure) and figure.statistic in ("mean", "median")
 
 
 def all_said(each: Judged) -> bool:
     """Means of a server whose release and launch settings are known."""
-    figure = each.figure
-    return figure.said == OTHER_LAB or (figure.said == PUBLISHED and usable(figure)) or ends_on(figure)
+    return each.figure.said == OTHER_LAB or ends_on(each.figure)
 
 
 class _LeftOut:
@@ -62,22 +56,18 @@ class _LeftOut:
     def __init__(self, rows: Sequence[Judged], ends_without: Callable[[str], Ends]) -> None:
         self._weights = _weights(rows)
         self._left_out = np.array([each.left_out for each in rows])
-        outside = np.array([each.figure.said in OUTSIDE for each in rows])
-        several = len({campaign_of(row.figure) for row, own in zip(rows, outside) if own}) > 1
-        self._outside = self._weights * (outside & several)
+        laboratory = np.array([each.figure.said == OTHER_LAB for each in rows])
+        several = len({campaign_of(row.figure) for row, own in zip(rows, laboratory) if own}) > 1
+        self._laboratories = laboratory if several else np.zeros(len(rows), bool)
         self._needed = np.array([_needed(each, ends_without(each.left_out)) for each in rows])
 
-    def smallest_quantile(self) -> float:
-        """Return the smallest quantile of the others' that holds nine in ten of all figures and sources, and enough of
-        the servers outside the fit, which are as far from it as a user's: `HELD_OUTSIDE`, or as many as any quantile
-        holds. A single source of these does not decide."""
-        held = {quantile: self._held(quantile) for quantile in QUANTILES}
-        outside = {quantile: float(self._outside @ found) for quantile, found in held.items()}
-        least = min(HELD_OUTSIDE * self._outside.sum(), max(outside.values()))
-        for quantile, found in held.items():
-            if (found.mean() + self._weights @ found) / 2 >= NOMINAL and outside[quantile] >= least:
-                return quantile
-        return QUANTILES[-1]
+    def holds_enough(self, quantile: float) -> bool:
+        """Whether that quantile of the others' is enough: of all figures and sources, and of several laboratories,
+        whose servers are as far from the fit as a user's. A single laboratory does not decide."""
+        held = self._held(quantile)
+        enough = bool((held.mean() + self._weights @ held) / 2 >= NOMINAL)
+        own = held[self._laboratories]
+        return enough and (not own.size or bool(own.mean() >= LABORATORIES))
 
     def _held(self, quantile: float) -> Floats:
         found = np.zeros(len(self._left_out))

@@ -273,7 +273,7 @@ class Machines:
 
     @classmethod
     def fit(cls, figures: Sequence[Figure], ends: Mapping[str, tuple[float, float]]) -> Machines:
-        judged = left_out([f for f in figures if f.said in (ALL, OTHER_LAB, PUBLISHED)], campaign_of)
+        judged = left_out([f for f in figures if f.said in (ALL, OTHER_LAB)], campaign_of)
         quantiles = beyond_said.fit_quantiles(judged, lambda _: ends, beyond_said.all_said)
         return cls(judged=judged, ends=ends, quantiles=quantiles)
 

@@ -17,8 +17,6 @@ from interval_evidence import (
     NO_CLIENT,
     NOTHING,
     OTHER_LAB,
-    PUBLISHED,
-    PUBLISHED_NOTHING,
     RELEASE,
     SETTINGS,
     THIRD_PARTIES,
@@ -294,13 +292,12 @@ SOURCE = (
     "TensorRT-LLM's performance page (A100, H100, H200, L40S)"
 )
 BEYOND_SOURCE = (
-    "rows of InferenceX, gap-analysis, GPUStack's lab (docs.gpustack.ai), ML.ENERGY's leaderboard v3 (ml.energy) and "
-    "third parties (published_runs.csv), predicted with neither launch nor client known"
+    "rows of InferenceX, gap-analysis, GPUStack's lab (docs.gpustack.ai) and ML.ENERGY's leaderboard v3 (ml.energy), "
+    "predicted with neither launch nor client known"
 )
 MACHINES_SOURCE = (
-    "campaigns of known launch, each left out, with GPUStack's lab (docs.gpustack.ai), ML.ENERGY's leaderboard v3 "
-    "(ml.energy, with its sampling parameters) and third parties (published_runs.csv): nine in ten figures and sources "
-    "left out"
+    "campaigns of known launch, each left out, with GPUStack's lab (docs.gpustack.ai) and ML.ENERGY's leaderboard v3 "
+    "(ml.energy, with its sampling parameters): nine in ten figures and sources of campaigns left out"
 )
 HELD_OUT_BY = "source: campaign, engine with its client, GPU"
 
@@ -354,15 +351,11 @@ def made(
         held=dict(held or {}),
         beyond_said=dict(beyond_said or {}),
         beyond_said_fit=_fit(
-            BEYOND_SOURCE,
-            sum(f.said in (NOTHING, PUBLISHED_NOTHING) and usable(f) for f in figures),
-            HELD_OUT_BY,
+            BEYOND_SOURCE, sum(f.said == NOTHING and usable(f) for f in figures), HELD_OUT_BY
         ),
         other_machines=dict(other_machines or {}),
         other_machines_fit=_fit(
-            MACHINES_SOURCE,
-            sum(fitted_on(f) or f.said in (OTHER_LAB, PUBLISHED) for f in figures),
-            "campaign",
+            MACHINES_SOURCE, sum(fitted_on(f) or f.said == OTHER_LAB for f in figures), "campaign"
         ),
         **kinds,
     )

