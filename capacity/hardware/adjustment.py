@@ -217,8 +217,8 @@ class Adjustment(Spec):
         return (*notes, note)
 
     def adjust(self, operator: str, constants: Constants, kernel: str = "") -> tuple[Constants, bool]:
-        """Return a kernel's constants with all factors applied, and whether one raises a fraction of a peak well
-        above 1.
+        """Return a kernel's constants with all factors applied, and whether one raises a fraction of a peak from below
+        1 to well above 1, even if the factor is one standard deviation slower.
 
         `operator`: a field of `KernelFamily`, or "nccl"; `kernel`: the kernel's key in that field, or the kind of
         collective.
@@ -232,13 +232,15 @@ class Adjustment(Spec):
             factor = math.exp(self.mean(name) + self.kernel_ratio(operator, kernel, name))
             if factor == 1.0:
                 continue
+            slower = math.exp(math.sqrt(self.variance({name: 1.0})) if self.covariance else 0.0)
             for field, before in constants:
                 power = _time_exponent(field)
                 own = len(names) == 1 or (field == "compute_fraction") is (name == "compute")
                 if not power or not own or before is None:
                     continue
                 values[field] = before * factor**power
-                above_peak |= power < 0 and values[field] > 1.0 + ROOFLINE_TOLERANCE
+                highest = (1.0 + ROOFLINE_TOLERANCE) * slower
+                above_peak |= power < 0 and before < 1.0 and values[field] > highest
         return (constants.model_copy(update=values) if values else constants), above_peak
 
     def adjust_latencies(self, request_s: float, response_s: float) -> tuple[float, float]:

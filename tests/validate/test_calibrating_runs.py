@@ -126,15 +126,18 @@ def test_predictions_follow_a_server_faster_than_its_datasheet(
     fast = profiled.adjusted_by(NO_ADJUSTMENT.shift_means(dict.fromkeys(faster, -math.log(factor))))
     runs = [result_file(tmp_path / f"{n}.json", fast, n) for n in (2, 16, 64)]
     answer = learnt(runs, tmp_path, gpu="guess", profiles=tmp_path)
-    (found,) = answer.contradictions
-    assert found.startswith("the measured server is faster than the datasheet of guess")
+    above = (
+        "memory" in faster or factor > 1.3
+    )  # products reach 71 % of the FLOP/s in the profile, 92 % if 1.3 times
+    notes = [note.partition(" allows")[0] for note in answer.contradictions]
+    assert notes == ["the measured server is faster than the datasheet of guess"] * above
     for run in compare(runs, gpu="guess@mine", **asked).runs:
         rows = {row.name: row for row in run.metrics}
         for name in ("mean_ttft_ms", "mean_tpot_ms"):
             assert rows[name].predicted == pytest.approx(rows[name].measured, rel=0.03)
     load: dict[str, Any] = {"input_len": 1000, "output_len": 100, "concurrency": 16}
     warnings = estimate(MODEL, gpu="guess@mine", **asked, **load).warnings
-    assert any("faster than the datasheet of guess@mine" in text for text in warnings)
+    assert any("faster than the datasheet of guess@mine" in text for text in warnings) == above
 
 
 def test_what_was_learnt_is_the_prior_of_the_next(tmp_path: Path) -> None:
