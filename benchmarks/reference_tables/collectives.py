@@ -13,7 +13,12 @@ from capacity.hardware.coefficients import (
     AllReduceCoefficients,
     CollectiveCoefficients,
 )
-from capacity.step.collectives import all_reduce_seconds, nccl_seconds, ring_all_reduce_bytes
+from capacity.step.collectives import (
+    all_reduce_seconds,
+    nccl_seconds,
+    ring_all_reduce_bytes,
+    two_shot_fraction,
+)
 from reference_tables.form import (
     Collected,
     Operator,
@@ -41,12 +46,14 @@ ALL_REDUCE_ENGINES = {
 
 
 def predict_all_reduce(constants: Constants, row: MessageRow) -> float:
-    """Seconds of one engine's all-reduce."""
+    """Seconds of one engine's all-reduce. The gain by ranks reaches at most the link's peak rate."""
+    found = made(AllReduceCoefficients, constants)
+    reached = min(two_shot_fraction(row.ranks, found), 1.0)
     return all_reduce_seconds(
         row.message_bytes,
         row.ranks,
         link_bytes_per_s=row.link_bytes_per_s,
-        constants=made(AllReduceCoefficients, constants),
+        constants=found.model_copy(update={"two_shot_fraction": reached, "two_shot_gain": 1.0}),
     )
 
 
