@@ -157,16 +157,18 @@ class FlagTable(Spec):
 
     `program`: words before the flags. `started_by`: programs that start the engine in a pasted command. `images`:
     suffixes of container images whose entry point is the server. `image` and `has_package`: published image and pip
-    package of a release. `terms`: names of the values that the engine's dialect computes. `config_flag`: flag that
-    names a YAML file with more flags. `reads_pool_fields`: every pool field is also a flag. `not_modelled`: flags,
-    each with the assumption used instead. `model_names` maps a model's name in the engine's library to this package's
-    name. `newest_tags` maps the name in the library to the tag to use if the command gives none.
+    package of a release for NVIDIA GPUs; `amd_image`: its image for AMD GPUs. `terms`: names of the values that the
+    engine's dialect computes. `config_flag`: flag that names a YAML file with more flags. `reads_pool_fields`: every
+    pool field is also a flag. `not_modelled`: flags, each with the assumption used instead. `model_names` maps a
+    model's name in the engine's library to this package's name. `newest_tags` maps the name in the library to the tag
+    to use if the command gives none.
     """
 
     program: tuple[str, ...]
     started_by: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
     image: str | None = None
+    amd_image: str | None = None
     has_package: bool = False
     positional_model: bool = False
     config_flag: str | None = None
@@ -273,16 +275,22 @@ class PublishedRelease:
     requirement: str | None
 
 
-def find_published_release(engine: str) -> PublishedRelease:
-    """Return the release of `name@version`, or the newest known one of `name`. Raises UnknownName, InvalidInput."""
+def find_published_release(engine: str, *, amd: bool = False) -> PublishedRelease:
+    """Return the release of `name@version`, or the newest known one of `name`; `amd`: for AMD GPUs.
+
+    Raises UnknownName, InvalidInput.
+    """
     found = find_engine(engine)
     asked = engine.partition("@")[2] or found.label.partition("@")[2]
     number = re.match(r"v?(\d+(?:\.\d+)*)", asked)
     parts = [] if number is None else number[1].split(".")
     version = ".".join([*parts, *["0"] * (3 - len(parts))]) if parts else asked
     table = flag_table(found.name) if (FOLDER / f"{found.name}.toml").is_file() else None
+    image = None if table is None else table.amd_image if amd else table.image
     return PublishedRelease(
         version=version,
-        image=None if table is None or table.image is None else table.image.format(version),
-        requirement=f"{found.name}=={version}" if table is not None and table.has_package else None,
+        image=image and image.format(version),
+        requirement=f"{found.name}=={version}"
+        if table is not None and table.has_package and not amd
+        else None,
     )

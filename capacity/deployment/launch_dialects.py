@@ -67,6 +67,7 @@ def _vllm_terms(pool: Pool) -> Fields:
     return {
         "speculative_config": _vllm_drafts(pool),
         "kv_transfer_config": None if role is None else json.dumps(transfer),
+        "on_amd": pool.on_amd or None,
     }
 
 

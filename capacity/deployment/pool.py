@@ -150,6 +150,11 @@ class Pool(FlagSpec):
         return self.model_copy(update={name: type(self).model_fields[name].default for name in DRAFT_FIELDS})
 
     @property
+    def on_amd(self) -> bool:
+        """Return whether the GPU is an AMD Instinct, by its name."""
+        return self.gpu.lower().startswith("mi")
+
+    @property
     def num_gpus(self) -> int:
         """Return the number of GPUs of one engine, including all data-parallel ranks."""
         return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size

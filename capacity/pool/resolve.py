@@ -34,6 +34,7 @@ from capacity.pool.parallelism import largest_tensor_parallel_size, shares_conte
 from capacity.pool.settings import PoolSettings, add_grammar_cost, add_penalty_cost, select_model_runner
 from capacity.pool.shortfall import Change, explain_shortfall, shortfall, suggest_changes
 from capacity.pool.support_checks import (
+    aiter_notes,
     apply_dtype,
     check_attention,
     check_experts,
@@ -301,8 +302,7 @@ def _resolve_draft(target: ResolvedPool, profiles: str | Path | None, download: 
 
 
 def _engine(pool: Pool, profile: HardwareProfile, model: ModelSpec) -> EngineSpec:
-    """Return the engine release with the model runner of the model, calibrated API server latencies, and the host time
-    of penalties and grammars."""
+    """Return the engine release with the model's runner, calibrated latencies, and the host time of sampling."""
     engine = select_model_runner(find_engine(pool.engine), model, pool.quantization, profile.platform)
     cached_states = model.state_bytes_per_sequence() and caches_prefixes(pool, model, engine)
     if cached_states and not engine.overlaps_cached_states:
@@ -314,9 +314,8 @@ def _engine(pool: Pool, profile: HardwareProfile, model: ModelSpec) -> EngineSpe
         engine = engine.model_copy(update={"request_latency_s": there_s, "response_latency_s": back_s})
     if pool.repetition_penalty != 1:
         engine = add_penalty_cost(engine)
-    if pool.structured_output == "none":
-        return engine
-    return add_grammar_cost(engine, compiled_each=pool.structured_output == "each")
+    grammar = pool.structured_output
+    return engine if grammar == "none" else add_grammar_cost(engine, compiled_each=grammar == "each")
 
 
 def with_defaults(
@@ -363,6 +362,7 @@ def with_defaults(
             *no_cache_notes(pool, engine),
             *eviction_notes(pool, engine.name),
             *drafting_notes(engine.name, pool.speculator),
+            *aiter_notes(engine, profile.platform),
         ),
         host_cpu=host_cpu,
     )

@@ -125,6 +125,19 @@ def check_attention(settings: PoolSettings) -> None:
         )
 
 
+def aiter_notes(engine: EngineSpec, platform: str) -> tuple[str, ...]:
+    """Return a note on the setting with which vLLM's steps on AMD GPUs are predicted.
+
+    Source of the times: vLLM issue 56945, and rows found on 2026-11-30 (docs/accuracy.md).
+    """
+    if engine.name != "vllm" or platform != "rocm":
+        return ()
+    return (
+        "on AMD GPUs, vLLM is predicted with AITER's kernels: start it with VLLM_ROCM_USE_AITER=1, which is not its "
+        "default; published runs without it took 1.3 to 3.7 times as long for each token",
+    )
+
+
 def no_cache_notes(pool: Pool, engine: EngineSpec) -> tuple[str, ...]:
     """Return a note if `--no-use-cache` is set for an engine that always keeps a KV cache."""
     if pool.use_cache or engine.baseline or engine.name in WITHOUT_CACHE:

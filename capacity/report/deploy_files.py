@@ -39,7 +39,10 @@ def deploy_files(
 
     `launches` and `pools`: one for each role. `in_flight`: requests in flight on all replicas at the planned load.
     """
-    engine, release = engine_name(pools[0].engine), find_published_release(pools[0].engine)
+    engine, release = (
+        engine_name(pools[0].engine),
+        find_published_release(pools[0].engine, amd=pools[0].on_amd),
+    )
     replicas = sum(pool.replicas for pool in pools)
     values: Fields = {
         "name": dns_name(name),
@@ -124,7 +127,7 @@ def _terraform_variables(model_id: str, launches: Sequence[Launch], pools: Seque
             "replicas": pool.replicas,
             "gpus_per_node": per_node,
             "nodes": _nodes(pool, per_node),
-            "image": find_published_release(pool.engine).image,
+            "image": find_published_release(pool.engine, amd=pool.on_amd).image,
             "command": launch.words,
             "instance_types": [
                 {"provider": provider, "type": kind, "gpus": gpus, "count": _nodes(pool, gpus)}

@@ -135,14 +135,14 @@ def _model_cache(label: str, weights_gib: float) -> str:
 
 def gpu_resource(pool: Pool) -> str:
     """Return the Kubernetes resource name of the GPUs, such as `nvidia.com/gpu`."""
-    return "amd.com/gpu" if pool.gpu.startswith("mi") else "nvidia.com/gpu"
+    return "amd.com/gpu" if pool.on_amd else "nvidia.com/gpu"
 
 
 def engine_container(pool: Pool) -> Fields:
     """Return the container of one engine without its command: image, environment, resources and probes."""
     engine, gpus = engine_name(pool.engine), min(pool.num_gpus, GPUS_PER_NODE)
     values = {
-        "image": find_published_release(pool.engine).image or engine,
+        "image": find_published_release(pool.engine, amd=pool.on_amd).image or engine,
         "cpus": str(CPUS_PER_GPU * gpus),
         "memory": f"{MEMORY_PER_GPU_GIB * gpus}Gi",
         "vendor": gpu_resource(pool),

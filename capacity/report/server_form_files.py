@@ -90,7 +90,7 @@ def _obstacle(file: FormFile, launches: Sequence[Launch], pools: Sequence[Pool])
             any(pool.role not in file.servers for pool in pools),
             "this format cannot describe separate prefill and decode servers",
         ),
-        (gpu.startswith("mi"), f"no container image for {gpu} is known"),
+        (pools[0].on_amd, f"this format is written for NVIDIA GPUs only, not for {gpu}"),
         (file.one_replica and pools[0].replicas > 1, "this format would give all replicas the same GPUs"),
         (
             any(pool.num_gpus > GPUS_PER_NODE for pool in pools),

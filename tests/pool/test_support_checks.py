@@ -177,3 +177,12 @@ def test_expert_kernels_are_no_choice_of_engines_without_such_a_flag(engine: str
         resolve("qwen3-30b-a3b", Pool(gpu="b200", engine=engine, moe_backend="triton"))
     for other in ("vllm", "sglang", "static"):
         resolve("qwen3-30b-a3b", Pool(gpu="b200", engine=other, moe_backend="triton"))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "engine", "noted"),
+    [("mi300x", "vllm", True), ("mi300x", "sglang", False), ("h100", "vllm", False)],
+)
+def test_vllm_on_amd_gpus_is_predicted_with_aiter_and_says_so(gpu: str, engine: str, noted: bool) -> None:
+    notes = resolve("llama-3.1-8b", Pool(gpu=gpu, engine=engine)).notes
+    assert any("VLLM_ROCM_USE_AITER=1" in note for note in notes) == noted

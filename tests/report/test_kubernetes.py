@@ -143,6 +143,17 @@ def test_a_container_waits_for_its_weights_and_shares_memory() -> None:
     }
 
 
+def test_on_amd_gpus_vllm_has_the_image_and_setting_for_them() -> None:
+    pool = POOL.model_copy(update={"gpu": "mi300x-192gb", "quantization": None})
+    manifest = kubernetes_manifest("m", launch_command("vllm", "org/model", pool), pool, 1)
+    (deployment,) = [d for d in documents(manifest) if d["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "vllm/vllm-openai-rocm:v0.33.0"
+    assert "VLLM_ROCM_USE_AITER=1" in str(container["command"])
+    assert set(container["resources"]["limits"]) >= {"amd.com/gpu"}
+    assert "AITER" not in launch_command("vllm", "org/model", POOL).text
+
+
 @pytest.mark.parametrize(
     ("engine", "image"),
     [

@@ -102,7 +102,7 @@ def test_format_that_cannot_describe_a_deployment_is_named_with_the_reason(
     ("fields", "reason"),
     [
         ({"tensor_parallel_size": 8, "pipeline_parallel_size": 2}, "one engine needs more than the 8 GPUs"),
-        ({"gpu": "mi300x-192gb"}, "no container image for mi300x-192gb"),
+        ({"gpu": "mi300x-192gb"}, "this format is written for NVIDIA GPUs only, not for mi300x-192gb"),
         ({"engine": "tensorrt-llm", "kv_cache_dtype": "fp8"}, "the command reads an options file"),
         ({"engine": "tgi"}, "this format does not support tgi"),
     ],

@@ -161,7 +161,7 @@ def launch_as_planned(model_id: str, resolved: ResolvedPool) -> Launch:
     elif pool.kv_cache_dtype == "auto" and resolved.engine.name not in (*KV_CACHE_FLAG, *KV_CACHE_WRITTEN):
         default = f"the default of {resolved.engine.name}, which has no flag for it"
         notes += (f"KV cache in the model's format, {default}",)
-    release = find_published_release(pool.engine)
+    release = find_published_release(pool.engine, amd=pool.on_amd)
     ways = [
         *([] if release.requirement is None else [f'pip install "{release.requirement}"']),
         *([] if release.image is None else [f"image {release.image}"]),
