@@ -162,6 +162,7 @@ RULES = (
             num_blocks=5,
             policy="priority",
             long_prefill_token_threshold=6,
+            reserve_full_isl=False,
             enable_prefix_caching=False,
             requests=[request("a", 0, 1, 4, 9), request("b", 0, 1, 4, 8), request("c", 0.001, 18, 1)],
         ),

@@ -231,8 +231,9 @@ def resolve(
     each with a one-line message.
     """
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
-    if pool.max_model_len == "auto":
-        return _resolve_auto_length(spec, pool, profiles)
+    auto = pool.max_model_len == "auto"
+    if auto:
+        pool = pool.model_copy(update={"max_model_len": None})
     profile = with_power_cap(load_profile(pool.gpu, [profiles] if profiles else []), pool.power_cap)
     engine = _engine(pool, profile, spec)
     check_settings(pool, engine)
@@ -256,6 +257,15 @@ def resolve(
     check_attention(resolved)
     check_experts(resolved)
     check_scheduled_tokens(resolved)
+    if auto or (pool.max_model_len is None and engine.limits_requests_to_kv):
+        longest = resolved.memory_without_advice.max_context_tokens
+        if not resolved.memory_without_advice.fits and longest > 0:
+            shorter = resolve(
+                spec, pool.model_copy(update={"max_model_len": longest}), profiles=profiles, download=download
+            )
+            why = "--max-model-len auto" if auto else f"{engine.name} limits requests to its KV cache"
+            note = f"{why}: set to {longest:,} of the model's {resolved.max_model_len:,} tokens"
+            return replace(shorter, notes=(*shorter.notes, note))
     return (
         resolved
         if pool.draft is None
@@ -389,14 +399,3 @@ def _limit_by_states(resolved: ResolvedPool) -> ResolvedPool:
         f"{states.states_per_request}"
     )
     return replace(resolved, max_num_seqs=most, notes=(*resolved.notes, note))
-
-
-def _resolve_auto_length(model: ModelSpec, pool: Pool, profiles: str | Path | None) -> ResolvedPool:
-    """Return the pool with `--max-model-len auto` set to the model's limit or, if less fits, the longest request."""
-    whole = resolve(model, pool.model_copy(update={"max_model_len": None}), profiles=profiles)
-    longest = whole.memory.max_context_tokens
-    if whole.memory.fits or longest < 1:
-        return whole
-    note = f"--max-model-len auto: set to {longest} of the model's {whole.max_model_len} tokens"
-    shorter = resolve(model, pool.model_copy(update={"max_model_len": longest}), profiles=profiles)
-    return replace(shorter, notes=(*shorter.notes, note))

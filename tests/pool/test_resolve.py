@@ -190,3 +190,13 @@ def test_a_draft_model_takes_no_setting_that_is_not_shared() -> None:
     taken = {name for name in Pool.model_fields if getattr(pool, name) != Pool.model_fields[name].default}
     assert taken == {"gpu", "kv_cache_dtype", "max_num_seqs", "tensor_parallel_size", "max_model_len"}
     assert all(getattr(pool, name) == getattr(target, name) for name in taken - {"max_model_len"})
+
+
+def test_sglang_limits_requests_to_its_kv_cache_where_vllm_refuses() -> None:
+    vllm, sglang = (resolve("qwen3-32b", Pool(gpu="h100", engine=engine)) for engine in ("vllm", "sglang"))
+    assert not vllm.memory.fits
+    assert sglang.memory.fits
+    assert sglang.max_model_len <= sglang.memory.kv_capacity_tokens < sglang.model.max_position_embeddings
+    assert any("sglang limits requests to its KV cache" in note for note in sglang.notes)
+    asked = resolve("qwen3-32b", Pool(gpu="h100", engine="sglang", max_model_len=40_960))
+    assert not asked.memory.fits

@@ -101,7 +101,8 @@ class EngineSpec(Spec):
     tokens to verify; if this number exceeds the depth, the drafts form a tree.
 
     Same in all releases. `baseline`: a textbook baseline for comparison that cannot be run. `kernel_family`: name of
-    the fitted constants that represent this engine's kernels. `data_parallel_divides_limits`: for a mixture of
+    the fitted constants that represent this engine's kernels. `limits_requests_to_kv`: a server whose KV cache is
+    smaller than the longest request starts, and limits requests to it. `data_parallel_divides_limits`: for a mixture of
     experts, the default limits apply to all data-parallel ranks together. `reserves_output`: a request starts only if
     the KV cache has room for all the output that its client allows (max_tokens). `host_memory`: what can be offloaded
     to host memory: weights, which each step reads over PCIe, or layers, which the CPU computes; None: nothing.
@@ -198,6 +199,7 @@ class EngineSpec(Spec):
     baseline: bool = False
     kernel_family: str = "vllm"
     data_parallel_divides_limits: bool = False
+    limits_requests_to_kv: bool = False
     reserves_output: bool = False
     host_memory: Literal["weights", "layers"] | None = None
     lacks: dict[str, str] = Field(default_factory=dict)

@@ -31,6 +31,7 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
         "baseline",
         "kernel_family",
         "data_parallel_divides_limits",
+        "limits_requests_to_kv",
         "reserves_output",
         "host_memory",
         "lacks",
