@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from fit_inputs import listed_inputs
 from fit_profiles import BUNDLED, rounded, with_section
 from scipy.stats import t as student
 
@@ -215,4 +216,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    with listed_inputs():
+        raise SystemExit(main())

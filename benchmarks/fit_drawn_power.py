@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from fit_inputs import listed_inputs
 from other_labs import CHAT_PROMPT, ml_energy_rows
 from scipy.optimize import least_squares
 from served_data import shared_folder
@@ -274,4 +275,5 @@ def print_errors(table: DrawnPowerTable, label: str, rows: Sequence[Row]) -> Non
 
 
 if __name__ == "__main__":
-    main()
+    with listed_inputs():
+        main()

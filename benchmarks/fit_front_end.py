@@ -24,6 +24,7 @@ from dataclasses import replace
 import numpy as np
 import served_rows
 from fit_host_times import in_first_half
+from fit_inputs import listed_inputs
 from served_data import ServedRow, distinct, read_rows, shared_folder
 
 from capacity.base.errors import CapacityError
@@ -142,4 +143,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with listed_inputs():
+        sys.exit(main())

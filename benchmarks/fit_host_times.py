@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from fit_inputs import listed_inputs
 from scipy.optimize import minimize
 from served_data import ServedRow, read_rows, shared_folder
 from served_open import OpenRun, inference_sim_runs, iog_runs
@@ -253,4 +254,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with listed_inputs():
+        sys.exit(main())

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from fit_inputs import listed_inputs
 from ml_energy import CHAT_PROMPT, FITTED_EXPERTS, held_out, model_name, published_pool
 from reference_tables.form import read
 from scipy.optimize import least_squares
@@ -89,4 +90,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with listed_inputs():
+        sys.exit(main())

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from fit_inputs import listed_inputs
 from scipy.optimize import least_squares
 from spreads_file import write
 
@@ -149,4 +150,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with listed_inputs():
+        main()

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fit_inputs import listed_inputs
 from pooled_fits import FitResult, fit_pool, group_quantile
 from reference_tables import LOCAL_ROUTING, PROFILES, Operator, operators
 from sister_fits import join_constants, part_sisters, split_constants
@@ -414,4 +415,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    with listed_inputs():
+        raise SystemExit(main())

@@ -25,6 +25,7 @@ import beyond_said
 import numpy as np
 from beyond_said import NOMINAL, campaign_of, weights_of
 from blind_figures import blind_figures
+from fit_inputs import listed_inputs
 from interval_evidence import (
     ALL,
     NOTHING,
@@ -385,4 +386,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with listed_inputs():
+        sys.exit(main())

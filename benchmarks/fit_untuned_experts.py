@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+from fit_inputs import listed_inputs
 from pooled_fits import fit_pool
 from reference_tables.experts import TWO_MATRIX_SHAPES, ExpertRow, expert_row, predict_experts
 from reference_tables.form import FORMATS, fraction, latency, sharpness
@@ -105,4 +106,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with listed_inputs():
+        sys.exit(main())
