@@ -62,6 +62,7 @@ SENSIBLE: dict[str, tuple[int, int]] = {
     "prompt_wait_steps": (0, 5),
     "sglang_max_prefill_tokens": (1, 2000),
     "sglang_recv_interval": (1, 4),
+    "sglang_window": (0, 64),
     "trt_batch_wait_steps": (0, 4),
     "trt_prompts_per_step": (0, 4),
     "tgi_max_waiting_steps": (0, 20),

@@ -172,6 +172,7 @@ static void check_setup(fleet *f, const core_engine *c)
     WITHIN(balance, 0, BALANCE_FEWEST_REQUESTS);
     WITHIN(prompt_wait_steps, 0, most);
     WITHIN(sglang_recv_interval, 1, most);
+    WITHIN(sglang_window, 0, most);
     WITHIN(num_tiers, 0, 2);
     WITHIN(chunk_blocks, 0, (i64)1 << 30);
     WITHIN(max_loras, 0, (i64)1 << 20);
@@ -188,6 +189,7 @@ static void check_setup(fleet *f, const core_engine *c)
 #define FRACTION(field, most_) \
     if (!(c->field >= 0.0 && c->field <= (most_))) \
     fail(m, BAD_INPUT, #field " is %g: must be from 0 to %g", c->field, (double)(most_))
+    FRACTION(sglang_window_share, 1.0);
     FRACTION(sglang_conservativeness, 1e6);
     FRACTION(trt_batch_wait_tokens, 1e12);
     FRACTION(tgi_waiting_served_ratio, 1e6);
