@@ -48,7 +48,7 @@ def visit(checkout: Path, command: str, **environment: str) -> subprocess.Comple
         env={**os.environ, "PYTHON": str(checkout / "python"), **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,  # the real verbs take 5 s alone, and over a minute with a low priority on a busy machine
         check=False,
     )
 
