@@ -134,7 +134,7 @@ def aiter_notes(engine: EngineSpec, platform: str) -> tuple[str, ...]:
         return ()
     return (
         "on AMD GPUs, vLLM is predicted with AITER's kernels: start it with VLLM_ROCM_USE_AITER=1, which is not its "
-        "default; published runs without it took 1.3 to 3.7 times as long for each token",
+        "default; published runs without it took 1.3 to 3.7 times the predicted or measured TPOT of runs with it",
     )
 
 
